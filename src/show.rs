@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Style};
+pub use florin_charts::thousands;
 use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp};
 use serde::Serialize;
 
@@ -36,18 +37,6 @@ pub(crate) fn fln(amount: Amount) -> String {
         return "<0.0001".to_owned();
     }
     format!("{}.{shown}", thousands(whole))
-}
-
-/// Inserts thousands separators.
-pub fn thousands(digits: &str) -> String {
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Formats an amount for programs: base units, as text.

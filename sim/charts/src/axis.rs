@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::number_format::thousands;
+
 /// The unit of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -94,9 +96,7 @@ impl Axis {
     /// A linear axis over the finite values, with a small margin; never empty.
     #[must_use]
     pub fn covering(quantity: Quantity<'_>, values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = extended((f64::INFINITY, f64::NEG_INFINITY), values);
         if low > high {
             return Self::between(quantity, 0.0..=1.0);
         }
@@ -107,9 +107,7 @@ impl Axis {
     /// A linear axis from zero, or from below the smallest value, to above the largest.
     #[must_use]
     pub fn from_zero(quantity: Quantity<'_>, values: impl Iterator<Item = f64>) -> Self {
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold((0.0_f64, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = extended((0.0, 0.0), values);
         let room = (high - low).max(1e-9) * 0.08;
         Self::between(quantity, if low < 0.0 { low - room } else { 0.0 }..=high + room)
     }
@@ -201,18 +199,10 @@ impl Axis {
     }
 }
 
-/// Separates the thousands of a number by commas.
-fn thousands(number: &str) -> String {
-    let digits = number.trim_start_matches('-').split('.').next().unwrap_or_default().len();
-    let start = number.len() - number.trim_start_matches('-').len();
-    let mut text = String::with_capacity(number.len() + digits / 3);
-    for (at, letter) in number.char_indices() {
-        if at > start && at < start + digits && (start + digits - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(letter);
-    }
-    text
+/// A range, extended to the finite values.
+fn extended(range: (f64, f64), values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let finite = values.filter(|value| value.is_finite());
+    finite.fold(range, |(low, high), value| (low.min(value), high.max(value)))
 }
 
 #[cfg(test)]
@@ -249,15 +239,6 @@ mod tests {
         assert_eq!(labels(0.0..=0.02), ["0.000", "0.005", "0.010", "0.015", "0.020"]);
         assert_eq!(labels(-1.0..=1.0), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
         assert_eq!(labels(0.0..=3000.0), ["0", "1,000", "2,000", "3,000"]);
-    }
-
-    #[test]
-    fn thousands_have_commas() {
-        for (number, text) in
-            [("999", "999"), ("-1000", "-1,000"), ("1234567.25", "1,234,567.25"), ("-100", "-100")]
-        {
-            assert_eq!(thousands(number), text);
-        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use error_bars::{ErrorBar, ErrorBarBounds, error_bars};
 pub use heat_map::{HeatCell, HeatMap, HeatSide, Shading, heat_map};
 pub use legend::{Sample, legend};
 pub use line_plot::{Line, LineStyle, Point, ScatterPoint, line_plot, scatter_plot};
-pub use number_format::format_number;
+pub use number_format::{format_number, thousands};
 pub use page::{PAGE_END, figure_html, page_start, section, standalone_svg, table_html};
 pub use palette::Colour;
 pub use panels::{Panel, panels};
