@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::unbounded;
 use florin_ledger::{ChainError, ChainSnapshot, EmbeddedChain, Ledger, rpc};
 use florin_protocol::{
-    Address, Digest, ErrorCode, EthereumInfo, LedgerInfo, MarketId, NodeSigner, Rejection,
-    RoundNumber, TaskId, Timestamp, WalletSigner, WorkResult,
+    ErrorCode, EthereumInfo, LedgerInfo, NodeSigner, Rejection, RoundNumber, TaskId, Timestamp,
+    WalletSigner, WorkResult,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -392,12 +392,6 @@ impl HostThreads {
 
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(format!("florin-{name}")).spawn(work)
-}
-
-/// The digest of a market and its coordinator: [`Identity::owner`] for a caller without an identity.
-#[must_use]
-pub fn owner(market: MarketId, coordinator: Address) -> Digest {
-    Identity { market, coordinator }.owner()
 }
 
 fn stopping_rejection() -> Rejection {

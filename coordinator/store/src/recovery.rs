@@ -81,6 +81,19 @@ pub struct Recovered<S> {
     pub unusable_snapshots: Vec<String>,
 }
 
+impl<S> Recovered<S> {
+    fn new(state: S, end: &ReplayEnd, start: ReplayStart, unfinished: u64) -> Self {
+        Self {
+            state,
+            at: end.at,
+            from_snapshot: start.from,
+            replayed: end.read,
+            unfinished,
+            unusable_snapshots: start.unused,
+        }
+    }
+}
+
 /// A position in the journal's files: a segment, identified by the number of records before it, and
 /// a length of it in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -103,15 +116,7 @@ pub fn recover<S>(
 ) -> Result<Recovered<S>, OpenError> {
     let (state, end, base) = read(volume, owner, fold, until)?;
     let unfinished = if until.is_none() { end.size.saturating_sub(end.length) } else { 0 };
-    let ReplayStart { from, unused, .. } = base;
-    Ok(Recovered {
-        state,
-        at: end.at,
-        from_snapshot: from,
-        replayed: end.read,
-        unfinished,
-        unusable_snapshots: unused,
-    })
+    Ok(Recovered::new(state, &end, base, unfinished))
 }
 
 /// Recovers the state from as many records as exist: from the first one, or from the oldest usable
@@ -138,15 +143,7 @@ pub fn recover_all<S>(
     let end = replay(volume, owner, &found, base.at, None, &mut visit)?;
     check_completeness(volume, owner, &found, &end)?;
     let unfinished = end.size.saturating_sub(end.length);
-    let ReplayStart { from, unused, .. } = base;
-    Ok(Recovered {
-        state,
-        at: end.at,
-        from_snapshot: from,
-        replayed: end.read,
-        unfinished,
-        unusable_snapshots: unused,
-    })
+    Ok(Recovered::new(state, &end, base, unfinished))
 }
 
 /// The snapshot after this number of records, if there is one.

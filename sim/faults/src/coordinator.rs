@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use florin_coordinator::config::JournalSettings as Settings;
 use florin_coordinator::host::snapshotter::{self, SnapshotWriter, Snapshotter};
-use florin_coordinator::host::{
-    EffectJob, EngineRequest, JournaledEngine, NextStep, WriteAck, owner,
-};
+use florin_coordinator::host::{EffectJob, EngineRequest, JournaledEngine, NextStep, WriteAck};
+use florin_coordinator::identity::Identity;
 use florin_engine::{Effect, Event};
 use florin_protocol::{Digest, Offer, Rejection, Report, RoundScope, TaskPhase, Timestamp};
 use florin_store::{AppendError, IDENTITY_FILE, Journal, JournalEntry, Volume, recovery};
@@ -96,7 +95,7 @@ impl SimCoordinator {
         if world.bug == Some(Bug::UnsyncedReceipt) {
             disk.set_ignored_syncs(500);
         }
-        let owner = owner(world.setup.spec.market, COORDINATOR);
+        let owner = Identity { market: world.setup.spec.market, coordinator: COORDINATOR }.owner();
         Self {
             disk,
             owner,
