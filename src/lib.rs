@@ -29,7 +29,7 @@ mod otlp;
 #[path = "without_otlp.rs"]
 mod otlp;
 pub mod program;
-mod progress;
+pub mod progress;
 pub mod show;
 pub mod task_file;
 

@@ -8,6 +8,21 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Refresh interval of the line.
 const REFRESH: Duration = Duration::from_millis(120);
 
+/// A progress bar that redraws itself; hidden if `target` is no terminal.
+///
+/// # Panics
+/// `template` is no template of indicatif.
+#[must_use]
+pub fn progress_bar(target: ProgressDrawTarget, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    let bar = ProgressBar::with_draw_target(None, target);
+    bar.set_style(style.progress_chars("━━─"));
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(REFRESH);
+    }
+    bar
+}
+
 /// A line with the current step and the elapsed time; dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -27,13 +42,7 @@ impl Progress {
     }
 
     fn on(target: ProgressDrawTarget, step: impl Into<String>) -> Self {
-        let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
-        let bar = ProgressBar::with_draw_target(None, target)
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-            .with_message(step.into());
-        if !bar.is_hidden() {
-            bar.enable_steady_tick(REFRESH);
-        }
+        let bar = progress_bar(target, "{spinner} {msg} ({elapsed})").with_message(step.into());
         Self { bar }
     }
 

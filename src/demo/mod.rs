@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     children::catch_interrupts()?;
     let begun = Instant::now();
     let folder = DemoFolder::create(arguments.keep.as_deref())?;
-    let progress = DemoProgress::new(arguments.rounds)?;
+    let progress = DemoProgress::new(arguments.rounds);
     progress.step("Preparing shards, wallets and the task");
     let stage =
         DemoSetup::create(folder.path(), arguments.seed, arguments.rounds, arguments.format)?;

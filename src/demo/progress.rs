@@ -1,15 +1,12 @@
 //! The output during the rounds: a progress bar on a terminal, plain lines otherwise.
 
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use florin_protocol::{Amount, Report, RoundOutcome, TaskPhase, TaskView, nats};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
+use crate::progress::progress_bar;
 use crate::show;
-
-/// Refresh interval of the bar.
-const TURN: Duration = Duration::from_millis(120);
 
 /// The progress of the rounds.
 pub(super) struct DemoProgress {
@@ -18,15 +15,14 @@ pub(super) struct DemoProgress {
 
 impl DemoProgress {
     /// Creates the progress of a task with `rounds` rounds.
-    pub(super) fn new(rounds: u32) -> anyhow::Result<Self> {
+    pub(super) fn new(rounds: u32) -> Self {
         if !std::io::stderr().is_terminal() || !std::io::stdout().is_terminal() {
-            return Ok(Self { bar: None });
+            return Self { bar: None };
         }
-        let bar = ProgressBar::new(rounds.into());
         let template = "{spinner} {pos}/{len} rounds {bar:24} {msg}";
-        bar.set_style(ProgressStyle::with_template(template)?.progress_chars("━━─"));
-        bar.enable_steady_tick(TURN);
-        Ok(Self { bar: Some(bar) })
+        let bar = progress_bar(ProgressDrawTarget::stderr(), template);
+        bar.set_length(rounds.into());
+        Self { bar: Some(bar) }
     }
 
     fn line(&self, text: &str) {

@@ -1,18 +1,18 @@
 //! `florin sim faults`: runs simulated tasks under fault injection.
 
-use std::io::IsTerminal;
 use std::ops::Range;
 
 use florin_faults::{FaultOptions, FaultOutcome, SetupError, simulate, simulate_all};
 use florin_protocol::{Digest, blob_digest};
 use florin_sim::results::format_count;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressDrawTarget;
 use serde::Serialize;
 use serde_json::json;
 
 use super::threads;
 use crate::cli::SimFaults;
 use crate::failure::{Exit, Failure};
+use crate::progress::progress_bar;
 use crate::show::{self, BAD, DIM, GOOD, HEAD, TextTable};
 
 /// Default number of seeds, enough to test a change.
@@ -132,31 +132,20 @@ fn one(command: &SimFaults, seed: u64, rules: FaultOptions) -> anyhow::Result<Ex
 }
 
 fn many(command: &SimFaults, first: u64, seeds: u64, rules: FaultOptions) -> anyhow::Result<Exit> {
-    let bar = std::io::stderr().is_terminal().then(|| {
-        let bar = ProgressBar::new(seeds);
-        let template = "{spinner} {pos}/{len} seeds {bar:24} {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━━─"));
-        }
-        bar
-    });
     let Some(end) = first.checked_add(seeds) else {
         let why = format!(
             "there are fewer than {seeds} seeds from {first} on: start with a smaller seed"
         );
         return Err(Failure::input("SEEDS_OUT_OF_RANGE", why).into());
     };
-    let watch = |done: u64| {
-        if let Some(bar) = &bar {
-            bar.set_position(done);
-        }
-    };
+    let template = "{spinner} {pos}/{len} seeds {bar:24} {eta} left";
+    let bar = progress_bar(ProgressDrawTarget::stderr(), template);
+    bar.set_length(seeds);
+    let watch = |done: u64| bar.set_position(done);
     let sums = run_batches(first..end, BATCH_SEEDS, &watch, &|chunk, watch| {
         simulate_all(chunk, rules, threads(command.threads), watch)
     });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     let sums = sums.map_err(|error| halted(&error))?;
     if command.json.json {
         let failed: Vec<_> = sums.failed.iter().map(|(p, digest)| in_json(p, *digest)).collect();

@@ -9,17 +9,17 @@ mod replay;
 mod run;
 mod sweep;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use florin_sim::results::{Program, Results, WriteError};
 use florin_sim::scenario::{ScenarioError, SettingOverride, built_in, built_ins};
 use florin_sim::{ProgressFn, Scenario, SimError, SimulationFailed};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressDrawTarget;
 use serde_json::json;
 
 use crate::cli::{PlayArg, ScenarioArg, SimCommand, SimList};
 use crate::failure::{Exit, Failure};
+use crate::progress::progress_bar;
 use crate::show::{self, TextTable};
 
 pub(super) fn run(command: SimCommand) -> anyhow::Result<Exit> {
@@ -165,25 +165,14 @@ fn run_simulations(scenario: &Scenario, threads: usize, what: &str) -> anyhow::R
 }
 
 fn with_progress<T>(what: &str, play: impl FnOnce(ProgressFn<'_>) -> T) -> T {
-    let bar = std::io::stderr().is_terminal().then(|| {
-        let bar = ProgressBar::new(0);
-        let template = "{spinner} {pos}/{len} simulations {bar:24} {eta} left  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━━─"));
-        }
-        bar.set_message(what.to_owned());
-        bar
-    });
+    let template = "{spinner} {pos}/{len} simulations {bar:24} {eta} left  {msg}";
+    let bar = progress_bar(ProgressDrawTarget::stderr(), template).with_message(what.to_owned());
     let watch = |done: usize, all: usize| {
-        if let Some(bar) = &bar {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-        }
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
     };
     let result = play(&watch);
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     result
 }
 

@@ -3,28 +3,25 @@
 //! On a terminal the line of the current phase is redrawn below the reported rounds. Into a pipe
 //! each change is one line, and with `--json` one JSON object.
 
-use std::time::Duration;
-
 use florin_participant::{Backoff, ClientError, ParticipantEvent, Shutdown, retry_with_backoff};
 use florin_protocol::{
     Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
 use super::show::paid;
 use crate::cli::TaskFollow;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
+use crate::progress::progress_bar;
 use crate::show::{self, BAD, NOTE};
 
 /// How long the coordinator holds a request while nothing changes, in milliseconds.
 const POLL_MS: u64 = 2_000;
-/// Refresh interval of the redrawn line.
-const REFRESH: Duration = Duration::from_millis(120);
 
 pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
-    let (screen, shutdown) = (Screen::new(arguments.json.json)?, Shutdown::new());
+    let (screen, shutdown) = (Screen::new(arguments.json.json), Shutdown::new());
     let mut on_event = |event: &ParticipantEvent| screen.note(&event.to_string());
     let market =
         MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut on_event)?;
@@ -52,7 +49,7 @@ pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
         view = retry_with_backoff(
             Backoff::default(),
             &shutdown,
-            |error: &ClientError| screen.note(&format!("trying again: {error}")),
+            |error: &ClientError| screen.note(&format!("retrying: {error}")),
             || market.task_after(task, view.sequence, POLL_MS),
         )?;
     }
@@ -200,18 +197,13 @@ enum Screen {
 }
 
 impl Screen {
-    fn new(json: bool) -> anyhow::Result<Self> {
+    fn new(json: bool) -> Self {
         if json {
-            return Ok(Self::Json);
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
-        if bar.is_hidden() {
-            return Ok(Self::Lines);
+            return Self::Json;
         }
         let template = "{spinner} {pos}/{len} {bar:12} {msg}";
-        bar.set_style(ProgressStyle::with_template(template)?.progress_chars("━━─"));
-        bar.enable_steady_tick(REFRESH);
-        Ok(Self::Terminal(bar))
+        let bar = progress_bar(ProgressDrawTarget::stdout(), template);
+        if bar.is_hidden() { Self::Lines } else { Self::Terminal(bar) }
     }
 
     fn state(&self, state: &TaskProgress) {

@@ -13,12 +13,10 @@ mod targets;
 mod training;
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::Path;
-use std::time::Duration;
 
 use florin_learning::{Engine, EngineKind};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
 pub(super) use report::{refresh_page, write_rows};
@@ -26,6 +24,7 @@ pub(super) use report::{refresh_page, write_rows};
 use super::Measurement;
 use crate::arguments::BenchArgs;
 use curve::Curve;
+use florin::progress::progress_bar;
 use florin::show;
 use games::{BenchGame, Instance};
 use rounds::{GradientResults, Samplers, Utility};
@@ -82,16 +81,9 @@ struct ContributionResults {
 struct ProgressLine(Option<ProgressBar>);
 
 impl ProgressLine {
-    fn new() -> anyhow::Result<Self> {
-        /// Refresh interval of the line.
-        const TURN: Duration = Duration::from_millis(120);
-        if !std::io::stderr().is_terminal() {
-            return Ok(Self(None));
-        }
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}")?);
-        bar.enable_steady_tick(TURN);
-        Ok(Self(Some(bar)))
+    fn new() -> Self {
+        let bar = progress_bar(ProgressDrawTarget::stderr(), "{spinner} {elapsed} {msg}");
+        Self((!bar.is_hidden()).then_some(bar))
     }
 
     /// Shows the next part of the run.
@@ -121,7 +113,7 @@ impl Drop for ProgressLine {
 /// Returns all measurements, and the rows with targets.
 pub(super) fn run(arguments: &BenchArgs) -> anyhow::Result<(Value, Vec<Measurement>)> {
     let extent = Extent::from_args(arguments);
-    let progress = ProgressLine::new()?;
+    let progress = ProgressLine::new();
     progress.part("exact values and path integrals beside libtorch");
     let speed = speed::rows()?;
     if arguments.contribution.speed {
