@@ -8,30 +8,17 @@ use crate::failure::Failure;
 use crate::tally::Tally;
 use crate::{contracts, process, setup, tools, torch};
 
-/// The build without the optional parts, which most commands do not need. The package
-/// `florin-workspace-hack` gives its dependencies the features that they have in the tests, so that
-/// none is compiled twice.
-const SMALLEST: [&str; 8] = [
-    "build",
-    "--package",
-    "florin",
-    "--bin",
-    "florin",
-    "--no-default-features",
-    "--features",
-    "torch",
-];
-
 /// Sets up, builds, and executes `florin demo` with the user's arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::fetch_build_tools()?;
-    if uses_ethereum(arguments) {
+    let ethereum = uses_ethereum(arguments);
+    if ethereum {
         setup::fetch_chain_tools()?;
     }
     eprintln!("demo: building (a few minutes the first time)");
-    match uses_ethereum(arguments) {
+    match ethereum {
         true => build(&["build", "--package", "florin", "--bin", "florin"])?,
-        false => build(&SMALLEST)?,
+        false => build_without_options("florin")?,
     }
     let mut florin = Command::new(process::root().join("target/debug/florin"));
     florin.arg("demo").args(arguments);
@@ -40,15 +27,10 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     Err(process::exec(&mut florin))
 }
 
-/// The build of the fuzzer, with the same features, so that it shares every crate with the
-/// demonstration.
-const FUZZER: [&str; 6] =
-    ["build", "--package", "florin-fuzz", "--no-default-features", "--features", "torch"];
-
 /// Sets up, builds, and executes `florin-fuzz` with the checkout's corpus.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
     setup::fetch_build_tools()?;
-    build(&FUZZER)?;
+    build_without_options("florin-fuzz")?;
     let mut fuzzer = Command::new(process::root().join("target/debug/florin-fuzz"));
     fuzzer.current_dir(process::root()).args(arguments);
     torch::set_libtorch_env(&mut fuzzer);
@@ -114,6 +96,14 @@ fn set_anvil_env(command: &mut Command) {
 fn selects_packages(arguments: &[String]) -> bool {
     let ours = arguments.iter().take_while(|argument| *argument != "--");
     ours.into_iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+}
+
+/// Builds a program without the optional parts, which most commands do not need. The package
+/// `florin-workspace-hack` gives its dependencies the features that they have in the tests, so that
+/// none is compiled twice.
+fn build_without_options(program: &str) -> Result<(), Failure> {
+    let features = ["--no-default-features", "--features", "torch"];
+    build(&[&["build", "--package", program, "--bin", program], &features[..]].concat())
 }
 
 /// Builds with cargo, which prints its own error messages.
