@@ -1,6 +1,6 @@
 //! The market's ledger: the trait [`Ledger`], the [embedded chain](embedded), the
-//! [remote](remote) client of such a chain over HTTP, the [Ethereum](ethereum) implementation, and
-//! one [conformance] suite that each of them passes.
+//! [remote](remote) client of such a chain over HTTP, and one [conformance] suite that every ledger
+//! passes, also the one on Ethereum (crate `florin-ledger-ethereum`).
 //!
 //! Bookkeeping is double entry: money is held in accounts (`Wallet`, `Escrow`, `Bond`, `Stake`,
 //! `Owed`, `Treasury`) and only moves from one account to another. The whole supply is created
