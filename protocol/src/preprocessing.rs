@@ -6,16 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
 /// update earns extra.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    BorshSerialize,
-    BorshDeserialize,
-    Serialize,
-    Deserialize,
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -24,6 +15,21 @@ pub struct PreprocessingRules {
     pub norm_scaling: NormScaling,
     /// Treatment of near-duplicates.
     pub near_duplicates: DuplicatePolicy,
+}
+
+impl PreprocessingRules {
+    /// The rules of a task that states none.
+    pub const DEFAULT: Self =
+        Self { norm_scaling: NormScaling::Median, near_duplicates: DuplicatePolicy::Reject };
+    /// No preprocessing.
+    pub const NONE: Self =
+        Self { norm_scaling: NormScaling::None, near_duplicates: DuplicatePolicy::Accept };
+}
+
+impl Default for PreprocessingRules {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 /// Rescaling of the norms of a round's updates.

@@ -62,10 +62,7 @@ fn a_copy_of_an_earlier_rounds_update_is_rejected() {
     assert!(matches!(error, WorkError::Count { entries: 1, updates: 0 }), "{error}");
 }
 
-const RULES: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::Median,
-    near_duplicates: DuplicatePolicy::Reject,
-};
+const RULES: PreprocessingRules = PreprocessingRules::DEFAULT;
 
 /// The senders of the earlier updates with which the next round is compared; `bytes` is the size of
 /// an update.

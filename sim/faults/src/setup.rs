@@ -3,9 +3,9 @@
 use florin_learning::Dataset;
 use florin_learning::data::{DatasetError, canonical_bytes};
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
-    Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
-    SETTLEMENT_MARGIN_MS, TaskSpec, Timestamp, Training, blob_digest,
+    Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
+    MarketId, Micro, ModelArchitecture, PreprocessingRules, RoundRules, SETTLEMENT_MARGIN_MS,
+    TaskSpec, Timestamp, Training, blob_digest,
 };
 use florin_work::CommittedHoldout;
 use rand_chacha::ChaCha8Rng;
@@ -146,10 +146,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         value_ms: 1_000 + uniform_below(rng, 1_500),
         delta_norm_max: Micro(20_000_000),
         aggregation: Aggregation::Mean,
-        preprocessing: PreprocessingRules {
-            norm_scaling: NormScaling::Median,
-            near_duplicates: DuplicatePolicy::Reject,
-        },
+        preprocessing: PreprocessingRules::DEFAULT,
         ..TaskSpec::example().rounds
     };
     let challenge_ms = 500 + uniform_below(rng, 2_000);

@@ -98,6 +98,17 @@ impl Scenario {
         }
     }
 
+    fn preprocessing_rules(&self) -> PreprocessingRules {
+        let mut rules = PreprocessingRules::DEFAULT;
+        if !self.task.clip {
+            rules.norm_scaling = NormScaling::None;
+        }
+        if !self.task.reject_near_duplicates {
+            rules.near_duplicates = DuplicatePolicy::Accept;
+        }
+        rules
+    }
+
     fn round_rules(&self) -> RoundRules {
         let t = &self.task;
         let ms = |seconds: f64| (seconds * 1e3).round().max(1.0) as u64;
@@ -116,14 +127,7 @@ impl Scenario {
             value_ms: 60_000,
             delta_norm_max: micro(NORM_MAX),
             aggregation,
-            preprocessing: PreprocessingRules {
-                norm_scaling: if t.clip { NormScaling::Median } else { NormScaling::None },
-                near_duplicates: if t.reject_near_duplicates {
-                    DuplicatePolicy::Reject
-                } else {
-                    DuplicatePolicy::Accept
-                },
-            },
+            preprocessing: self.preprocessing_rules(),
             ..TaskSpec::example().rounds
         }
     }

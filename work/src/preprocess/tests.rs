@@ -6,10 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL_RULES: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::Median,
-    near_duplicates: DuplicatePolicy::Reject,
-};
+const ALL_RULES: PreprocessingRules = PreprocessingRules::DEFAULT;
 
 fn entry(n: u8, rows: u64, order: u32) -> UpdateEntry {
     UpdateEntry {
@@ -107,10 +104,7 @@ fn replays_of_a_global_model_delta_are_rejected() {
 
 #[test]
 fn disabled_preprocessing_changes_nothing() {
-    let rules = PreprocessingRules {
-        norm_scaling: NormScaling::None,
-        near_duplicates: DuplicatePolicy::Accept,
-    };
+    let rules = PreprocessingRules::NONE;
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
     let held = preprocess(

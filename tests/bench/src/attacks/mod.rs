@@ -107,22 +107,12 @@ struct ProtectionStack {
     transform: UpdateTransform,
 }
 
-const BARE: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::None,
-    near_duplicates: DuplicatePolicy::Accept,
-};
-const CLIPPED: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::Median,
-    near_duplicates: DuplicatePolicy::Accept,
-};
-const UNREPEATED: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::None,
-    near_duplicates: DuplicatePolicy::Reject,
-};
-const WHOLE: PreprocessingRules = PreprocessingRules {
-    norm_scaling: NormScaling::Median,
-    near_duplicates: DuplicatePolicy::Reject,
-};
+const BARE: PreprocessingRules = PreprocessingRules::NONE;
+const CLIPPED: PreprocessingRules =
+    PreprocessingRules { norm_scaling: NormScaling::Median, ..PreprocessingRules::NONE };
+const UNREPEATED: PreprocessingRules =
+    PreprocessingRules { near_duplicates: DuplicatePolicy::Reject, ..PreprocessingRules::NONE };
+const WHOLE: PreprocessingRules = PreprocessingRules::DEFAULT;
 
 /// The last entry is the default of a task.
 const STACKS: &[ProtectionStack] = &[
