@@ -1,10 +1,10 @@
-//! Rules for the preprocessing of updates: norms and near-duplicates.
+//! Rules for the preprocessing of updates: norms, near-duplicates and weights.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 /// Preprocessing of updates before their valuation, so that neither the norm nor a copy of an
-/// update earns extra.
+/// update earns extra, and no bond buys a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -15,15 +15,24 @@ pub struct PreprocessingRules {
     pub norm_scaling: NormScaling,
     /// Treatment of near-duplicates.
     pub near_duplicates: DuplicatePolicy,
+    /// Largest weight of an update: this multiple of the lower median of the counted rows of the
+    /// round's updates. 0 sets no limit.
+    pub weight_cap: u16,
 }
 
 impl PreprocessingRules {
     /// The rules of a task that states none.
-    pub const DEFAULT: Self =
-        Self { norm_scaling: NormScaling::Median, near_duplicates: DuplicatePolicy::Reject };
+    pub const DEFAULT: Self = Self {
+        norm_scaling: NormScaling::Median,
+        near_duplicates: DuplicatePolicy::Reject,
+        weight_cap: 0,
+    };
     /// No preprocessing.
-    pub const NONE: Self =
-        Self { norm_scaling: NormScaling::None, near_duplicates: DuplicatePolicy::Accept };
+    pub const NONE: Self = Self {
+        norm_scaling: NormScaling::None,
+        near_duplicates: DuplicatePolicy::Accept,
+        weight_cap: 0,
+    };
 }
 
 impl Default for PreprocessingRules {

@@ -128,6 +128,7 @@ model = tagged(
 preprocessing_rules = fields(
     ("norm_scaling", named(("none", None), ("median", None))),
     ("near_duplicates", named(("accept", None), ("reject", None))),
+    ("weight_cap", u16),
 )
 aggregation = tagged(
     "rule",

@@ -147,6 +147,7 @@ pub(super) struct RoundsSection {
     norm_scaling: NormScaling,
     #[serde(default)]
     near_duplicates: DuplicatePolicy,
+    weight_cap: Option<u16>,
 }
 
 impl RoundsSection {
@@ -166,6 +167,7 @@ impl RoundsSection {
             preprocessing: PreprocessingRules {
                 norm_scaling: self.norm_scaling,
                 near_duplicates: self.near_duplicates,
+                weight_cap: self.weight_cap.unwrap_or(PreprocessingRules::DEFAULT.weight_cap),
             },
         })
     }

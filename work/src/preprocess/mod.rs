@@ -1,10 +1,10 @@
 //! Preprocessing of a round's updates before the valuation, so that neither copies nor larger norms
-//! earn extra.
+//! earn extra, and a large bond does not decide a round.
 //!
 //! First, an update is **rejected as a near-duplicate** if it repeats an earlier commit, another
 //! sender's update of an earlier round or the global model deltas of earlier rounds: it becomes
-//! zero, and its rows do not count. Then all updates are **rescaled** to the cohort's median norm.
-//! Both steps are pure functions of the decoded updates, the rows and the order of commits, so that
+//! zero, and its rows do not count. Then the **weights** are capped, and all updates are **rescaled**
+//! to the cohort's median norm. All steps are pure functions of the decoded updates, the rows and the order of commits, so that
 //! coordinator, provider and auditor compute the same bits.
 
 mod duplicates;
@@ -40,7 +40,8 @@ const PARAMETERS_PER_DELTA: usize = 50;
 pub struct PreprocessedUpdates {
     /// The updates.
     pub deltas: RowMatrix,
-    /// Weights of the updates: the entries' counted rows, and zero for rejected updates.
+    /// Weights of the updates: the entries' counted rows up to the cap, and zero for rejected
+    /// updates.
     pub rows: Vec<u64>,
     /// The factor of each update's rescaling.
     pub norm_factors: Vec<Micro>,
@@ -85,11 +86,27 @@ pub fn preprocess(
             *rows = 0;
         }
     }
+    cap_weights(rules.weight_cap, &deltas, &mut rows);
     let clips = match rules.norm_scaling {
         NormScaling::None => vec![Micro::ONE; entries.len()],
         NormScaling::Median => rescale_to_median(&mut deltas, &rows),
     };
     PreprocessedUpdates { deltas, rows, norm_factors: clips, duplicates: repeats }
+}
+
+/// Limits weights to `cap` times their lower median over the updates that are not zero; 0 sets no
+/// limit.
+fn cap_weights(cap: u16, deltas: &RowMatrix, rows: &mut [u64]) {
+    let is_zero = |delta: &[f32]| delta.iter().all(|value| *value == 0.0);
+    let slices = deltas.slices();
+    let moved = rows.iter().zip(slices).filter(|(rows, delta)| **rows > 0 && !is_zero(delta));
+    let mut counted: Vec<u64> = moved.map(|(rows, _)| *rows).collect();
+    counted.sort_unstable();
+    let Some(&median) = counted.get(counted.len().saturating_sub(1) / 2) else { return };
+    if cap > 0 {
+        let limit = median.saturating_mul(cap.into());
+        rows.iter_mut().for_each(|rows| *rows = limit.min(*rows));
+    }
 }
 
 fn find_matches(

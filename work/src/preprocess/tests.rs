@@ -103,6 +103,25 @@ fn replays_of_a_global_model_delta_are_rejected() {
 }
 
 #[test]
+fn weights_are_capped_at_a_multiple_of_the_lower_median() {
+    let weights = |cap: u16, sent: &[(u64, f32)]| {
+        let entries: Vec<UpdateEntry> =
+            (1..).zip(sent).map(|(n, (rows, _))| entry(n, *rows, n.into())).collect();
+        let deltas: Vec<Vec<f32>> = sent.iter().map(|(_, value)| vec![*value]).collect();
+        let rules = PreprocessingRules { weight_cap: cap, ..PreprocessingRules::NONE };
+        preprocess(rules, &entries, deltas.into(), &with_global_deltas(vec![])).rows
+    };
+    let cohort = [(10, 1.0), (20, 1.0), (90, 1.0), (1_000, 1.0)];
+    assert_eq!(weights(3, &cohort), [10, 20, 60, 60], "the lower median is 20");
+    assert_eq!(weights(1, &cohort), [10, 20, 20, 20]);
+    assert_eq!(weights(0, &cohort), [10, 20, 90, 1_000], "0 sets no limit");
+    // Neither an update that changes nothing nor one without rows moves the median.
+    assert_eq!(weights(3, &[(0, 1.0), (1, 0.0), (20, 1.0), (90, -1.0)]), [0, 1, 20, 60]);
+    assert_eq!(weights(3, &[(90, 0.0)]), [90]);
+    assert_eq!(weights(u16::MAX, &[(u64::MAX, 1.0)]), [u64::MAX]);
+}
+
+#[test]
 fn disabled_preprocessing_changes_nothing() {
     let rules = PreprocessingRules::NONE;
     let entries = [entry(1, 10, 1), entry(2, 10, 2)];
