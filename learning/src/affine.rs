@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn null_standard_deviation_matches_the_gradient_norm() {
-        // The gradient at zero is (−¼, ¼, 0, 0), as computed for the reference engine, with norm
-        // ¼·√2; the root mean square of its projection on a random direction in 4 dimensions is
+        // The gradient at zero is (−0.15, 0.15, 0, 0), as computed for the reference engine, with
+        // norm 0.15·√2; the root mean square of its projection on a random direction in 4 dimensions is
         // half of that.
         let holdout = Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap();
         let model = ModelSpec::Softmax { inputs: 1, classes: 2 };
@@ -194,7 +194,7 @@ mod tests {
             AffineLoss::new(&model, &[0.0; 4], &deltas, &holdout, &mut engine).unwrap();
         let chance = affine.random_direction_std(&[0.0, 0.0]).unwrap();
         assert_eq!(chance[0], 0.0);
-        assert!((chance[1] - 5.0 * 0.25 * 2.0_f64.sqrt() / 2.0).abs() < 1e-15, "{chance:?}");
+        assert!((chance[1] - 5.0 * 0.15 * 2.0_f64.sqrt() / 2.0).abs() < 1e-15, "{chance:?}");
     }
 
     #[test]

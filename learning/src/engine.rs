@@ -232,9 +232,10 @@ pub trait Trainer {
     ) -> Result<TrainedModel, TrainError>;
 }
 
-/// An engine that evaluates, in `f64`.
+/// An engine that evaluates, in `f64`, with the [`BoundedLoss`](crate::BoundedLoss): every loss and
+/// derivative here is one of it.
 pub trait Evaluator {
-    /// The cross-entropy of each row, in nats.
+    /// The loss of each row, in nats.
     fn row_losses(
         &mut self,
         model: &ModelSpec,

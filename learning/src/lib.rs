@@ -48,6 +48,7 @@ pub mod data;
 mod dot_lanes;
 pub mod engine;
 mod gram;
+mod loss;
 pub mod mapped;
 pub mod model;
 mod parallel;
@@ -73,6 +74,7 @@ pub use engine::{
     TrainingStep, mean,
 };
 pub use gram::gram_matrix;
+pub use loss::BoundedLoss;
 pub use mapped::{RowMatrix, ScratchSpace};
 pub use model::{ModelSpec, TensorSpec};
 pub use parallel::{cores, parallel_map};

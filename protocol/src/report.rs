@@ -104,7 +104,7 @@ pub struct UpdateScore {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Valuation {
-    /// Mean cross-entropy of the base model on the round's validation rows, in nano-nats.
+    /// Mean bounded loss of the base model on the round's validation rows, in nano-nats.
     pub loss_before_nano: i64,
     /// The same for the base model plus the weighted mean of the updates that are not excluded.
     pub loss_after_nano: i64,
@@ -184,7 +184,7 @@ pub struct ModelMetrics {
     pub correct_before: u32,
     /// Rows that the round's model classifies correctly.
     pub correct_after: u32,
-    /// Mean cross-entropy of the round's model, in nano-nats.
+    /// Mean bounded loss of the round's model, in nano-nats.
     pub loss_after_nano: i64,
 }
 

@@ -1,10 +1,11 @@
-//! Cross-entropy and correct predictions of a tile of rows, from its logits.
+//! The bounded loss and correct predictions of a tile of rows, from its logits.
 //!
 //! The exponential and the logarithm are implemented here, with additions, multiplications and
 //! divisions only: the system's versions differ between machines in their last bits, and compilers
 //! do not vectorise them.
 
 use super::layout::TILE_ROWS;
+use crate::loss::BoundedLoss;
 
 /// One number for each row of a tile.
 pub(super) type PerRow<T> = [T; TILE_ROWS];
@@ -65,7 +66,7 @@ fn ln(x: f64) -> f64 {
     if x.is_finite() { logarithm } else { f64::NAN }
 }
 
-/// The loss of each row of a tile, in nats; NaN if a logit is not finite.
+/// The bounded loss of each row of a tile, in nats; NaN if a logit is not finite.
 #[inline(always)]
 pub(super) fn losses(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
     let mut largest = [f32::NEG_INFINITY; TILE_ROWS];
@@ -80,13 +81,16 @@ pub(super) fn losses(logits: &[f32], labels: &PerRow<u32>) -> PerRow<f64> {
             *total += exp(logit - largest);
         }
     }
-    let mut below = [0.0_f32; TILE_ROWS];
-    for (row, (below, &label)) in below.iter_mut().zip(labels).enumerate() {
-        *below = largest[row] - logits[label as usize * TILE_ROWS + row];
+    let mut weights = [0.0_f32; TILE_ROWS];
+    for (row, (weight, &label)) in weights.iter_mut().zip(labels).enumerate() {
+        *weight = exp(logits[label as usize * TILE_ROWS + row] - largest[row]);
     }
+    let floor = BoundedLoss::new(logits.len() / TILE_ROWS).floor();
     let mut losses = [0.0; TILE_ROWS];
-    for ((loss, &total), &below) in losses.iter_mut().zip(&totals).zip(&below) {
-        *loss = ln(f64::from(total)) + f64::from(below);
+    for ((loss, &total), &weight) in losses.iter_mut().zip(&totals).zip(&weights) {
+        let share = f64::from(weight) / f64::from(total);
+        // The argument is at least 1: the logarithm has no other domain.
+        *loss = ln(1.0 / ((1.0 - floor) * share + floor));
     }
     losses
 }
@@ -172,7 +176,8 @@ mod tests {
         assert_eq!(hits[..3], [1.0, 0.0, 0.0]);
         assert!(hits[3].is_nan() && hits[4].is_nan());
         let losses = losses(&logits, &labels);
-        assert!((losses[0] - 3.0_f64.ln()).abs() < 1e-7);
+        let uniform = crate::BoundedLoss::new(3).of_cross_entropy(3.0_f64.ln()).0;
+        assert!((losses[0] - uniform).abs() < 1e-7);
         assert!(losses[3].is_nan() && losses[4].is_nan());
         assert_eq!(total(&[1.0; TILE_ROWS], 13), 13.0);
     }

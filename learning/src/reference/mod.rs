@@ -18,6 +18,7 @@ use crate::engine::{
     TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_groups, check_training,
     chunks, chunks_in, mean,
 };
+use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::parallel::parallel_map;
 use crate::params::{first_not_finite, squares};
@@ -85,7 +86,7 @@ impl Trainer for Reference {
         check_training(model, start, data, how)?;
         let layout = layout(model)?;
         let mut descent = GradientDescent::new(start, how);
-        let mut batch = ActivationBatch::new(&layout, how.batch as usize);
+        let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
@@ -205,7 +206,7 @@ impl Evaluator for Reference {
         let layout = layout(model)?;
         let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
         let mut batches: Vec<ActivationBatch<f64>> =
-            params.iter().map(|_| ActivationBatch::new(&layout, room)).collect();
+            params.iter().map(|_| ActivationBatch::new(&layout, room, RowLoss::Bounded)).collect();
         let each = directions.len().div_ceil(self.threads_for(directions.len(), room, model));
         let mut slopes =
             vec![vec![Vec::with_capacity(data.rows()); directions.len()]; params.len()];
@@ -274,8 +275,8 @@ impl Evaluator for Reference {
             check_evaluation(way.model, &params, &[], data)?;
             models.push(params);
         }
-        let mut batch =
-            ActivationBatch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
+        let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
+        let mut batch = ActivationBatch::new(&layout, room, RowLoss::Bounded);
         let mut sum = vec![0.0; way.base.len()];
         for (group, rows) in groups.iter().enumerate() {
             for (at, (place, params)) in places.iter().zip(&models).enumerate() {
@@ -333,7 +334,8 @@ fn each_chunk(
 ) -> Result<(), EvalError> {
     check_evaluation(model, params, &[], data)?;
     let layout = layout(model)?;
-    let mut batch = ActivationBatch::new(&layout, data.rows().min(crate::engine::EVAL_CHUNK_ROWS));
+    let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
+    let mut batch = ActivationBatch::new(&layout, room, RowLoss::Bounded);
     for rows in chunks(data.rows()) {
         batch.load(rows, data, f64::from);
         batch.forward(&layout, params);

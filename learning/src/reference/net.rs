@@ -9,6 +9,7 @@ use super::real::Real;
 use super::tiles::{TILE, rows_to_tiles, tiles_to_rows};
 use crate::data::Dataset;
 use crate::engine::predicts_label;
+use crate::loss::{BoundedLoss, RowLoss};
 use crate::model::Dense;
 
 /// The ranges of the layers' parameters in the model's order: weights `[out, in]`, followed by the
@@ -44,6 +45,7 @@ impl Layout {
 
 /// A batch of rows with its activations: the input of each layer, and the output of the network.
 pub(super) struct ActivationBatch<T> {
+    loss: RowLoss,
     rows: usize,
     labels: Vec<u32>,
     /// The input rows.
@@ -56,15 +58,19 @@ pub(super) struct ActivationBatch<T> {
     /// The softmax probabilities, after `forward`.
     probabilities: Vec<T>,
     losses: Vec<f64>,
+    /// The derivative of each row's loss with respect to its cross-entropy; empty for the
+    /// cross-entropy itself.
+    loss_slopes: Vec<T>,
 }
 
 impl<T: Real> ActivationBatch<T> {
     /// A batch with space for `rows` rows.
-    pub(super) fn new(layout: &Layout, rows: usize) -> Self {
+    pub(super) fn new(layout: &Layout, rows: usize, loss: RowLoss) -> Self {
         let room = |width: usize| Vec::with_capacity(rows.div_ceil(TILE) * TILE * width);
         let inputs = || layout.layers.iter().map(|layer| layer.size.inputs);
         let classes = layout.classes();
         Self {
+            loss,
             rows: 0,
             labels: Vec::with_capacity(rows),
             loaded: inputs().take(1).flat_map(room).collect(),
@@ -73,6 +79,7 @@ impl<T: Real> ActivationBatch<T> {
             logits: room(classes),
             probabilities: room(classes),
             losses: Vec::with_capacity(rows),
+            loss_slopes: Vec::with_capacity(rows),
         }
     }
 
@@ -114,7 +121,9 @@ impl<T: Real> ActivationBatch<T> {
     fn softmax(&mut self) {
         self.probabilities.clear();
         self.losses.clear();
+        self.loss_slopes.clear();
         let classes = self.logits.len() / self.rows.max(1);
+        let bounded = (self.loss == RowLoss::Bounded).then(|| BoundedLoss::new(classes));
         for (logits, &label) in self.logits.chunks_exact(classes).zip(&self.labels) {
             let mut largest = logits[0];
             for &logit in logits {
@@ -131,7 +140,14 @@ impl<T: Real> ActivationBatch<T> {
             }
             self.probabilities[from..].iter_mut().for_each(|share| *share = *share / total);
             let below = largest - logits[label as usize];
-            self.losses.push(total.to_f64().ln() + below.to_f64());
+            let cross_entropy = libm::log(total.to_f64()) + below.to_f64();
+            match bounded.map(|bounded| bounded.of_cross_entropy(cross_entropy)) {
+                None => self.losses.push(cross_entropy),
+                Some((loss, slope)) => {
+                    self.losses.push(loss);
+                    self.loss_slopes.push(T::from_f64(slope));
+                }
+            }
         }
     }
 
@@ -148,12 +164,15 @@ impl<T: Real> ActivationBatch<T> {
     }
 
     /// The derivative of the losses with respect to the logits: probabilities minus one at the
-    /// label.
+    /// label, times the loss's derivative with respect to the cross-entropy.
     fn logit_gradients(&self, scale: T) -> Vec<T> {
         let mut pulls = self.probabilities.clone();
         let classes = self.logits.len() / self.rows.max(1);
         for (pull, &label) in pulls.chunks_exact_mut(classes).zip(&self.labels) {
             pull[label as usize] -= T::ONE;
+        }
+        for (pull, &slope) in pulls.chunks_exact_mut(classes).zip(&self.loss_slopes) {
+            pull.iter_mut().for_each(|pull| *pull *= slope);
         }
         pulls.iter_mut().for_each(|pull| *pull *= scale);
         pulls

@@ -19,8 +19,10 @@ pub(super) trait Real:
     const ZERO: Self;
     const ONE: Self;
 
+    /// The exponential, with the same bits on every machine.
     fn exp(self) -> Self;
     fn to_f64(self) -> f64;
+    fn from_f64(value: f64) -> Self;
 
     /// A register of the widest size on the machine.
     type Register<S: Simd>: Copy;
@@ -58,11 +60,15 @@ impl Real for f32 {
     const ONE: Self = 1.0;
 
     fn exp(self) -> Self {
-        self.exp()
+        libm::expf(self)
     }
 
     fn to_f64(self) -> f64 {
         self.into()
+    }
+
+    fn from_f64(value: f64) -> Self {
+        value as Self
     }
 
     type Register<S: Simd> = S::f32s;
@@ -113,11 +119,15 @@ impl Real for f64 {
     const ONE: Self = 1.0;
 
     fn exp(self) -> Self {
-        self.exp()
+        libm::exp(self)
     }
 
     fn to_f64(self) -> f64 {
         self
+    }
+
+    fn from_f64(value: f64) -> Self {
+        value
     }
 
     type Register<S: Simd> = S::f64s;

@@ -7,11 +7,12 @@ use std::ops::{ControlFlow, Range};
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::net::{TensorNet, losses};
+use super::net::{TensorNet, bound, losses};
 use super::{Torch, to_vec};
 use crate::coalitions::{CoalitionError, CoalitionMasks, Updates};
 use crate::data::{Dataset, RowChunks};
 use crate::engine::{BackendError, InputError};
+use crate::loss::RowLoss;
 use crate::model::{Dense, ModelSpec};
 
 /// Number of rows per forward pass.
@@ -95,7 +96,9 @@ impl Torch {
             let own = coefficients.f_narrow(0, at as i64, 1)?;
             let params = own.f_mm(&parameters)?.f_view([-1])?;
             let logits = TensorNet::new(updates.model, &params)?.forward(&features)?.logits;
-            means.push(f64::try_from(losses(&logits, &labels)?.f_mean(Kind::Float)?)?);
+            means.push(f64::try_from(
+                losses(&logits, &labels, RowLoss::Bounded)?.f_mean(Kind::Float)?,
+            )?);
         }
         Ok(means)
     }
@@ -152,9 +155,10 @@ impl<'a> ModelStack<'a> {
             let logits = self.logits(&coefficients, &features, first.as_ref())?;
             let labels = labels.f_unsqueeze(0)?.f_expand([size as i64, -1, 1], false)?;
             let chosen = logits.f_log_softmax(2, None)?.f_gather(2, &labels, false)?;
-            let own = chosen.f_sum_dim_intlist([1_i64, 2].as_slice(), false, Kind::Double)?;
+            let losses = bound(&chosen, logits.size3()?.2)?.losses;
+            let own = losses.f_sum_dim_intlist([1_i64, 2].as_slice(), false, Kind::Double)?;
             for (sum, own) in sums[from..from + size].iter_mut().zip(to_vec(&own)?) {
-                *sum -= own;
+                *sum += own;
             }
         }
         Ok(())

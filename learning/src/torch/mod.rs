@@ -19,11 +19,12 @@ use crate::engine::{
     TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_training, chunks, mean,
     predicts_label,
 };
+use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::rng::epoch_order;
 use crate::select::EngineError;
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
-use net::TensorNet;
+use net::{Objective, TensorNet};
 
 const ENGINE: &str = "torch";
 const NAME_CPU: &str = "torch 2.11.0 (CPU)";
@@ -173,8 +174,8 @@ impl Trainer for Torch {
                 let batch = order.f_narrow(0, from as i64, size as i64)?;
                 let features = features.f_index_select(0, &batch)?;
                 let labels = labels.f_index_select(0, &batch)?;
-                let losses =
-                    descent.net.gradient(&features, &labels, 1.0 / size as f64, &descent.slots)?;
+                let objective = Objective::training(size);
+                let losses = descent.net.gradient(&features, &labels, objective, &descent.slots)?;
                 let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
                 if !loss_sum.is_finite() {
                     return Err(TrainError::Diverged { step });
@@ -256,7 +257,7 @@ impl Evaluator for Torch {
         let mut losses = Vec::with_capacity(data.rows());
         self.each_chunk(model, params, data, |chunk| {
             let logits = chunk.net.forward(&chunk.features)?.logits;
-            losses.extend(to_vec(&net::losses(&logits, &chunk.labels)?)?);
+            losses.extend(to_vec(&net::losses(&logits, &chunk.labels, RowLoss::Bounded)?)?);
             Ok(())
         })?;
         Ok(losses)
@@ -273,7 +274,7 @@ impl Evaluator for Torch {
         let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
         self.each_chunk(model, params, data, |chunk| {
             let tape = chunk.net.forward(&chunk.features)?;
-            let pulls = net::logit_gradients(&tape.logits, &chunk.labels, 1.0)?;
+            let pulls = net::logit_gradients(&tape.logits, &chunk.labels)?;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
                 // Recreated for each chunk: it costs as much as one row, and only one direction
                 // is in memory.
@@ -315,7 +316,8 @@ impl Evaluator for Torch {
         self.each_chunk(model, params, data, |chunk| {
             let part = Tensor::f_zeros(params.len() as i64, (Kind::Double, self.device))?;
             let slots = TensorNet::new(model, &part)?;
-            let chunk_losses = chunk.net.gradient(&chunk.features, &chunk.labels, 1.0, &slots)?;
+            let (net, objective) = (chunk.net, Objective::EVALUATION);
+            let chunk_losses = net.gradient(&chunk.features, &chunk.labels, objective, &slots)?;
             losses.extend(to_vec(&chunk_losses)?);
             sum.iter_mut().zip(to_vec(&part)?).for_each(|(sum, part)| *sum += part);
             Ok(())

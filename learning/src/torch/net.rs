@@ -2,7 +2,25 @@
 
 use tch::{Kind, TchError, Tensor};
 
+use crate::loss::{BoundedLoss, RowLoss};
 use crate::model::ModelSpec;
+
+/// What a gradient belongs to: `scale` times the summed losses of the rows.
+#[derive(Clone, Copy)]
+pub(super) struct Objective {
+    loss: RowLoss,
+    scale: f64,
+}
+
+impl Objective {
+    /// The summed losses of an evaluation.
+    pub(super) const EVALUATION: Self = Self { loss: RowLoss::Bounded, scale: 1.0 };
+
+    /// The mean cross-entropy of a batch of `rows` rows.
+    pub(super) fn training(rows: usize) -> Self {
+        Self { loss: RowLoss::CrossEntropy, scale: 1.0 / rows as f64 }
+    }
+}
 
 /// Weight and bias of one layer.
 struct Layer {
@@ -135,19 +153,18 @@ impl TensorNet {
         })
     }
 
-    /// Writes `scale` times the gradient of the summed losses to `slots`; returns the loss of each
-    /// row.
+    /// Writes the gradient of the objective to `slots`; returns the loss of each row.
     pub(super) fn gradient(
         &self,
         features: &Tensor,
         labels: &Tensor,
-        scale: f64,
+        objective: Objective,
         slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
         if self.image.is_some() {
-            return self.gradient_by_autograd(features, labels, scale, slots);
+            return self.gradient_by_autograd(features, labels, objective, slots);
         }
-        self.backward(&self.forward(features)?, labels, scale, slots)
+        self.backward(&self.forward(features)?, labels, objective, slots)
     }
 
     /// The backward pass of dense layers, from the intermediate results of the forward pass.
@@ -155,10 +172,10 @@ impl TensorNet {
         &self,
         tape: &ForwardPass,
         labels: &Tensor,
-        scale: f64,
+        objective: Objective,
         slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
-        let (losses, pulls) = self.backward_to_first(tape, labels, scale, slots)?;
+        let (losses, pulls) = self.backward_to_first(tape, labels, objective, slots)?;
         if let (Some(slot), Some(taken)) = (slots.dense.first(), tape.inputs.first()) {
             let _ = pulls.f_tr()?.f_mm_out(&slot.weight, taken)?;
         }
@@ -171,10 +188,10 @@ impl TensorNet {
         &self,
         tape: &ForwardPass,
         labels: &Tensor,
-        scale: f64,
+        objective: Objective,
         slots: &TensorNet,
     ) -> Result<(Tensor, Tensor), TchError> {
-        let (losses, mut pulls) = losses_and_logit_gradients(&tape.logits, labels, scale)?;
+        let (losses, mut pulls) = losses_and_logit_gradients(&tape.logits, labels, objective)?;
         for (at, layer) in self.dense.iter().enumerate().rev() {
             let slot = &slots.dense[at];
             let _ = pulls.f_sum_intlist_out(&slot.bias, [0].as_slice(), false, None)?;
@@ -191,12 +208,12 @@ impl TensorNet {
         &self,
         features: &Tensor,
         labels: &Tensor,
-        scale: f64,
+        objective: Objective,
         slots: &TensorNet,
     ) -> Result<Tensor, TchError> {
         let watched = self.requires_grad()?;
-        let losses = losses(&watched.forward(features)?.logits, labels)?;
-        let total = losses.f_sum(None)?.f_mul_scalar(scale)?;
+        let losses = losses(&watched.forward(features)?.logits, labels, objective.loss)?;
+        let total = losses.f_sum(None)?.f_mul_scalar(objective.scale)?;
         let gradients = Tensor::f_run_backward(&[total], &watched.tensors(), false, false)?;
         for (slot, gradient) in slots.tensors().into_iter().zip(gradients) {
             slot.shallow_clone().f_copy_(&gradient)?;
@@ -279,32 +296,56 @@ fn convolve(image: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Te
     image.f_conv2d(weight, bias, [1, 1], [1, 1], [1, 1], 1)
 }
 
-/// The cross-entropy of each row. `labels` is a column.
-pub(super) fn losses(logits: &Tensor, labels: &Tensor) -> Result<Tensor, TchError> {
-    logits.f_log_softmax(1, None)?.f_gather(1, labels, false)?.f_view([-1])?.f_neg()
+/// The loss of each row. `labels` is a column.
+pub(super) fn losses(logits: &Tensor, labels: &Tensor, loss: RowLoss) -> Result<Tensor, TchError> {
+    let logarithms = logits.f_log_softmax(1, None)?.f_gather(1, labels, false)?.f_view([-1])?;
+    match loss {
+        RowLoss::CrossEntropy => logarithms.f_neg(),
+        RowLoss::Bounded => Ok(bound(&logarithms, logits.size2()?.1)?.losses),
+    }
 }
 
-/// The derivative of the losses with respect to the logits, times `scale`: probabilities minus one
-/// at the label.
-pub(super) fn logit_gradients(
-    logits: &Tensor,
-    labels: &Tensor,
-    scale: f64,
-) -> Result<Tensor, TchError> {
-    Ok(losses_and_logit_gradients(logits, labels, scale)?.1)
+/// The bounded losses of rows, and their derivatives with respect to the cross-entropy.
+pub(super) struct BoundedRows {
+    pub(super) losses: Tensor,
+    slopes: Tensor,
 }
 
+/// The bounded loss of rows from the logarithms of their label's probability.
+pub(super) fn bound(logarithms: &Tensor, classes: i64) -> Result<BoundedRows, TchError> {
+    let floor = BoundedLoss::new(classes as usize).floor();
+    let shares = logarithms.f_exp()?.f_mul_scalar(1.0 - floor)?;
+    let bounded = shares.f_add_scalar(floor)?;
+    Ok(BoundedRows { losses: bounded.f_log()?.f_neg()?, slopes: shares.f_div(&bounded)? })
+}
+
+/// The derivative of an evaluation's losses with respect to the logits.
+pub(super) fn logit_gradients(logits: &Tensor, labels: &Tensor) -> Result<Tensor, TchError> {
+    Ok(losses_and_logit_gradients(logits, labels, Objective::EVALUATION)?.1)
+}
+
+/// The loss of each row, and the derivative of the objective with respect to the logits:
+/// probabilities minus one at the label, times the loss's derivative with respect to the
+/// cross-entropy.
 fn losses_and_logit_gradients(
     logits: &Tensor,
     labels: &Tensor,
-    scale: f64,
+    objective: Objective,
 ) -> Result<(Tensor, Tensor), TchError> {
     let logarithms = logits.f_log_softmax(1, None::<Kind>)?;
-    let losses = logarithms.f_gather(1, labels, false)?.f_neg()?;
+    let own = logarithms.f_gather(1, labels, false)?;
     let mut pulls = logarithms.f_exp()?;
-    let _ = pulls.f_scatter_add_(1, labels, &losses.f_full_like(-1.0)?)?;
-    if scale != 1.0 {
-        let _ = pulls.f_mul_scalar_(scale)?;
+    let _ = pulls.f_scatter_add_(1, labels, &own.f_full_like(-1.0)?)?;
+    let losses = match objective.loss {
+        RowLoss::CrossEntropy => own.f_neg()?,
+        RowLoss::Bounded => {
+            let rows = bound(&own, logits.size2()?.1)?;
+            let _ = pulls.f_mul_(&rows.slopes)?;
+            rows.losses
+        }
+    };
+    if objective.scale != 1.0 {
+        let _ = pulls.f_mul_scalar_(objective.scale)?;
     }
     Ok((losses.f_view([-1])?, pulls))
 }

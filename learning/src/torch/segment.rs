@@ -8,12 +8,13 @@ use std::ops::Range;
 
 use tch::{Kind, TchError, Tensor};
 
-use super::net::{self, FirstLayers, TensorNet};
+use super::net::{self, FirstLayers, Objective, TensorNet};
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
     EvalError, ParameterSegment, SegmentPoint, check_evaluation, check_groups, chunks_in,
 };
+use crate::loss::RowLoss;
 
 /// The model at one point, with its gradient buffer.
 struct SegmentModel {
@@ -77,11 +78,12 @@ fn each(
 ) -> Result<(), TchError> {
     for (station, numbers) in stations.iter().zip(numbers) {
         if station.place.gradient {
-            let _losses = station.net.gradient(features, labels, 1.0, &station.slots)?;
+            let _losses =
+                station.net.gradient(features, labels, Objective::EVALUATION, &station.slots)?;
             add(numbers, to_vec(&station.gradient)?);
         } else {
             let logits = station.net.forward(features)?.logits;
-            numbers.extend(to_vec(&net::losses(&logits, labels)?)?);
+            numbers.extend(to_vec(&net::losses(&logits, labels, RowLoss::Bounded)?)?);
         }
     }
     Ok(())
@@ -102,9 +104,9 @@ fn dense(
         let SegmentModel { place, net, slots, .. } = station;
         let tape = net.forward_from_first(features, base.f_add(&total.f_mul_scalar(place.t)?)?)?;
         if place.gradient {
-            pulls.push(net.backward_to_first(&tape, labels, 1.0, slots)?.1);
+            pulls.push(net.backward_to_first(&tape, labels, Objective::EVALUATION, slots)?.1);
         } else {
-            numbers.extend(to_vec(&net::losses(&tape.logits, labels)?)?);
+            numbers.extend(to_vec(&net::losses(&tape.logits, labels, RowLoss::Bounded)?)?);
         }
     }
     if pulls.is_empty() {

@@ -136,7 +136,10 @@ fn slopes_by_autograd(
     let (features, labels) = torch.rows(data, 0..data.rows(), Kind::Double).unwrap();
     let flat = torch.to_tensor(params).unwrap();
     let net = TensorNet::new(model, &flat).unwrap().requires_grad().unwrap();
-    let losses = net::losses(&net.forward(&features).unwrap().logits, &labels).unwrap();
+    let losses = {
+        let logits = net.forward(&features).unwrap().logits;
+        net::losses(&logits, &labels, RowLoss::Bounded).unwrap()
+    };
     let weights = losses.detach().ones_like().set_requires_grad(true);
     let total = losses.dot(&weights);
     let gradients = Tensor::run_backward(&[total], &net.tensors(), true, true);

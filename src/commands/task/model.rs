@@ -19,7 +19,7 @@ pub(crate) struct ModelEvaluation {
     pub(crate) correct: u32,
     /// Number of rows.
     pub(crate) rows: u32,
-    /// Mean cross-entropy in nats.
+    /// Mean bounded loss in nats.
     pub(crate) loss: f64,
 }
 

@@ -100,7 +100,7 @@ fn learning(html: &mut String, outcome: &DemoOutcome) {
     let accuracy_axis =
         Axis::between(Quantity { name: "accuracy", unit: Unit::Percent }, 0.0..=100.0);
     let loss_axis = Axis::from_zero(
-        Quantity { name: "mean cross-entropy", unit: Unit::Nats },
+        Quantity { name: "validation loss", unit: Unit::Nats },
         loss.iter().copied(),
     );
     let _ = write!(
@@ -154,8 +154,7 @@ fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
     let _ = write!(
         html,
         "<section><h2>Earnings</h2><p class=\"note\">A score is the decrease of the validation \
-         loss that an update caused, in nats (the unit of cross-entropy with the natural \
-         logarithm). The share is the fraction of all payouts for data.</p>{}</section>",
+         loss that an update caused, in nats (the unit of natural logarithms). The share is the fraction of all payouts for data.</p>{}</section>",
         table_html(&rows)
     );
 }

@@ -193,7 +193,7 @@ fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
 #[test]
 fn every_chart_has_axis_titles_with_units() {
     let page = page(&outcome()).unwrap();
-    for title in ["accuracy, %", "mean cross-entropy, nats", "paid, FLN", "earned, FLN"] {
+    for title in ["accuracy, %", "validation loss, nats", "paid, FLN", "earned, FLN"] {
         assert!(page.contains(&format!(">{title}</text>")), "no axis title {title:?}");
     }
     assert_eq!(page.matches("<svg class=\"plot\"").count(), 4);
