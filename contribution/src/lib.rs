@@ -87,6 +87,7 @@ mod exact;
 mod first_order;
 mod game;
 pub mod games;
+mod gap_rules;
 mod leave_one_out;
 mod linear;
 mod meter;
@@ -97,6 +98,7 @@ mod quadrature;
 mod regression;
 mod rng;
 mod round;
+mod row_permutations;
 mod run;
 mod sampling;
 mod similarity;
@@ -117,6 +119,10 @@ pub use exact::Exact;
 #[cfg(feature = "comparison")]
 pub use first_order::FirstOrder;
 pub use game::{Game, GameError, PathIntegral, SmoothGame};
+pub use gap_rules::{
+    ENUMERATED_PLAYERS_MAX, GAP_NANO_MIN, PERMUTATION_PAIRS, PERMUTED_PLAYERS_MAX, StageEstimator,
+    is_gap_resolved, stage_estimators,
+};
 pub use leave_one_out::LeaveOneOut;
 pub use meter::{EvaluationMeter, PASSES_MAX};
 pub use nano::{NANO_PER_NAT, NanoError, to_nano};
@@ -127,8 +133,8 @@ pub use quadrature::MAX_NODES;
 pub use regression::{KAdd, KernelShap, LeverageShap};
 pub use rng::SeededRng;
 pub use round::{
-    RoundError, RoundRules, RoundScore, RoundValuation, Z_MICRO_PER_UNIT, is_negative_beyond_error,
-    value_members, value_round,
+    RoundError, RoundRules, RoundScore, RoundValuation, StageRecord, Z_MICRO_PER_UNIT,
+    is_negative_beyond_error, value_members, value_round,
 };
 pub use run::{RunOptions, ValuationProgress};
 pub use sampling::Gtg;

@@ -34,7 +34,7 @@ impl Path {
     /// A path with `nodes` gradients.
     ///
     /// # Errors
-    /// [`ValuationError::NodesOutOfRange`] outside `1..=8`.
+    /// [`ValuationError::NodesOutOfRange`] outside `1..=8` and 12.
     pub fn with_nodes(nodes: usize) -> Result<Self, ValuationError> {
         if gauss_legendre(nodes).is_none() {
             return Err(ValuationError::NodesOutOfRange { nodes, nodes_max: MAX_NODES });

@@ -6,8 +6,11 @@
 //! players with shares over them alone, since these shares make the round's model; an excluded
 //! player keeps its score of stage 1. A player with a zero update has the score 0 ± 0 and remains.
 //!
-//! The error of a score has two parts, added in quadrature. One is the sampling error of the
-//! holdout's rows. The other is the null standard deviation: the score of a random direction of the
+//! The gap rules ([`stage_estimators`]) choose the estimator of a stage. A stage that none resolves
+//! leaves the round unresolved: its scores are worth no money.
+//!
+//! The error of a score has three parts, added in quadrature. One is the sampling error of the
+//! holdout's rows. One is the error of the estimator, if it samples coalitions. The last is the null standard deviation: the score of a random direction of the
 //! same length, if the source has a gradient. In `d` dimensions it is small against honest work (a
 //! cosine of `1/√d`), but without it random noise would look significant wherever the gradient is
 //! large.
@@ -17,10 +20,12 @@
 
 use std::num::TryFromIntError;
 
+use crate::gap_rules::{StageEstimator, is_gap_resolved, stage_estimators};
+use crate::row_permutations::RowPermutations;
 use crate::statistics::mean;
 use crate::{
-    AffineError, AffineGame, AffineSource, FixedWeights, GameError, NanoError, Path, RunOptions,
-    Score, ValuationError, to_nano, value,
+    AffineError, AffineGame, AffineSource, Exact, FixedWeights, GameError, NanoError, Path,
+    RunOptions, Score, Valuation, ValuationError, to_nano, value,
 };
 
 /// Micro-units of one unit of `z`.
@@ -32,8 +37,10 @@ pub struct RoundRules {
     /// Number of standard errors below zero beyond which an update is excluded, in millionths:
     /// 2_000_000 is 2.0.
     pub z_micro: u64,
-    /// Gradients per stage, 1 to 8.
-    pub nodes: usize,
+    /// Gradients with which each stage begins, 1 to 8.
+    pub nodes: u8,
+    /// Seed of the permutations, if a stage samples them.
+    pub seed: u64,
 }
 
 /// The score of one player of the round.
@@ -43,11 +50,11 @@ pub struct RoundScore {
     pub player: usize,
     /// Score in nano-nats.
     pub score_nano: i64,
-    /// One standard error of the score in nano-nats: sampling error of the rows and null standard
-    /// deviation.
+    /// One standard error of the score in nano-nats: sampling error of the rows, error of the
+    /// estimator, and null standard deviation.
     pub error_nano: u64,
     /// The directional derivative of the player at each node of the path, in nano-nats; their sum,
-    /// weighted by the quadrature, is the score.
+    /// weighted by the quadrature, is the score. Empty if the stage's estimator uses none.
     pub derivatives_nano: Vec<i64>,
     /// Whether the update is excluded from the aggregate.
     pub excluded: bool,
@@ -81,16 +88,41 @@ pub struct RoundValuation {
     pub gap_nano: i64,
     /// One row per player, in the players' order.
     pub rows: Vec<RoundScore>,
-    /// Evaluations of the loss; each is one pass over the holdout.
-    pub losses_evaluated: u64,
-    /// Gradients; each is one pass over the holdout.
-    pub gradients_evaluated: u64,
+    /// The stages, in order: one, or two if a player is excluded.
+    pub stages: Vec<StageRecord>,
+}
+
+/// The estimator that valued a stage, and the figures that resolved it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageRecord {
+    /// The last estimator that the stage tried.
+    pub estimator: StageEstimator,
+    /// The gain of the stage's players: before − after, in nano-nats.
+    pub total_nano: i64,
+    /// The part of it that their scores do not explain.
+    pub gap_nano: i64,
+    /// Evaluations and gradients of all estimators that the stage tried, and of the null standard
+    /// deviation; each is one pass over the holdout.
+    pub passes: u64,
+}
+
+impl StageRecord {
+    /// Whether the gap is small enough for the scores to be paid.
+    pub fn is_resolved(&self) -> bool {
+        is_gap_resolved(self.gap_nano, self.total_nano)
+    }
 }
 
 impl RoundValuation {
-    /// Passes over the holdout: the units of work of the round's valuation.
+    /// Passes over the holdout: the units of work of the round's valuation. The losses at the base
+    /// point are one.
     pub fn passes(&self) -> u64 {
-        self.losses_evaluated + self.gradients_evaluated
+        1 + self.stages.iter().map(|stage| stage.passes).sum::<u64>()
+    }
+
+    /// Whether every stage is resolved. Scores of an unresolved round are not paid.
+    pub fn is_resolved(&self) -> bool {
+        self.stages.iter().all(StageRecord::is_resolved)
     }
 
     /// The players that form the aggregate, ascending.
@@ -166,31 +198,30 @@ pub fn value_round<S: AffineSource>(
     weights: &[u64],
     rules: RoundRules,
 ) -> Result<RoundValuation, RoundError> {
-    let path = Path::with_nodes(rules.nodes)?;
-    let first = value_stage(source, FixedWeights::over_all(weights)?, None, path)?;
+    let first = value_stage(source, FixedWeights::over_all(weights)?, None, Climb::All(rules))?;
     let mut rows = first.rows;
-    for row in &mut rows {
-        row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
+    let mut stages = vec![first.record];
+    if first.record.is_resolved() {
+        for row in &mut rows {
+            row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
+        }
     }
     let remaining: Vec<usize> =
         rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect();
     let any_weight_remains = remaining.iter().any(|&player| weights[player] > 0);
 
     let mut after_nano = first.after_nano;
-    let mut losses_evaluated = first.evaluations;
-    let mut gradients_evaluated = first.gradients;
     if !any_weight_remains {
         after_nano = first.before_nano;
     } else if remaining.len() < rows.len() {
         let over_remaining = FixedWeights::over(weights, &remaining)?;
-        let second = value_stage(source, over_remaining, Some(first.base), path)?;
+        let second = value_stage(source, over_remaining, Some(first.base), Climb::All(rules))?;
         for row in second.rows {
             let player = row.player;
             rows[player] = row;
         }
         after_nano = second.after_nano;
-        losses_evaluated += second.evaluations;
-        gradients_evaluated += second.gradients;
+        stages.push(second.record);
     }
 
     let total = i128::from(first.before_nano) - i128::from(after_nano);
@@ -202,16 +233,16 @@ pub fn value_round<S: AffineSource>(
         total_nano: i64::try_from(total)?,
         gap_nano: i64::try_from(total - explained)?,
         rows,
-        losses_evaluated,
-        gradients_evaluated,
+        stages,
     })
 }
 
-/// The scores of `members` (ascending players of `source`) with shares over them alone: one stage
-/// of [`value_round`], for verification of a part of it. No player is excluded here.
+/// The scores of `members` (ascending players of `source`) with shares over them alone, by one
+/// estimator: one stage of [`value_round`], for verification of a part of it. No player is excluded
+/// here.
 ///
-/// A source that can differentiate only some players may return zeros for the others: the scores of
-/// those are then zero, and the scores of the rest are correct.
+/// For the path estimator, a source that can differentiate only some players may return zeros for
+/// the others: the scores of those are then zero, and the scores of the rest are correct.
 ///
 /// # Errors
 /// As [`value_round`].
@@ -219,11 +250,29 @@ pub fn value_members<S: AffineSource>(
     source: &mut S,
     weights: &[u64],
     members: &[usize],
-    nodes: usize,
+    estimator: StageEstimator,
+    seed: u64,
 ) -> Result<Vec<RoundScore>, RoundError> {
-    let path = Path::with_nodes(nodes)?;
-    let of_members = value_stage(source, FixedWeights::over(weights, members)?, None, path)?;
-    Ok(of_members.rows)
+    let weights = FixedWeights::over(weights, members)?;
+    Ok(value_stage(source, weights, None, Climb::To { estimator, seed })?.rows)
+}
+
+/// The estimators that a stage tries.
+#[derive(Clone, Copy)]
+enum Climb {
+    /// All of the gap rules, until one resolves the stage.
+    All(RoundRules),
+    /// One, whose gap does not matter.
+    To { estimator: StageEstimator, seed: u64 },
+}
+
+impl Climb {
+    fn estimators(self, players: usize) -> (Vec<StageEstimator>, u64) {
+        match self {
+            Self::All(rules) => (stage_estimators(rules.nodes, players), rules.seed),
+            Self::To { estimator, seed } => (vec![estimator], seed),
+        }
+    }
 }
 
 /// The result of one stage: one valuation of the members of `weights`.
@@ -232,8 +281,7 @@ struct StageResult {
     before_nano: i64,
     after_nano: i64,
     rows: Vec<RoundScore>,
-    evaluations: u64,
-    gradients: u64,
+    record: StageRecord,
 }
 
 /// Runs one stage. `base` are the losses at the base point if an earlier stage has evaluated them.
@@ -241,38 +289,73 @@ fn value_stage<S: AffineSource>(
     source: &mut S,
     weights: FixedWeights,
     base: Option<Vec<f64>>,
-    path: Path,
+    climb: Climb,
 ) -> Result<StageResult, RoundError> {
     let members = weights.members().to_vec();
-    let base_is_known = base.is_some();
     let mut game = AffineGame::new(source, weights)?;
     if let Some(base) = base {
         game = game.with_base(base);
     }
-    // The path estimator draws no random numbers, so the seed has no effect.
-    let valuation = value(&path, &mut game, &members, RunOptions::seeded(0))?;
     let base = game.base_losses()?.to_vec();
     if base.len() < 2 {
         return Err(RoundError::TooFewRows { rows: base.len() });
     }
-    let before = mean(&base);
+    let before_nano = round_to_nano("the loss before", mean(&base))?;
+    let (estimators, seed) = climb.estimators(members.len());
     let (chances, differentiated) = game.member_random_direction_std()?;
-    let scores = valuation.scores.iter().zip(chances).enumerate();
-    let nodes = &valuation.nodes;
-    Ok(StageResult {
-        before_nano: round_to_nano("the loss before", before)?,
-        after_nano: round_to_nano("the loss after", before - valuation.total)?,
-        rows: scores
-            .map(|(position, (score, chance))| {
-                let slopes: Vec<f64> =
-                    nodes.iter().map(|node| node.derivatives[position]).collect();
-                round_score(score, chance, &slopes)
-            })
-            .collect::<Result<_, _>>()?,
-        evaluations: valuation.evaluations - u64::from(base_is_known),
-        gradients: valuation.gradients + u64::from(differentiated),
-        base,
-    })
+    let mut passes = u64::from(differentiated);
+    let mut last = None;
+    for estimator in estimators {
+        let valuation = estimate(&mut game, estimator, &members, seed)?;
+        passes += estimator.passes(members.len());
+        let after_nano = round_to_nano("the loss after", mean(&base) - valuation.total)?;
+        let rows = score_rows(&valuation, &chances)?;
+        let explained: i128 = rows.iter().map(|row| i128::from(row.score_nano)).sum();
+        let total = i128::from(before_nano) - i128::from(after_nano);
+        let (total_nano, gap_nano) = (i64::try_from(total)?, i64::try_from(total - explained)?);
+        let record = StageRecord { estimator, total_nano, gap_nano, passes };
+        let is_resolved = record.is_resolved();
+        last = Some((after_nano, rows, record));
+        if is_resolved {
+            break;
+        }
+    }
+    let Some((after_nano, rows, record)) = last else {
+        return Err(GameError::new("a stage without an estimator").into());
+    };
+    Ok(StageResult { base, before_nano, after_nano, rows, record })
+}
+
+/// Values the players of a stage. Only permutations draw random numbers.
+fn estimate<S: AffineSource>(
+    game: &mut AffineGame<S>,
+    estimator: StageEstimator,
+    members: &[usize],
+    seed: u64,
+) -> Result<Valuation<usize>, ValuationError> {
+    let run = RunOptions::seeded(seed);
+    match estimator {
+        StageEstimator::Path { nodes } => {
+            value(&Path::with_nodes(nodes.into())?, game, members, run)
+        }
+        StageEstimator::Shapley => value(&Exact, game, members, run),
+        StageEstimator::Permutations { pairs } => {
+            value(&RowPermutations { pairs: pairs.into() }, game, members, run)
+        }
+    }
+}
+
+/// One row per score; `chances` are the null standard deviations.
+fn score_rows(
+    valuation: &Valuation<usize>,
+    chances: &[f64],
+) -> Result<Vec<RoundScore>, RoundError> {
+    let row = |(position, (score, chance)): (usize, (&Score<usize>, &f64))| {
+        let nodes = valuation.nodes.iter();
+        let slopes: Vec<f64> = nodes.map(|node| node.derivatives[position]).collect();
+        round_score(score, *chance, &slopes)
+    };
+    valuation.scores.iter().zip(chances).enumerate().map(row).collect()
 }
 
 fn round_score(
@@ -281,8 +364,9 @@ fn round_score(
     slopes: &[f64],
 ) -> Result<RoundScore, RoundError> {
     let sampling = score.standard_error.ok_or(RoundError::TooFewRows { rows: 1 })?;
+    let estimator = score.estimator_error.unwrap_or(0.0);
     // Not `hypot`, whose last bit may differ between machines.
-    let error = (sampling * sampling + chance * chance).sqrt();
+    let error = (sampling * sampling + chance * chance + estimator * estimator).sqrt();
     Ok(RoundScore {
         player: score.id,
         score_nano: round_to_nano("a score", score.value)?,

@@ -5,6 +5,7 @@ mod axioms;
 mod between_round_truncation;
 mod cross_check;
 mod first_order_and_similarity;
+mod gap_rules;
 mod null_variance;
 mod odd_regression;
 mod odd_regression_rounds;

@@ -1,0 +1,108 @@
+//! The gap rules: which estimator values a stage of a round.
+//!
+//! The scores of a quadrature sum to the improvement only if the loss is smooth enough along the
+//! round's path. What they do not explain is the **gap**. A stage is valued with more and more
+//! nodes until its gap is small, then by an estimator without a gap. A stage that no estimator
+//! resolves has no scores: money never follows a figure that contradicts its neighbour.
+
+/// Quadrature nodes to which a stage climbs after the task's own number.
+const MORE_NODES: [u8; 2] = [6, 12];
+/// A gap up to one part in this many of the improvement is resolved.
+const GAP_PARTS: u64 = 50;
+/// A gap up to this many nano-nats is resolved: 10⁻⁴ nats.
+pub const GAP_NANO_MIN: u64 = 100_000;
+/// Largest number of players whose coalitions are enumerated.
+pub const ENUMERATED_PLAYERS_MAX: usize = 8;
+/// Pairs of permutations for more players.
+pub const PERMUTATION_PAIRS: u16 = 32;
+/// Largest number of players whose permutations are sampled: their 4,032 evaluations are a round's
+/// limit.
+pub const PERMUTED_PLAYERS_MAX: usize = 64;
+
+/// The estimator of a stage's scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StageEstimator {
+    /// The path integral with this many nodes.
+    Path {
+        /// Number of nodes.
+        nodes: u8,
+    },
+    /// The Shapley value by enumeration of all coalitions.
+    Shapley,
+    /// The Shapley value by antithetic pairs of permutations.
+    Permutations {
+        /// Number of pairs.
+        pairs: u16,
+    },
+}
+
+/// The estimators that a stage of `players` players tries, in order; `nodes` is the task's own
+/// number.
+pub fn stage_estimators(nodes: u8, players: usize) -> Vec<StageEstimator> {
+    let more = MORE_NODES.into_iter().filter(|more| *more > nodes);
+    let mut all: Vec<StageEstimator> =
+        std::iter::once(nodes).chain(more).map(|nodes| StageEstimator::Path { nodes }).collect();
+    match players {
+        0..=ENUMERATED_PLAYERS_MAX => all.push(StageEstimator::Shapley),
+        _ if players <= PERMUTED_PLAYERS_MAX => {
+            all.push(StageEstimator::Permutations { pairs: PERMUTATION_PAIRS });
+        }
+        _ => {}
+    }
+    all
+}
+
+/// Whether a gap is small: at most 2 % of the improvement, or 10⁻⁴ nats.
+pub fn is_gap_resolved(gap_nano: i64, total_nano: i64) -> bool {
+    gap_nano.unsigned_abs() <= (total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+}
+
+impl StageEstimator {
+    /// Evaluations and gradients for `players` players, without those of the base point.
+    pub fn passes(self, players: usize) -> u64 {
+        let players = players as u64;
+        match self {
+            Self::Path { nodes } => u64::from(nodes) + 1,
+            Self::Shapley => (1 << players) - 1,
+            Self::Permutations { pairs } => 2 * u64::from(pairs) * players.saturating_sub(1) + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_resolved_up_to_two_per_cent_or_a_ten_thousandth_of_a_nat() {
+        for (gap, total, resolved) in [
+            (20_000_000, 1_000_000_000, true),
+            (-20_000_000, -1_000_000_000, true),
+            (20_000_001, 1_000_000_000, false),
+            (100_000, 0, true),
+            (-100_001, 0, false),
+            (i64::MIN, i64::MAX, false),
+            (0, i64::MIN, true),
+        ] {
+            assert_eq!(is_gap_resolved(gap, total), resolved, "{gap} of {total}");
+        }
+    }
+
+    #[test]
+    fn a_stage_climbs_from_its_nodes_to_estimators_without_a_gap() {
+        use StageEstimator::{Path, Permutations, Shapley};
+        let nodes = |n| Path { nodes: n };
+        let pairs = Permutations { pairs: 32 };
+        assert_eq!(stage_estimators(3, 8), [nodes(3), nodes(6), nodes(12), Shapley]);
+        assert_eq!(stage_estimators(6, 9), [nodes(6), nodes(12), pairs]);
+        assert_eq!(stage_estimators(8, 64), [nodes(8), nodes(12), pairs]);
+        assert_eq!(stage_estimators(3, 65), [nodes(3), nodes(6), nodes(12)]);
+    }
+
+    #[test]
+    fn estimators_state_their_passes() {
+        assert_eq!(StageEstimator::Path { nodes: 12 }.passes(20), 13);
+        assert_eq!(StageEstimator::Shapley.passes(8), 255);
+        assert_eq!(StageEstimator::Permutations { pairs: 32 }.passes(64), 4_033);
+    }
+}
