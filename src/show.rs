@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Style};
 pub use florin_charts::thousands;
-use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp};
+use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp, VoidReason};
 use serde::Serialize;
 
 /// Table headers.
@@ -66,6 +66,16 @@ pub(crate) fn accuracy(correct: u32, rows: u32) -> String {
     format!("{:.1} %", 100.0 * f64::from(correct) / f64::from(rows.max(1)))
 }
 
+/// The outcome of a void round, with its reason.
+pub(crate) const fn void(reason: VoidReason) -> &'static str {
+    match reason {
+        VoidReason::Unresolved => "void: gap unresolved",
+        VoidReason::NoUpdateRemains => "void: no update",
+        VoidReason::MajorityExcluded => "void: majority excluded",
+        VoidReason::NoImprovement => "void: no improvement",
+    }
+}
+
 /// A phase in a word or two.
 pub(crate) fn phase(phase: TaskPhase) -> &'static str {
     match phase {
@@ -87,7 +97,7 @@ pub(crate) fn reason(reason: PayReason) -> &'static str {
         PayReason::Withheld => "not yet significant",
         PayReason::Idle => "no change",
         PayReason::NotHelpful => "no positive score",
-        PayReason::NoImprovement => "no improvement",
+        PayReason::CarriedOver => "carried over",
         PayReason::Excluded => "excluded",
     }
 }

@@ -275,6 +275,8 @@ mod tests {
             loss_after_nano: 1,
             total_nano,
             gap_nano: 0,
+            model_loss_nano: 0,
+            stages: Vec::new(),
             scores: Vec::new(),
             units: 5,
             evidence: florin_protocol::ValuationEvidence::default(),

@@ -31,11 +31,11 @@ pub fn check_report(
     }
     let stated = match (&report.outcome, &report.valuation, report.metrics) {
         (RoundOutcome::Abandoned(reason), ..) => Err(*reason),
-        (RoundOutcome::Settled, Some(valuation), Some(metrics)) => {
+        (RoundOutcome::Settled | RoundOutcome::Void(_), Some(valuation), Some(metrics)) => {
             Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
         }
-        (RoundOutcome::Settled, ..) => {
-            return vec![mismatch("valuation", &"absent", &"required in a settled round")];
+        (RoundOutcome::Settled | RoundOutcome::Void(_), ..) => {
+            return vec![mismatch("valuation", &"absent", &"required in a valued round")];
         }
     };
     let work: Vec<_> =
@@ -99,7 +99,7 @@ fn check_cohort(
     let mut members: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
     members.extend(report.missing.iter().map(|(sender, _)| *sender));
     members.sort_unstable();
-    let enough = spec.has_quorum(report.entries.len()) || report.outcome != RoundOutcome::Settled;
+    let enough = spec.has_quorum(report.entries.len()) || !report.outcome.is_valued();
     let ascending = offer.cohort.is_sorted_by(|a, b| a < b);
     let rules = [
         ("offer.cohort ascending and within the size limit", {

@@ -19,7 +19,7 @@ pub struct Statements {
     /// Sum of the scores, in nano-nats, without excluded updates.
     pub score_nano: i128,
     /// Sum of the weights, in nano-nats.
-    pub weight: u128,
+    pub increment: u128,
     /// Pay for data in these rounds.
     pub payout: Amount,
     /// Pay for infrastructure in these rounds.
@@ -71,7 +71,7 @@ pub fn statements(
         account,
         lines: Vec::new(),
         score_nano: 0,
-        weight: 0,
+        increment: 0,
         payout: Amount::ZERO,
         infrastructure: Amount::ZERO,
         debit: Amount::ZERO,
@@ -89,7 +89,7 @@ pub fn statements(
 impl Statements {
     fn add(&mut self, line: Statement, score_nano: i64) -> Result<(), AmountError> {
         self.score_nano = self.score_nano.saturating_add(score_nano.into());
-        self.weight = self.weight.saturating_add(line.weight);
+        self.increment = self.increment.saturating_add(line.increment);
         self.payout = self.payout.plus(line.payout)?;
         self.infrastructure = self.infrastructure.plus(line.infrastructure)?;
         self.debit = self.debit.plus(line.debit)?;

@@ -9,7 +9,8 @@ use crate::draw::round_seed;
 use crate::id::{Address, Digest, RoundNumber};
 use crate::message::{AbandonReason, MissingReason, Offer, RoundOutcome};
 use crate::pay::{
-    AccountTotals, PayError, RoundBudget, RoundPay, VerifiedWork, claim_tree, pay_round, round_pool,
+    PayError, PayInputs, PayTotals, RoundBudget, RoundPay, ValuedRound, VerifiedWork, claim_tree,
+    pay_round, round_pool,
 };
 use crate::report::{HoldoutSample, Report, UpdateEntry};
 use crate::task::TaskSpec;
@@ -78,40 +79,50 @@ impl TaskSpec {
 /// [`PayError`] if the inputs are inconsistent; then nothing is settled.
 pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
     let ReportInputs { spec, offer, previous_report: before, .. } = *closing;
-    let standings: BTreeMap<Address, AccountTotals> =
-        before.map(|report| report.account_totals.clone()).unwrap_or_default();
+    let totals = before.map_or_else(PayTotals::default, |report| PayTotals {
+        accounts: report.account_totals.clone(),
+        improvement_nano: report.improvement_total_nano,
+        score_pay: report.score_pay_total,
+    });
     let data_total = before.map_or(Amount::ZERO, |r| r.data_total);
     let infrastructure_total = before.map_or(Amount::ZERO, |r| r.infrastructure_total);
     let pool = spec.pool_for_round(offer.scope.round, before)?;
-    let purse = RoundBudget {
+    let limits = RoundBudget {
         pool,
+        floor: spec.round_floor()?.min(pool),
         infrastructure: spec.budget.infrastructure.minus(infrastructure_total)?,
     };
-    let bonds = closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();
-    let (scores, improvement) = match closing.result {
-        Ok(result) => (result.valuation.scores.as_slice(), result.valuation.total_nano),
-        Err(_) => (&[][..], 0),
-    };
-    let paid: RoundPay = pay_round(
-        &spec.budget,
-        purse,
-        &standings,
-        scores,
-        &bonds,
-        improvement,
-        closing.verified_work,
-    )?;
-    let root = claim_tree(&paid.account_totals)?.root();
+    let bonds: BTreeMap<Address, Amount> =
+        closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();
     let result = closing.result.ok();
+    let round = result.map_or(ValuedRound::Abandoned, |r| ValuedRound::new(&r.valuation));
+    let outcome = match (closing.result, round) {
+        (Err(reason), _) => RoundOutcome::Abandoned(reason),
+        (Ok(_), ValuedRound::Void(reason, _)) => RoundOutcome::Void(reason),
+        (Ok(_), _) => RoundOutcome::Settled,
+    };
+    let paid: RoundPay = pay_round(&PayInputs {
+        budget: &spec.budget,
+        limits,
+        is_last: offer.scope.round.0 >= spec.rounds.count,
+        before: &totals,
+        round,
+        bonds: &bonds,
+        work: closing.verified_work,
+    })?;
+    let root = claim_tree(&paid.totals.accounts)?.root();
     let offer_digest = offer.digest();
     Ok(Report {
         version: Report::VERSION,
         scope: offer.scope,
         previous_report: offer.previous_report,
         offer: offer_digest,
-        outcome: closing.result.err().map_or(RoundOutcome::Settled, RoundOutcome::Abandoned),
+        outcome,
         base_model: offer.base_model,
-        model: result.map_or(offer.base_model, |r| r.model),
+        model: match outcome {
+            RoundOutcome::Settled => result.map_or(offer.base_model, |r| r.model),
+            RoundOutcome::Void(_) | RoundOutcome::Abandoned(_) => offer.base_model,
+        },
         holdout: HoldoutSample {
             seed: round_seed(offer.scope, closing.commits, closing.entries),
             rows: closing.holdout_rows.to_vec(),
@@ -122,11 +133,14 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         valuation: result.map(|r| r.valuation.clone()),
         metrics: result.map(|r| r.metrics),
         pool,
+        improvement_total_nano: paid.totals.improvement_nano,
+        score_pay_total: paid.totals.score_pay,
         data_total: data_total.plus(paid.data_spent)?,
         infrastructure_total: infrastructure_total.plus(paid.infrastructure_spent)?,
         lines: paid.lines,
         infrastructure: paid.infrastructure,
-        account_totals: paid.account_totals,
+        final_lines: paid.final_lines,
+        account_totals: paid.totals.accounts,
         previous_root: before.map(|report| report.root).unwrap_or_default(),
         root,
         settlement_id: Report::settlement_id(offer.scope.task, offer.scope.round),

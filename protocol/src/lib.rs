@@ -63,6 +63,7 @@ mod draw;
 mod earlier_updates;
 mod eip712;
 mod error_code;
+pub mod floor;
 mod format;
 pub mod holdout;
 mod id;
@@ -81,6 +82,7 @@ mod spec_error;
 mod statement;
 mod task;
 mod time;
+pub mod void;
 mod work_order;
 
 pub use aggregation::Aggregation;
@@ -103,19 +105,19 @@ pub use id::{
 };
 pub use message::{
     AbandonReason, Commit, EnrolRequest, MissingReason, Offer, RoundOutcome, RoundScope,
-    UpdateHeader, UpdateId, UpdateReceipt,
+    UpdateHeader, UpdateId, UpdateReceipt, VoidReason,
 };
 pub use micro::{Micro, ParseMicroError};
 pub use model::{DataSchema, ModelArchitecture};
 pub use pay::{
-    Account, AccountTotals, PayError, PayLine, PayReason, RoundBudget, RoundPay, claim_tree,
-    pay_round,
+    Account, AccountTotals, PayError, PayInputs, PayLine, PayReason, PayTotals, RoundBudget,
+    RoundPay, ValuedRound, claim_tree, pay_round,
 };
 pub use preprocessing::{DuplicatePolicy, NormScaling, PreprocessingRules};
 pub use report::{
     CoalitionValue, CrossCheck, DuplicateMatch, DuplicateSource, HoldoutSample,
-    InfrastructurePayment, ModelMetrics, Preprocessing, Report, UpdateEntry, UpdateScore,
-    Valuation, ValuationEvidence,
+    InfrastructurePayment, ModelMetrics, Preprocessing, Report, ScoreEstimator, UpdateEntry,
+    UpdateScore, Valuation, ValuationEvidence, ValuationStage,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

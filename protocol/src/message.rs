@@ -192,6 +192,23 @@ pub enum AbandonReason {
     ValuationFailed,
 }
 
+/// Why a valued round is void: the model stays, and no score is paid or debited.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum VoidReason {
+    /// The scores of a stage do not explain its improvement: they are not added to any sum either.
+    Unresolved,
+    /// No update remains, or those that remain have no weight.
+    NoUpdateRemains,
+    /// Excluded updates have more than half of the weight.
+    MajorityExcluded,
+    /// The aggregated model is not better than the base model.
+    NoImprovement,
+}
+
 /// Outcome of a round.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
@@ -201,6 +218,16 @@ pub enum AbandonReason {
 pub enum RoundOutcome {
     /// Valued and settled.
     Settled,
+    /// Valued, but void.
+    Void(VoidReason),
     /// Abandoned.
     Abandoned(AbandonReason),
+}
+
+impl RoundOutcome {
+    /// Whether the round was valued, so that its report has scores.
+    #[must_use]
+    pub const fn is_valued(&self) -> bool {
+        matches!(self, Self::Settled | Self::Void(_))
+    }
 }

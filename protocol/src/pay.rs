@@ -2,12 +2,17 @@
 //!
 //! Pay is linear in the score. For each participant the scores and their squared standard errors
 //! are summed over the rounds. The **payable** score is `max(0, Σφ − z·√ΣSE²)`, where z is the
-//! task's `confidence_z` setting. A round's **weight** is the increase of the payable score since
+//! task's `confidence_z` setting. A round's **increment** is the increase of the payable score since
 //! the last payment. Sampling noise averages out and never becomes payable; honest work grows
-//! faster than its standard error, so it is withheld only for a few rounds.
+//! faster than its standard error, so it is withheld only for a few rounds. In the last round the
+//! whole sum of every participant whose payable score is positive becomes payable: what was withheld
+//! is settled.
 //!
-//! A round spends `min(pool, per_nat_max × Σ weights)`, split by weight. A round that does not
-//! improve the model spends nothing, carries the weights over and rolls its pool over.
+//! **Money follows measured improvement.** A round spends on scores at most its pool without the
+//! [floor](crate::floor), at most `per_nat_max` for each nat of its increments, and so much that
+//! all score pay of the task is at most `per_nat_max` for each nat by which the model improved so
+//! far. A [void](crate::void) round spends nothing on scores, carries the increments over and rolls
+//! its pool over; it moves no bond.
 //!
 //! An update is excluded if its score is significantly negative (below −z·SE). It debits its
 //! sender's bond at the same price per nat. Its score also counts in the sum, so that a sender
@@ -21,10 +26,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amount, AmountError};
 use crate::apportionment::{SplitError, split_by_weight};
+use crate::floor::split_floor;
 use crate::id::{Address, Digest};
 use crate::merkle::{ClaimTotals, ClaimTree};
+use crate::message::VoidReason;
 use crate::micro::Micro;
-use crate::report::{InfrastructurePayment, UpdateScore};
+use crate::report::{InfrastructurePayment, UpdateScore, Valuation};
 use crate::task::Budget;
 
 /// Nano-nats per nat.
@@ -56,7 +63,7 @@ pub struct AccountTotals {
     #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub variance_nano2: u128,
-    /// The part of the payable score that earlier weights already include, less clawbacks, in
+    /// The part of the payable score that earlier increments already include, less clawbacks, in
     /// nano-nats.
     #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
@@ -87,7 +94,7 @@ impl AccountTotals {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum PayReason {
-    /// The payable score increased: paid by weight.
+    /// The payable score increased: paid by its increment.
     Paid,
     /// The summed score is positive but not significantly: withheld until later rounds.
     Withheld,
@@ -96,8 +103,9 @@ pub enum PayReason {
     /// The summed score is not positive, but the update is not significantly harmful: no pay, no
     /// debit.
     NotHelpful,
-    /// The round did not improve the model: no pay; the pool rolls over.
-    NoImprovement,
+    /// The round is void, or all score pay that the improvement covers is spent: the increment is
+    /// carried over.
+    CarriedOver,
     /// Significantly harmful: not aggregated, and debited from the bond.
     Excluded,
 }
@@ -111,9 +119,11 @@ pub struct PayLine {
     /// The increase of its payable score in this round, in nano-nats.
     #[serde(with = "crate::report::decimal_text")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub weight: u128,
-    /// Amount owed for it.
+    pub increment: u128,
+    /// Amount owed for the round: for the increment, and the floor.
     pub payout: Amount,
+    /// The floor in it.
+    pub floor: Amount,
     /// Amount debited from its bond.
     pub debit: Amount,
     /// Reason for the amounts.
@@ -125,16 +135,32 @@ pub struct PayLine {
 pub struct RoundPay {
     /// One line per participant, in the order of the scores.
     pub lines: Vec<PayLine>,
+    /// In the last round, one line per account without a score whose withheld score is paid,
+    /// ascending.
+    pub final_lines: Vec<PayLine>,
     /// One line per piece of verified work.
     pub infrastructure: Vec<InfrastructurePayment>,
-    /// Spent on data in this round.
+    /// Spent on scores in this round.
+    pub score_pay: Amount,
+    /// Spent on data in this round: on scores and on the floor.
     pub data_spent: Amount,
     /// Spent on infrastructure in this round.
     pub infrastructure_spent: Amount,
     /// Debited from bonds in this round.
     pub debited: Amount,
-    /// The totals of all accounts after the round.
-    pub account_totals: BTreeMap<Account, AccountTotals>,
+    /// The totals of the task after the round.
+    pub totals: PayTotals,
+}
+
+/// What a task has paid and gained so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PayTotals {
+    /// The totals of each account.
+    pub accounts: BTreeMap<Account, AccountTotals>,
+    /// Improvement of the model over all rounds that changed it, in nano-nats.
+    pub improvement_nano: u64,
+    /// Paid for scores.
+    pub score_pay: Amount,
 }
 
 /// Why a round cannot be paid. Each is an inconsistency of the inputs, not a response to a
@@ -158,10 +184,63 @@ pub enum PayError {
 /// Amounts that a round may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundBudget {
-    /// The most that this round may spend on data.
+    /// The most that this round may spend on data, with the floor.
     pub pool: Amount,
+    /// The floor in it.
+    pub floor: Amount,
     /// The remaining infrastructure budget of the task.
     pub infrastructure: Amount,
+}
+
+/// The result of a round's valuation, as far as the pay rule needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuedRound<'a> {
+    /// The round improved the model by this many nano-nats.
+    Improved(u64, &'a [UpdateScore]),
+    /// The round is void.
+    Void(VoidReason, &'a [UpdateScore]),
+    /// The round has no scores.
+    Abandoned,
+}
+
+impl<'a> ValuedRound<'a> {
+    /// The round of a valuation.
+    #[must_use]
+    pub fn new(valuation: &'a Valuation) -> Self {
+        match valuation.void_reason() {
+            Some(reason) => Self::Void(reason, &valuation.scores),
+            None => Self::Improved(
+                u64::try_from(valuation.improvement_nano()).unwrap_or(0),
+                &valuation.scores,
+            ),
+        }
+    }
+
+    const fn scores(self) -> &'a [UpdateScore] {
+        match self {
+            Self::Improved(_, scores) | Self::Void(_, scores) => scores,
+            Self::Abandoned => &[],
+        }
+    }
+}
+
+/// The inputs of a round's pay.
+#[derive(Clone, Copy, Debug)]
+pub struct PayInputs<'a> {
+    /// The task's prices.
+    pub budget: &'a Budget,
+    /// What the round may spend.
+    pub limits: RoundBudget,
+    /// Whether this is the task's last round.
+    pub is_last: bool,
+    /// The totals before the round.
+    pub before: &'a PayTotals,
+    /// The valuation: one score per account.
+    pub round: ValuedRound<'a>,
+    /// Each account's bond.
+    pub bonds: &'a BTreeMap<Account, Amount>,
+    /// Verified work to pay.
+    pub work: &'a [VerifiedWork],
 }
 
 /// Verified work to pay: provider, digest of its work record, units.
@@ -176,62 +255,118 @@ pub fn round_pool(data_left: Amount, rounds_left: u32) -> Amount {
 
 /// Computes the pay of one round.
 ///
-/// `scores` has one score per account; `bonds` is each account's bond; `improvement_nano` is v(N)
-/// of the aggregated updates, in nano-nats.
-///
 /// # Errors
 /// [`PayError`]; then the round pays nothing.
-pub fn pay_round(
-    budget: &Budget,
-    purse: RoundBudget,
-    before: &BTreeMap<Account, AccountTotals>,
-    scores: &[UpdateScore],
-    bonds: &BTreeMap<Account, Amount>,
-    improvement_nano: i64,
-    work: &[VerifiedWork],
-) -> Result<RoundPay, PayError> {
-    let mut standings = before.clone();
-    let mut lines = Vec::with_capacity(scores.len());
-    let mut seen = std::collections::BTreeSet::new();
-    for score in scores {
-        if !seen.insert(score.account) {
-            return Err(PayError::DuplicateScore(score.account));
-        }
-        let standing = standings.entry(score.account).or_default();
-        lines.push(compute_weight(budget.confidence_z, standing, score, improvement_nano)?);
+pub fn pay_round(inputs: &PayInputs<'_>) -> Result<RoundPay, PayError> {
+    let PayInputs { budget, limits, before, round, .. } = *inputs;
+    let scores = round.scores();
+    let mut totals = before.clone();
+    if let ValuedRound::Improved(improvement, _) = round {
+        totals.improvement_nano = totals.improvement_nano.saturating_add(improvement);
     }
-    let weights: Vec<u128> = lines.iter().map(|line| line.weight).collect();
-    let weight_total =
-        weights.iter().try_fold(0u128, |sum, w| sum.checked_add(*w)).ok_or(SplitError::Overflow)?;
-    let data_spent = scaled_amount(budget.per_nat_max, weight_total, NANO_PER_NAT).min(purse.pool);
-    let payouts = split_by_weight(data_spent, &weights)?;
+    let mut lines = score_lines(inputs, &mut totals.accounts)?;
+    let mut final_lines =
+        if inputs.is_last { final_lines(inputs, &totals.accounts)? } else { vec![] };
+
+    let increments: Vec<u128> =
+        lines.iter().chain(&final_lines).map(|line| line.increment).collect();
+    let price = price_scores(inputs, &totals, &increments)?;
+    let payouts = split_by_weight(price.spent, &increments)?;
+    for (line, payout) in lines.iter_mut().chain(&mut final_lines).zip(payouts) {
+        settle_line(line, payout, price.spent, totals.accounts.entry(line.account).or_default())?;
+    }
+    let is_void = matches!(round, ValuedRound::Void(..));
+    let floors = split_floor(limits.floor, scores, &totals.accounts, is_void)?;
     let mut debited = Amount::ZERO;
-    for ((line, payout), score) in lines.iter_mut().zip(payouts).zip(scores) {
-        line.payout = payout;
-        if score.excluded {
-            let harm = u128::from(score.score_nano.unsigned_abs());
-            let due = match weight_total {
-                0 => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
-                _ => scaled_amount(data_spent, harm, weight_total),
-            };
-            let bond = bonds.get(&score.account).copied().unwrap_or_default();
-            line.debit = due.min(budget.debit_max).min(bond);
+    for ((line, floor), score) in lines.iter_mut().zip(floors).zip(scores) {
+        let account = totals.accounts.entry(score.account).or_default();
+        (line.floor, line.payout) = (floor, line.payout.plus(floor)?);
+        account.data = account.data.plus(floor)?;
+        if score.excluded && !is_void {
+            let bond = inputs.bonds.get(&score.account).copied().unwrap_or_default();
+            line.debit = debit(budget, price, score, bond, account)?;
+            account.debited = account.debited.plus(line.debit)?;
             debited = debited.plus(line.debit)?;
-            clawback(standings.entry(score.account).or_default(), harm, line.debit, due)?;
         }
-        let standing = standings.entry(score.account).or_default();
-        standing.data = standing.data.plus(line.payout)?;
-        standing.debited = standing.debited.plus(line.debit)?;
     }
-    let (infrastructure, infrastructure_spent) = pay_work(budget, purse, work, &mut standings)?;
+    totals.score_pay = totals.score_pay.plus(price.spent)?;
+    let data_spent = price.spent.plus(Amount::total(lines.iter().map(|line| line.floor))?)?;
+    let (infrastructure, infrastructure_spent) = pay_work(inputs, &mut totals.accounts)?;
     Ok(RoundPay {
         lines,
+        final_lines,
         infrastructure,
+        score_pay: price.spent,
         data_spent,
         infrastructure_spent,
         debited,
-        account_totals: standings,
+        totals,
     })
+}
+
+/// What a round spends on scores, and on how many nano-nats.
+#[derive(Clone, Copy)]
+struct ScorePrice {
+    spent: Amount,
+    increments: u128,
+}
+
+/// The amount that the round spends on its increments.
+fn price_scores(
+    inputs: &PayInputs<'_>,
+    totals: &PayTotals,
+    increments: &[u128],
+) -> Result<ScorePrice, PayError> {
+    let PayInputs { budget, limits, .. } = *inputs;
+    let sum = increments.iter().try_fold(0u128, |sum, nano| sum.checked_add(*nano));
+    let increments = sum.ok_or(SplitError::Overflow)?;
+    let covered = scaled_amount(budget.per_nat_max, totals.improvement_nano.into(), NANO_PER_NAT);
+    let spent = scaled_amount(budget.per_nat_max, increments, NANO_PER_NAT)
+        .min(limits.pool.minus(limits.floor.min(limits.pool))?)
+        .min(covered.minus(totals.score_pay.min(covered))?);
+    Ok(ScorePrice { spent, increments })
+}
+
+/// Enters the payout of an increment into its line and its account. If the round spends nothing,
+/// the increment is carried over.
+fn settle_line(
+    line: &mut PayLine,
+    payout: Amount,
+    spent: Amount,
+    account: &mut AccountTotals,
+) -> Result<(), PayError> {
+    if line.increment == 0 {
+        return Ok(());
+    }
+    if spent.is_zero() {
+        line.increment = 0;
+        if line.reason == PayReason::Paid {
+            line.reason = PayReason::CarriedOver;
+        }
+        return Ok(());
+    }
+    line.payout = payout;
+    account.paid_score_nano = account.paid_score_nano.saturating_add(line.increment);
+    account.data = account.data.plus(payout)?;
+    Ok(())
+}
+
+/// The debit of a harmful update: its harm at the price of the round, up to the limit and the bond.
+fn debit(
+    budget: &Budget,
+    price: ScorePrice,
+    score: &UpdateScore,
+    bond: Amount,
+    account: &mut AccountTotals,
+) -> Result<Amount, PayError> {
+    let harm = u128::from(score.score_nano.unsigned_abs());
+    let due = match price.spent.is_zero() {
+        true => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
+        false => scaled_amount(price.spent, harm, price.increments),
+    };
+    let debit = due.min(budget.debit_max).min(bond);
+    clawback(account, harm, debit, due)?;
+    Ok(debit)
 }
 
 /// `rate × amount / unit`, rounded down and saturating at 2¹²⁸ − 1. A pool, a limit or a bond
@@ -240,46 +375,109 @@ fn scaled_amount(rate: Amount, amount: u128, unit: u128) -> Amount {
     rate.mul_div_down(amount, unit).unwrap_or(Amount::from_units(u128::MAX))
 }
 
-/// Adds a score to the account's totals and computes the participant's weight.
-fn compute_weight(
-    confidence_z: Micro,
-    standing: &mut AccountTotals,
-    score: &UpdateScore,
-    improvement_nano: i64,
-) -> Result<PayLine, PayError> {
+/// Adds the round's scores to the accounts' totals, and computes the increments.
+fn score_lines(
+    inputs: &PayInputs<'_>,
+    accounts: &mut BTreeMap<Account, AccountTotals>,
+) -> Result<Vec<PayLine>, PayError> {
+    let scores = inputs.round.scores();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut lines = Vec::with_capacity(scores.len());
+    for score in scores {
+        if !seen.insert(score.account) {
+            return Err(PayError::DuplicateScore(score.account));
+        }
+        let totals = accounts.entry(score.account).or_default();
+        if !matches!(inputs.round, ValuedRound::Void(VoidReason::Unresolved, _)) {
+            add_score(totals, score)?;
+        }
+        lines.push(score_line(inputs, totals, score)?);
+    }
+    Ok(lines)
+}
+
+fn add_score(totals: &mut AccountTotals, score: &UpdateScore) -> Result<(), PayError> {
     let overflow = || PayError::Overflow(score.account);
-    let line = |weight, reason| PayLine {
-        account: score.account,
-        weight,
+    let error = u128::from(score.error_nano);
+    totals.score_sum_nano =
+        totals.score_sum_nano.checked_add(score.score_nano.into()).ok_or_else(overflow)?;
+    totals.variance_nano2 = error
+        .checked_mul(error)
+        .and_then(|square| totals.variance_nano2.checked_add(square))
+        .ok_or_else(overflow)?;
+    Ok(())
+}
+
+const fn empty_line(account: Account, increment: u128, reason: PayReason) -> PayLine {
+    PayLine {
+        account,
+        increment,
         payout: Amount::ZERO,
+        floor: Amount::ZERO,
         debit: Amount::ZERO,
         reason,
+    }
+}
+
+/// The line of a score, before any amount.
+fn score_line(
+    inputs: &PayInputs<'_>,
+    totals: &AccountTotals,
+    score: &UpdateScore,
+) -> Result<PayLine, PayError> {
+    let increment = increment(inputs, score.account, totals)?;
+    let line = |increment, reason| Ok(empty_line(score.account, increment, reason));
+    let is_void = matches!(inputs.round, ValuedRound::Void(..));
+    if score.excluded && !is_void {
+        return line(if inputs.is_last { increment } else { 0 }, PayReason::Excluded);
+    }
+    if increment > 0 {
+        return match is_void && !inputs.is_last {
+            true => line(0, PayReason::CarriedOver),
+            false => line(increment, PayReason::Paid),
+        };
+    }
+    let reason = if score.score_nano == 0 && score.error_nano == 0 {
+        PayReason::Idle
+    } else if totals.score_sum_nano > 0 {
+        PayReason::Withheld
+    } else {
+        PayReason::NotHelpful
     };
-    let error = u128::from(score.error_nano);
-    standing.score_sum_nano =
-        standing.score_sum_nano.checked_add(score.score_nano.into()).ok_or_else(overflow)?;
-    standing.variance_nano2 = error
-        .checked_mul(error)
-        .and_then(|square| standing.variance_nano2.checked_add(square))
-        .ok_or_else(overflow)?;
-    if score.excluded {
-        return Ok(line(0, PayReason::Excluded));
+    line(0, reason)
+}
+
+/// The lines of the last round for accounts without a score in it.
+fn final_lines(
+    inputs: &PayInputs<'_>,
+    accounts: &BTreeMap<Account, AccountTotals>,
+) -> Result<Vec<PayLine>, PayError> {
+    let mut lines = Vec::new();
+    for (account, totals) in accounts {
+        if inputs.round.scores().iter().any(|score| score.account == *account) {
+            continue;
+        }
+        let increment = increment(inputs, *account, totals)?;
+        if increment > 0 {
+            lines.push(empty_line(*account, increment, PayReason::Paid));
+        }
     }
-    if score.score_nano == 0 && score.error_nano == 0 {
-        return Ok(line(0, PayReason::Idle));
+    Ok(lines)
+}
+
+/// The increase of an account's payable score since the last payment. In the last round a positive
+/// payable score is the whole sum.
+fn increment(
+    inputs: &PayInputs<'_>,
+    account: Account,
+    totals: &AccountTotals,
+) -> Result<u128, PayError> {
+    let payable = payable_nano(inputs.budget.confidence_z, totals);
+    let mut payable = payable.ok_or(PayError::Overflow(account))?;
+    if inputs.is_last && payable > 0 {
+        payable = u128::try_from(totals.score_sum_nano).unwrap_or(payable);
     }
-    let payable = payable_nano(confidence_z, standing).ok_or_else(overflow)?;
-    let weight = payable.saturating_sub(standing.paid_score_nano);
-    if weight == 0 {
-        let reason =
-            if standing.score_sum_nano > 0 { PayReason::Withheld } else { PayReason::NotHelpful };
-        return Ok(line(0, reason));
-    }
-    if improvement_nano <= 0 {
-        return Ok(line(0, PayReason::NoImprovement));
-    }
-    standing.paid_score_nano = payable;
-    Ok(line(weight, PayReason::Paid))
+    Ok(payable.saturating_sub(totals.paid_score_nano))
 }
 
 /// The payable score of an account: `max(0, Σφ − z·√ΣSE²)` in nano-nats, with the square root and
@@ -310,12 +508,11 @@ fn clawback(
 }
 
 fn pay_work(
-    budget: &Budget,
-    purse: RoundBudget,
-    work: &[VerifiedWork],
+    inputs: &PayInputs<'_>,
     standings: &mut BTreeMap<Account, AccountTotals>,
 ) -> Result<(Vec<InfrastructurePayment>, Amount), PayError> {
-    let mut left = purse.infrastructure;
+    let PayInputs { budget, work, .. } = *inputs;
+    let mut left = inputs.limits.infrastructure;
     let mut spent = Amount::ZERO;
     let mut lines = Vec::with_capacity(work.len());
     for (provider, record, units) in work {

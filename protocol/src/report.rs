@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
+use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
 use crate::id::{Address, Digest, RoundNumber, SettlementId, TaskId};
 use crate::message::{MissingReason, RoundOutcome, RoundScope, UpdateId};
@@ -73,12 +73,15 @@ pub struct Preprocessing {
     pub norm_factor: Micro,
     /// The match, if the update was rejected as a near-duplicate; its value is zero then.
     pub duplicate_of: Option<DuplicateMatch>,
+    /// Weight of the update: its counted rows, up to the task's weight cap. 0 for a rejected update
+    /// and for an update that changes nothing.
+    pub weight: u64,
 }
 
 impl Default for Preprocessing {
-    /// No preprocessing.
+    /// No preprocessing, and one row.
     fn default() -> Self {
-        Self { norm_factor: Micro::ONE, duplicate_of: None }
+        Self { norm_factor: Micro::ONE, duplicate_of: None, weight: 1 }
     }
 }
 
@@ -100,6 +103,37 @@ pub struct UpdateScore {
     pub preprocessing: Preprocessing,
 }
 
+/// The estimator of a stage's scores.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum ScoreEstimator {
+    /// The Aumann–Shapley value by Gauss–Legendre quadrature with this many nodes.
+    Path(u8),
+    /// The Shapley value by enumeration of all coalitions.
+    Shapley,
+    /// The Shapley value by this many antithetic pairs of permutations.
+    Permutations(u16),
+}
+
+/// One stage of a valuation: of all updates, or of those that are not excluded.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ValuationStage {
+    /// The last estimator that the stage tried.
+    pub estimator: ScoreEstimator,
+    /// The improvement by the stage's updates together, in nano-nats.
+    pub total_nano: i64,
+    /// The part of it that their scores do not explain.
+    pub gap_nano: i64,
+    /// Passes over the round's validation rows of all estimators that the stage tried.
+    pub units: u64,
+}
+
 /// Valuation of a round's updates.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -112,6 +146,11 @@ pub struct Valuation {
     pub total_nano: i64,
     /// v(N) − Σ scores of the updates that are not excluded: the estimator's efficiency gap.
     pub gap_nano: i64,
+    /// Mean bounded loss of the model that the task's rule aggregates from the updates that are not
+    /// excluded; in a void round it does not become the round's model.
+    pub model_loss_nano: i64,
+    /// The stages of the valuation: one, or two if an update is excluded.
+    pub stages: Vec<ValuationStage>,
     /// One score per accepted update, in the order of the entries.
     pub scores: Vec<UpdateScore>,
     /// Forward or gradient passes over the round's validation rows that the valuation took.
@@ -250,9 +289,15 @@ pub struct Report {
     pub lines: Vec<PayLine>,
     /// One line per piece of verified work.
     pub infrastructure: Vec<InfrastructurePayment>,
+    /// The withheld pay of accounts without an update in this round; only in the last round.
+    pub final_lines: Vec<PayLine>,
     /// The accumulated totals after the round, ascending by account.
     pub account_totals: BTreeMap<Address, AccountTotals>,
-    /// Paid for data in the task so far.
+    /// Improvement of the task's model so far, in nano-nats: the sum over the rounds that changed it.
+    pub improvement_total_nano: u64,
+    /// Paid for scores in the task so far: at most `per_nat_max` for each nat of the improvement.
+    pub score_pay_total: Amount,
+    /// Paid for data in the task so far: for scores and as floor.
     pub data_total: Amount,
     /// Paid for infrastructure in the task so far.
     pub infrastructure_total: Amount,
@@ -272,10 +317,24 @@ impl Report {
     /// The layout version that this crate writes.
     pub const VERSION: u16 = 1;
 
-    /// Whether the round was productive: v(N) > 0, so that its updates improved the model.
+    /// Whether the round was productive: its updates improved the model.
     #[must_use]
     pub fn is_productive(&self) -> bool {
-        self.valuation.as_ref().is_some_and(|valuation| valuation.total_nano > 0)
+        self.outcome == RoundOutcome::Settled
+    }
+
+    /// Paid for data in the round, also to accounts without an update in it.
+    ///
+    /// # Errors
+    /// [`AmountError`] on overflow.
+    pub fn data_paid(&self) -> Result<Amount, AmountError> {
+        Amount::total(self.lines.iter().chain(&self.final_lines).map(|line| line.payout))
+    }
+
+    /// Whether the round posts a settlement: it was valued, or it pays what was withheld.
+    #[must_use]
+    pub fn has_settlement(&self) -> bool {
+        self.outcome.is_valued() || !self.final_lines.is_empty()
     }
 
     /// The id of a round's settlement. It depends only on task and round, so that a round can be
@@ -291,7 +350,7 @@ impl Report {
     /// The pay line of one participant.
     #[must_use]
     pub fn line(&self, account: Address) -> Option<&PayLine> {
-        self.lines.iter().find(|line| line.account == account)
+        self.lines.iter().chain(&self.final_lines).find(|line| line.account == account)
     }
 
     /// The score of one participant.

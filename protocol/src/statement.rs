@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::Amount;
 use crate::id::{Address, RoundNumber};
-use crate::message::{AbandonReason, MissingReason, RoundOutcome};
+use crate::message::{AbandonReason, MissingReason, RoundOutcome, VoidReason};
 use crate::micro::Micro;
 use crate::pay::{PayLine, PayReason};
 use crate::report::{DuplicateMatch, DuplicateSource, Preprocessing, Report, UpdateScore};
@@ -20,11 +20,13 @@ pub struct Statement {
     pub score_nano: Option<i64>,
     /// Its standard error in nano-nats.
     pub error_nano: Option<u64>,
-    /// The weight in this round, in nano-nats.
+    /// The increase of the payable score in this round, in nano-nats.
     #[serde(with = "crate::report::decimal_text")]
-    pub weight: u128,
+    pub increment: u128,
     /// Amount owed for data.
     pub payout: Amount,
+    /// The floor in it.
+    pub floor: Amount,
     /// Amount owed for infrastructure.
     pub infrastructure: Amount,
     /// Amount debited from the bond.
@@ -44,11 +46,12 @@ impl Statement {
         let units = infrastructure.fold(0u64, |sum, i| sum.saturating_add(i.units));
         let missing = report.missing.iter().find(|(who, _)| *who == account).map(|(_, why)| *why);
         let entered = report.entries.iter().any(|entry| entry.sender == account);
-        if !entered && missing.is_none() && units == 0 {
+        if !entered && missing.is_none() && units == 0 && line.is_none() {
             return None;
         }
         let mut why = match (&report.outcome, line, missing) {
-            (RoundOutcome::Abandoned(reason), ..) => explain_abandoned(*reason),
+            (RoundOutcome::Abandoned(reason), None, _) => explain_abandoned(*reason),
+            (_, Some(line), _) if score.is_none() => explain_final(line),
             (_, Some(line), _) => explain_reason(report, line, score),
             (_, None, Some(missing)) => explain_missing(missing),
             (_, None, None) => String::new(),
@@ -64,7 +67,8 @@ impl Statement {
             account,
             score_nano: score.map(|s| s.score_nano),
             error_nano: score.map(|s| s.error_nano),
-            weight: line.map_or(0, |l| l.weight),
+            increment: line.map_or(0, |l| l.increment),
+            floor: line.map_or(Amount::ZERO, |l| l.floor),
             payout: line.map_or(Amount::ZERO, |l| l.payout),
             infrastructure: work,
             debit: line.map_or(Amount::ZERO, |l| l.debit),
@@ -82,6 +86,33 @@ fn explain_abandoned(reason: AbandonReason) -> String {
         AbandonReason::ValuationFailed => "The round was abandoned: its updates could not be \
              valued. No bond was debited; the pool rolls over."
             .to_owned(),
+    }
+}
+
+/// The explanation of a line of the last round for an account without an update in it.
+fn explain_final(line: &PayLine) -> String {
+    format!(
+        "The task has ended. The sum of all scores is statistically significant, so that {} nats, \
+         which were withheld, earned {} FLN.",
+        nats(line.increment.try_into().unwrap_or(i128::MAX)),
+        line.payout
+    )
+}
+
+/// Why a round pays no scores.
+fn explain_void(report: &Report) -> &'static str {
+    match report.outcome {
+        RoundOutcome::Void(VoidReason::Unresolved) => {
+            "the scores do not explain the improvement of the round, so none of them counts"
+        }
+        RoundOutcome::Void(VoidReason::NoUpdateRemains) => "no update of the round remained",
+        RoundOutcome::Void(VoidReason::MajorityExcluded) => {
+            "harmful updates had more than half of the round's weight"
+        }
+        RoundOutcome::Void(VoidReason::NoImprovement) => "the round did not improve the model",
+        RoundOutcome::Settled | RoundOutcome::Abandoned(_) => {
+            "all pay that the model's improvement so far covers is spent"
+        }
     }
 }
 
@@ -107,10 +138,10 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
     let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
     let mut why = match line.reason {
         PayReason::Paid => format!(
-            "The score of the update is {figures}. The statistically significant part of all \
-             scores so far grew by {} nats since the last payment and earned {} FLN.",
-            nats(line.weight.try_into().unwrap_or(i128::MAX)),
-            line.payout
+            "The score of the update is {figures}. The payable part of all scores so far grew by \
+             {} nats since the last payment and earned {} FLN.",
+            nats(line.increment.try_into().unwrap_or(i128::MAX)),
+            line.payout.minus(line.floor).unwrap_or_default()
         ),
         PayReason::Withheld => format!(
             "The score of the update is {figures}. Over all rounds so far this is not yet \
@@ -124,9 +155,10 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
             "The updates so far did not improve the model (this one: {figures}). There is no pay. \
              The harm is not statistically significant, so there is no debit."
         ),
-        PayReason::NoImprovement => format!(
-            "The score of the update is {figures}, but the round did not improve the model: no \
-             participant is paid, and the weight carries over to a later round."
+        PayReason::CarriedOver => format!(
+            "The score of the update is {figures}, but {}: no score is paid, and the increment is \
+             carried over to a later round.",
+            explain_void(report)
         ),
         PayReason::Excluded => format!(
             "The update significantly raised the validation loss ({figures}): it was not merged \
@@ -134,6 +166,9 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
             line.debit
         ),
     };
+    if !line.floor.is_zero() {
+        why.push_str(&format!(" The floor of the round paid {} FLN.", line.floor));
+    }
     why.push_str(&explain_preprocessing(treatment));
     let capped = report
         .entries
@@ -199,7 +234,10 @@ mod tests {
     fn a_statement_reports_preprocessing_with_its_numbers() {
         let set_aside = |of| {
             let repeats = Some(DuplicateMatch { source: of, cosine: Micro(987_654) });
-            explain_preprocessing(Preprocessing { norm_factor: Micro::ONE, duplicate_of: repeats })
+            explain_preprocessing(Preprocessing {
+                duplicate_of: repeats,
+                ..Preprocessing::default()
+            })
         };
         let copy = set_aside(DuplicateSource::SameRound(Address([7; 20])));
         let sender = Address([7; 20]).to_string();
@@ -211,12 +249,12 @@ mod tests {
         assert!(last.contains(&sender) && last.contains("in an earlier round"), "{last}");
         let clipped = explain_preprocessing(Preprocessing {
             norm_factor: Micro(432_000),
-            duplicate_of: None,
+            ..Preprocessing::default()
         });
         assert!(clipped.contains("scaled to 0.432 of"), "{clipped}");
         let longer = explain_preprocessing(Preprocessing {
             norm_factor: Micro(1_250_000),
-            duplicate_of: None,
+            ..Preprocessing::default()
         });
         assert!(longer.contains("scaled to 1.25 of"), "{longer}");
         assert_eq!(explain_preprocessing(Preprocessing::default()), "");

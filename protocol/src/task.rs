@@ -149,6 +149,9 @@ pub struct Budget {
     pub infrastructure: Amount,
     /// Highest price of one nat of improvement of the validation loss (κ_max).
     pub per_nat_max: Amount,
+    /// Share of the data budget that pays a floor: each round pays an equal part of it to accepted
+    /// updates that are not worse than chance, whatever they are worth. From 0 to 1.
+    pub floor_share: Micro,
     /// Number of standard errors z that is withheld from a score until later rounds confirm it.
     pub confidence_z: Micro,
     /// Minimum bond of a participant.
@@ -234,6 +237,7 @@ impl Budget {
             data: Amount::from_units(10_000 * CENT),
             infrastructure: Amount::from_units(1_000 * CENT),
             per_nat_max: Amount::from_units(10_000 * CENT),
+            floor_share: Micro::ZERO,
             confidence_z: Micro(2_000_000),
             bond_min: Amount::from_units(500 * CENT),
             bond_per_row: Amount::from_units(5 * CENT),
@@ -472,6 +476,12 @@ impl Budget {
             "budget.per_nat_max",
             self.per_nat_max,
             "must be above 0: it is the highest price of one nat of improvement",
+        )?;
+        require(
+            self.floor_share <= Micro::ONE,
+            "budget.floor_share",
+            self.floor_share,
+            "must be from 0 to 1: 0.2 pays a fifth of the data budget as a floor",
         )?;
         require(
             self.confidence_z <= Micro(10_000_000),

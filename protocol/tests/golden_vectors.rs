@@ -197,6 +197,7 @@ fn messages() -> Value {
         expires: Timestamp(5_000),
     };
     let abandoned = abandoned_report(&mlp, &report);
+    let (void, last) = (void_report(&mlp, &report, &record), last_report(&mlp, &report));
     json!([
         message("a task for an MLP", &mlp),
         message("a task for a CNN with trimmed mean", &cnn),
@@ -209,6 +210,8 @@ fn messages() -> Value {
         message("a work order", &order),
         message("a work record", &record),
         message("a settled round's report", &report),
+        message("a void round's report with a floor", &void),
+        message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
     ])
 }
@@ -227,9 +230,28 @@ fn valuation(cohort: &[Address; 3]) -> Valuation {
         loss_after_nano: 2_202_585_092,
         total_nano: 100_000_001,
         gap_nano: 1,
+        model_loss_nano: 2_202_585_092,
+        stages: vec![
+            ValuationStage {
+                estimator: ScoreEstimator::Permutations(32),
+                total_nano: 50_000_002,
+                gap_nano: 2,
+                units: 110,
+            },
+            ValuationStage {
+                estimator: ScoreEstimator::Path(3),
+                total_nano: 100_000_001,
+                gap_nano: 1,
+                units: 5,
+            },
+        ],
         scores: vec![
             UpdateScore {
-                preprocessing: Preprocessing { norm_factor: micro("0.75"), duplicate_of: None },
+                preprocessing: Preprocessing {
+                    norm_factor: micro("0.75"),
+                    duplicate_of: None,
+                    weight: 125,
+                },
                 ..score(0, 100_000_000, 1_000_000, false)
             },
             score(1, -50_000_000, 2_000_000, true),
@@ -313,17 +335,45 @@ fn settled_round(
     (order, record, report)
 }
 
+/// The next round, with the same updates, which do not improve the model.
+fn void_report(spec: &TaskSpec, before: &Report, record: &WorkRecord) -> Report {
+    let offer = offer_after(spec, before, RoundNumber(2));
+    let mut result = record.result.clone();
+    result.valuation.total_nano = 0;
+    (result.model, result.metrics.correct_after) = (before.model, result.metrics.correct_before);
+    close_round(&ReportInputs {
+        spec,
+        offer: &offer,
+        previous_report: Some(before),
+        commits: &before.commits,
+        entries: &before.entries,
+        missing: &[],
+        holdout_rows: &[3, 5],
+        result: Ok(&result),
+        verified_work: &[],
+    })
+    .unwrap()
+}
+
+/// The task's last round, which is abandoned and pays what was withheld.
+fn last_report(spec: &TaskSpec, before: &Report) -> Report {
+    let offer = offer_after(spec, before, RoundNumber(spec.rounds.count));
+    close_round(&ReportInputs {
+        spec,
+        offer: &offer,
+        previous_report: Some(before),
+        commits: &[],
+        entries: &[],
+        missing: &[],
+        holdout_rows: &[],
+        result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 2 }),
+        verified_work: &[],
+    })
+    .unwrap()
+}
+
 fn abandoned_report(spec: &TaskSpec, before: &Report) -> Report {
-    let offer = Offer {
-        scope: RoundScope { round: RoundNumber(2), ..before.scope },
-        base_model: before.model,
-        previous_report: before.digest(),
-        cohort: vec![],
-        opened: Timestamp(2_000_000),
-        commit_by: Timestamp(2_600_000),
-        reveal_by: Timestamp(2_660_000),
-        pool: spec.pool_for_round(RoundNumber(2), Some(before)).unwrap(),
-    };
+    let offer = offer_after(spec, before, RoundNumber(2));
     close_round(&ReportInputs {
         spec,
         offer: &offer,
@@ -336,6 +386,19 @@ fn abandoned_report(spec: &TaskSpec, before: &Report) -> Report {
         verified_work: &[],
     })
     .unwrap()
+}
+
+fn offer_after(spec: &TaskSpec, before: &Report, round: RoundNumber) -> Offer {
+    Offer {
+        scope: RoundScope { round, ..before.scope },
+        base_model: before.model,
+        previous_report: before.digest(),
+        cohort: vec![],
+        opened: Timestamp(2_000_000),
+        commit_by: Timestamp(2_600_000),
+        reveal_by: Timestamp(2_660_000),
+        pool: spec.pool_for_round(round, Some(before)).unwrap(),
+    }
 }
 
 fn registrations() -> Value {

@@ -172,7 +172,7 @@ task = fields(
         "budget",
         fields(
             ("data", amount), ("infrastructure", amount), ("per_nat_max", amount),
-            ("confidence_z", micro), ("bond_min", amount), ("bond_per_row", amount),
+            ("floor_share", micro), ("confidence_z", micro), ("bond_min", amount), ("bond_per_row", amount),
             ("debit_max", amount), ("stake_min", amount), ("per_unit", amount),
             ("challenge_ms", u64), ("unbond_ms", u64),
         ),
@@ -202,7 +202,13 @@ duplicate_source = named(
     ("same_round", address), ("global_deltas", None), ("earlier_round", address)
 )
 duplicate_match = fields(("source", duplicate_source), ("cosine", micro))
-preprocessing = fields(("norm_factor", micro), ("duplicate_of", option(duplicate_match)))
+preprocessing = fields(
+    ("norm_factor", micro), ("duplicate_of", option(duplicate_match)), ("weight", u64)
+)
+stage = fields(
+    ("estimator", named(("path", u8), ("shapley", None), ("permutations", u16))),
+    ("total_nano", i64), ("gap_nano", i64), ("units", u64),
+)
 score = fields(
     ("account", address), ("score_nano", i64), ("error_nano", u64), ("excluded", boolean),
     ("preprocessing", preprocessing),
@@ -217,7 +223,8 @@ evidence = fields(
 )
 valuation = fields(
     ("loss_before_nano", i64), ("loss_after_nano", i64), ("total_nano", i64), ("gap_nano", i64),
-    ("scores", many(score)), ("units", u64), ("evidence", evidence),
+    ("model_loss_nano", i64), ("stages", many(stage)), ("scores", many(score)), ("units", u64),
+    ("evidence", evidence),
 )
 metrics = fields(
     ("rows", u32), ("correct_before", u32), ("correct_after", u32), ("loss_after_nano", i64)
@@ -225,12 +232,17 @@ metrics = fields(
 abandon = named(
     ("too_few_updates", fields(("got", u32), ("needed", u32))), ("valuation_failed", None)
 )
+void = named(
+    ("unresolved", None), ("no_update_remains", None), ("majority_excluded", None),
+    ("no_improvement", None),
+)
 reason = named(
     ("paid", None), ("withheld", None), ("idle", None), ("not_helpful", None),
-    ("no_improvement", None), ("excluded", None),
+    ("carried_over", None), ("excluded", None),
 )
 line = fields(
-    ("account", address), ("weight", u128), ("payout", amount), ("debit", amount),
+    ("account", address), ("increment", u128), ("payout", amount), ("floor", amount),
+    ("debit", amount),
     ("reason", reason),
 )
 infrastructure = fields(
@@ -242,14 +254,15 @@ account_totals = fields(
 )
 report = fields(
     ("version", u16), ("scope", scope), ("previous_report", digest), ("offer", digest),
-    ("outcome", named(("settled", None), ("abandoned", abandon))),
+    ("outcome", named(("settled", None), ("void", void), ("abandoned", abandon))),
     ("base_model", digest), ("model", digest), 
     ("holdout", fields(("seed", digest), ("rows", many(u32)))),
     ("commits", many(pair(address, digest))), ("entries", many(entry)),
     ("missing", many(pair(address, named(("no_commit", None), ("no_reveal", None))))),
     ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
     ("lines", many(line)), ("infrastructure", many(infrastructure)),
-    ("account_totals", mapping(address, account_totals)), ("data_total", amount),
+    ("final_lines", many(line)), ("account_totals", mapping(address, account_totals)),
+    ("improvement_total_nano", u64), ("score_pay_total", amount), ("data_total", amount),
     ("infrastructure_total", amount), ("previous_root", digest), ("root", digest),
     ("settlement_id", digest),
 )

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_participant::required_bond;
-use florin_protocol::{Address, Report, RoundOutcome, TaskSpec};
+use florin_protocol::{Address, Report, TaskSpec};
 use florin_work::{CommittedHoldout, WorkError, decode_model, initial_model, model_spec, training};
 
 use crate::market::{
@@ -417,7 +417,7 @@ fn create_accounts(
 fn round_row(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundOutcomeRow {
     let scores = || report.valuation.iter().flat_map(|valuation| &valuation.scores);
     let improvement = report.valuation.as_ref().map_or(0, |valuation| valuation.total_nano);
-    let settled = report.outcome == RoundOutcome::Settled;
+    let settled = report.has_settlement();
     RoundOutcomeRow {
         round: report.scope.round.0,
         at_ms,
@@ -430,7 +430,7 @@ fn round_row(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundO
             .filter(|score| score.preprocessing.duplicate_of.is_some())
             .count(),
         improvement: if settled { improvement as f64 / 1e9 } else { 0.0 },
-        spent: report.lines.iter().map(|line| amount_to_florins(line.payout)).sum(),
+        spent: amount_to_florins(report.data_paid().unwrap_or_default()),
         accuracy,
     }
 }

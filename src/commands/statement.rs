@@ -34,8 +34,9 @@ fn as_json(statement: &Statement) -> serde_json::Value {
         "account": statement.account,
         "score_nano": statement.score_nano,
         "error_nano": statement.error_nano,
-        "weight": statement.weight.to_string(),
+        "increment": statement.increment.to_string(),
         "payout": show::units(statement.payout),
+        "floor": show::units(statement.floor),
         "infrastructure": show::units(statement.infrastructure),
         "debit": show::units(statement.debit),
         "explanation": statement.explanation,
@@ -43,15 +44,21 @@ fn as_json(statement: &Statement) -> serde_json::Value {
 }
 
 fn print(all: &Statements) -> anyhow::Result<()> {
-    let mut table =
-        TextTable::new(&[">round", ">score", ">± error", ">weight", ">paid, FLN", ">debited, FLN"]);
+    let mut table = TextTable::new(&[
+        ">round",
+        ">score",
+        ">± error",
+        ">increment",
+        ">paid, FLN",
+        ">debited, FLN",
+    ]);
     for statement in &all.lines {
         let score = |nano: Option<i128>| nano.map_or("–".to_owned(), nats);
         table.row([
             statement.round.into(),
             score(statement.score_nano.map(i128::from)).into(),
             score(statement.error_nano.map(i128::from)).into(),
-            nats(statement.weight.try_into().unwrap_or(i128::MAX)).into(),
+            nats(statement.increment.try_into().unwrap_or(i128::MAX)).into(),
             show::fln(statement.payout.plus(statement.infrastructure)?).into(),
             show::fln(statement.debit).into(),
         ]);

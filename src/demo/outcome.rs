@@ -93,7 +93,7 @@ impl ParticipantResult {
         for part in &parts {
             debited = debited.plus(part.debit)?;
         }
-        let weights = reports.iter().filter_map(|report| report.line(account)).map(|l| l.weight);
+        let weights = reports.iter().filter_map(|report| report.line(account)).map(|l| l.increment);
         let (summary, why) = summarise_reasons(account, reports);
         Ok(Self {
             name,

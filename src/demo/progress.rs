@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use florin_protocol::{Amount, Report, RoundOutcome, TaskPhase, TaskView, nats};
+use florin_protocol::{Report, RoundOutcome, TaskPhase, TaskView, nats};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use crate::progress::progress_bar;
@@ -76,11 +76,11 @@ fn round_line(report: &Report) -> anyhow::Result<String> {
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {
             RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
-            RoundOutcome::Settled => "no valuation".to_owned(),
+            RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
         return Ok(format!("round {round:>3}   abandoned: {why}"));
     };
-    let paid = Amount::total(report.lines.iter().map(|line| line.payout))?;
+    let paid = report.data_paid()?;
     let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
     Ok(format!(
         "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} excluded   {:>8} FLN \

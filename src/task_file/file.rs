@@ -240,6 +240,8 @@ pub(super) struct BudgetSection {
     data: Amount,
     infrastructure: Amount,
     per_nat_max: Amount,
+    #[serde(default)]
+    floor_share: Decimal,
     confidence_z: Decimal,
     bond_min: Amount,
     bond_per_row: Amount,
@@ -256,6 +258,7 @@ impl BudgetSection {
             data: self.data,
             infrastructure: self.infrastructure,
             per_nat_max: self.per_nat_max,
+            floor_share: self.floor_share.0,
             confidence_z: self.confidence_z.0,
             bond_min: self.bond_min,
             bond_per_row: self.bond_per_row,

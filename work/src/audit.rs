@@ -66,7 +66,7 @@ pub fn audit_round(
     let report = inputs.report;
     let stated = stated_result(report);
     match (&report.outcome, &stated) {
-        (RoundOutcome::Settled, Some(stated)) => {
+        (RoundOutcome::Settled | RoundOutcome::Void(_), Some(stated)) => {
             let ours = value_and_aggregate(&inputs.round, engine)?.result;
             if let Err(differs) = compare_results(&ours, stated) {
                 found.push(Mismatch {
@@ -76,7 +76,9 @@ pub fn audit_round(
                 });
             }
         }
-        (RoundOutcome::Settled, None) => found.push(mismatch("valuation", &"absent", &"needed")),
+        (RoundOutcome::Settled | RoundOutcome::Void(_), None) => {
+            found.push(mismatch("valuation", &"absent", &"needed"))
+        }
         (RoundOutcome::Abandoned(reason), _) => {
             check_abandonment(inputs, *reason, engine, &mut found)
         }
@@ -156,7 +158,7 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     listed.extend(report.missing.iter().map(|(sender, _)| *sender));
     listed.sort_unstable();
     equal("entries and missing are the cohort", &(listed == offer.cohort), &true);
-    let enough = spec.has_quorum(report.entries.len()) || report.outcome != RoundOutcome::Settled;
+    let enough = spec.has_quorum(report.entries.len()) || !report.outcome.is_valued();
     equal("entries are at least cohort_min", &enough, &true);
     equal("entries", &report.entries.len(), &headers.len());
     equal("entries' bytes", &report.entries.len(), &round.updates.len());
@@ -299,8 +301,8 @@ pub(crate) fn check_pay(
         report.infrastructure.iter().map(|i| (i.provider, i.record, i.units)).collect();
     let result = match (&report.outcome, stated) {
         (RoundOutcome::Abandoned(reason), _) => Err(*reason),
-        (RoundOutcome::Settled, Some(result)) => Ok(result),
-        (RoundOutcome::Settled, None) => return,
+        (RoundOutcome::Settled | RoundOutcome::Void(_), Some(result)) => Ok(result),
+        (RoundOutcome::Settled | RoundOutcome::Void(_), None) => return,
     };
     let closed = close_round(&ReportInputs {
         spec: round.spec,

@@ -45,7 +45,7 @@ fn row_by_row(world: &TestRound) -> RoundValuation {
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().directional_derivatives(coefficients),
     );
-    let rules = RoundRules { z_micro: inputs.spec.budget.confidence_z.0, nodes: 3 };
+    let rules = RoundRules { z_micro: inputs.spec.budget.confidence_z.0, nodes: 3, seed: 0 };
     value_round(&mut source, &opened.updates.rows, rules).unwrap()
 }
 

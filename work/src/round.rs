@@ -1,6 +1,8 @@
 //! Valuation and aggregation of one round.
 
-use florin_contribution::{NanoError, RoundError, RoundRules, to_nano, value_round};
+use florin_contribution::{
+    NanoError, RoundError, RoundRules, StageEstimator, StageRecord, to_nano, value_round,
+};
 use florin_learning::engine::EvalError;
 use florin_learning::{
     AggregateError, AggregationRule, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace,
@@ -8,8 +10,8 @@ use florin_learning::{
 };
 use florin_protocol::{
     Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
-    Rejection, TaskSpec, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, WorkResult,
-    blob_digest,
+    Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
+    ValuationStage, WorkResult, blob_digest,
 };
 
 use crate::blob_source::{BlobSource, NO_BLOBS};
@@ -125,11 +127,26 @@ pub fn value_and_aggregate(
     engine: &mut dyn Engine,
 ) -> Result<ValuationOutput, WorkError> {
     let opened = DecodedRound::decode(inputs)?;
-    let valuation = value_updates(inputs, &opened, engine)?;
-    let (bytes, after) = aggregate_updates(inputs, &opened, &valuation)?;
-    let metrics = evaluate_models(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
+    let mut valuation = value_updates(inputs, &opened, engine)?;
+    let (mut bytes, after) = aggregate_updates(inputs, &opened, &valuation)?;
+    let mut metrics =
+        evaluate_models(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
+    valuation.model_loss_nano = metrics.loss_after_nano;
+    if valuation.void_reason().is_some() {
+        bytes = encode_parameters(inputs.spec, &opened.base);
+        metrics = void_metrics(metrics, &valuation);
+    }
     let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
     Ok(ValuationOutput { result, model: bytes })
+}
+
+/// The metrics of a void round, whose model stays.
+pub(crate) fn void_metrics(metrics: ModelMetrics, valuation: &Valuation) -> ModelMetrics {
+    ModelMetrics {
+        correct_after: metrics.correct_before,
+        loss_after_nano: valuation.loss_before_nano,
+        ..metrics
+    }
 }
 
 /// The decoded and checked inputs of a round.
@@ -190,10 +207,10 @@ fn value_updates(
     let (held, slices) = (&opened.updates, opened.slices());
     let mut source = opened.source(&slices, engine);
     let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
-    let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes: nodes.into() };
+    let seed = cross_check_seed(inputs);
+    let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes, seed };
     let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
-    let seed = cross_check_seed(inputs);
     let check = cross_check(&mut source, &held.rows, &members, seed, cross_check_pairs)?;
     let scores = valued
         .rows
@@ -213,6 +230,8 @@ fn value_updates(
         loss_after_nano: valued.loss_after_nano,
         total_nano: valued.total_nano,
         gap_nano: valued.gap_nano,
+        model_loss_nano: valued.loss_after_nano,
+        stages: valued.stages.iter().map(valuation_stage).collect(),
         scores,
         units: valued.passes() + check.as_ref().map_or(0, |(_, passes)| *passes),
         evidence: ValuationEvidence {
@@ -220,6 +239,19 @@ fn value_updates(
             cross_check: check.map(|(check, _)| check),
         },
     })
+}
+
+fn valuation_stage(stage: &StageRecord) -> ValuationStage {
+    ValuationStage {
+        estimator: match stage.estimator {
+            StageEstimator::Path { nodes } => ScoreEstimator::Path(nodes),
+            StageEstimator::Shapley => ScoreEstimator::Shapley,
+            StageEstimator::Permutations { pairs } => ScoreEstimator::Permutations(pairs),
+        },
+        total_nano: stage.total_nano,
+        gap_nano: stage.gap_nano,
+        units: stage.passes,
+    }
 }
 
 /// The global model deltas of earlier rounds, the latest first; empty if the task pays for
@@ -344,6 +376,27 @@ fn describe_match(repeats: Option<DuplicateMatch>) -> String {
     }
 }
 
+/// Compares the stages of two valuations: improvements and gaps within [`TOLERANCE_NANO`].
+fn compare_stages(
+    ours: &[ValuationStage],
+    theirs: &[ValuationStage],
+) -> Result<(), ResultMismatch> {
+    let close = |a: i64, b: i64| a.abs_diff(b) <= TOLERANCE_NANO;
+    let same = |(a, b): (&ValuationStage, &ValuationStage)| {
+        (a.estimator, a.units) == (b.estimator, b.units)
+            && close(a.total_nano, b.total_nano)
+            && close(a.gap_nano, b.gap_nano)
+    };
+    if ours.len() == theirs.len() && ours.iter().zip(theirs).all(same) {
+        return Ok(());
+    }
+    Err(ResultMismatch {
+        line: "valuation.stages".to_owned(),
+        recomputed: format!("{ours:?}"),
+        stated: format!("{theirs:?}"),
+    })
+}
+
 /// Compares a stated result with the recomputed one: losses, scores and standard errors within
 /// [`TOLERANCE_NANO`], all other figures exactly.
 ///
@@ -363,12 +416,14 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         ("valuation.loss_after_nano", a.loss_after_nano, b.loss_after_nano),
         ("valuation.total_nano", a.total_nano, b.total_nano),
         ("valuation.gap_nano", a.gap_nano, b.gap_nano),
+        ("valuation.model_loss_nano", a.model_loss_nano, b.model_loss_nano),
         ("metrics.loss_after_nano", ours.metrics.loss_after_nano, theirs.metrics.loss_after_nano),
     ] {
         if ours.abs_diff(theirs) > TOLERANCE_NANO {
             return differ(line, &ours, &theirs);
         }
     }
+    compare_stages(&a.stages, &b.stages)?;
     if a.scores.len() != b.scores.len() {
         return differ("valuation.scores", &a.scores.len(), &b.scores.len());
     }
@@ -380,6 +435,9 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         let (a, b) = (ours.preprocessing, theirs.preprocessing);
         if a.norm_factor != b.norm_factor {
             return differ(&line("preprocessing.norm_factor"), &a.norm_factor, &b.norm_factor);
+        }
+        if a.weight != b.weight {
+            return differ(&line("preprocessing.weight"), &a.weight, &b.weight);
         }
         if a.duplicate_of != b.duplicate_of {
             return differ(

@@ -4,7 +4,8 @@
 //! Everything that takes at most a few passes over the rows is checked in full: the bytes, the
 //! preprocessing of each update, the new model and its metrics, the losses before and after the
 //! round, the improvement, the units of work, the coalitions of the cross-check and the scores
-//! derived from its table, and all amounts. An abandoned round is audited in full. An excluded
+//! derived from its table, and all amounts. An abandoned round is audited in full, and so is a round
+//! that needed more than the task's own estimator. An excluded
 //! update must be significantly harmful by its stated score and standard error; if no update is
 //! excluded, no update may be.
 //!
@@ -18,16 +19,19 @@ use std::collections::BTreeSet;
 
 use florin_contribution::{
     AffineGame, ClosureSource, Coalition, FixedWeights, Game, GameError, RoundError, RoundScore,
-    SeededRng, is_negative_beyond_error, to_nano, value_members,
+    SeededRng, StageEstimator, is_negative_beyond_error, to_nano, value_members,
 };
 use florin_learning::{Engine, mean};
 use florin_protocol::{
-    CrossCheck, Digest, Estimator, ModelMetrics, RoundOutcome, Valuation, WorkResult, blob_digest,
+    CrossCheck, Digest, Estimator, ModelMetrics, ScoreEstimator, Valuation, WorkResult, blob_digest,
 };
 
 use crate::audit::{AuditInputs, Mismatch, audit_round, check_inputs, check_pay, stated_result};
+use crate::codec::encode_parameters;
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
-use crate::round::{DecodedRound, TOLERANCE_NANO, WorkError, aggregate_updates, evaluate_models};
+use crate::round::{
+    DecodedRound, TOLERANCE_NANO, WorkError, aggregate_updates, evaluate_models, void_metrics,
+};
 
 /// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
 /// grand coalition, and the gradient for the null variance. A second stage reuses the first one's
@@ -79,8 +83,10 @@ pub fn spot_check_round(
         return Ok(spotted);
     }
     let stated = stated_result(inputs.report);
-    let (RoundOutcome::Settled, Some(result)) = (&inputs.report.outcome, &stated) else {
-        // The round was not valued: there are no figures to sample.
+    let sampled = inputs.report.outcome.is_valued();
+    let Some(result) = stated.as_ref().filter(|result| sampled && is_first_try(inputs, result))
+    else {
+        // There are no figures to sample, or the choice of an estimator follows from all of them.
         spotted.mismatches = audit_round(inputs, engine)?;
         return Ok(spotted);
     };
@@ -106,6 +112,13 @@ pub fn spot_check_round(
     )?;
     check_pay(inputs, stated.as_ref(), &mut spotted.mismatches);
     Ok(spotted)
+}
+
+/// Whether the task's own estimator resolved every stage.
+fn is_first_try(inputs: &AuditInputs<'_>, result: &WorkResult) -> bool {
+    let Estimator::Path { nodes, .. } = inputs.round.spec.estimator;
+    let first = ScoreEstimator::Path(nodes);
+    result.valuation.stages.iter().all(|stage| stage.estimator == first && stage.is_resolved())
 }
 
 impl SpotCheckResult {
@@ -230,7 +243,7 @@ impl<'a> SpotChecker<'a> {
         }
     }
 
-    /// The model that follows from the stated exclusions; `None` if the aggregation fails, which is
+    /// Checks the model's digest. Returns the parameters that follow from the stated exclusions; `None` if the aggregation fails, which is
     /// impossible for an honest round.
     fn check_model_digest(
         &self,
@@ -238,7 +251,10 @@ impl<'a> SpotChecker<'a> {
         spotted: &mut SpotCheckResult,
     ) -> Option<Vec<f32>> {
         match aggregate_updates(&self.inputs.round, self.opened, self.stated) {
-            Ok((bytes, after)) => {
+            Ok((mut bytes, after)) => {
+                if self.stated.void_reason().is_some() {
+                    bytes = encode_parameters(self.inputs.round.spec, &self.opened.base);
+                }
                 let ours = blob_digest(&bytes);
                 if stated != ours {
                     spotted.push_mismatch("model", &stated, &ours);
@@ -332,7 +348,9 @@ impl<'a> SpotChecker<'a> {
         let slices = self.opened.slices();
         let mut source = self.opened.source(&slices, engine).for_player(player);
         let rows = &self.opened.updates.rows;
-        let scores = value_members(&mut source, rows, members, self.nodes().into())?;
+        let estimator = StageEstimator::Path { nodes: self.nodes() };
+        // The path draws no random numbers, so the seed has no effect.
+        let scores = value_members(&mut source, rows, members, estimator, 0)?;
         Ok(scores.into_iter().find(|score| score.player == player))
     }
 
@@ -442,7 +460,41 @@ impl<'a> SpotChecker<'a> {
                 spotted.push_mismatch(line, &theirs, &ours);
             }
         }
+        self.check_stages(spotted);
         Ok(())
+    }
+
+    /// Checks that the stages are those of the stated exclusions, and that the last one has the
+    /// figures of the round. The figures of a first stage that another one follows are not sampled.
+    fn check_stages(&self, spotted: &mut SpotCheckResult) {
+        let stages = &self.stated.stages;
+        let single = self.none_excluded() || !self.any_counted_rows;
+        let due = if single { 1 } else { 2 };
+        if stages.len() != due {
+            spotted.push_mismatch("valuation.stages", &stages.len(), &due);
+            return;
+        }
+        let passes = u64::from(self.nodes()) + STAGE_PASSES - 1;
+        for (at, stage) in stages.iter().enumerate() {
+            if stage.units != passes {
+                spotted.push_mismatch(
+                    &format!("valuation.stages[{at}].units"),
+                    &stage.units,
+                    &passes,
+                );
+            }
+        }
+        if let Some(last) = stages.last().filter(|_| self.any_counted_rows) {
+            let line = format!("valuation.stages[{}]", due - 1);
+            for (field, theirs, ours) in [
+                ("total_nano", last.total_nano, self.stated.total_nano),
+                ("gap_nano", last.gap_nano, self.stated.gap_nano),
+            ] {
+                if theirs != ours {
+                    spotted.push_mismatch(&format!("{line}.{field}"), &theirs, &ours);
+                }
+            }
+        }
     }
 
     /// Recomputes the metrics of the model before and after the round.
@@ -454,10 +506,18 @@ impl<'a> SpotChecker<'a> {
         spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
         let DecodedRound { model, base, holdout, .. } = self.opened;
-        let ours = evaluate_models(model, base, after, holdout, engine)?;
-        let (loss, stated) = (ours.loss_after_nano, theirs.loss_after_nano);
-        if loss.abs_diff(stated) > TOLERANCE_NANO {
-            spotted.push_mismatch("metrics.loss_after_nano", &stated, &loss);
+        let mut ours = evaluate_models(model, base, after, holdout, engine)?;
+        let model_loss = ours.loss_after_nano;
+        if self.stated.void_reason().is_some() {
+            ours = void_metrics(ours, self.stated);
+        }
+        for (line, stated, ours) in [
+            ("valuation.model_loss_nano", self.stated.model_loss_nano, model_loss),
+            ("metrics.loss_after_nano", theirs.loss_after_nano, ours.loss_after_nano),
+        ] {
+            if ours.abs_diff(stated) > TOLERANCE_NANO {
+                spotted.push_mismatch(line, &stated, &ours);
+            }
         }
         for (line, theirs, ours) in [
             ("metrics.rows", theirs.rows, ours.rows),

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use florin_protocol::pay::VerifiedWork;
 use florin_protocol::{
     AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
-    RoundNumber, RoundOutcome, TaskId, Timestamp, WorkResult, close_round,
+    RoundNumber, TaskId, Timestamp, WorkResult, close_round,
 };
 
 use super::event::EventStatus;
@@ -183,7 +183,7 @@ impl TaskState {
         }
         self.public.insert(report.model);
         self.public.extend(report.entries.iter().map(|entry| entry.update));
-        let settled = report.outcome == RoundOutcome::Settled;
+        let settled = report.has_settlement();
         let round = report.scope.round;
         self.paid =
             PoolAmounts { data: report.data_total, infrastructure: report.infrastructure_total };

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
     AccountTotals, Address, Amount, Canonical, Commit, Digest, EarlierUpdates, ErrorCode, Offer,
-    Registration, Rejection, Report, Role, RoundNumber, RoundOutcome, RoundScope, Signed, TaskId,
-    TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
+    Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed, TaskId, TaskSpec,
+    Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
@@ -417,7 +417,7 @@ impl TaskState {
             return false;
         };
         let built_on = !self.is_over() && self.rounds_in_memory.keys().next_back() == Some(&round);
-        let settled = past.report.outcome == RoundOutcome::Settled;
+        let settled = past.report.has_settlement();
         let settles = settled && !self.final_rounds.contains(&round);
         !built_on && !settles && !self.rounds_with_unproven_debits.contains(&round)
     }

@@ -56,6 +56,8 @@ impl Valuer for OrderValuer {
             loss_after_nano: 2_000_000_000 - total_nano,
             total_nano,
             gap_nano: 0,
+            model_loss_nano: 0,
+            stages: Vec::new(),
             scores,
             units: 5,
             evidence: ValuationEvidence::default(),

@@ -151,7 +151,7 @@ impl EngineFixture {
         for (past, round) in state.rounds_in_memory.values().zip(1..) {
             let report = &past.report;
             let ended = state.rounds[round as usize - 1];
-            let settled = report.outcome == RoundOutcome::Settled;
+            let settled = report.has_settlement();
             assert_eq!((ended.report, ended.settled), (report.digest(), settled));
             assert_eq!(ended.model, report.model);
             assert_eq!(

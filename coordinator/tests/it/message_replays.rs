@@ -329,6 +329,8 @@ fn no_result() -> WorkResult {
         loss_after_nano: 0,
         total_nano: 0,
         gap_nano: 0,
+        model_loss_nano: 0,
+        stages: Vec::new(),
         scores: Vec::new(),
         units: 0,
         evidence: ValuationEvidence::default(),

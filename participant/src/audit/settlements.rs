@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
-use florin_protocol::{Amount, Canonical, Digest, Report, RoundOutcome, TaskSpec};
+use florin_protocol::{Amount, Canonical, Digest, Report, TaskSpec};
 use florin_work::Mismatch;
 
 use super::AuditError;
@@ -83,7 +83,7 @@ impl LedgerSnapshot {
     fn awaits_settlement(&self, reports: &[Report]) -> bool {
         let open = self.state.as_ref().is_some_and(|state| !state.closed);
         let unknown = self.statuses.last() == Some(&SettlementStatus::Unknown);
-        open && unknown && reports.last().is_some_and(is_settled)
+        open && unknown && reports.last().is_some_and(Report::has_settlement)
     }
 
     fn mismatches(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Mismatch> {
@@ -103,7 +103,7 @@ impl LedgerSnapshot {
         let last_final = self.statuses.iter().rposition(is_final);
         let later = last_final.map_or(0, |last| last + 1);
         for (report, status) in reports.iter().zip(&self.statuses).skip(later) {
-            if *status == SettlementStatus::Unknown && is_settled(report) {
+            if *status == SettlementStatus::Unknown && report.has_settlement() {
                 let line = format!("ledger.settlements[{}]", report.scope.round);
                 let held = match state.closed {
                     false => "its settlement is not on the ledger",
@@ -134,10 +134,6 @@ fn compare_final_totals(state: &TaskState, last: Option<&Report>, found: &mut Ve
     }
 }
 
-fn is_settled(report: &Report) -> bool {
-    report.outcome == RoundOutcome::Settled
-}
-
 /// Lists the fields in which a posted settlement differs from the one that its round's report
 /// implies.
 pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec<Mismatch> {
@@ -147,11 +143,12 @@ pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec
         return vec![mismatch(line, &"no report of this round", &held)];
     };
     let (before, report) = (&reports[..at], &reports[at]);
-    if !is_settled(report) {
+    if !report.has_settlement() {
         let held = format!("a settlement up to {} FLN", posted.data_total);
         return vec![mismatch(line, &"the round was abandoned", &held)];
     }
-    let ours = settlement_from_report(report, before.iter().rfind(|report| is_settled(report)));
+    let ours =
+        settlement_from_report(report, before.iter().rfind(|report| report.has_settlement()));
     let infrastructure = (ours.infrastructure_total, posted.infrastructure_total);
     let table = [
         ("task", ours.task.to_string(), posted.task.to_string()),

@@ -532,11 +532,11 @@ impl FakeCoordinator {
 
     fn post_to_ledger(&self) {
         let report = &self.closed_rounds.last().unwrap().report;
-        if report.outcome != RoundOutcome::Settled || self.has_fault(Fault::NeverPosted) {
+        if !report.has_settlement() || self.has_fault(Fault::NeverPosted) {
             return;
         }
         let mut before = self.closed_rounds.iter().rev().skip(1).map(|past| &past.report);
-        let before = before.find(|report| report.outcome == RoundOutcome::Settled);
+        let before = before.find(|report| report.has_settlement());
         let mut settlement = Settlement {
             task: self.spec.id(),
             payout: report.settlement_id,

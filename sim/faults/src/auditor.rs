@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use florin_engine::EngineState;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, Offer, Report, RoundNumber, RoundOutcome, TaskId,
-    Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
+    Address, Amount, Canonical, Digest, Offer, Report, RoundNumber, TaskId, Timestamp,
+    UpdateHeader, UpdateId, UpdateReceipt,
 };
 
 use super::ledger::SimLedger;
@@ -400,7 +400,7 @@ impl Auditor {
 
     fn paying(&self) -> impl Iterator<Item = &Report> {
         let reports = self.reports.values().map(|(_, report)| report);
-        reports.filter(|report| report.outcome == RoundOutcome::Settled)
+        reports.filter(|report| report.has_settlement())
     }
 
     /// Whether the task was closed at its expiry, with rounds in progress.

@@ -7,7 +7,7 @@ use florin_contribution::{
     ValuationError, cosine, to_nano, value as run,
 };
 use florin_learning::{AggregationRule, Dataset, Evaluator, ModelSpec, Reference, aggregate, mean};
-use florin_protocol::{ModelMetrics, UpdateScore};
+use florin_protocol::{ModelMetrics, UpdateScore, blob_digest};
 use florin_work::{
     ValuationInputs, ValuationOutput, WorkError, decode_model, decode_update_into,
     encode_parameters, model_spec, verify_disclosed_rows,
@@ -113,7 +113,15 @@ pub(super) fn value_round(
         excluded: false,
         preprocessing: UNCHANGED,
     });
-    let result = scores_only_result(scores.collect(), nano, metrics, &bytes);
+    let mut result = scores_only_result(scores.collect(), nano, metrics, &bytes);
+    if result.valuation.void_reason().is_some() {
+        // The model stays, as with Florin's own mechanism.
+        let model = encode_parameters(spec, &base);
+        result.model = blob_digest(&model);
+        result.metrics.correct_after = metrics.correct_before;
+        result.metrics.loss_after_nano = nano[0];
+        return Ok(ValuationOutput { result, model });
+    }
     Ok(ValuationOutput { result, model: bytes })
 }
 

@@ -102,6 +102,8 @@ fn scores_only_result(
         loss_after_nano: after,
         total_nano: before - after,
         gap_nano: 0,
+        model_loss_nano: after,
+        stages: Vec::new(),
         scores,
         units: 2,
         evidence: ValuationEvidence::default(),
@@ -110,4 +112,5 @@ fn scores_only_result(
 }
 
 /// The preprocessing record of an update that was not changed.
-const UNCHANGED: Preprocessing = Preprocessing { norm_factor: Micro::ONE, duplicate_of: None };
+const UNCHANGED: Preprocessing =
+    Preprocessing { norm_factor: Micro::ONE, duplicate_of: None, weight: 1 };

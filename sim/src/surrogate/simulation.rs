@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use florin_contribution::{is_negative_beyond_error, to_nano};
 use florin_learning::parallel_map;
 use florin_protocol::{
-    AccountTotals, Amount, Micro, PayError, PayLine, Preprocessing, RoundBudget, TaskSpec,
-    UpdateScore, pay_round,
+    AccountTotals, Amount, Micro, PayError, PayInputs, PayLine, PayTotals, Preprocessing,
+    RoundBudget, TaskSpec, UpdateScore, ValuedRound, VoidReason, pay_round,
 };
 
 use super::learning_curve::LOSS_MIN;
@@ -33,6 +33,8 @@ pub(super) struct SurrogateSimulation<'a> {
     groups: Vec<&'a Group>,
     population: Vec<SurrogateMember>,
     standings: Vec<AccountTotals>,
+    improvement_nano: u64,
+    score_pay: Amount,
     bonds: Vec<Amount>,
     paid: Amount,
     loss: f64,
@@ -72,6 +74,8 @@ impl<'a> SurrogateSimulation<'a> {
         Self {
             members: population.iter().map(outcome).collect(),
             standings: vec![AccountTotals::default(); population.len()],
+            improvement_nano: 0,
+            score_pay: Amount::ZERO,
             bonds: population.iter().map(|person| person.bond).collect(),
             scenario,
             fit,
@@ -147,7 +151,9 @@ impl<'a> SurrogateSimulation<'a> {
         (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
         let rows: u64 = included().map(|(sent, _)| sent.rows).sum();
         let work: f64 = included().map(|(sent, _)| sent.rows as f64 * sent.drawn.work).sum();
-        self.loss = (self.loss - work / rows.max(1) as f64).max(LOSS_MIN.min(self.loss));
+        if matches!(valued_round(&scores, improvement), ValuedRound::Improved(..)) {
+            self.loss = (self.loss - work / rows.max(1) as f64).max(LOSS_MIN.min(self.loss));
+        }
         row.accuracy = self.fit.curve.accuracy(self.loss);
         let spent = self.pay(row.round, sent, &scores, improvement)?;
         row.spent = amount_to_florins(spent);
@@ -166,15 +172,31 @@ impl<'a> SurrogateSimulation<'a> {
         let rounds_left = self.spec.rounds.count.saturating_sub(round.saturating_sub(1));
         // Like the protocol, divides the remaining budget by the remaining rounds, rounded down.
         let pool = left.mul_div_down(1, u128::from(rounds_left.max(1)))?;
-        let purse = RoundBudget { pool, infrastructure: Amount::ZERO };
-        let own = |sent: &PendingUpdate| (account(sent.member, 0), self.standings[sent.member]);
-        let before: BTreeMap<_, _> = sent.iter().map(own).collect();
+        let floor = self.spec.round_floor()?.min(pool);
+        let limits = RoundBudget { pool, floor, infrastructure: Amount::ZERO };
+        let is_last = round >= self.spec.rounds.count;
         let bond = |sent: &PendingUpdate| (account(sent.member, 0), self.bonds[sent.member]);
         let bonds: BTreeMap<_, _> = sent.iter().map(bond).collect();
-        let paid = pay_round(&self.spec.budget, purse, &before, scores, &bonds, improvement, &[])?;
-        // Both are in the order of the accounts, which is the order of the members.
-        for (sent, standing) in sent.iter().zip(paid.account_totals.values()) {
-            self.standings[sent.member] = *standing;
+        let before = self.totals(sent, is_last);
+        let paid = pay_round(&PayInputs {
+            budget: &self.spec.budget,
+            limits,
+            is_last,
+            before: &before,
+            round: valued_round(scores, improvement),
+            bonds: &bonds,
+            work: &[],
+        })?;
+        self.improvement_nano = paid.totals.improvement_nano;
+        self.score_pay = paid.totals.score_pay;
+        let members: Vec<usize> = match is_last {
+            true => (0..self.standings.len()).collect(),
+            false => sent.iter().map(|sent| sent.member).collect(),
+        };
+        for member in members {
+            if let Some(totals) = paid.totals.accounts.get(&account(member, 0)) {
+                self.standings[member] = *totals;
+            }
         }
         let mut sum = Amount::ZERO;
         let half = usize::from(round > self.scenario.rounds / 2);
@@ -183,9 +205,21 @@ impl<'a> SurrogateSimulation<'a> {
             self.bonds[sent.member] = self.bonds[sent.member].minus(line.debit)?;
             self.record_update(sent, score, line, half);
         }
-        self.is_balanced &= sum == paid.data_spent && sum <= purse.pool;
+        sum = sum.plus(Amount::total(paid.final_lines.iter().map(|line| line.payout))?)?;
+        self.is_balanced &= sum == paid.data_spent && sum <= limits.pool;
         self.paid = self.paid.plus(sum)?;
         Ok(sum)
+    }
+
+    /// The totals before a round: of the senders, and in the last round of all members.
+    fn totals(&self, sent: &[PendingUpdate], is_last: bool) -> PayTotals {
+        let own = |member: usize| (account(member, 0), self.standings[member]);
+        let accounts = match is_last {
+            true => (0..self.standings.len()).map(own).collect(),
+            false => sent.iter().map(|sent| own(sent.member)).collect(),
+        };
+        let (improvement_nano, score_pay) = (self.improvement_nano, self.score_pay);
+        PayTotals { accounts, improvement_nano, score_pay }
     }
 
     fn record_update(
@@ -239,7 +273,11 @@ impl<'a> SurrogateSimulation<'a> {
                 score_nano: to_nano(part * sent.drawn.score)?,
                 error_nano: to_nano(part * sent.drawn.error)?.unsigned_abs(),
                 excluded: false,
-                preprocessing: Preprocessing { norm_factor: Micro::ONE, duplicate_of: None },
+                preprocessing: Preprocessing {
+                    norm_factor: Micro::ONE,
+                    duplicate_of: None,
+                    weight: sent.rows,
+                },
             })
         };
         sent.iter().map(score).collect()
@@ -374,5 +412,20 @@ impl<'a> SurrogateSimulation<'a> {
 impl From<PayError> for SurrogateError {
     fn from(error: PayError) -> Self {
         Self::Pay(error)
+    }
+}
+
+/// The result of a round by the rules of the protocol; drawn scores have no gap.
+fn valued_round(scores: &[UpdateScore], improvement: i64) -> ValuedRound<'_> {
+    let weight = |excluded: bool| -> u128 {
+        let own = scores.iter().filter(|score| score.excluded == excluded);
+        own.map(|score| u128::from(score.preprocessing.weight)).sum()
+    };
+    if weight(true) > weight(false) {
+        return ValuedRound::Void(VoidReason::MajorityExcluded, scores);
+    }
+    match u64::try_from(improvement) {
+        Ok(improvement) if improvement > 0 => ValuedRound::Improved(improvement, scores),
+        _ => ValuedRound::Void(VoidReason::NoImprovement, scores),
     }
 }

@@ -134,7 +134,7 @@ fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {
             RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
-            RoundOutcome::Settled => "no valuation".to_owned(),
+            RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
         return Ok(vec![format!("round {round} abandoned: {why}")]);
     };
@@ -225,7 +225,7 @@ impl Screen {
         }
         let style = match report.outcome {
             RoundOutcome::Settled => anstyle::Style::new(),
-            RoundOutcome::Abandoned(_) => BAD,
+            RoundOutcome::Void(_) | RoundOutcome::Abandoned(_) => BAD,
         };
         let lines = round_lines(report)?;
         let print = || lines.iter().for_each(|line| anstream::println!("{style}{line}{style:#}"));

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
 
 /// Sum of a round's payouts for data.
 pub(super) fn paid(report: &Report) -> anyhow::Result<Amount> {
-    Ok(Amount::total(report.lines.iter().map(|line| line.payout))?)
+    Ok(report.data_paid()?)
 }
 
 fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
@@ -61,6 +61,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
     for report in reports {
         let outcome = match report.outcome {
             RoundOutcome::Settled => "settled",
+            RoundOutcome::Void(reason) => show::void(reason),
             RoundOutcome::Abandoned(_) => "abandoned",
         };
         let valuation = report.valuation.as_ref();

@@ -323,7 +323,7 @@ fn rounds(html: &mut String, outcome: &DemoOutcome) {
 }
 
 fn round_row(rows: &mut String, report: &Report) {
-    let paid = Amount::total(report.lines.iter().map(|line| line.payout)).unwrap_or_default();
+    let paid = report.data_paid().unwrap_or_default();
     let loss = report.valuation.as_ref().map_or(("–".to_owned(), "–".to_owned()), |v| {
         let after = report.metrics.map_or(v.loss_after_nano, |m| m.loss_after_nano);
         (format!("{:.4}", nats(v.loss_before_nano.into())), format!("{:.4}", nats(after.into())))

@@ -58,7 +58,15 @@ fn report(round: u32) -> Report {
         let payout = Amount::from_units(if paid { weight * 500_000_000_000 } else { 0 });
         let debit = if reason == PayReason::Excluded { florins(1) } else { Amount::ZERO };
         let excluded = reason == PayReason::Excluded;
-        lines.push(PayLine { account: address(at), weight, payout, debit, reason });
+        let floor = Amount::ZERO;
+        lines.push(PayLine {
+            account: address(at),
+            increment: weight,
+            payout,
+            floor,
+            debit,
+            reason,
+        });
         let treatment = florin_protocol::Preprocessing::default();
         let account = address(at);
         scores.push(UpdateScore {
@@ -90,6 +98,8 @@ fn report(round: u32) -> Report {
             loss_after_nano: loss(round),
             total_nano: loss(round - 1) - loss(round),
             gap_nano: 0,
+            model_loss_nano: loss(round),
+            stages: Vec::new(),
             scores,
             units: 5,
             evidence: ValuationEvidence::default(),
@@ -108,7 +118,10 @@ fn report(round: u32) -> Report {
             units: 5,
             amount: florins(1),
         }],
+        final_lines: Vec::new(),
         account_totals: BTreeMap::new(),
+        improvement_total_nano: 0,
+        score_pay_total: florins(50),
         data_total: florins(50),
         infrastructure_total: florins(1),
         root: Digest([u8::try_from(round).unwrap(); 32]),

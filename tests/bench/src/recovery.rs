@@ -211,6 +211,8 @@ impl SyntheticMarket {
             loss_after_nano: 2_000_000_000 - total_nano,
             total_nano,
             gap_nano: 0,
+            model_loss_nano: 0,
+            stages: Vec::new(),
             scores: self.people.iter().map(score).collect(),
             units: 5,
             evidence: ValuationEvidence::default(),

@@ -41,7 +41,7 @@ pub struct PreprocessedUpdates {
     /// The updates.
     pub deltas: RowMatrix,
     /// Weights of the updates: the entries' counted rows up to the cap, and zero for rejected
-    /// updates.
+    /// updates and for updates that change nothing.
     pub rows: Vec<u64>,
     /// The factor of each update's rescaling.
     pub norm_factors: Vec<Micro>,
@@ -52,7 +52,11 @@ pub struct PreprocessedUpdates {
 impl PreprocessedUpdates {
     /// The preprocessing of the update of entry `at`.
     pub(crate) fn preprocessing(&self, at: usize) -> Preprocessing {
-        Preprocessing { norm_factor: self.norm_factors[at], duplicate_of: self.duplicates[at] }
+        Preprocessing {
+            norm_factor: self.norm_factors[at],
+            duplicate_of: self.duplicates[at],
+            weight: self.rows[at],
+        }
     }
 }
 
@@ -94,13 +98,15 @@ pub fn preprocess(
     PreprocessedUpdates { deltas, rows, norm_factors: clips, duplicates: repeats }
 }
 
-/// Limits weights to `cap` times their lower median over the updates that are not zero; 0 sets no
-/// limit.
+/// Takes the weight of updates that change nothing, and limits the others to `cap` times their
+/// lower median; 0 sets no limit.
 fn cap_weights(cap: u16, deltas: &RowMatrix, rows: &mut [u64]) {
-    let is_zero = |delta: &[f32]| delta.iter().all(|value| *value == 0.0);
-    let slices = deltas.slices();
-    let moved = rows.iter().zip(slices).filter(|(rows, delta)| **rows > 0 && !is_zero(delta));
-    let mut counted: Vec<u64> = moved.map(|(rows, _)| *rows).collect();
+    for (rows, delta) in rows.iter_mut().zip(deltas.slices()) {
+        if delta.iter().all(|value| *value == 0.0) {
+            *rows = 0;
+        }
+    }
+    let mut counted: Vec<u64> = rows.iter().copied().filter(|rows| *rows > 0).collect();
     counted.sort_unstable();
     let Some(&median) = counted.get(counted.len().saturating_sub(1) / 2) else { return };
     if cap > 0 {

@@ -116,8 +116,8 @@ fn weights_are_capped_at_a_multiple_of_the_lower_median() {
     assert_eq!(weights(1, &cohort), [10, 20, 20, 20]);
     assert_eq!(weights(0, &cohort), [10, 20, 90, 1_000], "0 sets no limit");
     // Neither an update that changes nothing nor one without rows moves the median.
-    assert_eq!(weights(3, &[(0, 1.0), (1, 0.0), (20, 1.0), (90, -1.0)]), [0, 1, 20, 60]);
-    assert_eq!(weights(3, &[(90, 0.0)]), [90]);
+    assert_eq!(weights(3, &[(0, 1.0), (1, 0.0), (20, 1.0), (90, -1.0)]), [0, 0, 20, 60]);
+    assert_eq!(weights(3, &[(90, 0.0)]), [0]);
     assert_eq!(weights(u16::MAX, &[(u64::MAX, 1.0)]), [u64::MAX]);
 }
 

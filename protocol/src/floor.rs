@@ -1,0 +1,132 @@
+//! The floor: the part of a round's pay that does not depend on how good the updates are.
+//!
+//! A round with little to gain, or whose holdout is useless, would otherwise pay nothing for honest
+//! work. The floor of a round is an equal part of a share of the data budget. It is split by
+//! capped weights, at most the median's, among the updates that qualify; if none does, it rolls
+//! over.
+
+use std::collections::BTreeMap;
+
+use crate::amount::{Amount, AmountError};
+use crate::apportionment::{SplitError, split_by_weight};
+use crate::micro::Micro;
+use crate::pay::{Account, AccountTotals};
+use crate::report::UpdateScore;
+use crate::task::TaskSpec;
+
+impl TaskSpec {
+    /// The floor of each round: `⌊floor_share · data / rounds⌋`.
+    ///
+    /// # Errors
+    /// [`AmountError`] on overflow.
+    pub fn round_floor(&self) -> Result<Amount, AmountError> {
+        let parts = u128::from(Micro::ONE.0) * u128::from(self.rounds.count.max(1));
+        self.budget.data.mul_div_down(self.budget.floor_share.0.into(), parts)
+    }
+}
+
+/// Splits the floor of a round among the updates that qualify: in a void round all with a weight,
+/// in any other those that are not excluded and whose sender's summed score exceeds its standard
+/// error. `totals` include this round. Zeros if none qualifies.
+///
+/// # Errors
+/// [`SplitError`] if the weights overflow.
+pub(crate) fn split_floor(
+    floor: Amount,
+    scores: &[UpdateScore],
+    totals: &BTreeMap<Account, AccountTotals>,
+    is_void: bool,
+) -> Result<Vec<Amount>, SplitError> {
+    let mut weights: Vec<u64> = scores.iter().map(|score| score.preprocessing.weight).collect();
+    let mut positive: Vec<u64> = weights.iter().copied().filter(|weight| *weight > 0).collect();
+    positive.sort_unstable();
+    let median = positive.get(positive.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+    for (weight, score) in weights.iter_mut().zip(scores) {
+        let stands_out = totals.get(&score.account).is_some_and(exceeds_error);
+        let qualifies = is_void || (!score.excluded && stands_out);
+        *weight = if qualifies { median.min(*weight) } else { 0 };
+    }
+    let weights: Vec<u128> = weights.into_iter().map(u128::from).collect();
+    if weights.iter().all(|weight| *weight == 0) {
+        return Ok(vec![Amount::ZERO; scores.len()]);
+    }
+    split_by_weight(floor, &weights)
+}
+
+/// Whether a summed score is positive and exceeds one standard error: `S > 0` and `S² > V`.
+fn exceeds_error(totals: &AccountTotals) -> bool {
+    let Ok(sum) = u128::try_from(totals.score_sum_nano) else { return false };
+    sum.checked_mul(sum).is_none_or(|square| square > totals.variance_nano2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Address;
+    use crate::report::Preprocessing;
+
+    fn amount(units: u128) -> Amount {
+        Amount::from_units(units)
+    }
+
+    /// Updates with a weight, whether they are excluded, and their sender's summed score; the
+    /// standard error of each sum is 10.
+    fn split(floor: u128, updates: &[(u64, bool, i128)], is_void: bool) -> Vec<u128> {
+        let account = |n: usize| Address([n as u8; 20]);
+        let scores: Vec<UpdateScore> = updates
+            .iter()
+            .enumerate()
+            .map(|(n, (weight, excluded, _))| UpdateScore {
+                account: account(n),
+                score_nano: 0,
+                error_nano: 0,
+                excluded: *excluded,
+                preprocessing: Preprocessing { weight: *weight, ..Preprocessing::default() },
+            })
+            .collect();
+        let totals = updates.iter().enumerate().map(|(n, (.., sum))| {
+            let totals =
+                AccountTotals { score_sum_nano: *sum, variance_nano2: 100, ..Default::default() };
+            (account(n), totals)
+        });
+        let split = split_floor(amount(floor), &scores, &totals.collect(), is_void).unwrap();
+        split.into_iter().map(Amount::units).collect()
+    }
+
+    #[test]
+    fn the_floor_of_a_round_is_an_equal_part_of_the_share() {
+        let mut spec = TaskSpec::example();
+        spec.rounds.count = 8;
+        spec.budget.data = amount(1_000_000_000_000_000_003);
+        spec.budget.floor_share = Micro(200_000);
+        assert_eq!(spec.round_floor().unwrap(), amount(25_000_000_000_000_000));
+        spec.budget.floor_share = Micro::ZERO;
+        assert_eq!(spec.round_floor().unwrap(), Amount::ZERO);
+        spec.budget.floor_share = Micro::ONE;
+        assert_eq!(spec.round_floor().unwrap(), amount(125_000_000_000_000_000));
+    }
+
+    #[test]
+    fn the_floor_goes_to_sums_above_their_error_up_to_the_median_weight() {
+        let updates = [
+            (10, false, 11),
+            (20, false, 11),
+            (60, false, i128::MAX),
+            (20, true, 50),
+            (20, false, 10),
+            (20, false, -11),
+            (0, false, 11),
+        ];
+        // The median of 10, 20, 20, 20, 20, 60 is 20, so three updates share 10 : 20 : 20.
+        assert_eq!(split(100, &updates, false), [20, 40, 40, 0, 0, 0, 0]);
+        // In a void round every weight counts: 10 : 20 : 20 : 20 : 20 : 20.
+        assert_eq!(split(110, &updates, true), [10, 20, 20, 20, 20, 20, 0]);
+    }
+
+    #[test]
+    fn a_floor_without_a_qualified_update_is_not_spent() {
+        assert_eq!(split(100, &[(10, false, 10), (10, true, 90)], false), [0, 0]);
+        assert_eq!(split(100, &[(0, false, 90)], true), [0]);
+        assert_eq!(split(100, &[], true), [0; 0]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The rules by which a valued round is void: its scores do not explain its improvement, or there
+//! is none.
+//!
+//! A void round leaves the model as it is, and neither pays nor debits scores. Its provider is paid.
+
+use crate::message::VoidReason;
+use crate::report::{UpdateScore, Valuation, ValuationStage};
+
+/// A gap up to one part in this many of the improvement is resolved.
+const GAP_PARTS: u64 = 50;
+/// A gap up to this many nano-nats is resolved: 10⁻⁴ nats.
+pub const GAP_NANO_MIN: u64 = 100_000;
+
+impl ValuationStage {
+    /// Whether the scores of the stage explain its improvement: the gap is at most 2 % of it, or
+    /// 10⁻⁴ nats.
+    #[must_use]
+    pub fn is_resolved(&self) -> bool {
+        self.gap_nano.unsigned_abs()
+            <= (self.total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+    }
+}
+
+impl Valuation {
+    /// The improvement of the model in nano-nats: the value of the updates that are not excluded,
+    /// and at most what the aggregated model improves. Not positive in a round without improvement.
+    #[must_use]
+    pub fn improvement_nano(&self) -> i64 {
+        self.total_nano.min(self.loss_before_nano.saturating_sub(self.model_loss_nano))
+    }
+
+    /// Why the round is void, if it is.
+    #[must_use]
+    pub fn void_reason(&self) -> Option<VoidReason> {
+        let weight = |excluded: bool| -> u128 {
+            let own = self.scores.iter().filter(|score| score.excluded == excluded);
+            own.map(|score: &UpdateScore| u128::from(score.preprocessing.weight)).sum()
+        };
+        let (remaining, excluded) = (weight(false), weight(true));
+        if !self.stages.iter().all(ValuationStage::is_resolved) {
+            Some(VoidReason::Unresolved)
+        } else if remaining == 0 {
+            Some(VoidReason::NoUpdateRemains)
+        } else if excluded > remaining {
+            Some(VoidReason::MajorityExcluded)
+        } else if self.improvement_nano() <= 0 {
+            Some(VoidReason::NoImprovement)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Address;
+    use crate::report::{Preprocessing, ScoreEstimator, ValuationEvidence};
+
+    fn stage(total_nano: i64, gap_nano: i64) -> ValuationStage {
+        ValuationStage { estimator: ScoreEstimator::Path(3), total_nano, gap_nano, units: 5 }
+    }
+
+    /// A round of updates with these weights; those in `excluded` are excluded.
+    fn valuation(weights: &[(u64, bool)], total_nano: i64, model_loss_nano: i64) -> Valuation {
+        let score = |(n, (weight, excluded)): (u8, &(u64, bool))| UpdateScore {
+            account: Address([n; 20]),
+            score_nano: 1,
+            error_nano: 1,
+            excluded: *excluded,
+            preprocessing: Preprocessing { weight: *weight, ..Preprocessing::default() },
+        };
+        Valuation {
+            loss_before_nano: 1_000,
+            loss_after_nano: 1_000 - total_nano,
+            total_nano,
+            gap_nano: 0,
+            model_loss_nano,
+            stages: vec![stage(total_nano, 0)],
+            scores: (1..).zip(weights).map(score).collect(),
+            units: 5,
+            evidence: ValuationEvidence::default(),
+        }
+    }
+
+    #[test]
+    fn a_gap_is_resolved_up_to_two_per_cent_or_a_ten_thousandth_of_a_nat() {
+        for (gap, total, resolved) in [
+            (20_000_000, 1_000_000_000, true),
+            (-20_000_000, -1_000_000_000, true),
+            (20_000_001, 1_000_000_000, false),
+            (100_000, 0, true),
+            (-100_001, 0, false),
+            (i64::MIN, i64::MAX, false),
+            (0, i64::MIN, true),
+        ] {
+            assert_eq!(stage(total, gap).is_resolved(), resolved, "{gap} of {total}");
+        }
+    }
+
+    #[test]
+    fn the_improvement_is_at_most_that_of_the_aggregated_model() {
+        assert_eq!(valuation(&[(1, false)], 10, 980).improvement_nano(), 10);
+        assert_eq!(valuation(&[(1, false)], 10, 996).improvement_nano(), 4);
+        assert_eq!(valuation(&[(1, false)], 10, 1_003).improvement_nano(), -3);
+    }
+
+    #[test]
+    fn a_round_is_void_for_one_stated_reason() {
+        let three = [(10, false), (10, false), (19, true)];
+        assert_eq!(valuation(&three, 10, 990).void_reason(), None);
+        let half = [(10, false), (10, false), (20, true)];
+        assert_eq!(valuation(&half, 10, 990).void_reason(), None, "half is no majority");
+        let majority = [(10, false), (10, false), (21, true)];
+        let reason = |valuation: Valuation| valuation.void_reason();
+        assert_eq!(reason(valuation(&majority, 10, 990)), Some(VoidReason::MajorityExcluded));
+        let none = [(0, false), (5, true)];
+        assert_eq!(reason(valuation(&none, 10, 990)), Some(VoidReason::NoUpdateRemains));
+        assert_eq!(reason(valuation(&three, 0, 990)), Some(VoidReason::NoImprovement));
+        assert_eq!(reason(valuation(&three, 10, 1_000)), Some(VoidReason::NoImprovement));
+        for at in [0, 1] {
+            let mut unresolved = valuation(&none, 0, 1_000);
+            unresolved.stages = vec![stage(0, 0), stage(0, 0)];
+            unresolved.stages[at] = stage(0, 100_001);
+            assert_eq!(reason(unresolved), Some(VoidReason::Unresolved), "before all others");
+        }
+    }
+}
