@@ -9,7 +9,8 @@ use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
-use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
+use super::{EngineArg, MarketArg, WalletArg, allocation};
+use crate::task_file::parse_rows;
 
 /// Help heading of the TLS options of `florin coordinate`.
 const TLS: &str = "TLS";
@@ -96,7 +97,7 @@ pub(crate) struct Participate {
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
     pub(crate) data: Option<DataSource>,
     /// Use only the rows from A to B, B excluded
-    #[arg(long, value_name = "A..B", value_parser = rows, requires = "data")]
+    #[arg(long, value_name = "A..B", value_parser = parse_rows, requires = "data")]
     pub(crate) rows: Option<Range<usize>>,
     /// Shard file, as written by `florin data split`; the same as --data florin:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
