@@ -32,7 +32,7 @@ pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Prov
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
-pub(crate) use tools::{Completions, Demo, Doctor, ManualPages};
+pub(crate) use tools::{Completions, DEMO_ROUNDS, Demo, Doctor, ManualPages};
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
