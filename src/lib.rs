@@ -17,6 +17,7 @@ mod ethereum;
 #[cfg(not(feature = "ethereum"))]
 #[path = "without_ethereum.rs"]
 mod ethereum;
+mod evaluation;
 mod exit_with_parent;
 pub mod failure;
 mod genesis_file;

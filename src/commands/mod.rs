@@ -18,7 +18,7 @@ mod provide;
 mod restore;
 mod sim;
 mod statement;
-pub(crate) mod task;
+mod task;
 mod transfer;
 pub(crate) mod wallet;
 

@@ -22,9 +22,9 @@ use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase};
 use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
-use crate::commands::task::evaluate;
 use crate::compose;
 use crate::ethereum::demo::{DemoChain, OnChain};
+use crate::evaluation::evaluate;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
