@@ -8,6 +8,7 @@
 //! engine and the ledger. The library never computes scores or moves money: the crates that it calls
 //! do.
 
+mod anvil;
 mod cli;
 mod commands;
 mod compose;

@@ -1,7 +1,7 @@
 //! The commands, one file each: a command reads its arguments, calls the library that does the
 //! work, and prints the result.
 
-pub(crate) mod anvil;
+mod anvil;
 mod audit;
 mod backup;
 mod balance;
