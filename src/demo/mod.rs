@@ -2,7 +2,12 @@
 //! coordinator with its ledger, the buyer, eight participants, the provider and the auditor. They
 //! communicate only over the loopback interface.
 
-pub(crate) mod children;
+mod children;
+#[cfg(feature = "ethereum")]
+mod ethereum;
+#[cfg(not(feature = "ethereum"))]
+#[path = "without_ethereum.rs"]
+mod ethereum;
 mod html;
 mod outcome;
 pub mod plan;
@@ -23,12 +28,12 @@ use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
 use crate::compose;
-use crate::ethereum::demo::{DemoChain, OnChain};
 use crate::evaluation::evaluate;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
 use children::Children;
+use ethereum::{DemoChain, OnChain};
 use outcome::{DemoOutcome, ParticipantResult};
 use progress::DemoProgress;
 use setup::{DemoFolder, DemoSetup};

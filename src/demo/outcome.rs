@@ -6,8 +6,8 @@ use florin_ledger::TaskState;
 use florin_protocol::{Address, Amount, PayReason, Report, Statement, TaskId};
 use serde_json::{Value, json};
 
+use super::ethereum::OnChain;
 use super::plan::Behaviour;
-use crate::ethereum::demo::OnChain;
 use crate::show;
 
 /// Nano-nats per nat.

@@ -8,6 +8,7 @@ use florin_charts::{
 };
 use florin_protocol::{Amount, Report};
 
+use super::ethereum;
 use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
 use super::plan::Behaviour;
 use crate::show;
@@ -40,7 +41,7 @@ pub(super) fn page(outcome: &DemoOutcome) -> anyhow::Result<String> {
     dishonest_section(&mut html, outcome);
     rounds(&mut html, outcome);
     if let Some(found) = &outcome.on_chain {
-        crate::ethereum::demo::section(&mut html, found);
+        ethereum::section(&mut html, found);
     }
     let _ = write!(
         html,

@@ -11,9 +11,9 @@ use florin_protocol::{
 };
 
 use super::*;
+use crate::demo::ethereum::{Gas, LedgerReplay, OnChain, RoundSettlement};
 use crate::demo::outcome::ParticipantResult;
 use crate::demo::plan::{PARTICIPANTS, florins};
-use crate::ethereum::demo::{Gas, LedgerReplay, OnChain, RoundSettlement};
 
 const ROUNDS: u32 = 10;
 const PROVIDER: Address = Address([99; 20]);
