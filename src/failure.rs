@@ -313,7 +313,11 @@ fn as_json(error: &anyhow::Error) -> serde_json::Value {
     let (code, _) = classify(error);
     let messages = messages(error);
     let (message, causes) = messages.split_first().map_or(("", &[][..]), |(m, c)| (m.as_str(), c));
-    serde_json::json!({ "error": { "code": code, "message": message, "causes": causes } })
+    let mut failure = serde_json::json!({ "code": code, "message": message, "causes": causes });
+    if let Some(remedy) = remedy(error) {
+        failure["remedy"] = remedy.into();
+    }
+    serde_json::json!({ "error": failure })
 }
 
 #[cfg(test)]
@@ -386,6 +390,7 @@ mod tests {
         }
         let other = LedgerError::Refused(Refusal::NothingToClaim);
         assert_eq!(remedy(&other.into()), None);
+        assert_eq!(as_json(&empty().into())["error"]["remedy"], expected);
     }
 
     #[test]
