@@ -39,6 +39,7 @@ mod behaviour;
 mod blob_cache;
 mod client;
 mod event;
+mod event_json;
 mod guard;
 mod hash_chain;
 mod provider;
@@ -65,6 +66,7 @@ pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
 };
 pub use event::ParticipantEvent;
+pub use event_json::{claim_fields, statement_fields};
 pub use guard::{GuardError, RepeatableMessage, SignedUpdate, SigningGuard};
 pub use hash_chain::HashChainError;
 pub use provider::{

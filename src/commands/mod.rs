@@ -10,6 +10,7 @@ mod completions;
 mod coordinate;
 mod data;
 mod doctor;
+mod event_printer;
 mod ledger;
 mod man;
 mod openapi;
