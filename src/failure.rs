@@ -23,6 +23,8 @@ pub enum Exit {
     Input = 2,
     /// An internal or system error.
     Fault = 3,
+    /// Stopped by Ctrl-C or SIGTERM before the result was complete: 128 + SIGINT, as in shells.
+    Interrupted = 130,
 }
 
 /// A failure of the program, with its stable code. Causes are attached with `anyhow`'s context.
@@ -55,6 +57,11 @@ impl Failure {
     /// A failed check or a refused request.
     pub fn negative(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Negative, message: message.into() }
+    }
+
+    /// A command that Ctrl-C or SIGTERM stopped.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: "INTERRUPTED", exit: Exit::Interrupted, message: message.into() }
     }
 
     /// An internal or system error.

@@ -45,7 +45,7 @@ pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, Wa
     arg_required_else_help = true,
     after_help = "Start with `florin demo`: a complete market on this machine, in a minute.\n\
         Exit codes: 0 = success · 1 = check failed or request refused · 2 = wrong input · 3 = \
-        internal or system error"
+        internal or system error · 130 = interrupted"
 )]
 pub(crate) struct Cli {
     /// The command to run.

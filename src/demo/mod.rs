@@ -69,6 +69,9 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     let result = play.run_market(arguments);
     play.progress.finish();
     play.children.stop(Duration::from_secs(2));
+    // A terminal sends Ctrl-C to the children too, so any step may have failed before this process
+    // saw the signal.
+    children::check_interrupted()?;
     let mut outcome = result?;
     outcome.seconds = begun.elapsed().as_secs_f64();
     finish(arguments, &outcome)
