@@ -34,7 +34,7 @@ use crate::market::MarketConnection;
 use crate::show;
 use children::Children;
 use ethereum::{DemoChain, OnChain};
-use outcome::{DemoOutcome, ParticipantResult};
+use outcome::{DemoOutcome, ModelResult, ParticipantResult};
 use progress::DemoProgress;
 use setup::{DemoFolder, DemoSetup};
 
@@ -325,7 +325,7 @@ impl DemoContext {
             rounds: arguments.rounds,
             provider: self.provider(&*ledger, task, &reports)?,
             treasury: ledger.treasury()?,
-            test: self.test(market, task, arguments.engine)?,
+            model: self.model(market, task, arguments.engine)?,
             earners,
             reports,
             books,
@@ -345,14 +345,13 @@ impl DemoContext {
         Ok((units, ledger.claimed_totals(task, self.stage.provider)?.paid))
     }
 
-    /// The numbers of correct test rows of the initial and of the final model, and the number of
-    /// test rows.
-    fn test(
+    /// The initial and the final model, and their correct predictions of the test rows.
+    fn model(
         &self,
         market: &MarketConnection,
         task: TaskId,
         engine: EngineArg,
-    ) -> anyhow::Result<(u32, u32, u32)> {
+    ) -> anyhow::Result<ModelResult> {
         let view = market.task(task)?;
         let data = load(&DataSource::Florin { file: self.stage.path("test.florin").into() })?;
         let mut engine = compose::engine(engine)?;
@@ -361,7 +360,13 @@ impl DemoContext {
             evaluate(&view.spec, &bytes, &data, &mut *engine)
         };
         let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
-        Ok((before.correct, after.correct, after.rows))
+        Ok(ModelResult {
+            initial: view.spec.base_model,
+            trained: view.model,
+            rows: after.rows,
+            correct_before: before.correct,
+            correct_after: after.correct,
+        })
     }
 }
 
