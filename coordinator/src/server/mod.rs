@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, middleware};
+use florin_engine::UnsignedTaskView;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -239,7 +240,8 @@ impl App {
     }
 
     async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
-        let (view, offer) = self.host().read(move |engine, now| engine.view(id, now)).await??;
+        let UnsignedTaskView { view, offer } =
+            self.host().read(move |engine, now| engine.view(id, now)).await??;
         Ok(TaskView { offer: offer.map(|offer| self.node().sign(offer)), ..view })
     }
 
