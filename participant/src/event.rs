@@ -8,7 +8,7 @@ use florin_protocol::{
 use florin_work::Mismatch;
 use serde::Serialize;
 
-use crate::agent::ClaimSummary;
+use crate::claim_summary::ClaimSummary;
 use crate::event_json;
 
 /// One event. `Display` writes a line for people. The serialised form is an object for programs: the

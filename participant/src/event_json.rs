@@ -6,7 +6,7 @@ use florin_work::Mismatch;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::agent::ClaimSummary;
+use crate::claim_summary::ClaimSummary;
 
 /// The fields of a statement.
 #[must_use]

@@ -37,6 +37,7 @@ mod atomic_file;
 mod audit;
 mod behaviour;
 mod blob_cache;
+mod claim_summary;
 mod client;
 mod event;
 mod event_json;
@@ -53,7 +54,7 @@ mod testing;
 mod wallet;
 
 pub use agent::{
-    AgentError, BondStatus, ClaimError, ClaimSummary, ParticipantConfig, ParticipantContext,
+    AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext,
     ParticipationSummary, claim, claim_with_proof, participate, required_bond, state_machine,
     stored_receipts, top_up_bond, withdraw_bond,
 };
@@ -62,6 +63,7 @@ pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, 
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };
+pub use claim_summary::ClaimSummary;
 pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
 };
