@@ -23,6 +23,8 @@ pub enum Exit {
     Input = 2,
     /// An internal or system error.
     Fault = 3,
+    /// Stopped by Ctrl-C or SIGTERM before the result was complete: 128 + SIGINT, as in shells.
+    Interrupted = 130,
 }
 
 /// A failure of the program, with its stable code. Causes are attached with `anyhow`'s context.
@@ -55,6 +57,11 @@ impl Failure {
     /// A failed check or a refused request.
     pub fn negative(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, exit: Exit::Negative, message: message.into() }
+    }
+
+    /// A command that Ctrl-C or SIGTERM stopped.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: "INTERRUPTED", exit: Exit::Interrupted, message: message.into() }
     }
 
     /// An internal or system error.
@@ -313,7 +320,11 @@ fn as_json(error: &anyhow::Error) -> serde_json::Value {
     let (code, _) = classify(error);
     let messages = messages(error);
     let (message, causes) = messages.split_first().map_or(("", &[][..]), |(m, c)| (m.as_str(), c));
-    serde_json::json!({ "error": { "code": code, "message": message, "causes": causes } })
+    let mut failure = serde_json::json!({ "code": code, "message": message, "causes": causes });
+    if let Some(remedy) = remedy(error) {
+        failure["remedy"] = remedy.into();
+    }
+    serde_json::json!({ "error": failure })
 }
 
 #[cfg(test)]
@@ -386,6 +397,7 @@ mod tests {
         }
         let other = LedgerError::Refused(Refusal::NothingToClaim);
         assert_eq!(remedy(&other.into()), None);
+        assert_eq!(as_json(&empty().into())["error"]["remedy"], expected);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! engine and the ledger. The library never computes scores or moves money: the crates that it calls
 //! do.
 
+mod anvil;
 mod cli;
 mod commands;
 mod compose;
@@ -17,6 +18,7 @@ mod ethereum;
 #[cfg(not(feature = "ethereum"))]
 #[path = "without_ethereum.rs"]
 mod ethereum;
+mod evaluation;
 mod exit_with_parent;
 pub mod failure;
 mod genesis_file;

@@ -116,6 +116,22 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An event of a command that runs for a while, as JSON: its name, then its fields.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonEvent<'a> {
+    /// The name.
+    pub(crate) event: &'a str,
+    /// An object.
+    #[serde(flatten)]
+    pub(crate) fields: serde_json::Value,
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn json_line(value: &impl Serialize) {
+    let line = serde_json::to_string(value).expect("events have text keys and finite numbers");
+    anstream::println!("{line}");
+}
+
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {

@@ -106,11 +106,21 @@ impl From<CheckpointError> for BackupError {
     }
 }
 
+/// A data folder and a backup of it.
+#[derive(Debug, Clone, Copy)]
+pub struct BackupFolders<'a> {
+    /// The data folder of a coordinator.
+    pub data: &'a Path,
+    /// The folder of the backup.
+    pub backup: &'a Path,
+}
+
 /// Copies a data folder, as of `moment`, into a new folder.
 ///
 /// # Errors
 /// [`BackupError`]; files copied before the error remain, without a manifest.
-pub fn copy(data: &Path, dest: &Path, moment: BackupPoint) -> Result<Manifest, BackupError> {
+pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest, BackupError> {
+    let BackupFolders { data, backup: dest } = folders;
     make_new(dest)?;
     let mut copier = BackupWriter { files: 0, bytes: 0 };
     let at = moment.at.records;
@@ -155,7 +165,8 @@ pub fn copy(data: &Path, dest: &Path, moment: BackupPoint) -> Result<Manifest, B
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn backup_offline(data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
+pub fn backup_offline(folders: BackupFolders<'_>) -> Result<Manifest, BackupError> {
+    let data = folders.data;
     let _lock: File = lock(data)?;
     let file = data.join(CHAIN_FILE);
     let chain = if file.exists() {
@@ -171,7 +182,7 @@ pub fn backup_offline(data: &Path, dest: &Path) -> Result<Manifest, BackupError>
         recovery::recover(&volume, owner, fold, None)
     });
     let at = read.map_err(|error| BackupError::Journal(error.to_string()))?.at;
-    copy(data, dest, BackupPoint { identity, at, running: false, chain })
+    copy(folders, BackupPoint { identity, at, running: false, chain })
 }
 
 /// The manifest of a backup.
@@ -197,8 +208,7 @@ pub fn manifest(from: &Path) -> Result<Manifest, BackupError> {
 /// # Errors
 /// [`BackupError`], or the error of `check`. The data folder does not exist then.
 pub fn restore<E: From<BackupError>>(
-    from: &Path,
-    data: &Path,
+    BackupFolders { data, backup: from }: BackupFolders<'_>,
     check: impl FnOnce(&Path, &Manifest) -> Result<(), E>,
 ) -> Result<Manifest, E> {
     let manifest = manifest(from)?;

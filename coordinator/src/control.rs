@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::backup::{self, BackupError, Manifest};
+use crate::backup::{self, BackupError, BackupFolders, Manifest};
 use crate::host::Host;
 
 /// The socket's name in the data folder.
@@ -101,10 +101,12 @@ async fn handle_connection(stream: UnixStream, host: &Host, data: &Path) -> io::
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let answer = match serde_json::from_slice(&line) {
-        Ok(ControlRequest::Backup(dest)) => match back_up(host, data, &dest).await {
-            Ok(made) => ControlResponse::Completed(made),
-            Err(error) => ControlResponse::Rejected(error.to_string()),
-        },
+        Ok(ControlRequest::Backup(dest)) => {
+            match back_up(host, BackupFolders { data, backup: &dest }).await {
+                Ok(made) => ControlResponse::Completed(made),
+                Err(error) => ControlResponse::Rejected(error.to_string()),
+            }
+        }
         Err(error) => ControlResponse::Rejected(format!("invalid request: {error} [MALFORMED]")),
     };
     let mut line = serde_json::to_vec(&answer)?;
@@ -116,15 +118,16 @@ async fn handle_connection(stream: UnixStream, host: &Host, data: &Path) -> io::
 ///
 /// # Errors
 /// [`BackupError`].
-pub async fn back_up(host: &Host, data: &Path, dest: &Path) -> Result<Manifest, BackupError> {
-    let (data, dest, files) = (data.to_owned(), dest.to_owned(), host.files_lock());
+pub async fn back_up(host: &Host, folders: BackupFolders<'_>) -> Result<Manifest, BackupError> {
+    let (data, backup) = (folders.data.to_owned(), folders.backup.to_owned());
+    let files = host.files_lock();
     let host = host.clone();
     let runtime = tokio::runtime::Handle::current();
     let copied = tokio::task::spawn_blocking(move || {
         // No file is removed while the copy runs.
         let _held = files.lock().unwrap_or_else(PoisonError::into_inner);
         let moment = runtime.block_on(host.checkpoint())?;
-        backup::copy(&data, &dest, moment)
+        backup::copy(BackupFolders { data: &data, backup: &backup }, moment)
     });
     copied.await.unwrap_or_else(|error| Err(BackupError::Journal(error.to_string())))
 }
@@ -153,7 +156,8 @@ pub enum BackupRequestError {
 ///
 /// # Errors
 /// [`BackupRequestError`].
-pub fn request_backup(data: &Path, dest: &Path) -> Result<Manifest, BackupRequestError> {
+pub fn request_backup(folders: BackupFolders<'_>) -> Result<Manifest, BackupRequestError> {
+    let BackupFolders { data, backup: dest } = folders;
     use std::io::{BufRead, Read, Write};
     use std::os::unix::net::UnixStream;
     let ask = || -> io::Result<ControlResponse> {

@@ -58,6 +58,7 @@ pub mod embedded;
 mod entry;
 pub mod ethereum;
 pub mod limits;
+pub mod model;
 pub mod remote;
 pub mod rpc;
 pub mod state;

@@ -6,11 +6,15 @@ use florin_protocol::{
     Address, Amount, Digest, Rejection, RoundNumber, Statement, TaskId, Timestamp, nats,
 };
 use florin_work::Mismatch;
+use serde::Serialize;
 
-use crate::agent::ClaimSummary;
+use crate::claim_summary::ClaimSummary;
+use crate::event_json;
 
-/// One event. `Display` writes a line for people.
-#[derive(Clone, Debug, PartialEq)]
+/// One event. `Display` writes a line for people. The serialised form is an object for programs: the
+/// key `event` has the name, amounts are in base units, and the names of events and keys are stable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ParticipantEvent {
     /// The participant runs an experimental behaviour.
@@ -26,13 +30,16 @@ pub enum ParticipantEvent {
     /// The bond was raised.
     Bonded {
         /// The amount added.
+        #[serde(serialize_with = "event_json::amount")]
         added: Amount,
         /// The resulting bond.
+        #[serde(serialize_with = "event_json::amount")]
         bond: Amount,
     },
     /// The bond after joining, if nothing was added or if it does not cover all rows.
     BondCoverage {
         /// The bond.
+        #[serde(serialize_with = "event_json::amount")]
         bond: Amount,
         /// Number of rows that it covers.
         covered: u64,
@@ -49,6 +56,7 @@ pub enum ParticipantEvent {
         /// The task.
         task: TaskId,
         /// The coordinator's rejection.
+        #[serde(flatten)]
         rejection: Rejection,
     },
     /// The task's arbiter is neither its coordinator nor an accepted arbiter.
@@ -61,8 +69,10 @@ pub enum ParticipantEvent {
         /// The round.
         round: RoundNumber,
         /// The round's pool: the most that it can pay for data.
+        #[serde(serialize_with = "event_json::amount")]
         pool: Amount,
         /// Number of selected participants.
+        #[serde(rename = "selected")]
         cohort: usize,
     },
     /// The participant is not selected for a round.
@@ -91,6 +101,7 @@ pub enum ParticipantEvent {
         /// The round.
         round: RoundNumber,
         /// The cause.
+        #[serde(rename = "message")]
         why: String,
     },
     /// The coordinator accepted the commit.
@@ -112,11 +123,13 @@ pub enum ParticipantEvent {
         /// The stable error code.
         code: &'static str,
         /// The cause.
+        #[serde(rename = "message")]
         why: String,
     },
     /// A round with an update of this participant was reported.
     Reported {
         /// The participant's statement of the round.
+        #[serde(flatten, serialize_with = "event_json::statement")]
         statement: Box<Statement>,
     },
     /// A round without an update of this participant was reported.
@@ -136,6 +149,7 @@ pub enum ParticipantEvent {
         /// The round.
         round: RoundNumber,
         /// The first mismatch.
+        #[serde(flatten, serialize_with = "event_json::mismatch")]
         first_mismatch: Mismatch,
     },
     /// Tokens were claimed.
@@ -143,11 +157,13 @@ pub enum ParticipantEvent {
         /// The task.
         task: TaskId,
         /// The amounts of this claim, and the cumulative totals.
+        #[serde(flatten, serialize_with = "event_json::claim")]
         drawn: ClaimSummary,
     },
     /// The bond is back in the wallet.
     BondReturned {
         /// The amount.
+        #[serde(serialize_with = "event_json::amount")]
         amount: Amount,
     },
     /// Withdrawal of the bond was requested; the bond stays locked for some time.
@@ -158,8 +174,10 @@ pub enum ParticipantEvent {
     /// The stake was raised.
     Staked {
         /// The amount added.
+        #[serde(serialize_with = "event_json::amount")]
         added: Amount,
         /// The resulting stake.
+        #[serde(serialize_with = "event_json::amount")]
         stake: Amount,
     },
     /// The stake was pledged to a task.
@@ -178,6 +196,7 @@ pub enum ParticipantEvent {
         /// The task.
         task: TaskId,
         /// The cause.
+        #[serde(rename = "message")]
         why: String,
     },
     /// The coordinator issued a work order.
@@ -215,6 +234,7 @@ pub enum ParticipantEvent {
         /// The round.
         round: RoundNumber,
         /// The coordinator's rejection.
+        #[serde(flatten)]
         rejection: Rejection,
     },
     /// A work order could not be executed.
@@ -222,11 +242,13 @@ pub enum ParticipantEvent {
         /// The round.
         round: RoundNumber,
         /// The cause.
+        #[serde(rename = "message")]
         why: String,
     },
     /// A transient error; the operation is retried.
     Retrying {
         /// The error.
+        #[serde(rename = "message")]
         why: String,
     },
     /// The task is finished for this participant or provider.

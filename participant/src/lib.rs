@@ -37,8 +37,10 @@ mod atomic_file;
 mod audit;
 mod behaviour;
 mod blob_cache;
+mod claim_summary;
 mod client;
 mod event;
+mod event_json;
 mod guard;
 mod hash_chain;
 mod provider;
@@ -52,7 +54,7 @@ mod testing;
 mod wallet;
 
 pub use agent::{
-    AgentError, BondStatus, ClaimError, ClaimSummary, ParticipantConfig, ParticipantContext,
+    AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext,
     ParticipationSummary, claim, claim_with_proof, participate, required_bond, state_machine,
     stored_receipts, top_up_bond, withdraw_bond,
 };
@@ -61,10 +63,12 @@ pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, 
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };
+pub use claim_summary::ClaimSummary;
 pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
 };
 pub use event::ParticipantEvent;
+pub use event_json::{claim_fields, statement_fields};
 pub use guard::{GuardError, RepeatableMessage, SignedUpdate, SigningGuard};
 pub use hash_chain::HashChainError;
 pub use provider::{

@@ -9,7 +9,8 @@ use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
-use super::{EngineArg, MarketArg, WalletArg, allocation, rows};
+use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
+use crate::task_file::parse_rows;
 
 /// Help heading of the TLS options of `florin coordinate`.
 const TLS: &str = "TLS";
@@ -82,7 +83,7 @@ pub(crate) struct Coordinate {
 #[command(
     after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
     --wallet me.json --data csv:scans.csv#digit\n\nMay be stopped and started again at any moment: \
-    the participant resumes its round."
+    the participant resumes its round. With --json each event is one JSON object."
 )]
 pub(crate) struct Participate {
     /// Task id, or its first digits (6 or more)
@@ -96,7 +97,7 @@ pub(crate) struct Participate {
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
     pub(crate) data: Option<DataSource>,
     /// Use only the rows from A to B, B excluded
-    #[arg(long, value_name = "A..B", value_parser = rows, requires = "data")]
+    #[arg(long, value_name = "A..B", value_parser = parse_rows, requires = "data")]
     pub(crate) rows: Option<Range<usize>>,
     /// Shard file, as written by `florin data split`; the same as --data florin:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
@@ -118,6 +119,8 @@ pub(crate) struct Participate {
     pub(crate) experiment: Option<Experiment>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }
 
 /// Dishonest behaviours that the market must not pay.
@@ -133,6 +136,10 @@ pub(crate) enum Experiment {
 
 /// `florin provide`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "May be stopped and started again at any moment. With --json each event is one \
+    JSON object."
+)]
 pub(crate) struct Provide {
     /// Task to evaluate, until it ends: its id, or the first digits (6 or more) [default: every
     /// task that pays providers]
@@ -150,6 +157,8 @@ pub(crate) struct Provide {
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }
 
 /// `florin ledger …`

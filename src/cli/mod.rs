@@ -10,7 +10,6 @@ mod sim;
 mod tools;
 mod wallet;
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Parser, Subcommand};
@@ -33,7 +32,7 @@ pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Prov
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
-pub(crate) use tools::{Completions, Demo, Doctor, ManualPages};
+pub(crate) use tools::{Completions, DEMO_ROUNDS, Demo, Doctor, ManualPages};
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
@@ -46,7 +45,7 @@ pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, Wa
     arg_required_else_help = true,
     after_help = "Start with `florin demo`: a complete market on this machine, in a minute.\n\
         Exit codes: 0 = success · 1 = check failed or request refused · 2 = wrong input · 3 = \
-        internal or system error"
+        internal or system error · 130 = interrupted"
 )]
 pub(crate) struct Cli {
     /// The command to run.
@@ -194,16 +193,6 @@ fn allocation(text: &str) -> Result<(Address, Amount), String> {
     Ok((address, amount.trim().parse::<Amount>().map_err(|e| e.to_string())?))
 }
 
-/// Parses a range of rows `A..B`, B excluded.
-pub(crate) fn rows(text: &str) -> Result<Range<usize>, String> {
-    let wrong =
-        || format!("{text:?} is not a range of rows: write A..B with A < B, such as 0..500");
-    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
-    let parse = |t: &str| t.trim().parse::<usize>().map_err(|_| wrong());
-    let (from, to) = (parse(from)?, parse(to)?);
-    if from < to { Ok(from..to) } else { Err(wrong()) }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -231,14 +220,6 @@ mod tests {
     #[test]
     fn openapi_accepts_json_like_every_command() {
         assert!(Cli::try_parse_from(["florin", "openapi", "--json"]).is_ok());
-    }
-
-    #[test]
-    fn rows_are_a_rising_range() {
-        assert_eq!(rows("0..500").unwrap(), 0..500);
-        for text in ["", "5", "5..5", "6..5", "a..b", "-1..5", "1...5"] {
-            assert!(rows(text).is_err(), "{text:?}");
-        }
     }
 
     #[test]

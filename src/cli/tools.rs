@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap_complete::Shell;
-use florin_protocol::UpdateFormat;
+use florin_protocol::{TOP_K_PERMILLE_MAX, UpdateFormat};
 
 use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
+
+/// Default number of rounds of `florin demo`.
+pub(crate) const DEMO_ROUNDS: u32 = 10;
 
 /// `florin demo`
 #[derive(Debug, Args)]
@@ -15,14 +18,14 @@ use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
     florin demo --json result.json --out report.html --keep market/")]
 pub(crate) struct Demo {
     /// Seed; repeats payouts and scores exactly on the same machine
-    #[arg(long, default_value_t = crate::demo::plan::SEED)]
+    #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Number of rounds
-    #[arg(long, default_value_t = crate::demo::plan::ROUNDS,
+    #[arg(long, default_value_t = DEMO_ROUNDS,
           value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) rounds: u32,
     /// Format of the updates: f32, bf16, int8, or top_k:N for the largest N of 1000 values
-    #[arg(long, default_value = "f32", value_parser = crate::demo::plan::format)]
+    #[arg(long, default_value = "f32", value_parser = update_format)]
     pub(crate) format: UpdateFormat,
     /// Ledger of the market
     #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
@@ -76,4 +79,39 @@ pub(crate) struct ManualPages {
     /// replaced
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+}
+
+/// Parses an update format from the command line.
+fn update_format(text: &str) -> Result<UpdateFormat, String> {
+    let permille = |n: &u16| (1..=TOP_K_PERMILLE_MAX).contains(n);
+    match (text, text.strip_prefix("top_k:")) {
+        ("f32", _) => Ok(UpdateFormat::F32),
+        ("bf16", _) => Ok(UpdateFormat::Bf16),
+        ("int8", _) => Ok(UpdateFormat::Int8),
+        (_, Some(share)) => match share.parse().ok().filter(permille) {
+            Some(permille) => Ok(UpdateFormat::TopK { permille }),
+            None => Err("write top_k:1 to top_k:500, in thousandths of the parameters".to_owned()),
+        },
+        _ => Err("write f32, bf16, int8, or top_k:N".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_format_is_a_name_with_the_share_of_top_k() {
+        for (text, format) in [
+            ("f32", UpdateFormat::F32),
+            ("bf16", UpdateFormat::Bf16),
+            ("int8", UpdateFormat::Int8),
+            ("top_k:50", UpdateFormat::TopK { permille: 50 }),
+        ] {
+            assert_eq!(update_format(text).unwrap(), format);
+        }
+        for text in ["", "f16", "top_k", "top_k:0", "top_k:501", "top_k:x", "int8:1"] {
+            assert!(update_format(text).is_err(), "{text}");
+        }
+    }
 }

@@ -4,22 +4,19 @@
 //! while the chain is idle. Neither makes the chain's clock run ahead of the machine's.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::cli::{AnvilArg, AnvilArgs};
+use crate::anvil;
+use crate::cli::AnvilArgs;
 use crate::failure::{Exit, Failure};
 
 /// The line that anvil prints once it listens.
 const LISTENING: &str = "Listening on ";
-/// The remedy if anvil is missing.
-pub(crate) const REMEDY: &str = "`cargo xtask demo --ledger ethereum` installs anvil from npm; \
-    otherwise install Foundry (https://getfoundry.sh), or set the path with --anvil or \
-    FLORIN_ANVIL";
 /// Timeout of anvil's start.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval of the checks that anvil still runs.
@@ -42,7 +39,7 @@ impl Drop for AnvilGuard {
 }
 
 pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
-    let program = program(&arguments.program);
+    let program = anvil::program(&arguments.program);
     let mut command = Command::new(&program);
     command
         .args(["--host", "127.0.0.1", "--port", "0"])
@@ -53,7 +50,7 @@ pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
         .arg(arguments.address_file.with_extension("json"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let mut guard = AnvilGuard(command.spawn().map_err(|error| missing(&program, &error))?);
+    let mut guard = AnvilGuard(command.spawn().map_err(|error| anvil::missing(&program, &error))?);
     let (sender, events) = channel();
     if let Some(stdout) = guard.0.stdout.take() {
         listen(stdout, sender.clone());
@@ -72,17 +69,6 @@ pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
     };
     write_address(&arguments.address_file, &address)?;
     wait(&mut guard, &events)
-}
-
-/// The given anvil, or the one on PATH.
-pub(crate) fn program(named: &AnvilArg) -> PathBuf {
-    named.anvil.clone().unwrap_or_else(|| PathBuf::from("anvil"))
-}
-
-/// The error if anvil cannot be started.
-pub(crate) fn missing(program: &Path, error: &std::io::Error) -> anyhow::Error {
-    let message = format!("{} cannot be started ({error}): {REMEDY}", program.display());
-    Failure::input("TOOL_MISSING", message).into()
 }
 
 /// Finds the address in anvil's output, and continues to read, so that anvil never blocks on a full

@@ -1,6 +1,6 @@
 //! `florin backup`: backs up a coordinator's data folder; the coordinator may be running.
 
-use florin_coordinator::backup::{self, BackupError, Manifest};
+use florin_coordinator::backup::{self, BackupError, BackupFolders, Manifest};
 use florin_coordinator::control;
 use florin_store::DataFolderError;
 
@@ -16,10 +16,12 @@ pub(super) fn run(arguments: &Backup) -> anyhow::Result<Exit> {
         return Err(Failure::input("DATA_FOLDER_NOT_FOUND", message).into());
     }
     let progress = Progress::start(format!("copying {}", data.display()));
-    let made = match backup::backup_offline(data, &arguments.dest) {
+    let folders = BackupFolders { data, backup: &arguments.dest };
+    let made = match backup::backup_offline(folders) {
         Err(BackupError::Folder(DataFolderError::InUse(_))) => {
             // The coordinator has another working directory: send an absolute path.
-            control::request_backup(data, &std::path::absolute(&arguments.dest)?)?
+            let backup = std::path::absolute(&arguments.dest)?;
+            control::request_backup(BackupFolders { data, backup: &backup })?
         }
         other => other?,
     };

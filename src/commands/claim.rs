@@ -1,9 +1,8 @@
 //! `florin claim`: withdraws the earnings of a task and applies its bond deductions, for any
 //! account.
 
-use florin_participant::{ClaimSummary, claim};
+use florin_participant::{ClaimSummary, claim, claim_fields};
 use florin_protocol::{Address, Amount, WalletSigner};
-use serde_json::json;
 
 use crate::cli::Claim;
 use crate::commands::wallet;
@@ -20,14 +19,10 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
     let drawn = claim(&market, &*ledger, &wallet, task, account)?;
     let balance = ledger.balance(account)?;
     if arguments.json.json {
-        show::json(&json!({
-            "account": account,
-            "paid": show::units(drawn.paid),
-            "deducted": show::units(drawn.taken),
-            "claimed": show::units(drawn.totals.paid),
-            "debited": show::units(drawn.totals.debited),
-            "balance": show::units(balance),
-        }))?;
+        let mut fields = claim_fields(&drawn);
+        fields["account"] = account.to_string().into();
+        fields["balance"] = show::units(balance).into();
+        show::json(&fields)?;
     } else {
         anstream::println!("{}", summary(account, drawn, balance));
         if drawn.paid.is_zero() && drawn.taken.is_zero() {

@@ -6,8 +6,8 @@ use std::process::Command;
 use florin_learning::EngineKind;
 use serde_json::json;
 
+use crate::anvil;
 use crate::cli::{AnvilArg, Doctor};
-use crate::commands::anvil;
 use crate::compose;
 use crate::failure::Exit;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};

@@ -1,7 +1,7 @@
 //! The commands, one file each: a command reads its arguments, calls the library that does the
 //! work, and prints the result.
 
-pub(crate) mod anvil;
+mod anvil;
 mod audit;
 mod backup;
 mod balance;
@@ -10,6 +10,7 @@ mod completions;
 mod coordinate;
 mod data;
 mod doctor;
+mod event_printer;
 mod ledger;
 mod man;
 mod openapi;
@@ -18,7 +19,7 @@ mod provide;
 mod restore;
 mod sim;
 mod statement;
-pub(crate) mod task;
+mod task;
 mod transfer;
 pub(crate) mod wallet;
 

@@ -10,13 +10,15 @@ use florin_participant::{
     ParticipationSummary, Shutdown, participate,
 };
 use florin_protocol::{Address, Amount, WalletSigner, blob_digest};
+use serde_json::json;
 
+use super::event_printer::EventPrinter;
 use crate::cli::{Experiment, Participate};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::show::{self, BAD, DIM, NOTE};
+use crate::show::{self, JsonEvent};
 use crate::task_file::select_rows;
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
@@ -25,17 +27,17 @@ pub(super) const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
     let shutdown = stop_on_request()?;
-    let mut print = event_printer(&arguments.wallet.wallet);
+    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let task = market.find(&arguments.task)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
     let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
-    let url = &arguments.market.market;
-    show::hint(&format!(
-        "Follow the task live: florin task follow {} --market {url}",
-        task.short()
-    ));
+    if !arguments.json.json {
+        let (task, url) = (task.short(), &arguments.market.market);
+        show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
+    }
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {
@@ -56,32 +58,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         behaviour: &mut *behaviour,
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
-    summary(&outcome)
-}
-
-/// Prints events. Each line starts with the name of the wallet, because several participants may
-/// share a terminal.
-pub(super) fn event_printer(wallet: &Path) -> impl FnMut(&ParticipantEvent) {
-    let name = wallet.file_stem().unwrap_or(wallet.as_os_str()).to_string_lossy().into_owned();
-    move |event| print_event(&name, event)
-}
-
-fn print_event(name: &str, event: &ParticipantEvent) {
-    let style = match event {
-        event if event.is_alarm() => BAD,
-        ParticipantEvent::Experiment { .. } | ParticipantEvent::Retrying { .. } => NOTE,
-        _ => anstyle::Style::new(),
-    };
-    match event {
-        ParticipantEvent::BondLocked { until } => {
-            let until = show::date(*until);
-            anstream::println!(
-                "{DIM}{name}:{DIM:#} {style}the bond is locked until {until}, so that pending deductions can still be \
-                 applied{style:#}"
-            );
-        }
-        event => anstream::println!("{DIM}{name}:{DIM:#} {style}{event}{style:#}"),
-    }
+    summary(&outcome, &printer)
 }
 
 /// Ctrl-C and SIGTERM stop the work at the next safe point.
@@ -127,15 +104,26 @@ fn seed_of(account: Address) -> u64 {
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-fn summary(outcome: &ParticipationSummary) -> anyhow::Result<Exit> {
+fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Result<Exit> {
     let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
-    anstream::println!();
-    show::facts(&[
-        ("account", outcome.account.to_string()),
-        ("rounds", outcome.statements.len().to_string()),
-        ("earned", format!("{} FLN", show::fln(earned))),
-        ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
-        ("alarms", outcome.alarms.to_string()),
-    ]);
+    if printer.is_json() {
+        let fields = json!({
+            "account": outcome.account,
+            "rounds": outcome.statements.len(),
+            "earned": show::units(earned),
+            "withdrawn": show::units(outcome.claimed),
+            "alarms": outcome.alarms,
+        });
+        printer.print_json(&JsonEvent { event: "summary", fields });
+    } else {
+        anstream::println!();
+        show::facts(&[
+            ("account", outcome.account.to_string()),
+            ("rounds", outcome.statements.len().to_string()),
+            ("earned", format!("{} FLN", show::fln(earned))),
+            ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
+            ("alarms", outcome.alarms.to_string()),
+        ]);
+    }
     Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })
 }

@@ -1,18 +1,21 @@
 //! `florin provide`: deposits a stake and evaluates updates for pay.
 
-use florin_participant::{Backoff, ProviderConfig, ProviderContext, provide};
+use florin_participant::{Backoff, ParticipantEvent, ProviderConfig, ProviderContext, provide};
+use serde_json::json;
 
-use super::participate::{POLL_MS, event_printer, state_folder, stop_on_request};
+use super::event_printer::EventPrinter;
+use super::participate::{POLL_MS, state_folder, stop_on_request};
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
-use crate::show;
+use crate::show::{self, JsonEvent};
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
-    let mut print = event_printer(&arguments.wallet.wallet);
+    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let tasks = match &arguments.task {
         Some(task) => Some(vec![market.find(task)?]),
@@ -37,6 +40,16 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         engine: &mut *engine,
     };
     let outcome = provide(&config, parts, &shutdown, &mut print)?;
+    if printer.is_json() {
+        let fields = json!({
+            "account": outcome.account,
+            "orders": outcome.orders,
+            "units": outcome.units,
+            "withdrawn": show::units(outcome.claimed),
+        });
+        printer.print_json(&JsonEvent { event: "summary", fields });
+        return Ok(Exit::Done);
+    }
     anstream::println!();
     show::facts(&[
         ("account", outcome.account.to_string()),

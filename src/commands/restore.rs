@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_coordinator::Bucket;
-use florin_coordinator::backup::{self, Manifest};
+use florin_coordinator::backup::{self, BackupFolders, Manifest};
 use florin_coordinator::check::{Finding, Severity};
 
 use crate::cli::Restore;
@@ -23,9 +23,10 @@ pub(super) fn run(arguments: &Restore) -> anyhow::Result<Exit> {
         survived = check_copy(copy, bucket.as_ref(), manifest)?;
         Ok::<_, anyhow::Error>(())
     };
+    let folders = BackupFolders { data: &arguments.data, backup: &arguments.from };
     let made =
         Progress::during(format!("copying and checking {}", arguments.from.display()), || {
-            backup::restore(&arguments.from, &arguments.data, check)
+            backup::restore(folders, check)
         })?;
     for Finding { part, code, message: what, .. } in &survived {
         anstream::eprintln!(

@@ -1,8 +1,7 @@
 //! `florin statement`: explains the payouts of an account.
 
-use florin_participant::{Statements, statements};
-use florin_protocol::{Statement, nats};
-use serde_json::json;
+use florin_participant::{Statements, statement_fields, statements};
+use florin_protocol::nats;
 
 use crate::cli;
 use crate::commands::wallet;
@@ -20,27 +19,12 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
         return Err(Failure::negative("NOT_FOUND", message).into());
     }
     if arguments.json.json {
-        let rows: Vec<_> = all.lines.iter().map(as_json).collect();
+        let rows: Vec<_> = all.lines.iter().map(statement_fields).collect();
         show::json(&rows)?;
     } else {
         print(&all)?;
     }
     Ok(Exit::Done)
-}
-
-fn as_json(statement: &Statement) -> serde_json::Value {
-    json!({
-        "round": statement.round,
-        "account": statement.account,
-        "score_nano": statement.score_nano,
-        "error_nano": statement.error_nano,
-        "increment": statement.increment.to_string(),
-        "payout": show::units(statement.payout),
-        "floor": show::units(statement.floor),
-        "infrastructure": show::units(statement.infrastructure),
-        "debit": show::units(statement.debit),
-        "explanation": statement.explanation,
-    })
 }
 
 fn print(all: &Statements) -> anyhow::Result<()> {

@@ -30,11 +30,9 @@ pub(super) fn catch_interrupts() -> anyhow::Result<()> {
 /// Fails after an interrupt.
 pub(super) fn check_interrupted() -> anyhow::Result<()> {
     if INTERRUPTED.load(Ordering::SeqCst) {
-        return Err(Failure::fault(
-            "INTERRUPTED",
-            "interrupted before the end: no report was written",
-        )
-        .into());
+        return Err(
+            Failure::interrupted("interrupted before the end: no report was written").into()
+        );
     }
     Ok(())
 }

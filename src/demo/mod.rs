@@ -2,7 +2,12 @@
 //! coordinator with its ledger, the buyer, eight participants, the provider and the auditor. They
 //! communicate only over the loopback interface.
 
-pub(crate) mod children;
+mod children;
+#[cfg(feature = "ethereum")]
+mod ethereum;
+#[cfg(not(feature = "ethereum"))]
+#[path = "without_ethereum.rs"]
+mod ethereum;
 mod html;
 mod outcome;
 pub mod plan;
@@ -22,14 +27,14 @@ use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase};
 use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
-use crate::commands::task::evaluate;
 use crate::compose;
-use crate::ethereum::demo::{DemoChain, OnChain};
+use crate::evaluation::evaluate;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
 use children::Children;
-use outcome::{DemoOutcome, ParticipantResult};
+use ethereum::{DemoChain, OnChain};
+use outcome::{DemoOutcome, ModelResult, ParticipantResult};
 use progress::DemoProgress;
 use setup::{DemoFolder, DemoSetup};
 
@@ -64,6 +69,9 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     let result = play.run_market(arguments);
     play.progress.finish();
     play.children.stop(Duration::from_secs(2));
+    // A terminal sends Ctrl-C to the children too, so any step may have failed before this process
+    // saw the signal.
+    children::check_interrupted()?;
     let mut outcome = result?;
     outcome.seconds = begun.elapsed().as_secs_f64();
     finish(arguments, &outcome)
@@ -317,7 +325,7 @@ impl DemoContext {
             rounds: arguments.rounds,
             provider: self.provider(&*ledger, task, &reports)?,
             treasury: ledger.treasury()?,
-            test: self.test(market, task, arguments.engine)?,
+            model: self.model(market, task, arguments.engine)?,
             earners,
             reports,
             books,
@@ -337,14 +345,13 @@ impl DemoContext {
         Ok((units, ledger.claimed_totals(task, self.stage.provider)?.paid))
     }
 
-    /// The numbers of correct test rows of the initial and of the final model, and the number of
-    /// test rows.
-    fn test(
+    /// The initial and the final model, and their correct predictions of the test rows.
+    fn model(
         &self,
         market: &MarketConnection,
         task: TaskId,
         engine: EngineArg,
-    ) -> anyhow::Result<(u32, u32, u32)> {
+    ) -> anyhow::Result<ModelResult> {
         let view = market.task(task)?;
         let data = load(&DataSource::Florin { file: self.stage.path("test.florin").into() })?;
         let mut engine = compose::engine(engine)?;
@@ -353,7 +360,13 @@ impl DemoContext {
             evaluate(&view.spec, &bytes, &data, &mut *engine)
         };
         let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
-        Ok((before.correct, after.correct, after.rows))
+        Ok(ModelResult {
+            initial: view.spec.base_model,
+            trained: view.model,
+            rows: after.rows,
+            correct_before: before.correct,
+            correct_after: after.correct,
+        })
     }
 }
 

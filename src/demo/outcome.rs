@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use florin_ledger::TaskState;
-use florin_protocol::{Address, Amount, PayReason, Report, Statement, TaskId};
+use florin_protocol::{Address, Amount, Digest, PayReason, Report, Statement, TaskId};
 use serde_json::{Value, json};
 
+use super::ethereum::OnChain;
 use super::plan::Behaviour;
-use crate::ethereum::demo::OnChain;
 use crate::show;
 
 /// Nano-nats per nat.
@@ -47,6 +47,21 @@ pub(super) struct ParticipantRound {
     pub(super) reason: Option<PayReason>,
 }
 
+/// The initial and the final model, measured on rows that no party of the market has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ModelResult {
+    /// Digest of the initial model.
+    pub(super) initial: Digest,
+    /// Digest of the final model.
+    pub(super) trained: Digest,
+    /// Number of test rows.
+    pub(super) rows: u32,
+    /// Number of rows that the initial model predicts correctly.
+    pub(super) correct_before: u32,
+    /// Number of rows that the final model predicts correctly.
+    pub(super) correct_after: u32,
+}
+
 /// All results of a demonstration.
 #[derive(Debug)]
 pub(super) struct DemoOutcome {
@@ -59,8 +74,7 @@ pub(super) struct DemoOutcome {
     pub(super) provider: (u64, Amount),
     pub(super) books: TaskState,
     pub(super) treasury: Amount,
-    /// Numbers of correct test rows before and after, and the number of test rows.
-    pub(super) test: (u32, u32, u32),
+    pub(super) model: ModelResult,
     /// Number of recomputed rounds, and the mismatches.
     pub(super) audit: (u32, Vec<String>),
     /// The results about the Ethereum chain, if there is one.
@@ -177,9 +191,22 @@ impl DemoOutcome {
 
     /// Accuracy on the test rows before and after, from 0 to 1.
     pub(super) fn accuracy(&self) -> (f64, f64) {
-        let (before, after, rows) = self.test;
-        let of = |correct: u32| f64::from(correct) / f64::from(rows.max(1));
-        (of(before), of(after))
+        let of = |correct: u32| f64::from(correct) / f64::from(self.model.rows.max(1));
+        (of(self.model.correct_before), of(self.model.correct_after))
+    }
+
+    /// The buyer's cost of one percentage point of accuracy on the test rows: all payments, for data
+    /// and for infrastructure, divided by the gain, rounded down to a base unit. `None` if the
+    /// accuracy did not rise.
+    pub(super) fn price_per_point(&self) -> anyhow::Result<Option<Amount>> {
+        let ModelResult { rows, correct_before, correct_after, .. } = self.model;
+        let paid = self.books.data_paid.plus(self.books.infrastructure_paid)?;
+        let gain = u128::from(correct_after.saturating_sub(correct_before));
+        match gain {
+            0 => Ok(None),
+            // gain / rows · 100 percentage points.
+            gain => Ok(Some(paid.mul_div_down(u128::from(rows), 100 * gain)?)),
+        }
     }
 
     /// The title of the last section; it must be correct for every seed.

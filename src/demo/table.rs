@@ -14,7 +14,7 @@ pub(super) fn print(outcome: &DemoOutcome) -> anyhow::Result<()> {
          were never used in the market",
         100.0 * before,
         100.0 * after,
-        outcome.test.2
+        outcome.model.rows
     );
     money(outcome)?;
     audit(outcome);

@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 ///
 /// # Errors
 /// `INVALID_URL`.
-pub(super) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
+pub(crate) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
     let endpoint = HttpEndpoint::new(rpc).map_err(|error| match error {
         LedgerError::Unavailable(what) => Failure::input("INVALID_URL", what),
         other => Failure::input("INVALID_URL", other.to_string()),
@@ -31,7 +31,7 @@ pub(super) fn endpoint(rpc: &str) -> anyhow::Result<Arc<HttpEndpoint>> {
 }
 
 /// The error message if a node does not answer its first request.
-pub(super) fn unreachable_node_message(endpoint: &dyn Endpoint) -> String {
+pub(crate) fn unreachable_node_message(endpoint: &dyn Endpoint) -> String {
     format!(
         "{} does not answer as an Ethereum node: check that it runs, and that its URL is right \
          (http or https, host, port, key)",
@@ -43,7 +43,7 @@ pub(super) fn unreachable_node_message(endpoint: &dyn Endpoint) -> String {
 ///
 /// # Errors
 /// `WRONG_CHAIN`, `WRONG_CONTRACTS`, `LEDGER_UNAVAILABLE`.
-pub(super) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> anyhow::Result<()> {
+pub(crate) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> anyhow::Result<()> {
     let endpoint: Arc<dyn Endpoint> = endpoint.clone();
     let found = ethereum::check_deployment(&endpoint, deployment)
         .with_context(|| unreachable_node_message(&*endpoint))?;
@@ -55,7 +55,7 @@ pub(super) fn check(endpoint: &Arc<HttpEndpoint>, deployment: &Deployment) -> an
 ///
 /// # Errors
 /// Those of [`check_deployment`], `INVALID_DEPLOYMENT`.
-pub(super) fn check_history(
+pub(crate) fn check_history(
     endpoint: &Arc<HttpEndpoint>,
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
@@ -86,7 +86,7 @@ fn foreign_contracts(foreign: &DeploymentMismatch) -> Failure {
 ///
 /// # Errors
 /// `INVALID_DEPLOYMENT`, and those of any file.
-pub(super) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
+pub(crate) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
     let shown = path.display();
     let bad = |what: String| Failure::input("INVALID_DEPLOYMENT", format!("{shown}: {what}"));
     let there = std::fs::metadata(path).with_context(|| shown.to_string())?;
@@ -112,7 +112,7 @@ pub(super) fn read_deployment(path: &Path) -> anyhow::Result<Deployment> {
 ///
 /// # Errors
 /// `DEPLOYMENT_EXISTS`, and those of any file.
-pub(super) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
+pub(crate) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let opened = File::options().append(true).create(true).open(path);
     let file = opened.with_context(|| {
@@ -138,7 +138,7 @@ pub(super) fn new_deployment_file(path: &Path) -> anyhow::Result<File> {
 ///
 /// # Errors
 /// Those of any file.
-pub(super) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyhow::Result<()> {
+pub(crate) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyhow::Result<()> {
     let text = format!(
         "# A Florin market on Ethereum: use it with `florin coordinate --ledger ethereum \
          --deployment` and with --deployment of the other commands.\n{}",
@@ -149,12 +149,12 @@ pub(super) fn write_deployment(mut file: &File, deployment: &Deployment) -> anyh
 }
 
 /// The outbox of a wallet: a folder next to its key file, for the signed transactions to Ethereum.
-pub(super) fn outbox(wallet: &Path) -> PathBuf {
+pub(crate) fn outbox(wallet: &Path) -> PathBuf {
     wallet.with_extension("outbox")
 }
 
 /// The contracts of a deployment, as the coordinator publishes them.
-pub(super) fn public_info(deployment: &Deployment, rpc: Option<String>) -> EthereumInfo {
+pub(crate) fn public_info(deployment: &Deployment, rpc: Option<String>) -> EthereumInfo {
     let Deployment { token, market, registry, block, .. } = *deployment;
     EthereumInfo { token, market, registry, block, rpc }
 }
@@ -164,7 +164,7 @@ pub(super) fn public_info(deployment: &Deployment, rpc: Option<String>) -> Ether
 ///
 /// # Errors
 /// `WRONG_MARKET`, `INVALID_DEPLOYMENT`.
-pub(super) fn verified_deployment(
+pub(crate) fn verified_deployment(
     market: MarketId,
     info: &EthereumInfo,
     file: Option<&Path>,
@@ -196,7 +196,7 @@ pub(super) fn verified_deployment(
 }
 
 /// Whether a node's URL may contain a secret, so that it must not be published.
-pub(super) fn seems_secret(url: &str) -> bool {
+pub(crate) fn seems_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     authority.contains('@') || !matches!(path, "" | "/")

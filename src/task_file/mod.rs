@@ -7,8 +7,8 @@ mod duration;
 mod file;
 mod locate;
 mod overlay;
+mod rows;
 
-use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
@@ -22,6 +22,7 @@ use florin_protocol::{
 pub(crate) use duration::{civil, format_ms, parse_date};
 pub use overlay::overlay;
 pub(crate) use overlay::{SALT, TEMPLATE};
+pub(crate) use rows::{parse_rows, select_rows};
 
 use crate::failure::Failure;
 use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};
@@ -281,7 +282,7 @@ fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Datas
         Some(text) => {
             let wrong =
                 |right: String| TaskFileError::key("holdout.rows", format!("{text:?}"), right);
-            let range = crate::cli::rows(text).map_err(wrong)?;
+            let range = parse_rows(text).map_err(wrong)?;
             select_rows(&data, range).map_err(wrong)?
         }
     };
@@ -289,20 +290,6 @@ fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Datas
         return Err(TaskFileError::key("holdout.source", written.as_str(), right));
     }
     Ok(data)
-}
-
-/// Selects a range of a data set's rows.
-///
-/// # Errors
-/// A sentence with the allowed range.
-pub(crate) fn select_rows(data: &Dataset, range: Range<usize>) -> Result<Dataset, String> {
-    if range.end > data.rows() {
-        return Err(format!(
-            "the data has {0} rows: write 0..{0} or a range within it",
-            data.rows()
-        ));
-    }
-    data.slice(range).map_err(|e| e.to_string())
 }
 
 /// The reason why data does not fit a task's schema, as a sentence; `None` if it fits. Data in

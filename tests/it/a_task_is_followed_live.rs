@@ -36,6 +36,10 @@ fn each_change_is_one_line_until_the_task_is_done() {
     assert!(lines.windows(2).all(|pair| pair[0] != pair[1]), "only changes are printed: {text}");
 
     let json = json.log();
+    assert!(
+        json.lines().all(|line| line.starts_with(r#"{"event":""#)),
+        "the event is first: {json}"
+    );
     let events: Vec<Value> =
         json.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect();
     let rounds: Vec<&Value> = events.iter().filter(|event| event["event"] == "round").collect();

@@ -24,6 +24,7 @@ mod honest_work_is_paid;
 mod output_and_results_are_not_lost;
 mod publishing_is_idempotent;
 mod request_ids;
+mod running_commands_print_json;
 mod schemathesis;
 mod support;
 mod sweeps_resume_and_report_violations;

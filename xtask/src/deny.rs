@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
-use crate::process;
+use crate::{cargo, process};
 
 /// The oldest cargo-deny that reads the lock file and deny.toml.
 const VERSION_MIN: (u32, u32) = (0, 18);
@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let checks = ["check", "licenses", "bans", "sources"];
-    if !process::run(process::cargo().arg("deny").args(checks))?.success() {
+    if !process::run(cargo::command().arg("deny").args(checks))?.success() {
         return Err(Failure::new(
             "DEPENDENCY_DENIED",
             "a dependency breaks the rules of deny.toml",
@@ -39,7 +39,7 @@ fn check_cargo_deny() -> Result<Result<(), String>, Failure> {
         let reason = "cargo-deny is not installed (run `cargo install --locked cargo-deny`)";
         return Ok(Err(reason.to_owned()));
     }
-    let answer = process::capture(process::cargo().args(["deny", "--version"]))?;
+    let answer = process::capture(cargo::command().args(["deny", "--version"]))?;
     let answer = answer.unwrap_or_else(|output| output);
     match parse_version(&answer) {
         Some(version) if version >= VERSION_MIN => Ok(Ok(())),
@@ -55,9 +55,9 @@ fn check_cargo_deny() -> Result<Result<(), String>, Failure> {
 /// Checks for known vulnerabilities, with the online advisory database or with the copy of an
 /// earlier run.
 fn advisories() -> Result<ExitCode, Failure> {
-    let mut deny = process::cargo();
+    let mut deny = cargo::command();
     let fetched = process::capture(deny.args(["deny", "fetch", "db"]))?;
-    let mut check = process::cargo();
+    let mut check = cargo::command();
     check.arg("deny");
     if let Err(output) = fetched {
         if !has_local_database() {

@@ -6,9 +6,11 @@
 //! the built program.
 
 mod bench;
+mod cargo;
 mod contracts;
 mod deny;
 mod failure;
+mod installation;
 mod process;
 mod program;
 mod python;

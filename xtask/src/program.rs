@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::failure::Failure;
 use crate::tally::Tally;
-use crate::{contracts, process, setup, tools, torch};
+use crate::{cargo, contracts, process, setup, tools, torch};
 
 /// Sets up, builds, and executes `florin demo` with the user's arguments.
 pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
@@ -49,7 +49,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
         contracts::test_and_check()?;
     }
     let start = Instant::now();
-    let mut cargo = process::cargo();
+    let mut cargo = cargo::command();
     cargo.args(["test", "--no-fail-fast"]);
     if !selects_packages(arguments) {
         cargo.arg("--workspace");
@@ -108,7 +108,7 @@ fn build_without_options(program: &str) -> Result<(), Failure> {
 
 /// Builds with cargo, which prints its own error messages.
 pub(crate) fn build(arguments: &[&str]) -> Result<(), Failure> {
-    if process::run(process::cargo().args(arguments))?.success() {
+    if process::run(cargo::command().args(arguments))?.success() {
         return Ok(());
     }
     Err(Failure::new(

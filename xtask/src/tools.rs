@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::failure::{self, Failure};
 use crate::python::Python;
-use crate::{process, setup};
+use crate::{installation, process};
 
 const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
@@ -113,11 +113,13 @@ fn packages_if_missing(
         .map_err(|cause| Failure::file("read", &requirements, &cause))?;
     // Binary packages match one minor version of Python only.
     let stamp = format!("python {}\n{text}", python.version());
-    if setup::is_installed(folder, &stamp) {
+    if installation::is_installed(folder, &stamp) {
         return Ok(());
     }
-    setup::step(&format!("fetching {name}"), "installed", || {
-        setup::install_atomically(folder, &stamp, |partial| python.install(&requirements, partial))
+    installation::step(&format!("fetching {name}"), "installed", || {
+        installation::install_atomically(folder, &stamp, |partial| {
+            python.install(&requirements, partial)
+        })
     })
 }
 
@@ -134,7 +136,7 @@ pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
     let stamp =
         std::fs::read_to_string(&lock).map_err(|cause| Failure::file("read", &lock, &cause))?;
     let modules = folder.join("node_modules");
-    if setup::is_installed(&modules, &stamp) {
+    if installation::is_installed(&modules, &stamp) {
         return Ok(());
     }
     for program in ["node", "npm"] {
@@ -146,11 +148,11 @@ pub(crate) fn npm_if_missing(folder: &str, name: &str) -> Result<(), Failure> {
             ));
         }
     }
-    setup::step(&format!("fetching {name}"), "installed", || {
+    installation::step(&format!("fetching {name}"), "installed", || {
         let mut npm = Command::new("npm");
         npm.current_dir(&folder).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
         process::run_with_progress(&mut npm)?
             .map_err(|output| failure::from_fetch_output("npm ci", &output))?;
-        setup::write_stamp(&modules, &stamp)
+        installation::write_stamp(&modules, &stamp)
     })
 }

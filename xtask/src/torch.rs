@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::failure::{self, Failure};
 use crate::python::Python;
-use crate::{process, setup};
+use crate::{installation, process};
 
 /// The pinned wheels; also the stamp, so a changed pin causes a new download.
 const PINS: &str = include_str!("../libtorch.txt");
@@ -33,7 +33,7 @@ pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
         return check_user_libtorch(&folder);
     }
     let folder = own_folder();
-    if setup::is_installed(&folder, PINS) && folder.join("lib/libtorch_cpu.so").is_file() {
+    if installation::is_installed(&folder, PINS) && folder.join("lib/libtorch_cpu.so").is_file() {
         return Ok(());
     }
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
@@ -47,12 +47,14 @@ pub(crate) fn fetch_if_missing() -> Result<(), Failure> {
     }
     let python = Python::find()?;
     let fetch = || {
-        let wheels = setup::create_empty_folder("wheels")?;
+        let wheels = installation::create_empty_folder("wheels")?;
         python.download(&process::root().join("xtask/libtorch.txt"), &wheels)?;
-        setup::install_atomically(&folder, PINS, |partial| unpack(&python, &wheels, partial))?;
-        setup::remove(&wheels)
+        installation::install_atomically(&folder, PINS, |partial| {
+            unpack(&python, &wheels, partial)
+        })?;
+        installation::remove(&wheels)
     };
-    setup::step(
+    installation::step(
         "fetching libtorch 2.11 (530 MB to download, 500 MB to keep, once)",
         "libtorch is in .libtorch",
         fetch,

@@ -54,7 +54,7 @@ use enrol::BlobLengths;
 pub use event::{Applied, Effect, Event, EventStatus};
 pub use state::EngineState;
 use state::TaskState;
-pub use view::{ProofTree, RoundLocation, Visibility, claim_proof};
+pub use view::{ProofTree, RoundLocation, UnsignedTaskView, Visibility, claim_proof};
 
 /// Most tasks that one coordinator runs at the same time. Finished tasks stay in the state and do
 /// not count.

@@ -38,6 +38,15 @@ pub enum Visibility {
     Unknown,
 }
 
+/// A task's view, whose offer the caller signs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnsignedTaskView {
+    /// The view, without the offer.
+    pub view: TaskView,
+    /// The running round's offer.
+    pub offer: Option<Offer>,
+}
+
 impl Engine {
     /// The registration of a wallet in a role. Without a role: the first one that exists, in the
     /// order participant, provider, coordinator.
@@ -57,12 +66,11 @@ impl Engine {
         })
     }
 
-    /// The public view of a task, without the running round's offer. The offer is returned
-    /// separately, so that the caller can sign it.
+    /// The public view of a task.
     ///
     /// # Errors
     /// [`ErrorCode::UnknownTask`].
-    pub fn view(&self, id: TaskId, now: Timestamp) -> Result<(TaskView, Option<Offer>), Rejection> {
+    pub fn view(&self, id: TaskId, now: Timestamp) -> Result<UnsignedTaskView, Rejection> {
         let task = self.task(id)?;
         let running = task.running();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -83,7 +91,7 @@ impl Engine {
             missing_blobs: task.missing_blobs.iter().copied().collect(),
             holdout_missing: task.holdout.is_none(),
         };
-        Ok((view, running.map(|running| running.offer.clone())))
+        Ok(UnsignedTaskView { view, offer: running.map(|running| running.offer.clone()) })
     }
 
     /// A summary of every task, ascending by id.

@@ -42,15 +42,23 @@ struct ClockReading {
     elapsed_us: u64,
 }
 
+/// The inputs of a reading: the elapsed time since the start and the system's time, both in
+/// microseconds.
+#[derive(Clone, Copy, Debug)]
+struct ClockInputs {
+    elapsed_us: u64,
+    system_us: u64,
+}
+
 impl ClockReading {
-    /// The reading when `passed` has elapsed since the start and the system's time is `system`.
-    fn advance(&mut self, passed: u64, system: u64) -> u64 {
-        let since = passed.saturating_sub(self.elapsed_us);
+    /// Advances the clock to these inputs and returns its time.
+    fn advance(&mut self, now: ClockInputs) -> u64 {
+        let since = now.elapsed_us.saturating_sub(self.elapsed_us);
         let straight = self.time_us.saturating_add(since);
         let bend = since.checked_div(SLEW_DIVISOR).unwrap_or_default();
         let earliest = straight.saturating_sub(bend);
-        self.time_us = system.clamp(earliest, straight.saturating_add(bend));
-        self.elapsed_us = self.elapsed_us.max(passed);
+        self.time_us = now.system_us.clamp(earliest, straight.saturating_add(bend));
+        self.elapsed_us = self.elapsed_us.max(now.elapsed_us);
         self.time_us
     }
 }
@@ -67,7 +75,8 @@ impl SlewedClock {
 impl Clock for SlewedClock {
     fn now(&self) -> Timestamp {
         let mut face = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = face.advance(micros(self.began.elapsed()), micros(system()));
+        let elapsed_us = micros(self.began.elapsed());
+        let shown = face.advance(ClockInputs { elapsed_us, system_us: micros(system()) });
         Timestamp(millis(Duration::from_micros(shown)))
     }
 }
@@ -119,8 +128,9 @@ mod tests {
     fn run(face: &mut ClockReading, seconds: u64, off: i64) -> u64 {
         let mut shown = face.time_us;
         for _ in 0..seconds {
-            let passed = face.elapsed_us + SECOND;
-            let now = face.advance(passed, (100 * HOUR + passed).saturating_add_signed(off));
+            let elapsed_us = face.elapsed_us + SECOND;
+            let system_us = (100 * HOUR + elapsed_us).saturating_add_signed(off);
+            let now = face.advance(ClockInputs { elapsed_us, system_us });
             assert!(now > shown && now - shown <= SECOND + SECOND / 10, "{shown} to {now}");
             shown = now;
         }
@@ -152,8 +162,9 @@ mod tests {
         assert_eq!(face.time_us, 100 * HOUR + 120 * SECOND);
         // Two readings at the same instant are equal, and a reading from an earlier instant changes
         // nothing.
-        assert_eq!(face.advance(face.elapsed_us, 0), face.time_us);
-        assert_eq!(face.advance(face.elapsed_us - SECOND, 0), face.time_us);
+        for elapsed_us in [face.elapsed_us, face.elapsed_us - SECOND] {
+            assert_eq!(face.advance(ClockInputs { elapsed_us, system_us: 0 }), face.time_us);
+        }
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub(super) async fn put_model(
     PathParams(digest): PathParams<Digest>,
     request: Request,
 ) -> Response {
-    let (headers, incoming) = split_request(&app, request);
-    let mut taking = BlobUpload { app: &app, incoming, resumable_key: None };
+    let headers = UploadHeaders::from_request(&request);
+    let mut taking = BlobUpload::new(&app, request);
     let taken = match headers {
         Ok(headers) => taking.receive_model(digest, headers).await,
         Err(error) => Err(error),
@@ -52,8 +52,8 @@ pub(super) async fn put_holdout(
     PathParams(task): PathParams<TaskId>,
     request: Request,
 ) -> Response {
-    let (headers, incoming) = split_request(&app, request);
-    let mut taking = BlobUpload { app: &app, incoming, resumable_key: None };
+    let headers = UploadHeaders::from_request(&request);
+    let mut taking = BlobUpload::new(&app, request);
     let taken = match headers {
         Ok(headers) => taking.receive_holdout(task, headers).await,
         Err(error) => Err(error),
@@ -112,11 +112,19 @@ struct UploadHeaders {
     token: Option<Digest>,
 }
 
-fn split_request(app: &App, request: Request) -> (ApiResult<UploadHeaders>, IncomingBody) {
-    let headers = request.headers();
-    let upload_headers = parse_offset(headers)
-        .and_then(|offset| parse_token(headers).map(|token| UploadHeaders { offset, token }));
-    (upload_headers, IncomingBody::new(request.into_body(), app.config(), 0))
+impl UploadHeaders {
+    fn from_request(request: &Request) -> ApiResult<Self> {
+        let headers = request.headers();
+        Ok(Self { offset: parse_offset(headers)?, token: parse_token(headers)? })
+    }
+}
+
+/// The bytes that an upload must have.
+struct WantedBytes<'a> {
+    /// The possible lengths.
+    lengths: &'a [u64],
+    task: TaskId,
+    digest: Digest,
 }
 
 /// An upload of a model or a holdout.
@@ -127,7 +135,12 @@ struct BlobUpload<'a> {
     resumable_key: Option<UploadKey>,
 }
 
-impl BlobUpload<'_> {
+impl<'a> BlobUpload<'a> {
+    fn new(app: &'a App, request: Request) -> Self {
+        let incoming = IncomingBody::new(request.into_body(), app.config(), 0);
+        Self { app, incoming, resumable_key: None }
+    }
+
     async fn respond(mut self, taken: ApiResult<()>) -> Response {
         self.incoming.drain().await;
         match (taken, self.resumable_key) {
@@ -156,7 +169,8 @@ impl BlobUpload<'_> {
             return Err(blob_not_needed(digest));
         };
         let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
-        let taken = self.receive(&lengths, headers, first.id(), digest, move |engine, _| {
+        let wanted = WantedBytes { lengths: &lengths, task: first.id(), digest };
+        let taken = self.receive(wanted, headers, move |engine, _| {
             engine.tasks_missing_blob(digest).next().is_some()
         });
         let Some((mut bytes, place)) = taken.await? else {
@@ -188,7 +202,8 @@ impl BlobUpload<'_> {
             return Ok(());
         }
         let (lengths, root) = ([holdout_bytes(&spec)], spec.holdout.root);
-        let taken = self.receive(&lengths, headers, task, root, move |engine, _| {
+        let wanted = WantedBytes { lengths: &lengths, task, digest: root };
+        let taken = self.receive(wanted, headers, move |engine, _| {
             engine.spec_and_has_holdout(task).is_ok_and(|(_, is_there)| !is_there)
         });
         let Some((mut bytes, place)) = taken.await? else {
@@ -212,14 +227,12 @@ impl BlobUpload<'_> {
         Ok(())
     }
 
-    /// Receives bytes that must have one of these lengths. `None` if another connection with the
+    /// Receives the bytes. `None` if another connection with the
     /// same token has completed the upload.
     async fn receive(
         &mut self,
-        lengths: &[u64],
+        WantedBytes { lengths, task, digest }: WantedBytes<'_>,
         headers: UploadHeaders,
-        task: TaskId,
-        digest: Digest,
         still_wanted: impl FnOnce(&Engine, Timestamp) -> bool + Clone + Send + 'static,
     ) -> ApiResult<Option<(CompleteUpload, OwnedSemaphorePermit)>> {
         let app = self.app;

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, middleware};
+use florin_engine::UnsignedTaskView;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -32,9 +33,11 @@ mod market;
 mod metrics;
 mod observe;
 mod openapi_document;
+mod openapi_schemas;
 mod proof_cache;
 mod rate_limiter;
 mod resumable_upload;
+mod route;
 mod routes;
 mod self_signed;
 mod tasks;
@@ -50,8 +53,8 @@ use key_cache::KeyCache;
 use metrics::{Metrics, ServerLoad};
 use observe::RequestIds;
 pub(crate) use observe::operator_router;
-pub use openapi_document::openapi;
 use proof_cache::ProofCache;
+pub use routes::openapi;
 pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
@@ -237,7 +240,8 @@ impl App {
     }
 
     async fn view(&self, id: TaskId) -> ApiResult<TaskView> {
-        let (view, offer) = self.host().read(move |engine, now| engine.view(id, now)).await??;
+        let UnsignedTaskView { view, offer } =
+            self.host().read(move |engine, now| engine.view(id, now)).await??;
         Ok(TaskView { offer: offer.map(|offer| self.node().sign(offer)), ..view })
     }
 

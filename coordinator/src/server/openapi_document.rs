@@ -1,220 +1,22 @@
 //! The OpenAPI 3.1 document, generated from the list of routes and from the message types.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
-use florin_protocol::{ErrorCode, NodeSignature, Rejection, Role, Signed};
+use florin_protocol::{ErrorCode, Rejection};
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
 use super::error::status;
-use super::routes::{self, HttpMethod, Route};
-use crate::config::WAIT_MS_MAX;
+use super::openapi_schemas::Components;
+use super::route::{
+    BYTES, HttpMethod, JSON, RequestBody, ResponseContent, Route, SuccessResponse, TEXT,
+};
 
-/// The document's schemas by name.
-#[derive(Default)]
-pub(super) struct Components(BTreeMap<String, Value>);
-
-/// Adds a schema to the document and returns a reference to it.
-type SchemaRef = fn(&mut Components) -> Value;
-
-/// A route's request body.
-#[derive(Clone, Copy)]
-pub(super) enum RequestBody {
-    Nothing,
-    /// JSON, and its maximum length in bytes.
-    Json(SchemaRef, usize),
-    /// JSON with the signature of a registered node key, and its maximum length in bytes.
-    Signed(SchemaRef, usize),
-    /// Bytes, with a description of their length.
-    Bytes(&'static str),
-}
-
-impl RequestBody {
-    pub(super) fn json<T: ToSchema>(max: usize) -> Self {
-        Self::Json(Components::schema_ref::<T>, max)
-    }
-
-    pub(super) fn signed<T: ToSchema>(max: usize) -> Self {
-        Self::Signed(Components::signed_schema_ref::<T>, max)
-    }
-
-    pub(super) const fn bytes(length: &'static str) -> Self {
-        Self::Bytes(length)
-    }
-
-    /// The only content type that a request may declare.
-    pub(super) const fn media_type(&self) -> Option<&'static str> {
-        match self {
-            Self::Nothing => None,
-            Self::Json(..) | Self::Signed(..) => Some(JSON),
-            Self::Bytes(_) => Some(BYTES),
-        }
-    }
-}
-
-const JSON: &str = "application/json";
-const BYTES: &str = "application/octet-stream";
-const TEXT: &str = "text/plain; charset=utf-8";
-
-/// A route's response on success.
-pub(super) struct SuccessResponse {
-    status: u16,
-    description: &'static str,
-    form: ResponseContent,
-}
-
-enum ResponseContent {
-    Nothing,
-    Text,
-    Bytes,
-    Anything,
-    Json(SchemaRef),
-    List(SchemaRef),
-}
-
-impl SuccessResponse {
-    const fn new(status: u16, description: &'static str, form: ResponseContent) -> Self {
-        Self { status, description, form }
-    }
-
-    pub(super) fn json<T: ToSchema>() -> Self {
-        Self::new(200, "success", ResponseContent::Json(Components::schema_ref::<T>))
-    }
-
-    pub(super) fn signed<T: ToSchema>() -> Self {
-        Self::new(
-            200,
-            "signed by the coordinator",
-            ResponseContent::Json(Components::signed_schema_ref::<T>),
-        )
-    }
-
-    pub(super) fn list<T: ToSchema>() -> Self {
-        Self::new(200, "success", ResponseContent::List(Components::schema_ref::<T>))
-    }
-
-    pub(super) fn signed_list<T: ToSchema>() -> Self {
-        Self::new(
-            200,
-            "each signed by its sender",
-            ResponseContent::List(Components::signed_schema_ref::<T>),
-        )
-    }
-
-    pub(super) const fn bytes(what: &'static str) -> Self {
-        Self::new(200, what, ResponseContent::Bytes)
-    }
-
-    pub(super) const fn text(what: &'static str) -> Self {
-        Self::new(200, what, ResponseContent::Text)
-    }
-
-    pub(super) const fn unready() -> Self {
-        Self::new(503, "not ready: the component that does not respond", ResponseContent::Text)
-    }
-
-    pub(super) const fn anything(what: &'static str) -> Self {
-        Self::new(200, what, ResponseContent::Anything)
-    }
-
-    pub(super) const fn nothing(what: &'static str) -> Self {
-        Self::new(204, what, ResponseContent::Nothing)
-    }
-}
-
-/// An optional parameter in the query string or in the headers.
-pub(super) enum Parameter {
-    Number {
-        name: &'static str,
-        what: &'static str,
-    },
-    Role,
-    /// A header.
-    Header {
-        name: &'static str,
-        what: &'static str,
-        pattern: &'static str,
-    },
-}
-
-impl Parameter {
-    pub(super) const AFTER: Self =
-        Self::Number { name: "after", what: "the last `sequence` that the client has seen" };
-    pub(super) const WAIT_MS: Self =
-        Self::Number { name: "wait_ms", what: "long-poll timeout in milliseconds; at most 30,000" };
-    pub(super) const ROLE: Self = Self::Role;
-
-    pub(super) const OFFSET: Self = Self::Header {
-        name: "upload-offset",
-        what: "the offset at which the body continues the upload; default 0",
-        pattern: "^[0-9]{1,19}$",
-    };
-    pub(super) const TOKEN: Self = Self::Header {
-        name: "upload-token",
-        what: "64 random hexadecimal digits; a request with the same token resumes the upload",
-        pattern: "^[0-9a-f]{64}$",
-    };
-
-    fn json(&self, all: &mut Components) -> Value {
-        let place = if matches!(self, Self::Header { .. }) { "header" } else { "query" };
-        let (name, what, schema) = match self {
-            Self::Header { name, what, pattern } => {
-                (*name, *what, json!({"type": "string", "pattern": pattern}))
-            }
-            Self::Number { name, what } => {
-                (*name, *what, json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}))
-            }
-            Self::Role => ("role", "the role; default any", all.add_schema::<Role>()),
-        };
-        json!({"name": name, "in": place, "required": false, "description": what, "schema": schema})
-    }
-}
-
-impl Components {
-    fn schema_ref<T: ToSchema>(&mut self) -> Value {
-        self.add_schema::<T>()
-    }
-
-    /// Adds the schemas of a type and of its parts; returns a reference to the type's schema.
-    fn add_schema<T: ToSchema>(&mut self) -> Value {
-        let name = T::name().into_owned();
-        if !self.0.contains_key(&name) {
-            let mut found = vec![(name.clone(), T::schema())];
-            T::schemas(&mut found);
-            for (name, schema) in found {
-                // A schema that cannot be serialised accepts nothing; every test of the document
-                // then fails.
-                let schema = serde_json::to_value(schema).unwrap_or(Value::Bool(false));
-                self.0.entry(name).or_insert(schema);
-            }
-        }
-        json!({"$ref": format!("#/components/schemas/{name}")})
-    }
-
-    fn signed_schema_ref<T: ToSchema>(&mut self) -> Value {
-        let (body, signature) = (self.add_schema::<T>(), self.add_schema::<NodeSignature>());
-        // The name that the derived schemas use for a nested signed message.
-        let name = format!("{}_{}", <Signed<T> as ToSchema>::name(), T::name());
-        let signed = json!({
-            "type": "object",
-            "required": ["body", "signature"],
-            "properties": {"body": body, "signature": signature},
-        });
-        self.0.insert(name.clone(), signed);
-        json!({"$ref": format!("#/components/schemas/{name}")})
-    }
-}
-
-/// The OpenAPI document.
-#[must_use]
-pub fn openapi() -> Value {
+/// The OpenAPI document of some routes.
+pub(super) fn document(routes: &[Route]) -> Value {
     let mut all = Components::default();
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for route in routes::all() {
-        let operation = operation(&route, &mut all);
+    for route in routes {
+        let operation = operation(route, &mut all);
         paths
             .entry(route.path)
             .or_default()
@@ -363,13 +165,3 @@ fn id_header() -> Value {
     let what = "identifies the request in the operator's log";
     json!({"required": true, "description": what, "schema": {"type": "string"}})
 }
-
-/// Serves the document.
-pub(super) async fn serve() -> Response {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    let text = TEXT.get_or_init(|| openapi().to_string());
-    ([(header::CONTENT_TYPE, JSON)], text.as_str()).into_response()
-}
-
-// The limit in the description of `wait_ms`.
-const _: () = assert!(WAIT_MS_MAX == 30_000);

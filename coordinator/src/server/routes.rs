@@ -1,7 +1,11 @@
 //! The list of all routes: method, path, handler, request, responses and error codes. The router
 //! and the OpenAPI document are both generated from this list, so they always agree.
 
-use axum::routing::{MethodRouter, get, head, post, put};
+use std::sync::OnceLock;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, head, post, put};
 use axum::{Router, middleware};
 use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
@@ -10,36 +14,13 @@ use florin_protocol::{
     Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UpdateReceipt, UploadProgress,
     WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
+use serde_json::Value;
 
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, require_content_type};
-use super::openapi_document::{Parameter, RequestBody, SuccessResponse};
-use super::{App, blobs, market, observe, openapi_document, tasks, upload, work};
+use super::openapi_document::document;
+use super::route::{JSON, Parameter, RequestBody, Route, SIGNED, SuccessResponse};
+use super::{App, blobs, market, observe, tasks, upload, work};
 
-/// The method of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum HttpMethod {
-    Get,
-    Post,
-    Put,
-    Head,
-}
-
-/// One route.
-pub(super) struct Route {
-    pub(super) method: HttpMethod,
-    pub(super) path: &'static str,
-    handler: MethodRouter<App>,
-    /// One sentence for the document.
-    pub(super) summary: &'static str,
-    pub(super) parameters: &'static [Parameter],
-    pub(super) request_body: RequestBody,
-    pub(super) responses: Vec<SuccessResponse>,
-    /// The route's rejection codes, beyond those of every route.
-    pub(super) rejection_codes: Vec<ErrorCode>,
-}
-
-/// Rejection codes of every route that takes a signed message.
-const SIGNED: [ErrorCode; 5] = [InvalidSignature, WeakKey, WrongMarket, NotRegistered, RateLimited];
 /// Rejection codes of every route that stores what it receives.
 const STORED: [ErrorCode; 5] =
     [UnknownTask, UpdateWrongSchema, UpdateNotFinite, LimitReached, StorageFull];
@@ -58,72 +39,6 @@ const UPDATE: [ErrorCode; 12] = [
     ConflictingMessage,
     InvalidRowCount,
 ];
-/// Rejection codes of every route that takes a body.
-const BODY: [ErrorCode; 4] = [Malformed, Truncated, TooLarge, WrongContentType];
-
-impl Route {
-    fn new(
-        method: HttpMethod,
-        path: &'static str,
-        handler: MethodRouter<App>,
-        summary: &'static str,
-    ) -> Self {
-        // A path parameter can be malformed, and an empty one makes another path, which is not
-        // found.
-        let rejection_codes =
-            if path.contains('{') { vec![Malformed, NotFound] } else { Vec::new() };
-        let (request_body, responses) = (RequestBody::Nothing, Vec::new());
-        Self {
-            method,
-            path,
-            handler,
-            summary,
-            parameters: &[],
-            request_body,
-            responses,
-            rejection_codes,
-        }
-    }
-
-    fn get(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::new(HttpMethod::Get, path, handler, what)
-    }
-
-    fn post(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::new(HttpMethod::Post, path, handler, what)
-    }
-
-    fn put(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::new(HttpMethod::Put, path, handler, what)
-    }
-
-    fn head(path: &'static str, handler: MethodRouter<App>, what: &'static str) -> Self {
-        Self::new(HttpMethod::Head, path, handler, what)
-    }
-
-    fn with_parameters(self, query: &'static [Parameter]) -> Self {
-        Self { parameters: query, ..self }.with_rejections(&[Malformed])
-    }
-
-    fn with_body(self, takes: RequestBody) -> Self {
-        let refuses: &[ErrorCode] = match takes {
-            RequestBody::Signed(..) => &SIGNED,
-            _ => &[],
-        };
-        Self { request_body: takes, ..self }.with_rejections(&BODY).with_rejections(refuses)
-    }
-
-    fn with_response(mut self, answer: SuccessResponse) -> Self {
-        self.responses.push(answer);
-        self
-    }
-
-    fn with_rejections(mut self, codes: &[ErrorCode]) -> Self {
-        self.rejection_codes.extend(codes);
-        self
-    }
-}
-
 /// All routes.
 pub(super) fn all() -> Vec<Route> {
     [
@@ -156,6 +71,19 @@ pub(super) fn router(app: &App) -> Router<App> {
     })
 }
 
+/// The OpenAPI document of this list.
+#[must_use]
+pub fn openapi() -> Value {
+    document(&all())
+}
+
+/// Serves the document.
+async fn serve_document() -> Response {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| openapi().to_string());
+    ([(header::CONTENT_TYPE, JSON)], text.as_str()).into_response()
+}
+
 fn probe_routes() -> Vec<Route> {
     vec![
         Route::get("/healthz", get(observe::healthz), "Liveness: whether the process responds.")
@@ -167,7 +95,7 @@ fn probe_routes() -> Vec<Route> {
         )
         .with_response(SuccessResponse::text("ready"))
         .with_response(SuccessResponse::unready()),
-        Route::get("/openapi.json", get(openapi_document::serve), "This document.")
+        Route::get("/openapi.json", get(serve_document), "This document.")
             .with_response(SuccessResponse::anything("OpenAPI 3.1")),
         Route::get("/v1/health", get(market::health), "Liveness: whether the process responds.")
             .with_response(SuccessResponse::text("alive")),

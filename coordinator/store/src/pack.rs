@@ -75,7 +75,8 @@ impl PackStore {
         let newest = packs.last().copied();
         let mut places = BTreeMap::new();
         for pack in packs {
-            read_pack(volume.as_ref(), pack, Some(pack) == newest, &mut places)?;
+            let age = if Some(pack) == newest { PackAge::Newest } else { PackAge::Older };
+            read_pack(volume.as_ref(), pack, age, &mut places)?;
         }
         let index: Index = Arc::new(RwLock::new(places));
         let spare = BufferPool::default();
@@ -173,12 +174,21 @@ fn packs(volume: &dyn Volume) -> io::Result<Vec<u32>> {
     Ok(packs)
 }
 
+/// Whether a crash can have torn a pack's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PackAge {
+    /// The last pack, to which blobs were appended.
+    Newest,
+    /// A complete pack.
+    Older,
+}
+
 /// Adds a pack's blobs to the index. The newest pack is verified, and so is a pack with
 /// inconsistent headers.
 fn read_pack(
     volume: &dyn Volume,
     pack: u32,
-    newest: bool,
+    age: PackAge,
     places: &mut BTreeMap<Digest, BlobLocation>,
 ) -> io::Result<()> {
     let name = name(pack);
@@ -186,7 +196,9 @@ fn read_pack(
         let &scan::PackedBlob { digest, offset, length } = found;
         (digest, BlobLocation { pack, offset, length })
     };
-    if !newest && let Some(found) = scan::read_headers(volume, &name)? {
+    if age == PackAge::Older
+        && let Some(found) = scan::read_headers(volume, &name)?
+    {
         // Damage to a blob's bytes is detected when the blob is read.
         places.extend(found.iter().map(place));
         return Ok(());
@@ -198,7 +210,10 @@ fn read_pack(
     for damage in &found.damaged {
         tracing::error!(pack = %file, %damage, "a pack is damaged; complete blobs after it remain");
     }
-    if newest { repair_tail(volume, &name, &found) } else { Ok(()) }
+    match age {
+        PackAge::Newest => repair_tail(volume, &name, &found),
+        PackAge::Older => Ok(()),
+    }
 }
 
 /// Truncates the torn tail of the newest pack, and makes the rest durable. The index now contains

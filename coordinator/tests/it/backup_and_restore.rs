@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use florin_coordinator::backup::{self, BackupError, Manifest};
+use florin_coordinator::backup::{self, BackupError, BackupFolders, Manifest};
 use florin_coordinator::check::{Severity, check};
 use florin_coordinator::config::JournalSettings;
 use florin_coordinator::control::back_up;
@@ -65,7 +65,8 @@ async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
         let settings = JournalSettings { snapshot_events: 4, retain, ..JournalSettings::default() };
         let market = start_with(&data, &ledger, 0, &settings);
         play_one_round(&market).await;
-        let manifest = back_up(&market.host, &data, &dest).await.unwrap();
+        let manifest =
+            back_up(&market.host, BackupFolders { data: &data, backup: &dest }).await.unwrap();
         assert!(manifest.records > 5 && manifest.files > 1, "{manifest:?}");
         // The market and the ledger continue to the end: three rounds are paid.
         let (reports, refund) = market.play().await;
@@ -74,7 +75,10 @@ async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
         assert_eq!((reports.len(), finals.len()), (3, 3));
         // The restored coordinator has one round at most, and its ledger has all.
         let again = dir.path().join("again");
-        assert_eq!(backup::restore(&dest, &again, check_copy).unwrap(), manifest);
+        assert_eq!(
+            backup::restore(BackupFolders { data: &again, backup: &dest }, check_copy).unwrap(),
+            manifest
+        );
         let market = start_with(&again, &ledger, 0, &settings);
         assert_eq!(market.host.read(|engine, _| engine.state().tasks.len()).await.unwrap(), 1);
         assert_eq!(market.play().await, (reports, refund));
@@ -93,13 +97,14 @@ async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritt
     let (data, dest) = (dir.path().join("data"), dir.path().join("backup"));
     let market = start(&data, &ledger, 0);
     play_one_round(&market).await;
-    let busy = backup::backup_offline(&data, &dest).unwrap_err();
+    let busy = backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap_err();
     assert!(busy.to_string().contains("[DATA_FOLDER_IN_USE]"), "{busy}");
     market.stop().await;
-    backup::backup_offline(&data, &dest).unwrap();
-    let twice = backup::backup_offline(&data, &dest).unwrap_err();
+    backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap();
+    let twice = backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap_err();
     assert!(twice.to_string().contains("[FOLDER_NOT_EMPTY]"), "{twice}");
-    let refused = backup::restore(&dest, &data, check_copy).unwrap_err();
+    let refused =
+        backup::restore(BackupFolders { data: &data, backup: &dest }, check_copy).unwrap_err();
     assert!(refused.to_string().contains("[FOLDER_NOT_EMPTY]"), "{refused}");
     let again = dir.path().join("again");
     // A flipped byte in each file in turn.
@@ -109,19 +114,25 @@ async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritt
         let mut flipped = whole.clone();
         flipped[whole.len() / 2] ^= 1;
         fs::write(&path, &flipped).unwrap();
-        let refused = backup::restore(&dest, &again, check_copy).unwrap_err();
+        let refused =
+            backup::restore(BackupFolders { data: &again, backup: &dest }, check_copy).unwrap_err();
         assert!(matches!(refused, RestoreError::Check(_)), "{refused}");
         assert!(!again.exists());
         // A missing file.
         fs::remove_file(&path).unwrap();
-        let refused = backup::restore(&dest, &again, check_copy).unwrap_err();
+        let refused =
+            backup::restore(BackupFolders { data: &again, backup: &dest }, check_copy).unwrap_err();
         assert!(matches!(refused, RestoreError::Check(_)), "{refused}");
         fs::write(&path, &whole).unwrap();
     }
-    backup::restore(&dest, &again, check_copy).unwrap();
+    backup::restore(BackupFolders { data: &again, backup: &dest }, check_copy).unwrap();
     // An incomplete copy has no manifest, which is written last.
     fs::remove_file(dest.join("backup.json")).unwrap();
-    let refused = backup::restore(&dest, &dir.path().join("more"), check_copy).unwrap_err();
+    let refused = backup::restore(
+        BackupFolders { data: &dir.path().join("more"), backup: &dest },
+        check_copy,
+    )
+    .unwrap_err();
     assert!(refused.to_string().contains("[BACKUP_INCOMPLETE]"), "{refused}");
 }
 
@@ -135,7 +146,7 @@ async fn a_backup_with_damage_that_a_start_tolerates_is_restored() {
     market.host.blobs().put(b"an unreferenced blob.").unwrap();
     market.host.blobs().put(b"another such blob").unwrap();
     market.stop().await;
-    backup::backup_offline(&data, &dest).unwrap();
+    backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap();
     // The newest snapshot, and the unreferenced blob.
     let mut snapshots: Vec<_> = walk(&dest);
     snapshots.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("snapshot-"));
@@ -148,7 +159,7 @@ async fn a_backup_with_damage_that_a_start_tolerates_is_restored() {
         fs::write(path, bytes).unwrap();
     }
     let again = dir.path().join("again");
-    backup::restore(&dest, &again, check_copy).unwrap();
+    backup::restore(BackupFolders { data: &again, backup: &dest }, check_copy).unwrap();
     let market = start_with(&again, &ledger, 0, &settings);
     market.play().await;
     market.stop().await;
@@ -176,13 +187,15 @@ async fn symlinks_in_a_data_folder_are_followed_and_a_dangling_one_is_an_error()
     // A start accepts them, and so does a backup.
     start(&data, &ledger, 0).stop().await;
     let dest = dir.path().join("backup");
-    backup::backup_offline(&data, &dest).unwrap();
+    backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap();
     let restored = dir.path().join("again");
-    backup::restore(&dest, &restored, check_copy).unwrap();
+    backup::restore(BackupFolders { data: &restored, backup: &dest }, check_copy).unwrap();
     assert!(walk(&restored).iter().any(|path| path.ends_with(large.to_string())));
     assert!(!restored.join("journal").is_symlink());
     symlink(dir.path().join("nowhere"), data.join("blobs/zz")).unwrap();
-    let refused = backup::backup_offline(&data, &dir.path().join("more")).unwrap_err();
+    let refused =
+        backup::backup_offline(BackupFolders { data: &data, backup: &dir.path().join("more") })
+            .unwrap_err();
     assert!(refused.to_string().contains("[BACKUP_FAILED]"), "{refused}");
 }
 

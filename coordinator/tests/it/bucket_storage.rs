@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use florin_coordinator::backup::{self, BackupError};
+use florin_coordinator::backup::{self, BackupError, BackupFolders};
 use florin_coordinator::check::check;
 use florin_coordinator::config::BucketSettings;
 use florin_coordinator::{Bucket, BucketError, Valuer, ValuerError};
@@ -104,8 +104,8 @@ async fn a_data_folder_that_lost_its_blobs_recovers_them_from_the_bucket() {
     assert!(found.is_intact(), "{found:?}");
     // The same holds for a restore.
     let (dest, again) = (dir.path().join("backup"), dir.path().join("again"));
-    backup::backup_offline(dir.path(), &dest).unwrap();
-    backup::restore(&dest, &again, |copy, _| {
+    backup::backup_offline(BackupFolders { data: dir.path(), backup: &dest }).unwrap();
+    backup::restore(BackupFolders { data: &again, backup: &dest }, |copy, _| {
         assert!(check(copy, None, Some(&ask)).unwrap().is_intact());
         Ok::<(), BackupError>(())
     })

@@ -33,7 +33,7 @@ fn a_task_with_another_tasks_holdout_root_gets_no_access_to_its_rows() {
     world.apply(Event::BlobArrived { task: theirs, digest }).unwrap();
     // The rows were uploaded for the first task: the second task waits for its own upload.
     assert_eq!(world.engine.state().tasks[&theirs].phase(), TaskPhase::AwaitingBlobs);
-    let (view, _) = world.engine.view(theirs, world.now).unwrap();
+    let view = world.engine.view(theirs, world.now).unwrap().view;
     assert!(view.holdout_missing && view.missing_blobs.is_empty());
     world.apply(Event::CloseRequested { task: theirs }).unwrap();
     assert_eq!(

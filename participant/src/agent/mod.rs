@@ -36,7 +36,7 @@ use florin_protocol::{
 };
 
 pub(crate) use claiming::claim_pay;
-pub use claiming::{BondStatus, ClaimError, ClaimSummary, claim, claim_with_proof, withdraw_bond};
+pub use claiming::{BondStatus, ClaimError, claim, claim_with_proof, withdraw_bond};
 pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};

@@ -411,7 +411,7 @@ impl Auditor {
     /// The claimed pay and debits of every account equal the totals of the final rounds.
     fn check_claims(&self) -> Result<(), String> {
         let root = self.totals.values().next_back().map(|totals| totals.root).unwrap_or_default();
-        if root != self.books.root {
+        if root != self.books.root() {
             // The task was closed before its last rounds were final: the final ones are claimed,
             // and the rest is refunded.
             let early = "the task was closed, and its last rounds are not final".to_owned();

@@ -24,11 +24,13 @@ pub enum Bug {
     TaskNeverClosed,
     /// A round is removed from memory, but its archive blob is never written.
     RoundNotArchived,
+    /// The ledger returns a bond before its delay and its last challenge windows are over.
+    BondReturnedEarly,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LostJournalWrite,
         Self::DoubleSettlement,
         Self::UnsyncedReceipt,
@@ -39,6 +41,7 @@ impl Bug {
         Self::LedgerLosesTransactions,
         Self::TaskNeverClosed,
         Self::RoundNotArchived,
+        Self::BondReturnedEarly,
     ];
 
     /// Its name on the command line.
@@ -55,6 +58,7 @@ impl Bug {
             Self::LedgerLosesTransactions => "ledger_loses_transactions",
             Self::TaskNeverClosed => "task_never_closed",
             Self::RoundNotArchived => "round_not_archived",
+            Self::BondReturnedEarly => "bond_returned_early",
         }
     }
 
@@ -74,6 +78,7 @@ impl Bug {
             Self::LedgerLosesTransactions => &["money is conserved"],
             Self::TaskNeverClosed => &["every escrow and bond is returned"],
             Self::RoundNotArchived => &["every round can be read"],
+            Self::BondReturnedEarly => &["every transfer follows the rules"],
         }
     }
 }

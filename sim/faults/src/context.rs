@@ -121,11 +121,14 @@ impl SimContext {
     pub(super) fn new(seed: u64, cast: MarketSetup, faults: FaultConfig, bug: Option<Bug>) -> Self {
         let cast = Arc::new(cast);
         let money = cast.money();
-        let bank = SimLedger::new(
+        let mut bank = SimLedger::new(
             cast.spec.market,
             Books::from_genesis(&money),
             stream(seed, "ledger", [0, 0]),
         );
+        if bug == Some(Bug::BondReturnedEarly) {
+            bank.plant_early_withdrawals();
+        }
         let mut clocks = BTreeMap::new();
         let rng = &mut stream(seed, "clocks", [0, 0]);
         let mut off = || {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use florin_ledger::rpc::{LedgerRequest, LedgerResponse, query_state};
 use florin_ledger::state::{ApplyError, LedgerState, apply};
 use florin_ledger::{
-    LedgerError, LedgerTransport, SignedTransaction, Transaction, TransactionOutcome,
+    Action, LedgerError, LedgerTransport, SignedTransaction, Transaction, TransactionOutcome,
     TransactionStatus, TxId, submit_remote,
 };
 use florin_protocol::{Address, MarketId, SignError, Timestamp, WalletSignature, WalletSigner};
@@ -81,6 +81,8 @@ pub(super) struct SimLedger {
     pub version: u64,
     /// Planted bug: the state before the last transactions, to which a restart reverts.
     restart_state: Option<LedgerState>,
+    /// Planted bug: withdrawals of bonds are executed as if their delays were over.
+    ignores_bond_delays: bool,
 }
 
 impl SimLedger {
@@ -102,6 +104,7 @@ impl SimLedger {
             rng,
             version: 0,
             restart_state: None,
+            ignores_bond_delays: false,
         }
     }
 
@@ -162,6 +165,11 @@ impl SimLedger {
         }
     }
 
+    /// Planted bug: bonds are returned early from now on.
+    pub(super) const fn plant_early_withdrawals(&mut self) {
+        self.ignores_bond_delays = true;
+    }
+
     /// A delayed transaction arrives.
     pub(super) fn deliver_late(&mut self, transaction: &Transaction) {
         // The sender has timed out, so the result is dropped.
@@ -171,7 +179,10 @@ impl SimLedger {
     fn execute(&mut self, transaction: &Transaction) -> Result<TransactionOutcome, LedgerError> {
         self.version += 1;
         let before = self.state.nonce(transaction.from);
-        match apply(&mut self.state, transaction, self.now) {
+        let early =
+            self.ignores_bond_delays && matches!(transaction.action, Action::WithdrawBond { .. });
+        let now = if early { Timestamp::MAX } else { self.now };
+        match apply(&mut self.state, transaction, now) {
             Ok((_, outcome)) => {
                 self.outcomes.insert(transaction.id(), outcome);
                 if self.state.nonce(transaction.from) != before {

@@ -242,9 +242,6 @@ fn ignore_sigxfsz() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Exit code after a second stop signal, which skips the graceful shutdown.
-const FORCED_EXIT_CODE: i32 = 130;
-
 /// Resolves on Ctrl-C or SIGTERM. A second signal ends the process at once; everything acknowledged
 /// is on disk.
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
@@ -258,7 +255,7 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
                 clippy::disallowed_methods,
                 reason = "ends like SIGKILL, without destructors"
             )]
-            std::process::exit(FORCED_EXIT_CODE);
+            std::process::exit(Exit::Interrupted as i32);
         });
     })
 }

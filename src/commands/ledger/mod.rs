@@ -1,9 +1,13 @@
 //! `florin ledger …`: deploys a market's contracts, shows their state, and verifies either ledger.
 
+#[cfg(feature = "ethereum")]
+mod contracts;
+#[cfg(not(feature = "ethereum"))]
+#[path = "without_contracts.rs"]
+mod contracts;
 mod embedded;
 
 use crate::cli::LedgerCommand;
-use crate::ethereum::ledger as contracts;
 use crate::failure::Exit;
 
 pub(super) fn run(command: LedgerCommand) -> anyhow::Result<Exit> {

@@ -15,7 +15,7 @@ use crate::cli::TaskFollow;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
 use crate::progress::progress_bar;
-use crate::show::{self, BAD, NOTE};
+use crate::show::{self, BAD, JsonEvent, NOTE};
 
 /// How long the coordinator holds a request while nothing changes, in milliseconds.
 const POLL_MS: u64 = 2_000;
@@ -111,9 +111,8 @@ impl TaskProgress {
         )
     }
 
-    fn as_json(&self) -> Value {
-        json!({
-            "event": "state",
+    fn as_json(&self) -> JsonEvent<'static> {
+        let fields = json!({
             "task": self.task,
             "phase": self.phase,
             "round": self.round,
@@ -124,7 +123,8 @@ impl TaskProgress {
             "committed": self.committed,
             "updates": self.updates,
             "locked": self.locked.map(show::units),
-        })
+        });
+        JsonEvent { event: "state", fields }
     }
 }
 
@@ -161,7 +161,7 @@ fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-fn round_json(task: TaskId, report: &Report) -> anyhow::Result<Value> {
+fn round_json(task: TaskId, report: &Report) -> anyhow::Result<JsonEvent<'static>> {
     let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
     let updates: Vec<Value> = scores
         .zip(&report.lines)
@@ -175,8 +175,7 @@ fn round_json(task: TaskId, report: &Report) -> anyhow::Result<Value> {
             })
         })
         .collect();
-    Ok(json!({
-        "event": "round",
+    let fields = json!({
         "task": task,
         "round": report.scope.round,
         "outcome": report.outcome,
@@ -186,7 +185,8 @@ fn round_json(task: TaskId, report: &Report) -> anyhow::Result<Value> {
         "rows": report.metrics.map(|m| m.rows),
         "paid": show::units(paid(report)?),
         "updates": updates,
-    }))
+    });
+    Ok(JsonEvent { event: "round", fields })
 }
 
 /// The output: a redrawn line on a terminal, lines of text, or lines of JSON.
@@ -208,7 +208,7 @@ impl Screen {
 
     fn state(&self, state: &TaskProgress) {
         match self {
-            Self::Json => anstream::println!("{}", state.as_json()),
+            Self::Json => show::json_line(&state.as_json()),
             Self::Lines => anstream::println!("{}", state.line()),
             Self::Terminal(bar) => {
                 bar.set_length(state.rounds.into());
@@ -220,7 +220,7 @@ impl Screen {
 
     fn round(&self, task: TaskId, report: &Report) -> anyhow::Result<()> {
         if matches!(self, Self::Json) {
-            anstream::println!("{}", round_json(task, report)?);
+            show::json_line(&round_json(task, report)?);
             return Ok(());
         }
         let style = match report.outcome {

@@ -8,8 +8,6 @@ mod model;
 mod publish;
 mod show;
 
-pub(crate) use model::evaluate;
-
 use crate::cli::TaskCommand;
 use crate::failure::Exit;
 

@@ -8,6 +8,7 @@ use florin_charts::{
 };
 use florin_protocol::{Amount, Report};
 
+use super::ethereum;
 use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
 use super::plan::Behaviour;
 use crate::show;
@@ -33,6 +34,7 @@ pub(super) fn page(outcome: &DemoOutcome) -> anyhow::Result<String> {
     let mut html = charts::page_start(&format!("A market in {} rounds", outcome.rounds), &lead);
     cards(&mut html, outcome)?;
     learning(&mut html, outcome);
+    model_section(&mut html, outcome)?;
     earnings_section(&mut html, outcome);
     scores_section(&mut html, outcome);
     pay_section(&mut html, outcome);
@@ -40,7 +42,7 @@ pub(super) fn page(outcome: &DemoOutcome) -> anyhow::Result<String> {
     dishonest_section(&mut html, outcome);
     rounds(&mut html, outcome);
     if let Some(found) = &outcome.on_chain {
-        crate::ethereum::demo::section(&mut html, found);
+        ethereum::section(&mut html, found);
     }
     let _ = write!(
         html,
@@ -61,17 +63,20 @@ fn cards(html: &mut String, outcome: &DemoOutcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let differences = outcome.audit.1.len();
     let tone = if differences == 0 { "good" } else { "bad" };
+    let price = outcome.price_per_point()?;
+    let price = price.map_or("–".to_owned(), |price| format!("{}&nbsp;FLN", show::fln(price)));
     let _ = write!(
         html,
         r#"<div class="cards">
 <div class="card"><b>{:.1}&nbsp;% → {:.1}&nbsp;%</b><span>accuracy on {} test rows that were never used in the market</span></div>
 <div class="card"><b>{}&nbsp;FLN</b><span>paid for data, to {} of {} participants</span></div>
 <div class="card"><b>{}&nbsp;FLN</b><span>paid for infrastructure</span></div>
+<div class="card"><b>{price}</b><span>paid for each percentage point of accuracy</span></div>
 <div class="card"><b class="{tone}">{differences} mismatches</b><span>{} of {} rounds recomputed</span></div>
 </div>"#,
         100.0 * before,
         100.0 * after,
-        outcome.test.2,
+        outcome.model.rows,
         show::fln(money.data_paid),
         outcome.earners.iter().filter(|earner| !earner.earned.is_zero()).count(),
         outcome.earners.len(),
@@ -112,6 +117,39 @@ fn learning(html: &mut String, outcome: &DemoOutcome) {
         figure_html(&plot("Accuracy", accuracy_axis, &accuracy, 0), "Accuracy by round"),
         figure_html(&plot("Loss", loss_axis, &loss, 1), "Loss by round"),
     );
+}
+
+/// The identity of the trained model, and what the buyer paid for its accuracy.
+fn model_section(html: &mut String, outcome: &DemoOutcome) -> anyhow::Result<()> {
+    let model = &outcome.model;
+    let price = match outcome.price_per_point()? {
+        Some(price) => format!("{}&nbsp;FLN", show::fln(price)),
+        None => "– (the accuracy did not rise)".to_owned(),
+    };
+    let (before, after) = outcome.accuracy();
+    let rows = format!(
+        "<tr><th>trained model</th><td><code>{}</code></td></tr>\
+         <tr><th>initial model</th><td><code>{}</code></td></tr>\
+         <tr><th>correct test rows</th><td>{} of {} before, {} of {} after</td></tr>\
+         <tr><th>gain</th><td>{:.1} percentage points</td></tr>\
+         <tr><th>price of a percentage point</th><td>{price}</td></tr>",
+        model.trained,
+        model.initial,
+        model.correct_before,
+        model.rows,
+        model.correct_after,
+        model.rows,
+        100.0 * (after - before),
+    );
+    let _ = write!(
+        html,
+        "<section><h2>The model</h2><p class=\"note\">The digest identifies the bytes of a model: \
+         <code>florin task model</code> downloads the trained model and checks its digest. The price \
+         of a percentage point is the sum of all payments, for data and infrastructure, divided by \
+         the gain in accuracy on the test rows.</p>{}</section>",
+        table_html(&rows),
+    );
+    Ok(())
 }
 
 fn earnings_section(html: &mut String, outcome: &DemoOutcome) {

@@ -11,9 +11,9 @@ use florin_protocol::{
 };
 
 use super::*;
-use crate::demo::outcome::ParticipantResult;
+use crate::demo::ethereum::{Gas, LedgerReplay, OnChain, RoundSettlement};
+use crate::demo::outcome::{ModelResult, ParticipantResult};
 use crate::demo::plan::{PARTICIPANTS, florins};
-use crate::ethereum::demo::{Gas, LedgerReplay, OnChain, RoundSettlement};
 
 const ROUNDS: u32 = 10;
 const PROVIDER: Address = Address([99; 20]);
@@ -172,7 +172,13 @@ fn outcome() -> DemoOutcome {
             closed: true,
         },
         treasury: florins(10),
-        test: (32, 301, 323),
+        model: ModelResult {
+            initial: Digest([0xaa; 32]),
+            trained: Digest([0xbb; 32]),
+            rows: 323,
+            correct_before: 32,
+            correct_after: 301,
+        },
         audit: (ROUNDS, Vec::new()),
         on_chain: None,
         seconds: 33.3,
@@ -195,6 +201,27 @@ fn the_page_is_self_contained() {
     if let Some(path) = std::env::var_os("FLORIN_TEST_PAGE") {
         std::fs::write(path, page).unwrap();
     }
+}
+
+#[test]
+fn the_page_has_the_digest_of_the_model_and_the_price_of_a_percentage_point() {
+    // 805 FLN for 269 of 323 rows, which are 83.28 percentage points. Tables round down.
+    let price = outcome().price_per_point().unwrap().unwrap();
+    assert_eq!(price.to_string(), "9.665985130111524163");
+    let text = page(&outcome()).unwrap();
+    let digest = Digest([0xbb; 32]).to_string();
+    for part in [
+        format!("<th>trained model</th><td><code>{digest}</code></td>"),
+        "<b>9.6659&nbsp;FLN</b><span>paid for each percentage point of accuracy".to_owned(),
+        "<th>price of a percentage point</th><td>9.6659&nbsp;FLN</td>".to_owned(),
+        "<td>83.3 percentage points</td>".to_owned(),
+    ] {
+        assert!(text.contains(&part), "the page lacks {part:?}");
+    }
+    let mut none = outcome();
+    none.model.correct_after = none.model.correct_before;
+    assert_eq!(none.price_per_point().unwrap(), None);
+    assert!(page(&none).unwrap().contains("the accuracy did not rise"));
 }
 
 /// The part of a page between two marks.

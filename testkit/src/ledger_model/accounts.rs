@@ -14,7 +14,7 @@ use florin_protocol::{
 use super::model::{AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED};
 
 /// The initial time of the model, in its ticks.
-pub const START: i64 = 1_000;
+pub const START: i128 = 1_000;
 
 /// The maximum of a window or delay, in milliseconds: 30 days.
 const LONGEST_MS: u64 = 30 * 24 * 3_600 * 1_000;
@@ -31,7 +31,7 @@ pub struct TestAccounts {
 }
 
 /// Converts a number of the model, in units of the smallest data pool.
-pub fn units(n: i64) -> Amount {
+pub fn units(n: i128) -> Amount {
     if n == UNBOUNDED {
         return Amount::from_units(u128::MAX);
     }
@@ -39,11 +39,11 @@ pub fn units(n: i64) -> Amount {
 }
 
 /// The inverse of [`units`].
-pub fn in_units(amount: Amount) -> i64 {
-    i64::try_from(amount.units() / DATA_PER_ROUND_MIN.units()).unwrap()
+pub fn in_units(amount: Amount) -> i128 {
+    i128::try_from(amount.units() / DATA_PER_ROUND_MIN.units()).unwrap()
 }
 
-pub fn leaf((paid, debited): (i64, i64)) -> merkle::ClaimTotals {
+pub fn leaf((paid, debited): (i128, i128)) -> merkle::ClaimTotals {
     merkle::ClaimTotals { paid: units(paid), debited: units(debited) }
 }
 
@@ -51,7 +51,7 @@ pub fn task_id(t: usize) -> TaskId {
     TaskId([t as u8 + 1; 32])
 }
 
-pub fn payout(t: usize, round: i64) -> SettlementId {
+pub fn payout(t: usize, round: i128) -> SettlementId {
     Report::settlement_id(task_id(t), RoundNumber(u32::try_from(round).unwrap()))
 }
 
@@ -65,7 +65,7 @@ impl TestAccounts {
         self.people[n].address()
     }
 
-    pub fn tick(&self, moment: i64) -> Timestamp {
+    pub fn tick(&self, moment: i128) -> Timestamp {
         if moment == UNBOUNDED { Timestamp::MAX } else { Timestamp(moment as u64 * self.tick_ms) }
     }
 
@@ -89,10 +89,10 @@ impl TestAccounts {
         let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { rules.arbiter };
         let data = match flaw {
             Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
-            Flaw::TooExpensive => units(PEOPLE as i64 * INITIAL_BALANCE),
+            Flaw::TooExpensive => units(PEOPLE as i128 * INITIAL_BALANCE),
             _ => units(rules.data),
         };
-        let ms = |ticks: i64, is_too_long: bool| {
+        let ms = |ticks: i128, is_too_long: bool| {
             if is_too_long { LONGEST_MS + 1 } else { ticks as u64 * self.tick_ms }
         };
         Terms {
@@ -116,7 +116,7 @@ impl TestAccounts {
             task: task_id(t),
             payout: payout(t, new.payout_round),
             round: RoundNumber(u32::try_from(new.round).unwrap()),
-            report: Digest([new.report; 32]),
+            report: new.report,
             previous_root: self.root(&new.previous),
             root: self.root(&new.totals),
             data_total: units(new.data),
@@ -125,7 +125,7 @@ impl TestAccounts {
     }
 
     /// A claim with a proof from this tree, if there is one.
-    pub fn claim(&self, t: usize, who: usize, totals: (i64, i64), tree: &AllTotals) -> Claim {
+    pub fn claim(&self, t: usize, who: usize, totals: (i128, i128), tree: &AllTotals) -> Claim {
         let (account, totals) = (self.address(who), leaf(totals));
         let proof = self.tree(tree).proof(account, totals).unwrap_or_default();
         Claim { task: task_id(t), account, totals, proof }

@@ -2,12 +2,13 @@
 
 use std::fmt::Debug;
 
+use florin_ledger::model::TaskModel;
 use florin_ledger::{
     BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
 };
 
 use super::accounts::{TestAccounts, in_units, leaf, payout, task_id, units};
-use super::model::{Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE, TaskModel};
+use super::model::{AllTotals, Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE};
 
 /// A description of the difference between a ledger and the model.
 pub type ModelMismatch = String;
@@ -58,7 +59,7 @@ impl Comparison<'_> {
             self.task(t)?;
             self.settlements(t)?;
         }
-        expect_equal("the model's supply", self.model.supply(), INITIAL_BALANCE * PEOPLE as i64)
+        expect_equal("the model's supply", self.model.supply(), INITIAL_BALANCE * PEOPLE as i128)
     }
 
     pub fn treasury(&self) -> Result<(), ModelMismatch> {
@@ -105,7 +106,7 @@ impl Comparison<'_> {
         expect_equal(&format!("task {t}"), expect_read(self.ledger.task(task_id(t)))?, expected)
     }
 
-    fn expected(&self, t: usize, task: &TaskModel) -> TaskState {
+    fn expected(&self, t: usize, task: &TaskModel<AllTotals>) -> TaskState {
         let cast = self.cast;
         let pending = task.pending.iter().map(|p| PendingSettlement {
             settlement: cast.settlement(t, p),

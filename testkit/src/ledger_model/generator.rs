@@ -1,7 +1,10 @@
 //! Random operations, weighted so that all of them, and nearly every refusal, occur often.
 
+use florin_ledger::model::TaskModel;
+use florin_protocol::Digest;
+
 use super::model::{
-    BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, TaskModel, UNBOUNDED,
+    AllTotals, BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, UNBOUNDED,
 };
 use super::operation::{Act, Operation};
 use super::rng::TestRng;
@@ -38,7 +41,7 @@ const FREQUENT_OUTCOMES: [&str; 8] = [
 ];
 
 /// The maximum of windows and delays: 30 days, with ticks of one second.
-const LONGEST: i64 = 30 * 24 * 3_600;
+const LONGEST: i128 = 30 * 24 * 3_600;
 
 /// How often an operation is drawn again at most.
 const REDRAWS: usize = 3;
@@ -84,25 +87,25 @@ pub struct OperationGenerator<'a> {
 
 impl OperationGenerator<'_> {
     /// The pause before the next operation: often until just before, at or after a deadline.
-    pub fn pause(&mut self) -> i64 {
+    pub fn pause(&mut self) -> i128 {
         if self.posts_rapidly {
-            return i64::from(self.dice.once_in(2));
+            return i128::from(self.dice.once_in(2));
         }
         match self.dice.below(10) {
             0..=2 => 0,
-            3..=6 => self.dice.below(12) as i64,
+            3..=6 => self.dice.below(12) as i128,
             _ => {
                 let moments = self.deadlines();
                 let Some(last) = moments.len().checked_sub(1) else { return 1 };
                 let moment = moments[self.dice.below(last as u64 + 1)];
-                (moment - self.model.now + self.dice.below(3) as i64 - 1).max(0)
+                (moment - self.model.now + self.dice.below(3) as i128 - 1).max(0)
             }
         }
     }
 
     /// Future deadlines.
-    fn deadlines(&mut self) -> Vec<i64> {
-        let mut moments: Vec<i64> = self.model.stake_releases.iter().flatten().copied().collect();
+    fn deadlines(&mut self) -> Vec<i128> {
+        let mut moments: Vec<i128> = self.model.stake_releases.iter().flatten().copied().collect();
         for task in self.model.tasks.iter().filter(|task| task.open) {
             moments.extend(task.pending.iter().map(|p| p.window));
             moments.extend(task.releases.iter().flatten());
@@ -141,7 +144,7 @@ impl OperationGenerator<'_> {
 
     /// Whether an open task is about to expire, or has just expired.
     fn is_near_expiry(&self) -> bool {
-        let ends = |task: &TaskModel| task.rules.expires.abs_diff(self.model.now) <= 1;
+        let ends = |task: &TaskModel<AllTotals>| task.rules.expires.abs_diff(self.model.now) <= 1;
         self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
     }
 
@@ -153,7 +156,7 @@ impl OperationGenerator<'_> {
                 Operation { from: BUYER, act }
             }
             _ => {
-                let amount = 20 + self.dice.below(40) as i64;
+                let amount = 20 + self.dice.below(40) as i128;
                 Operation { from: self.any_account(), act: Act::Bond { t: 0, amount } }
             }
         }
@@ -267,7 +270,7 @@ impl OperationGenerator<'_> {
             delay: 250,
             expires: self.model.now + 3_000,
         };
-        let small = self.dice.below(9) as i64;
+        let small = self.dice.below(9) as i128;
         match self.dice.below(30) {
             0 => rules.data = 1 + 5 * small,
             1 => rules.infrastructure = small,
@@ -291,7 +294,7 @@ impl OperationGenerator<'_> {
     }
 
     /// A round close to the task's current one.
-    fn some_round(&mut self, t: usize) -> i64 {
+    fn some_round(&mut self, t: usize) -> i128 {
         let (last, ..) = self.model.tasks[t].latest_settlement();
         if self.dice.once_in(150) {
             return LAST_ROUND;
@@ -300,7 +303,7 @@ impl OperationGenerator<'_> {
         next.clamp(0, LAST_ROUND)
     }
 
-    fn pending_round(&mut self, t: usize) -> i64 {
+    fn pending_round(&mut self, t: usize) -> i128 {
         let pending = &self.model.tasks[t].pending;
         if pending.is_empty() || self.dice.once_in(6) {
             return self.some_round(t);
@@ -322,7 +325,7 @@ impl OperationGenerator<'_> {
             owed[self.dice.below(owed.len() as u64)]
         };
         let (paid, debited) = tree[who];
-        let totals = (paid + i64::from(self.dice.once_in(12)), debited);
+        let totals = (paid + i128::from(self.dice.once_in(12)), debited);
         Act::Claim { t, who, totals, tree }
     }
 
@@ -338,7 +341,7 @@ impl OperationGenerator<'_> {
             let mut again = standing[self.dice.below(standing.len() as u64)].clone();
             again.window = 0;
             match self.dice.below(6) {
-                0 => again.report += 1,
+                0 => again.report.0[0] += 1,
                 1 => again.data += 1,
                 2 => again.previous = [(1, 1); PEOPLE],
                 _ => {}
@@ -352,7 +355,7 @@ impl OperationGenerator<'_> {
             2 => new.previous = task.totals,
             3 => new.previous = [(0, 0); PEOPLE],
             // The root promises more than the declared total.
-            4 | 5 => new.data = (new.data - self.dice.below(120) as i64).max(0),
+            4 | 5 => new.data = (new.data - self.dice.below(120) as i128).max(0),
             6 => new.data = task.rules.data + 1,
             7 => new.infrastructure = task.rules.infrastructure + 1,
             8 => new.infrastructure = 0,
@@ -369,20 +372,20 @@ impl OperationGenerator<'_> {
         let mut totals = previous;
         let (pay_max, infrastructure_max) = if self.posts_rapidly { (2, 2) } else { (9, 4) };
         for (n, (paid, debited)) in totals.iter_mut().enumerate() {
-            *paid += if self.dice.once_in(3) { 0 } else { self.dice.below(pay_max) as i64 };
+            *paid += if self.dice.once_in(3) { 0 } else { self.dice.below(pay_max) as i128 };
             // Sometimes above the debit limit, which later rounds raise.
             let has_bond = self.model.tasks[t].bonds[n] > 0;
             if self.dice.once_in(if has_bond { 2 } else { 8 }) {
-                *debited += self.dice.below(14) as i64;
+                *debited += self.dice.below(14) as i128;
             }
         }
-        infrastructure += self.dice.below(infrastructure_max) as i64;
+        infrastructure += self.dice.below(infrastructure_max) as i128;
         if !self.posts_rapidly && self.dice.once_in(12) {
             let who = self.any_account();
             let (paid, debited) = totals[who];
             totals[who] = if self.dice.once_in(2) { (0, debited) } else { (paid, 0) };
         }
-        let more: i64 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
+        let more: i128 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
         let round =
             if self.posts_rapidly { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
         Pending {
@@ -392,7 +395,7 @@ impl OperationGenerator<'_> {
             totals,
             data: (data + more).max(0),
             infrastructure,
-            report: 6,
+            report: Digest([6; 32]),
             window: 0,
         }
     }

@@ -19,7 +19,9 @@ use model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
 
 /// The model of a ledger in which every account has the same balance.
 pub fn fresh_model() -> LedgerModel {
-    LedgerModel { wallets: [INITIAL_BALANCE; PEOPLE], now: START, ..LedgerModel::default() }
+    let mut model = LedgerModel { now: START, ..LedgerModel::default() };
+    model.wallets[..PEOPLE].fill(INITIAL_BALANCE);
+    model
 }
 
 pub fn operator() -> NodeSigner {

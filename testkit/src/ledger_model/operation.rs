@@ -15,26 +15,27 @@ pub struct Operation {
 
 /// One write of the trait, in the model's units.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a test has few operations at a time")]
 pub enum Act {
-    Transfer { to: usize, amount: i64 },
+    Transfer { to: usize, amount: i128 },
     OpenTask { t: usize, rules: Rules, flaw: Flaw },
-    Bond { t: usize, amount: i64 },
+    Bond { t: usize, amount: i128 },
     Unbond { t: usize },
     WithdrawBond { t: usize },
-    Stake { amount: i64 },
+    Stake { amount: i128 },
     Pledge { t: usize },
     Unstake,
     WithdrawStake,
     Post { t: usize, new: Pending },
-    Cancel { t: usize, round: i64 },
+    Cancel { t: usize, round: i128 },
     Finalize { t: usize },
-    Claim { t: usize, who: usize, totals: (i64, i64), tree: AllTotals },
+    Claim { t: usize, who: usize, totals: (i128, i128), tree: AllTotals },
     Close { t: usize },
-    Slash { t: usize, who: usize, stake: bool, amount: i64 },
+    Slash { t: usize, who: usize, stake: bool, amount: i128 },
 }
 
 /// The result of an operation on a ledger.
-pub type LedgerResult = Result<i64, Refusal>;
+pub type LedgerResult = Result<i128, Refusal>;
 
 /// The part of a result that the model knows: the number or the refusal's code.
 pub fn code_result(answer: &LedgerResult) -> ModelResult {
@@ -57,7 +58,7 @@ pub fn without_texts(answer: &LedgerResult) -> LedgerResult {
     })
 }
 
-fn to_result<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i64) -> LedgerResult {
+fn to_result<T>(answer: Result<T, LedgerError>, value: impl Fn(T) -> i128) -> LedgerResult {
     match answer {
         Ok(answer) => Ok(value(answer)),
         Err(LedgerError::Refused(refusal)) => Err(refusal),
@@ -145,7 +146,11 @@ impl Operation {
             Act::Post { t, new } => model.post(from, *t, new),
             Act::Cancel { t, round } => model.cancel(from, *t, *round),
             Act::Finalize { t } => model.open(*t).map(|()| model.settle(*t)),
-            Act::Claim { t, who, totals, tree } => model.claim(*t, *who, *totals, tree),
+            Act::Claim { t, who, totals, tree } => {
+                let proven = (tree[*who] == *totals).then_some(*tree);
+                let claimed = model.claim(*t, *who, *totals, proven);
+                claimed.map(|moved| moved.paid + 1_000 * moved.taken)
+            }
             Act::Close { t } => model.close(from, *t),
             Act::Slash { t, who, stake, amount } => model.slash(from, *t, *who, *stake, *amount),
         }
@@ -172,12 +177,12 @@ impl Operation {
             Act::WithdrawStake => to_result(ledger.withdraw_stake(by), in_units),
             Act::Post { t, new } => {
                 let posted = ledger.post(by, &cast.settlement(*t, new));
-                to_result(posted, |posted| i64::from(posted == PostOutcome::AlreadyPosted))
+                to_result(posted, |posted| i128::from(posted == PostOutcome::AlreadyPosted))
             }
             Act::Cancel { t, round } => {
                 to_result(ledger.cancel(by, task_id(*t), payout(*t, *round)), done)
             }
-            Act::Finalize { t } => to_result(ledger.finalize(by, task_id(*t)), |n| n as i64),
+            Act::Finalize { t } => to_result(ledger.finalize(by, task_id(*t)), |n| n as i128),
             Act::Claim { t, who, totals, tree } => {
                 let both =
                     |moved: ClaimOutcome| in_units(moved.paid) + 1_000 * in_units(moved.taken);

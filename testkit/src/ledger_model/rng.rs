@@ -38,11 +38,11 @@ impl TestRng {
     }
 
     /// A random amount, sometimes zero or too large.
-    pub fn amount(&mut self) -> i64 {
+    pub fn amount(&mut self) -> i128 {
         match self.below(12) {
             0 => 0,
             1 => [INITIAL_BALANCE + 1, UNBOUNDED][self.below(2)],
-            _ => self.below(80) as i64,
+            _ => self.below(80) as i128,
         }
     }
 }

@@ -239,6 +239,11 @@ impl TestMarket {
 
     /// As [`TestMarket::participant`], with another URL of the coordinator.
     pub(crate) fn participant_through(&self, url: &str, task: TaskId, name: &str) -> Process {
+        Process::start(self.folder(), name, &self.participant_call(url, task, name))
+    }
+
+    /// The arguments of a participant of the plan.
+    pub(crate) fn participant_call(&self, url: &str, task: TaskId, name: &str) -> Vec<String> {
         let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
         let rows = format!("{}..{}", at * ROWS, (at + 1) * ROWS);
         let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
@@ -249,7 +254,7 @@ impl TestMarket {
         }
         call.extend(self.at_url(url));
         call.extend(self.signing(name));
-        Process::start(self.folder(), name, &call)
+        call
     }
 
     /// Starts the provider.
@@ -259,10 +264,15 @@ impl TestMarket {
 
     /// As [`TestMarket::provider`], with another URL of the coordinator.
     pub(crate) fn provider_through(&self, url: &str, task: TaskId) -> Process {
+        Process::start(self.folder(), "provider", &self.provider_call(url, task))
+    }
+
+    /// The arguments of the provider.
+    pub(crate) fn provider_call(&self, url: &str, task: TaskId) -> Vec<String> {
         let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
         call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
-        Process::start(self.folder(), "provider", &call)
+        call
     }
 
     /// Starts all processes of the plan.

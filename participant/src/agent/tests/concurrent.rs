@@ -2,6 +2,7 @@
 //! of the task.
 
 use super::*;
+use crate::claim_summary::ClaimSummary;
 
 /// Polls until a condition that another thread fulfils holds.
 fn wait_until(holds: impl Fn() -> bool) {

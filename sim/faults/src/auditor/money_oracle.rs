@@ -1,65 +1,86 @@
-//! The auditor's own books: the expected movements of every transaction, in plain arithmetic,
-//! independent of the ledger's code.
+//! The auditor's own books: every executed transaction is repeated on the reference model of the
+//! ledger, which is independent of the ledger's code, and must have the same outcome there.
 
-use std::collections::BTreeMap;
-
-use florin_ledger::{Account, Action, Claim, Pool, Settlement, Terms, TransactionOutcome};
-use florin_protocol::{Address, Amount, Digest, TaskId};
+use florin_ledger::model::{ACCOUNTS, Flaw, LedgerModel, ModelResult, Pending, Rules, TaskModel};
+use florin_ledger::{
+    Account, Action, Claim, ClaimOutcome, Pool, PostOutcome, Settlement, Terms, TransactionOutcome,
+};
+use florin_protocol::{Address, Amount, Digest, Report, TaskId, merkle};
 
 use crate::ledger::{ExecutedTransaction, SimLedger};
+use crate::setup::BUYER;
 
-type BaseUnits = u128;
+/// The number of the market's task in the model.
+const TASK: usize = 0;
 
-/// A settlement in its challenge window.
+/// The balances of a market, in base units.
 #[derive(Clone, Debug)]
-struct OpenWindow {
-    settlement: Settlement,
-    /// The settlement is final after this time, in milliseconds.
-    until: u64,
-}
-
-/// Balances by location, in base units.
-#[derive(Clone, Debug, Default)]
 pub(super) struct MoneyBooks {
     task: TaskId,
-    supply: BaseUnits,
-    wallets: BTreeMap<Address, BaseUnits>,
-    bonds: BTreeMap<Address, BaseUnits>,
-    stakes: BTreeMap<Address, BaseUnits>,
-    locked: [BaseUnits; 2],
-    owed: BaseUnits,
-    treasury: BaseUnits,
-    deposited: BaseUnits,
-    paid: [BaseUnits; 2],
-    refunded: BaseUnits,
-    claimed: BTreeMap<Address, [BaseUnits; 2]>,
-    windows: Vec<OpenWindow>,
+    model: LedgerModel<Digest>,
+    /// The accounts, in the order of the model.
+    accounts: Vec<Address>,
+    supply: i128,
     /// Every settlement that the ledger accepted, in order.
     pub posted: Vec<Settlement>,
-    /// The root of the last final settlement.
-    pub root: Digest,
-    challenge_ms: u64,
     /// When the task was closed, by the ledger's clock.
     pub closed_at: Option<u64>,
-    /// For each account: bonded, returned and forfeited amounts.
-    pub bond_totals: BTreeMap<Address, [BaseUnits; 3]>,
 }
 
-fn sum<'a>(all: impl Iterator<Item = &'a BaseUnits>) -> BaseUnits {
-    all.sum()
+/// Base units as a number of the model. No amount of a market is larger than its supply; a larger
+/// limit means none.
+fn units(amount: Amount) -> i128 {
+    i128::try_from(amount.units()).unwrap_or(i128::MAX)
 }
 
-fn debit(from: &mut BaseUnits, much: BaseUnits, what: &str) -> Result<(), String> {
-    *from = from.checked_sub(much).ok_or_else(|| format!("{what}: {much} of {from} units"))?;
-    Ok(())
+/// A number of the model as an amount.
+fn amount(units: i128) -> Result<Amount, String> {
+    let units = u128::try_from(units).map_err(|_| format!("{units} units in the model"))?;
+    Ok(Amount::from_units(units))
 }
 
 impl MoneyBooks {
     /// The books of a market with these balances and one task.
     #[must_use]
     pub(super) fn new(task: TaskId, money: &[(Address, Amount)]) -> Self {
-        let wallets: BTreeMap<_, _> = money.iter().map(|(who, has)| (*who, has.units())).collect();
-        Self { task, supply: sum(wallets.values()), wallets, ..Self::default() }
+        let (mut model, mut accounts) = (LedgerModel::default(), vec![BUYER]);
+        accounts.extend(money.iter().map(|(who, _)| *who).filter(|who| *who != BUYER));
+        for (who, has) in money {
+            let number = accounts.iter().position(|account| account == who);
+            model.wallets[number.expect("each account is in the list")] = units(*has);
+        }
+        let supply = model.supply();
+        Self { task, model, accounts, supply, posted: Vec::new(), closed_at: None }
+    }
+
+    fn task(&self) -> &TaskModel<Digest> {
+        &self.model.tasks[TASK]
+    }
+
+    /// The root of the last final settlement.
+    #[must_use]
+    pub(super) fn root(&self) -> Digest {
+        self.task().totals
+    }
+
+    /// The claimed totals of an account: paid and debited.
+    #[must_use]
+    pub(super) fn claimed(&self, account: Address) -> [u128; 2] {
+        let number = self.accounts.iter().position(|known| *known == account);
+        let (paid, debited) = number.map_or((0, 0), |number| self.task().claimed[number]);
+        [paid, debited].map(i128::unsigned_abs)
+    }
+
+    /// The number of an account in the model; a new account gets the next one.
+    fn number(&mut self, account: Address) -> Result<usize, String> {
+        if let Some(known) = self.accounts.iter().position(|known| *known == account) {
+            return Ok(known);
+        }
+        if self.accounts.len() == ACCOUNTS {
+            return Err(format!("{account} is one account more than the books can have"));
+        }
+        self.accounts.push(account);
+        Ok(self.accounts.len() - 1)
     }
 
     /// Books an executed transaction.
@@ -67,140 +88,97 @@ impl MoneyBooks {
     /// # Errors
     /// A description of the inconsistency.
     pub(super) fn book(&mut self, done: &ExecutedTransaction) -> Result<(), String> {
-        let (from, at) = (done.transaction.from, done.at.0);
-        let moved = match done.outcome {
-            TransactionOutcome::Moved(amount) => Some(amount.units()),
-            _ => None,
-        };
-        match &done.transaction.action {
-            Action::OpenTask(terms) => self.open(from, terms),
-            Action::Bond { amount, .. } => {
-                let risked = self.bond_totals.entry(from).or_default();
-                risked[0] += amount.units();
-                *self.bonds.entry(from).or_default() += amount.units();
-                debit(self.wallets.entry(from).or_default(), amount.units(), "a bond")
+        self.model.now = i128::from(done.at.0);
+        let (from, action) = (done.transaction.from, &done.transaction.action);
+        let expected = self.execute(from, action)?;
+        if matches!(action, Action::Close { .. }) {
+            self.closed_at = Some(done.at.0);
+        }
+        if expected == done.outcome {
+            return Ok(());
+        }
+        Err(format!("{action:?} of {from} had the outcome {:?}, not {expected:?}", done.outcome))
+    }
+
+    /// Executes a transaction on the model.
+    fn execute(&mut self, from: Address, action: &Action) -> Result<TransactionOutcome, String> {
+        let by = self.number(from)?;
+        let refused = |code| format!("the model refuses {action:?} of {from}: {code}");
+        let model = &mut self.model;
+        let done = |result: ModelResult| result.map(|_| TransactionOutcome::Done).map_err(refused);
+        let moved =
+            |result: ModelResult| Ok(TransactionOutcome::Moved(amount(result.map_err(refused)?)?));
+        match action {
+            Action::OpenTask(terms) => {
+                let rules = self.rules(terms)?;
+                done(self.model.open_task(by, TASK, rules, Flaw::Nothing))
             }
-            Action::WithdrawBond { .. } => {
-                let bond = std::mem::take(self.bonds.entry(from).or_default());
-                self.bond_totals.entry(from).or_default()[1] += bond;
-                self.credit(from, bond, moved, "a bond")
+            Action::Bond { amount, .. } => done(model.bond(by, TASK, units(*amount))),
+            Action::Unbond { .. } => done(model.unbond(by, TASK)),
+            Action::WithdrawBond { .. } => moved(model.withdraw_bond(by, TASK)),
+            Action::Stake { amount } => done(model.stake(by, units(*amount))),
+            Action::Pledge { .. } => done(model.pledge(by, TASK)),
+            Action::Unstake => done(model.unstake(by)),
+            Action::WithdrawStake => moved(model.withdraw_stake(by)),
+            Action::Post(settlement) => self.post(by, settlement).map_err(refused),
+            Action::Finalize { .. } => {
+                let count = u64::try_from(model.settle(TASK)).map_err(|e| e.to_string())?;
+                Ok(TransactionOutcome::Finalised(count))
             }
-            Action::Stake { amount } => {
-                *self.stakes.entry(from).or_default() += amount.units();
-                debit(self.wallets.entry(from).or_default(), amount.units(), "a stake")
-            }
-            Action::WithdrawStake => {
-                let stake = std::mem::take(self.stakes.entry(from).or_default());
-                self.credit(from, stake, moved, "a stake")
-            }
-            Action::Post(settlement) => self.post(settlement, at),
-            Action::Finalize { .. } => self.finalise(at, Some(done.outcome)),
-            Action::Claim(claim) => self.claim(claim, done.outcome),
-            Action::Close { .. } => self.close(at, moved),
-            Action::Unbond { .. } | Action::Unstake | Action::Pledge { .. } => Ok(()),
+            Action::Claim(claim) => self.claim(claim),
+            Action::Close { .. } => moved(model.close(by, TASK)),
             other => Err(format!("unexpected action {other:?}")),
         }
     }
 
-    fn open(&mut self, from: Address, terms: &Terms) -> Result<(), String> {
-        self.locked = [terms.data.units(), terms.infrastructure.units()];
-        self.deposited = self.locked[0] + self.locked[1];
-        self.challenge_ms = terms.challenge_ms;
-        debit(self.wallets.entry(from).or_default(), self.deposited, "the escrow")
+    fn rules(&mut self, terms: &Terms) -> Result<Rules, String> {
+        Ok(Rules {
+            coordinator: self.number(terms.coordinator)?,
+            arbiter: self.number(terms.arbiter)?,
+            data: units(terms.data),
+            infrastructure: units(terms.infrastructure),
+            bond_min: units(terms.bond_min),
+            debit_max: units(terms.debit_max),
+            stake_min: units(terms.stake_min),
+            window: terms.challenge_ms.into(),
+            delay: terms.unbond_ms.into(),
+            expires: terms.expires.0.into(),
+        })
     }
 
-    fn credit(
-        &mut self,
-        to: Address,
-        much: BaseUnits,
-        moved: Option<BaseUnits>,
-        what: &str,
-    ) -> Result<(), String> {
-        *self.wallets.entry(to).or_default() += much;
-        if moved == Some(much) {
-            return Ok(());
-        }
-        Err(format!("the ledger returned {moved:?} for {what} of {much} units"))
-    }
-
-    fn post(&mut self, settlement: &Settlement, at: u64) -> Result<(), String> {
-        let round = settlement.round;
-        if self.posted.iter().any(|posted| posted.round >= round) {
-            return Err(format!("round {round} is settled twice, or after a later one"));
-        }
-        self.posted.push(*settlement);
-        self.windows.push(OpenWindow { settlement: *settlement, until: at + self.challenge_ms });
-        Ok(())
-    }
-
-    /// Finalises settlements after their challenge windows: moves the increase of their totals from
-    /// escrow to the owed amount.
-    fn finalise(&mut self, at: u64, outcome: Option<TransactionOutcome>) -> Result<(), String> {
-        let mut count = 0;
-        while self.windows.first().is_some_and(|window| at > window.until) {
-            let OpenWindow { settlement, .. } = self.windows.remove(0);
-            let totals = [settlement.data_total, settlement.infrastructure_total];
-            for (pool, total) in totals.into_iter().enumerate() {
-                let more = total.units().checked_sub(self.paid[pool]);
-                let more = more.ok_or("the total of a settlement decreases")?;
-                debit(&mut self.locked[pool], more, "a settlement")?;
-                self.owed += more;
-                self.paid[pool] += more;
-            }
-            self.root = settlement.root;
-            count += 1;
-        }
-        match outcome {
-            Some(TransactionOutcome::Finalised(reported)) if reported != count => {
-                Err(format!("the ledger finalised {reported} settlements, but {count} were due"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn claim(&mut self, claim: &Claim, outcome: TransactionOutcome) -> Result<(), String> {
-        let before = self.claimed.entry(claim.account).or_default();
-        let now = [claim.totals.paid.units(), claim.totals.debited.units()];
-        let [Some(paid), Some(debited)] = [0, 1].map(|n: usize| now[n].checked_sub(before[n]))
-        else {
-            return Err(format!("{} claims less than before", claim.account));
+    fn post(&mut self, by: usize, new: &Settlement) -> Result<TransactionOutcome, &'static str> {
+        let round = i128::from(new.round.0);
+        let of_round = new.payout == Report::settlement_id(self.task, new.round);
+        let settlement = Pending {
+            round,
+            payout_round: if of_round { round } else { -1 },
+            previous: new.previous_root,
+            totals: new.root,
+            data: units(new.data_total),
+            infrastructure: units(new.infrastructure_total),
+            report: new.report,
+            window: 0,
         };
-        if paid == 0 && debited == 0 {
-            return Err(format!("{} claims twice", claim.account));
-        }
-        *before = now;
-        let bond = self.bonds.entry(claim.account).or_default();
-        let taken = debited.min(*bond);
-        *bond -= taken;
-        self.bond_totals.entry(claim.account).or_default()[2] += taken;
-        self.treasury += taken;
-        debit(&mut self.owed, paid, "a claim")?;
-        *self.wallets.entry(claim.account).or_default() += paid;
-        match outcome {
-            TransactionOutcome::Claimed(reported)
-                if reported.paid.units() == paid && reported.taken.units() == taken =>
-            {
-                Ok(())
+        match self.model.post(by, TASK, &settlement)? {
+            // A ledger executes no transaction for a settlement that it has.
+            1 => Err("SETTLED_TWICE"),
+            _ => {
+                self.posted.push(*new);
+                Ok(TransactionOutcome::Posted(PostOutcome::Posted))
             }
-            other => Err(format!(
-                "a claim of {paid} units with {taken} units debited had the outcome {other:?}"
-            )),
         }
     }
 
-    fn close(&mut self, at: u64, moved: Option<BaseUnits>) -> Result<(), String> {
-        if self.closed_at.is_some() {
-            return Err("the task is closed twice".to_owned());
-        }
-        self.finalise(at, None)?;
-        if !self.windows.is_empty() {
-            return Err("the task is closed while a settlement is pending".to_owned());
-        }
-        self.closed_at = Some(at);
-        let refund = sum(std::mem::take(&mut self.locked).iter());
-        self.refunded = refund;
-        let buyer = crate::setup::BUYER;
-        self.credit(buyer, refund, moved, "the refund")
+    fn claim(&mut self, claim: &Claim) -> Result<TransactionOutcome, String> {
+        let Claim { account, totals, proof, .. } = claim;
+        let who = self.number(*account)?;
+        let root = self.root();
+        let proven = merkle::verify(root, *account, *totals, proof).then_some(root);
+        let totals = (units(totals.paid), units(totals.debited));
+        let moved = self.model.claim(TASK, who, totals, proven);
+        let moved = moved.map_err(|code| format!("the model refuses {claim:?}: {code}"))?;
+        let (paid, taken) = (amount(moved.paid)?, amount(moved.taken)?);
+        Ok(TransactionOutcome::Claimed(ClaimOutcome { paid, taken }))
     }
 
     /// Checks that money is conserved, and that every account of the ledger has the same balance as
@@ -209,41 +187,37 @@ impl MoneyBooks {
     /// # Errors
     /// A description of the first difference.
     pub(super) fn check_against(&self, bank: &SimLedger) -> Result<(), String> {
-        let all = [&self.wallets, &self.bonds, &self.stakes].map(|all| sum(all.values()));
-        let total = sum(all.iter()) + sum(self.locked.iter()) + self.owed + self.treasury;
+        let (total, task) = (self.model.supply(), self.task());
         if total != self.supply {
             return Err(format!("{total} units are booked, but the supply is {}", self.supply));
         }
-        let out = sum(self.paid.iter()) + self.refunded + sum(self.locked.iter());
-        if out != self.deposited {
-            return Err(format!(
-                "{} units were deposited, but {out} are accounted for",
-                self.deposited
-            ));
+        let deposited = task.rules.data + task.rules.infrastructure;
+        let out: i128 = task.paid.iter().chain(&task.locked).sum::<i128>() + task.refunded;
+        if out != deposited {
+            return Err(format!("{deposited} units were deposited, but {out} are accounted for"));
         }
         let state = bank.state();
-        let held = |account| state.account_balance(account).units();
-        let same = |what: &dyn std::fmt::Display, ours: BaseUnits, theirs: BaseUnits| {
+        let same = |what: &dyn std::fmt::Display, ours: i128, account| {
+            let theirs = units(state.account_balance(account));
             if ours == theirs {
                 Ok(())
             } else {
                 Err(format!("{what}: {ours} here, {theirs} on the ledger"))
             }
         };
-        for (who, ours) in &self.wallets {
-            same(&format_args!("wallet of {who}"), *ours, held(Account::Wallet(*who)))?;
+        for (number, who) in self.accounts.iter().copied().enumerate() {
+            let wallet = self.model.wallets[number];
+            same(&format_args!("wallet of {who}"), wallet, Account::Wallet(who))?;
+            let bond = task.bonds[number];
+            same(&format_args!("bond of {who}"), bond, Account::Bond(self.task, who))?;
+            let stake = self.model.stakes[number];
+            same(&format_args!("stake of {who}"), stake, Account::Stake(who))?;
         }
-        for (who, ours) in &self.bonds {
-            same(&format_args!("bond of {who}"), *ours, held(Account::Bond(self.task, *who)))?;
+        for (ours, pool) in task.locked.into_iter().zip([Pool::Data, Pool::Infrastructure]) {
+            same(&"escrow", ours, Account::Escrow(self.task, pool))?;
         }
-        for (who, ours) in &self.stakes {
-            same(&format_args!("stake of {who}"), *ours, held(Account::Stake(*who)))?;
-        }
-        for (ours, pool) in self.locked.iter().zip([Pool::Data, Pool::Infrastructure]) {
-            same(&"escrow", *ours, held(Account::Escrow(self.task, pool)))?;
-        }
-        same(&"the task's debt", self.owed, held(Account::Owed(self.task)))?;
-        same(&"the treasury", self.treasury, held(Account::Treasury))
+        same(&"the task's debt", task.owed, Account::Owed(self.task))?;
+        same(&"the treasury", self.model.treasury, Account::Treasury)
     }
 
     /// Final checks: the task is closed, all pay is claimed, and all bonds and stakes are returned.
@@ -254,28 +228,18 @@ impl MoneyBooks {
         if self.closed_at.is_none() {
             return Err("the escrow is not refunded: the task is open".to_owned());
         }
-        if self.owed != 0 {
-            return Err(format!("{} units are owed and were never claimed", self.owed));
+        let task = self.task();
+        if task.owed != 0 {
+            return Err(format!("{} units are owed and were never claimed", task.owed));
         }
-        for (who, [put, back, lost]) in &self.bond_totals {
-            let left = self.bonds.get(who).copied().unwrap_or_default();
-            if left != 0 || *put != back + lost {
+        for (number, who) in self.accounts.iter().enumerate() {
+            let (bond, stake) = (task.bonds[number], self.model.stakes[number]);
+            if (bond, stake) != (0, 0) {
                 return Err(format!(
-                    "bond of {who}: {put} bonded, {back} returned, {lost} forfeited, {left} left"
+                    "{who} did not get back {bond} units of its bond and {stake} of its stake"
                 ));
             }
         }
-        match self.stakes.iter().find(|(_, left)| **left != 0) {
-            Some((who, left)) => {
-                Err(format!("{left} units of the stake of {who} are not returned"))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// The claimed totals of an account: paid and debited.
-    #[must_use]
-    pub(super) fn claimed(&self, account: Address) -> [BaseUnits; 2] {
-        self.claimed.get(&account).copied().unwrap_or_default()
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! responses.
 
 use florin_coordinator::host::{EffectJob, EngineRequest, LedgerJob};
-use florin_engine::{Engine, Event, EventStatus, Visibility};
+use florin_engine::{Engine, Event, EventStatus, UnsignedTaskView, Visibility};
 use florin_ledger::{Ledger, LedgerError, Settlement, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, EnrolRequest, ErrorCode, NodeKey, Offer, Registration, Rejection,
@@ -206,7 +206,7 @@ impl SimCoordinator {
             | CoordinatorRequest::Enrol
             | CoordinatorRequest::Commit(_) => Ok(CoordinatorReply::Done),
             CoordinatorRequest::View => {
-                let (view, offer) = engine.view(task, now)?;
+                let UnsignedTaskView { view, offer } = engine.view(task, now)?;
                 let view = TaskView { offer: offer.map(unsigned), ..view };
                 Ok(CoordinatorReply::View(Box::new(view)))
             }

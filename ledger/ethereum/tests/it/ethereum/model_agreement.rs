@@ -91,7 +91,7 @@ impl<'a> Implementations<'a> {
         Self { cast, model: fresh_model(), clock, chain, market: template.market() }
     }
 
-    fn wait(&mut self, seconds: i64) {
+    fn wait(&mut self, seconds: i128) {
         self.model.now += seconds;
         self.clock.set(self.cast.tick(self.model.now));
         self.market.node.set_time(self.model.now as u64);

@@ -10,9 +10,9 @@ use florin_ledger_ethereum::{
 use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
-use super::contracts;
 use crate::cli::LedgerDeploy;
 use crate::commands::wallet;
+use crate::ethereum::node as contracts;
 use crate::failure::Exit;
 use crate::show::{self, NOTE, TextTable};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use florin_ledger_ethereum::{Deployment, HttpEndpoint, Settings};
 use florin_protocol::LedgerInfo;
 
-use super::node as contracts;
 use crate::cli::{ChainArg, MarketArg};
+use crate::ethereum::node as contracts;
 use crate::failure::Failure;
 use crate::market::MarketConnection;
 

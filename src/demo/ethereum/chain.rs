@@ -10,8 +10,8 @@ use florin_ledger_ethereum::{Deployment, Endpoint, EthereumLedger, Settings};
 use florin_participant::{KeystoreStrength, Secret, Wallet};
 use florin_protocol::{Address, Amount, WalletSigner};
 
+use crate::anvil;
 use crate::cli::AnvilArg;
-use crate::commands::anvil;
 use crate::demo::children::Children;
 use crate::demo::setup::DemoSetup;
 use crate::demo::{PATIENCE, words};

@@ -1,0 +1,201 @@
+//! The JSON form of statements, claims and amounts, in events and in the output of commands. Amounts
+//! are integer strings of base units.
+
+use florin_protocol::{Amount, Statement};
+use florin_work::Mismatch;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::claim_summary::ClaimSummary;
+
+/// The fields of a statement.
+#[must_use]
+pub fn statement_fields(statement: &Statement) -> Value {
+    json!({
+        "round": statement.round,
+        "account": statement.account,
+        "score_nano": statement.score_nano,
+        "error_nano": statement.error_nano,
+        "weight": statement.weight.to_string(),
+        "payout": units(statement.payout),
+        "infrastructure": units(statement.infrastructure),
+        "debit": units(statement.debit),
+        "explanation": statement.explanation,
+    })
+}
+
+/// The fields of a claim.
+#[must_use]
+pub fn claim_fields(claim: &ClaimSummary) -> Value {
+    json!({
+        "paid": units(claim.paid),
+        "deducted": units(claim.taken),
+        "claimed": units(claim.totals.paid),
+        "debited": units(claim.totals.debited),
+    })
+}
+
+fn units(amount: Amount) -> String {
+    amount.units().to_string()
+}
+
+pub(crate) fn amount<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&amount.units())
+}
+
+pub(crate) fn statement<S: Serializer>(
+    statement: &Statement,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    statement_fields(statement).serialize(serializer)
+}
+
+pub(crate) fn claim<S: Serializer>(claim: &ClaimSummary, serializer: S) -> Result<S::Ok, S::Error> {
+    claim_fields(claim).serialize(serializer)
+}
+
+pub(crate) fn mismatch<S: Serializer>(
+    mismatch: &Mismatch,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let Mismatch { line, reported, recomputed } = mismatch;
+    json!({ "line": line, "reported": reported, "recomputed": recomputed }).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_protocol::merkle::ClaimTotals;
+    use florin_protocol::{Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
+
+    use super::*;
+    use crate::event::ParticipantEvent as Event;
+
+    const TASK: TaskId = TaskId([7; 32]);
+    const ROUND: RoundNumber = RoundNumber(3);
+
+    fn fln(text: &str) -> Amount {
+        text.parse().unwrap()
+    }
+
+    fn check(event: &Event, expected: &Value) {
+        let text = serde_json::to_string(event).unwrap();
+        let name = expected["event"].as_str().unwrap();
+        assert!(text.starts_with(&format!("{{\"event\":\"{name}\"")), "the name is first: {text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), *expected);
+    }
+
+    #[test]
+    fn an_event_has_its_name_first_and_amounts_in_base_units() {
+        let task = TASK.to_string();
+        check(
+            &Event::Bonded { added: fln("1.5"), bond: fln("2") },
+            &json!({ "event": "bonded", "added": "1500000000000000000", "bond": "2000000000000000000" }),
+        );
+        check(
+            &Event::BondCoverage { bond: fln("1"), covered: 5, rows: 9 },
+            &json!({
+                "event": "bond_coverage", "bond": "1000000000000000000", "covered": 5, "rows": 9
+            }),
+        );
+        check(
+            &Event::Staked { added: fln("1"), stake: fln("3") },
+            &json!({ "event": "staked", "added": "1000000000000000000", "stake": "3000000000000000000" }),
+        );
+        check(
+            &Event::BondReturned { amount: fln("0.1") },
+            &json!({ "event": "bond_returned", "amount": "100000000000000000" }),
+        );
+        check(
+            &Event::BondLocked { until: Timestamp(9) },
+            &json!({ "event": "bond_locked", "until": 9 }),
+        );
+        check(
+            &Event::Selected { round: ROUND, pool: fln("10"), cohort: 4 },
+            &json!({
+                "event": "selected", "round": 3, "pool": "10000000000000000000", "selected": 4
+            }),
+        );
+        check(&Event::Ready { task: TASK }, &json!({ "event": "ready", "task": task }));
+        check(&Event::Stopped, &json!({ "event": "stopped" }));
+    }
+
+    #[test]
+    fn a_cause_is_a_message_with_its_code() {
+        let rejection = Rejection::new(ErrorCode::BondTooSmall, "bond more");
+        let task = TASK.to_string();
+        check(
+            &Event::NotEnrolled { task: TASK, rejection: rejection.clone() },
+            &json!({
+                "event": "not_enrolled", "task": task, "code": "BOND_TOO_SMALL",
+                "message": "bond more"
+            }),
+        );
+        check(
+            &Event::WorkRejected { round: ROUND, rejection },
+            &json!({
+                "event": "work_rejected", "round": 3, "code": "BOND_TOO_SMALL",
+                "message": "bond more"
+            }),
+        );
+        check(
+            &Event::RoundFailed { round: ROUND, code: "X", why: "late".to_owned() },
+            &json!({ "event": "round_failed", "round": 3, "code": "X", "message": "late" }),
+        );
+        check(
+            &Event::Retrying { why: "refused".to_owned() },
+            &json!({ "event": "retrying", "message": "refused" }),
+        );
+    }
+
+    #[test]
+    fn a_claim_a_statement_and_a_mismatch_are_flat() {
+        let totals = ClaimTotals { paid: fln("4"), debited: fln("1") };
+        let drawn = ClaimSummary { paid: fln("2"), taken: fln("1"), totals };
+        check(
+            &Event::Claimed { task: TASK, drawn },
+            &json!({
+                "event": "claimed", "task": TASK.to_string(), "paid": "2000000000000000000",
+                "deducted": "1000000000000000000", "claimed": "4000000000000000000",
+                "debited": "1000000000000000000"
+            }),
+        );
+        let statement = Box::new(Statement {
+            round: ROUND,
+            account: Address([1; 20]),
+            score_nano: Some(-5),
+            error_nano: None,
+            weight: 6,
+            payout: fln("2"),
+            infrastructure: Amount::ZERO,
+            debit: Amount::ZERO,
+            explanation: "paid".to_owned(),
+        });
+        check(
+            &Event::Reported { statement },
+            &json!({
+                "event": "reported", "round": 3, "account": Address([1; 20]).to_string(),
+                "score_nano": -5, "error_nano": null, "weight": "6",
+                "payout": "2000000000000000000", "infrastructure": "0", "debit": "0",
+                "explanation": "paid"
+            }),
+        );
+        let first_mismatch = Mismatch {
+            line: "scores[0]".to_owned(),
+            reported: "1".to_owned(),
+            recomputed: "2".to_owned(),
+        };
+        check(
+            &Event::ReportInconsistent { round: ROUND, first_mismatch },
+            &json!({
+                "event": "report_inconsistent", "round": 3, "line": "scores[0]", "reported": "1",
+                "recomputed": "2"
+            }),
+        );
+        check(
+            &Event::ReceiptStored { round: ROUND, update: Digest([2; 32]) },
+            &json!({
+                "event": "receipt_stored", "round": 3, "update": Digest([2; 32]).to_string()
+            }),
+        );
+    }
+}

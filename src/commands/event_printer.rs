@@ -1,0 +1,63 @@
+//! The output of `florin participate` and `florin provide`: one line for each event, as text or, with
+//! `--json`, as a JSON object.
+
+use std::path::Path;
+
+use florin_participant::ParticipantEvent;
+use serde::Serialize;
+
+use crate::cli::JsonArg;
+use crate::show::{self, BAD, DIM, NOTE};
+
+/// Prints events. Each line has the name of the wallet, because several participants may share a
+/// terminal.
+pub(super) struct EventPrinter {
+    wallet: String,
+    json: JsonArg,
+}
+
+/// An event as JSON: the name of the event is first.
+#[derive(Serialize)]
+struct JsonLine<'a, T> {
+    #[serde(flatten)]
+    event: T,
+    wallet: &'a str,
+}
+
+impl EventPrinter {
+    /// A printer for the events of the wallet in this file.
+    pub(super) fn new(wallet: &Path, json: JsonArg) -> Self {
+        let name = wallet.file_stem().unwrap_or(wallet.as_os_str());
+        Self { wallet: name.to_string_lossy().into_owned(), json }
+    }
+
+    /// Whether the output is JSON.
+    pub(super) const fn is_json(&self) -> bool {
+        self.json.json
+    }
+
+    /// Prints an event.
+    pub(super) fn print(&self, event: &ParticipantEvent) {
+        if self.is_json() {
+            return self.print_json(event);
+        }
+        let style = match event {
+            event if event.is_alarm() => BAD,
+            ParticipantEvent::Experiment { .. } | ParticipantEvent::Retrying { .. } => NOTE,
+            _ => anstyle::Style::new(),
+        };
+        let text = match event {
+            ParticipantEvent::BondLocked { until } => format!(
+                "the bond is locked until {}, so that pending deductions can still be applied",
+                show::date(*until)
+            ),
+            event => event.to_string(),
+        };
+        anstream::println!("{DIM}{}:{DIM:#} {style}{text}{style:#}", self.wallet);
+    }
+
+    /// Prints a JSON object in one line, with the name of the wallet.
+    pub(super) fn print_json(&self, event: &impl Serialize) {
+        show::json_line(&JsonLine { event, wallet: &self.wallet });
+    }
+}

@@ -1,0 +1,18 @@
+//! Stands in for `contracts` in a build without the feature `ethereum`: each command on a market's
+//! contracts fails with `FEATURE_NOT_BUILT`.
+
+use crate::cli::{ChainArg, JsonArg, LedgerDeploy, LedgerStatus};
+use crate::ethereum::not_built;
+use crate::failure::Exit;
+
+pub(crate) fn deploy(_arguments: &LedgerDeploy) -> anyhow::Result<Exit> {
+    Err(not_built())
+}
+
+pub(crate) fn status(_arguments: &LedgerStatus) -> anyhow::Result<Exit> {
+    Err(not_built())
+}
+
+pub(crate) fn verify(_chain: &ChainArg, _json: JsonArg) -> anyhow::Result<Exit> {
+    Err(not_built())
+}
