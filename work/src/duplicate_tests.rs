@@ -86,6 +86,10 @@ fn report_with(by: &[u8], total_nano: i64) -> Report {
     report.entries.sort_by_key(|entry| entry.sender);
     let valuation = report.valuation.as_mut().unwrap();
     valuation.total_nano = total_nano;
+    report.outcome = match total_nano > 0 {
+        true => RoundOutcome::Settled,
+        false => RoundOutcome::Void(VoidReason::NoImprovement),
+    };
     let score = valuation.scores[0];
     let scores = report.entries.iter();
     valuation.scores = scores.map(|entry| UpdateScore { account: entry.sender, ..score }).collect();
@@ -94,7 +98,11 @@ fn report_with(by: &[u8], total_nano: i64) -> Report {
 
 #[test]
 fn updates_are_compared_with_all_updates_since_the_last_productive_round() {
-    let unvalued = |report: &Report| Report { valuation: None, ..report.clone() };
+    let unvalued = |report: &Report| Report {
+        valuation: None,
+        outcome: RoundOutcome::Abandoned(AbandonReason::ValuationFailed),
+        ..report.clone()
+    };
     let (first, second) = (report_with(&[3, 1], 10), report_with(&[4, 2, 5], 20));
     assert!(senders(&[], 1).is_empty());
     // In commit order, and nothing from before the last productive round.

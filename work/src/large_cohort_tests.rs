@@ -9,7 +9,7 @@ use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 use florin_protocol::{Report, Valuation};
 
 use crate::round::{DecodedRound, TOLERANCE_NANO};
-use crate::tests::{TestRound, flipped, world_of};
+use crate::tests::{TestRound, flipped, shift_gap, world_of};
 use crate::{SpotCheckOptions, SpotCheckResult, spot_check_round};
 
 const MEMBERS: usize = CROSS_CHECK_COHORT_MAX + 2;
@@ -101,13 +101,10 @@ fn a_large_cohort_takes_few_passes_and_supports_audit_and_spot_check() {
     assert_eq!((found.mismatches, found.scores), (vec![], (5, MEMBERS)));
 
     let mut forged = result;
-    for score in &mut forged.valuation.scores {
-        score.score_nano += 1_000;
-        // A careful forger: otherwise the efficiency gap exposes it without samples.
-        if !score.excluded {
-            forged.valuation.gap_nano -= 1_000;
-        }
-    }
+    let stay = forged.valuation.scores.iter().filter(|score| !score.excluded).count();
+    forged.valuation.scores.iter_mut().for_each(|score| score.score_nano += 1_000);
+    // A careful forger: otherwise the efficiency gap exposes it without samples.
+    shift_gap(&mut forged.valuation, -1_000 * stay as i64);
     let report = world.report(Ok(&forged));
     assert_eq!(world.audit(&report)[0].line, "valuation.gap_nano");
     assert_eq!(spot_check(&world, &report).mismatches.len(), 5);

@@ -1,7 +1,8 @@
 //! Valuation and aggregation of one round.
 
 use florin_contribution::{
-    NanoError, RoundError, RoundRules, StageEstimator, StageRecord, to_nano, value_round,
+    AffineSource, NanoError, RoundError, RoundRules, StageEstimator, StageRecord, to_nano,
+    value_round,
 };
 use florin_learning::engine::EvalError;
 use florin_learning::{
@@ -206,6 +207,9 @@ fn value_updates(
     let ValuationInputs { spec, entries, .. } = *inputs;
     let (held, slices) = (&opened.updates, opened.slices());
     let mut source = opened.source(&slices, engine);
+    if held.rows.iter().all(|weight| *weight == 0) {
+        return value_nothing(entries, held, &mut source);
+    }
     let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
     let seed = cross_check_seed(inputs);
     let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes, seed };
@@ -237,6 +241,37 @@ fn value_updates(
         evidence: ValuationEvidence {
             derivatives_nano: valued.rows.iter().map(|row| row.derivatives_nano.clone()).collect(),
             cross_check: check.map(|(check, _)| check),
+        },
+    })
+}
+
+/// The valuation of a round in which no update has a weight: no stage, and scores of zero.
+fn value_nothing(
+    entries: &[UpdateEntry],
+    held: &PreprocessedUpdates,
+    source: &mut RoundSource<'_>,
+) -> Result<Valuation, WorkError> {
+    let losses = source.losses(&vec![0.0; entries.len()]).map_err(RoundError::from)?;
+    let loss_nano = to_nano(mean(&losses))?;
+    let score = |(at, entry): (usize, &UpdateEntry)| UpdateScore {
+        account: entry.sender,
+        score_nano: 0,
+        error_nano: 0,
+        excluded: false,
+        preprocessing: held.preprocessing(at),
+    };
+    Ok(Valuation {
+        loss_before_nano: loss_nano,
+        loss_after_nano: loss_nano,
+        total_nano: 0,
+        gap_nano: 0,
+        model_loss_nano: loss_nano,
+        stages: Vec::new(),
+        scores: entries.iter().enumerate().map(score).collect(),
+        units: 1,
+        evidence: ValuationEvidence {
+            derivatives_nano: vec![Vec::new(); entries.len()],
+            cross_check: None,
         },
     })
 }
@@ -317,7 +352,7 @@ pub(crate) fn aggregate_updates(
         .map(|((rows, delta), _)| (*rows, delta))
         .collect();
     let base = &opened.base;
-    if included.is_empty() {
+    if included.iter().all(|(weight, _)| *weight == 0) {
         return Ok((encode_parameters(spec, base), base.clone()));
     }
     let step = match aggregate(aggregation_rule(spec.rounds.aggregation), &included) {
@@ -381,20 +416,35 @@ fn compare_stages(
     ours: &[ValuationStage],
     theirs: &[ValuationStage],
 ) -> Result<(), ResultMismatch> {
-    let close = |a: i64, b: i64| a.abs_diff(b) <= TOLERANCE_NANO;
-    let same = |(a, b): (&ValuationStage, &ValuationStage)| {
-        (a.estimator, a.units) == (b.estimator, b.units)
-            && close(a.total_nano, b.total_nano)
-            && close(a.gap_nano, b.gap_nano)
+    let differ = |line: String, ours: String, theirs: String| {
+        Err(ResultMismatch {
+            line: format!("valuation.stages{line}"),
+            recomputed: ours,
+            stated: theirs,
+        })
     };
-    if ours.len() == theirs.len() && ours.iter().zip(theirs).all(same) {
-        return Ok(());
+    if ours.len() != theirs.len() {
+        return differ(String::new(), ours.len().to_string(), theirs.len().to_string());
     }
-    Err(ResultMismatch {
-        line: "valuation.stages".to_owned(),
-        recomputed: format!("{ours:?}"),
-        stated: format!("{theirs:?}"),
-    })
+    for (i, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        if ours.estimator != theirs.estimator {
+            let text = |stage: &ValuationStage| format!("{:?}", stage.estimator);
+            return differ(format!("[{i}].estimator"), text(ours), text(theirs));
+        }
+        if ours.units != theirs.units {
+            let line = format!("[{i}].units");
+            return differ(line, ours.units.to_string(), theirs.units.to_string());
+        }
+        for (field, a, b) in [
+            ("total_nano", ours.total_nano, theirs.total_nano),
+            ("gap_nano", ours.gap_nano, theirs.gap_nano),
+        ] {
+            if a.abs_diff(b) > TOLERANCE_NANO {
+                return differ(format!("[{i}].{field}"), a.to_string(), b.to_string());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Compares a stated result with the recomputed one: losses, scores and standard errors within

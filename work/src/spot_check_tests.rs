@@ -5,7 +5,7 @@ use florin_learning::Reference;
 use florin_learning::data::{DataSource, load};
 use florin_protocol::{CrossCheck, Micro, Report, WorkResult};
 
-use crate::tests::{TestRound, flipped, world, world_of, world_with};
+use crate::tests::{TestRound, flipped, shift_gap, world, world_of, world_with};
 use crate::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 
 fn spot_check(world: &TestRound, report: &Report, draws: u32, seed: u64) -> SpotCheckResult {
@@ -55,7 +55,7 @@ fn a_forged_score_is_detected_when_it_is_sampled() {
     let world = world();
     let report = forged(&world, |result| {
         result.valuation.scores[1].score_nano += 1_000_000;
-        result.valuation.gap_nano -= 1_000_000;
+        shift_gap(&mut result.valuation, -1_000_000);
         result.valuation.scores[0].error_nano /= 2;
         result.valuation.evidence.derivatives_nano[3][0] = 50;
     });
@@ -119,8 +119,16 @@ fn losses_metrics_and_units_are_checked_without_samples() {
     let forgeries: &[ResultForgery] = &[
         ("valuation.loss_before_nano", |r| r.valuation.loss_before_nano += 11),
         ("valuation.loss_after_nano", |r| r.valuation.loss_after_nano -= 11),
-        ("valuation.total_nano", |r| r.valuation.total_nano = -1),
-        ("valuation.gap_nano", |r| r.valuation.gap_nano += 11),
+        ("valuation.total_nano", |r| {
+            r.valuation.total_nano -= 11;
+            r.valuation.stages[1].total_nano -= 11;
+        }),
+        ("valuation.gap_nano", |r| shift_gap(&mut r.valuation, 11)),
+        ("valuation.stages", |r| r.valuation.stages.truncate(1)),
+        ("valuation.stages[0].units", |r| r.valuation.stages[0].units += 1),
+        ("valuation.stages[1].gap_nano", |r| r.valuation.stages[1].gap_nano += 11),
+        ("valuation.stages[1].total_nano", |r| r.valuation.stages[1].total_nano += 11),
+        ("valuation.model_loss_nano", |r| r.valuation.model_loss_nano -= 11),
         ("valuation.units", |r| r.valuation.units += 1),
         ("metrics.rows", |r| r.metrics.rows += 1),
         ("metrics.correct_before", |r| r.metrics.correct_before -= 1),
@@ -155,7 +163,7 @@ fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
         let report = forged(&world, |result| {
             forge(result.valuation.evidence.cross_check.as_mut().unwrap());
             result.valuation.scores[0].score_nano += 1_000;
-            result.valuation.gap_nano -= 1_000;
+            shift_gap(&mut result.valuation, -1_000);
         });
         let found = spot_check(&world, &report, 1_000, 1);
         let named = [format!("valuation.evidence.cross_check.{line}"), score_of(0)];

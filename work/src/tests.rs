@@ -74,6 +74,12 @@ pub(crate) fn world() -> TestRound {
     world_of(&digits, &shards)
 }
 
+/// A forgery of the round's gap that is consistent with the valuation's last stage.
+pub(crate) fn shift_gap(valuation: &mut Valuation, nano: i64) {
+    valuation.gap_nano += nano;
+    valuation.stages.last_mut().unwrap().gap_nano += nano;
+}
+
 /// One sender per shard; a sender without a shard is idle.
 pub(crate) fn world_of(digits: &Dataset, shards: &[Option<Dataset>]) -> TestRound {
     world_with(digits, shards, |_| ())
