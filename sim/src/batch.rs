@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use florin_learning::parallel_map;
 
+use crate::outcome::SimulationOutcome;
 use crate::scenario::Scenario;
-use crate::simulation::{SimError, SimulationOutcome, simulate};
+use crate::simulation::{SimError, simulate};
 
 /// A simulation that failed.
 #[derive(Debug, thiserror::Error)]

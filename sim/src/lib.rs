@@ -13,6 +13,7 @@
 //! * [`strategy`] implements what members do.
 //! * [`market`] joins the engine, the ledger and the virtual clock.
 //! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
+//! * [`outcome`] is the outcome of one seed: its members, its rounds and its model.
 //! * [`measure`] computes the measures of each seed and their means over all seeds.
 //! * [`search`] searches for the deviation with the highest gain.
 //! * [`surrogate`] simulates up to a million members: score curves fitted to small real
@@ -26,6 +27,7 @@ mod batch;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
+pub mod outcome;
 mod page;
 pub mod population;
 pub mod random;
@@ -38,5 +40,6 @@ pub mod surrogate;
 pub mod workload;
 
 pub use batch::{ProgressFn, SimulationFailed};
+pub use outcome::SimulationOutcome;
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{SimError, Simulation, SimulationOutcome, simulate};
+pub use simulation::{SimError, Simulation, simulate};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::simulation::{MemberOutcome, SimulationOutcome};
+use crate::outcome::{MemberOutcome, SimulationOutcome};
 
 pub use statistics::{
     ConfidenceBounds, ConfidenceInterval, auroc, confidence_interval, gini, ratio, spearman,

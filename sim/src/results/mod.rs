@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
 use crate::measure::{MeasureKey, MeasureSummary, MeasureValues, measure_seed, summarise_seeds};
+use crate::outcome::SimulationOutcome;
 use crate::scenario::{PassCriterion, Scenario, Statistic};
-use crate::simulation::SimulationOutcome;
 use crate::strategy::Strategy;
 use crate::surrogate::MarketFit;
 

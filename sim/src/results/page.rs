@@ -10,8 +10,8 @@ use florin_charts::{
 use super::{Program, Results, Verdict, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
+use crate::outcome::{MemberOutcome, RoundOutcomeRow};
 use crate::page;
-use crate::simulation::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::MarketFit;
 
 /// Maximum number of members in a scatter plot; a larger sample would look the same.

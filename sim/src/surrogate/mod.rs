@@ -32,9 +32,10 @@ use serde::Serialize;
 
 use crate::batch::{ProgressFn, SimulationFailed};
 use crate::measure::measure_seed;
+use crate::outcome::SimulationOutcome;
 use crate::results::{Results, honest_counterfactuals};
 use crate::scenario::{Group, Scenario};
-use crate::simulation::{SimError, SimulationOutcome};
+use crate::simulation::SimError;
 
 pub use learning_curve::{Knot, LearningCurve};
 pub use score_model::ScoreModel;

@@ -15,9 +15,9 @@ use super::members::{SurrogateMember, draw_members};
 use super::score_model::{RoundConditions, SampledUpdate, UpdateNoise};
 use super::{Fit, SurrogateError};
 use crate::market::{account, amount_to_florins};
+use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::random::{normal, stream, uniform, uniform_below};
 use crate::scenario::{Group, Scenario};
-use crate::simulation::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 
 /// Number of members per random stream: the numbers that a member draws depend on its index and not
 /// on the threads.

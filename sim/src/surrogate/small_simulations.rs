@@ -6,9 +6,10 @@ use florin_learning::parallel_map;
 use florin_protocol::Report;
 
 use crate::batch::SimulationFailed;
+use crate::outcome::SimulationOutcome;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
-use crate::simulation::{SimError, Simulation, SimulationOutcome};
+use crate::simulation::{SimError, Simulation};
 
 /// Minimum number of members of a group in a small simulation: fewer give no estimate of the
 /// group's spread.
