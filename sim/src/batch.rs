@@ -6,20 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use florin_learning::parallel_map;
 
+use crate::error::SimulationFailed;
 use crate::outcome::SimulationOutcome;
 use crate::scenario::Scenario;
-use crate::simulation::{SimError, simulate};
-
-/// A simulation that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("seed {seed}: {error}")]
-pub struct SimulationFailed {
-    /// The seed of the simulation.
-    pub seed: u64,
-    /// The cause.
-    #[source]
-    pub error: SimError,
-}
+use crate::simulation::simulate;
 
 /// One simulation to run: a seed and its scenario.
 pub(crate) type SimulationJob = (u64, Arc<Scenario>);

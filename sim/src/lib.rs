@@ -24,6 +24,7 @@
 //! failing disks.
 
 mod batch;
+mod error;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
@@ -39,7 +40,8 @@ pub mod strategy;
 pub mod surrogate;
 pub mod workload;
 
-pub use batch::{ProgressFn, SimulationFailed};
+pub use batch::ProgressFn;
+pub use error::{SimError, SimulationFailed, SurrogateError};
 pub use outcome::SimulationOutcome;
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{SimError, Simulation, simulate};
+pub use simulation::{Simulation, simulate};

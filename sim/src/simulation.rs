@@ -10,44 +10,20 @@ use std::collections::BTreeMap;
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_participant::required_bond;
 use florin_protocol::{Address, Report, RoundOutcome, TaskSpec};
-use florin_work::{CommittedHoldout, WorkError, decode_model, initial_model, model_spec, training};
+use florin_work::{CommittedHoldout, decode_model, initial_model, model_spec, training};
 
+use crate::error::SimError;
 use crate::market::{
-    MarketError, POOL, ParticipantAccount, RoundResult, SimulatedMarket, account,
-    amount_to_florins, florins_to_amount,
+    POOL, ParticipantAccount, RoundResult, SimulatedMarket, account, amount_to_florins,
+    florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
-use crate::population::{Population, PopulationError};
+use crate::population::Population;
 use crate::scenario::{Group, Scenario};
 use crate::strategy::{MemberTrainingError, triggered_rows};
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
-
-/// Why the simulation of a seed failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// The population cannot be drawn.
-    #[error(transparent)]
-    Population(#[from] PopulationError),
-    /// The market failed.
-    #[error(transparent)]
-    Market(#[from] MarketError),
-    /// The initial model cannot be made, or a model cannot be evaluated.
-    #[error(transparent)]
-    Work(#[from] WorkError),
-    /// A member's training failed.
-    #[error(
-        "training of a member failed: {0}; lower learning.learning_rate [SIM_INVALID_TRAINING]"
-    )]
-    Act(#[from] MemberTrainingError),
-    /// A model cannot be evaluated.
-    #[error("a model cannot be evaluated: {0} [SIM_MEASURE]")]
-    Measure(#[from] florin_learning::engine::EvalError),
-    /// Scores drawn from the fitted curves cannot be paid.
-    #[error("the surrogate failed: {0} [SIM_SURROGATE]")]
-    Surrogate(#[from] crate::surrogate::SurrogateError),
-}
 
 /// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
 /// number of threads does not change the outcome.

@@ -13,10 +13,11 @@ use florin_learning::{
 };
 use serde_json::json;
 
+use crate::error::SimError;
 use crate::population::{Member, Population};
 use crate::random::{stream, uniform_below};
 use crate::scenario::Scenario;
-use crate::simulation::{SimError, Simulation};
+use crate::simulation::Simulation;
 use crate::strategy::{MemberTrainingError, Strategy};
 
 /// Fraction of the digits that the clients own; the rest is the test set.

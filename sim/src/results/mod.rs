@@ -13,7 +13,8 @@ mod table;
 
 use std::sync::Arc;
 
-use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
+use crate::batch::{ProgressFn, SimulationJob, run_batch};
+use crate::error::SimulationFailed;
 use crate::measure::{MeasureKey, MeasureSummary, MeasureValues, measure_seed, summarise_seeds};
 use crate::outcome::SimulationOutcome;
 use crate::scenario::{PassCriterion, Scenario, Statistic};

@@ -8,7 +8,8 @@ mod page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
+use crate::batch::{ProgressFn, SimulationJob, run_batch};
+use crate::error::SimulationFailed;
 use crate::measure::{ConfidenceBounds, ConfidenceInterval, confidence_interval};
 use crate::outcome::{MemberOutcome, SimulationOutcome};
 use crate::scenario::{Scenario, Search, SeedRange, StrategyFamily};

@@ -7,8 +7,9 @@ use std::ops::Range;
 use florin_learning::engine::TrainError;
 use florin_learning::{Reference, parallel_map};
 
+use super::Simulation;
 use super::adaptation::EFFORTS;
-use super::{SimError, Simulation};
+use crate::error::SimError;
 use crate::market::{Arrival, account};
 use crate::population::Member;
 use crate::random::{stream, uniform};

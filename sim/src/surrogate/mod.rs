@@ -25,17 +25,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use florin_contribution::NanoError;
 use florin_learning::parallel_map;
-use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
-use crate::batch::{ProgressFn, SimulationFailed};
+use crate::batch::ProgressFn;
+use crate::error::{SimError, SimulationFailed};
 use crate::measure::measure_seed;
 use crate::outcome::SimulationOutcome;
 use crate::results::{Results, honest_counterfactuals};
 use crate::scenario::{Group, Scenario};
-use crate::simulation::SimError;
 
 pub use learning_curve::{Knot, LearningCurve};
 pub use score_model::ScoreModel;
@@ -54,20 +52,6 @@ const SAMPLE_SEED_STRIDE: u64 = 1 << 40;
 
 /// The first seed of the small real simulations: the curves do not depend on the scenario's seeds.
 const FIRST: u64 = 1;
-
-/// Why sampled scores cannot be paid: a fault of the laboratory.
-#[derive(Debug, thiserror::Error)]
-pub enum SurrogateError {
-    /// The pay rule returned an error.
-    #[error(transparent)]
-    Pay(PayError),
-    /// An amount overflows.
-    #[error(transparent)]
-    Amount(#[from] AmountError),
-    /// A score is not finite.
-    #[error(transparent)]
-    Score(#[from] NanoError),
-}
 
 /// The fit of one market of an experiment: the scenario itself, or the counterfactual in which a
 /// group is honest.

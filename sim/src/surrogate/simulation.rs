@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use florin_contribution::{is_negative_beyond_error, to_nano};
 use florin_learning::parallel_map;
 use florin_protocol::{
-    AccountTotals, Amount, Micro, PayError, PayLine, Preprocessing, RoundBudget, TaskSpec,
-    UpdateScore, pay_round,
+    AccountTotals, Amount, Micro, PayLine, Preprocessing, RoundBudget, TaskSpec, UpdateScore,
+    pay_round,
 };
 
+use super::Fit;
 use super::learning_curve::LOSS_MIN;
 use super::members::{SurrogateMember, draw_members};
 use super::score_model::{RoundConditions, SampledUpdate, UpdateNoise};
-use super::{Fit, SurrogateError};
+use crate::error::SurrogateError;
 use crate::market::{account, amount_to_florins};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::random::{normal, stream, uniform, uniform_below};
@@ -368,11 +369,5 @@ impl<'a> SurrogateSimulation<'a> {
             members: self.members,
             rounds: self.rounds,
         })
-    }
-}
-
-impl From<PayError> for SurrogateError {
-    fn from(error: PayError) -> Self {
-        Self::Pay(error)
     }
 }

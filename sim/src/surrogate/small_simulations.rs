@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use florin_learning::parallel_map;
 use florin_protocol::Report;
 
-use crate::batch::SimulationFailed;
+use crate::error::{SimError, SimulationFailed};
 use crate::outcome::SimulationOutcome;
 use crate::population::Population;
 use crate::scenario::{Scenario, SimulationMode};
-use crate::simulation::{SimError, Simulation};
+use crate::simulation::Simulation;
 
 /// Minimum number of members of a group in a small simulation: fewer give no estimate of the
 /// group's spread.
