@@ -6,10 +6,32 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use florin_learning::parallel_map;
 
-use crate::error::SimulationFailed;
+use crate::error::{SimError, SimulationFailed};
 use crate::outcome::SimulationOutcome;
+use crate::population::Population;
 use crate::scenario::Scenario;
-use crate::simulation::simulate;
+use crate::simulation::Simulation;
+
+/// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
+/// number of threads does not change the outcome.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    threads: usize,
+) -> Result<SimulationOutcome, SimError> {
+    if !scenario.mode.is_real() {
+        return crate::surrogate::play(scenario, seed, threads);
+    }
+    let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
+    while game.wait_for_round()? {
+        game.run_round(threads)?;
+        game.measure_accuracy()?;
+    }
+    game.finish()
+}
 
 /// One simulation to run: a seed and its scenario.
 pub(crate) type SimulationJob = (u64, Arc<Scenario>);

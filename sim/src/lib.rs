@@ -2,7 +2,7 @@
 //! pays in production.
 //!
 //! A [`Scenario`] states the population, the strategy of each group, the payment mechanism and the
-//! question. [`results::run`] simulates it under virtual time, once for each seed: the
+//! question. [`run_experiment`] simulates it under virtual time, once for each seed: the
 //! coordinator's engine receives every message, `florin-work` values every round,
 //! [`florin_protocol::close_round`] computes every payout, and the ledger's own rules move every
 //! token. The simulation leaves out sockets, files and signatures; it mocks nothing else. One seed
@@ -15,6 +15,7 @@
 //! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
 //! * [`outcome`] is the outcome of one seed: its members, its rounds and its model.
 //! * [`measure`] computes the measures of each seed and their means over all seeds.
+//! * [`results`] holds, writes and shows the results.
 //! * [`search`] searches for the deviation with the highest gain.
 //! * [`surrogate`] simulates up to a million members: score curves fitted to small real
 //!   simulations, paid by the real pay rule.
@@ -25,6 +26,7 @@
 
 mod batch;
 mod error;
+mod experiment;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
@@ -40,8 +42,9 @@ pub mod strategy;
 pub mod surrogate;
 pub mod workload;
 
-pub use batch::ProgressFn;
+pub use batch::{ProgressFn, simulate};
 pub use error::{SimError, SimulationFailed, SurrogateError};
+pub use experiment::run_experiment;
 pub use outcome::SimulationOutcome;
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{Simulation, simulate};
+pub use simulation::Simulation;

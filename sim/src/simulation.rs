@@ -25,27 +25,6 @@ use crate::strategy::{MemberTrainingError, triggered_rows};
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
 
-/// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
-/// number of threads does not change the outcome.
-///
-/// # Errors
-/// [`SimError`].
-pub fn simulate(
-    scenario: &Scenario,
-    seed: u64,
-    threads: usize,
-) -> Result<SimulationOutcome, SimError> {
-    if !scenario.mode.is_real() {
-        return crate::surrogate::play(scenario, seed, threads);
-    }
-    let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
-    while game.wait_for_round()? {
-        game.run_round(threads)?;
-        game.measure_accuracy()?;
-    }
-    game.finish()
-}
-
 /// A running simulation: a market and its members in the middle of a task.
 pub struct Simulation<'a> {
     scenario: &'a Scenario,

@@ -22,22 +22,16 @@ mod small_simulations;
 mod variance;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use florin_learning::parallel_map;
 use serde::Serialize;
 
-use crate::batch::ProgressFn;
 use crate::error::{SimError, SimulationFailed};
-use crate::measure::measure_seed;
 use crate::outcome::SimulationOutcome;
-use crate::results::{Results, honest_counterfactuals};
 use crate::scenario::{Group, Scenario};
 
 pub use learning_curve::{Knot, LearningCurve};
 pub use score_model::ScoreModel;
-use simulation::SurrogateSimulation;
+pub(crate) use simulation::SurrogateSimulation;
 use small_simulations::{SimulationObservations, mean_earnings, run_all};
 pub use variance::VarianceComponents;
 
@@ -288,61 +282,6 @@ fn members(scenario: &Scenario) -> u32 {
 pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<SimulationOutcome, SimError> {
     let fit = Fit::new(scenario, threads).map_err(|failed| failed.error)?;
     Ok(SurrogateSimulation::new(scenario, &fit, seed, threads).run()?.0)
-}
-
-/// Fits the curves and simulates all seeds of a scenario; `watch` receives the number of finished
-/// simulations and the total.
-///
-/// # Errors
-/// The first simulation that failed: of the scenario, or one to which its curves are fitted.
-pub fn run(
-    scenario: &Scenario,
-    threads: usize,
-    watch: ProgressFn<'_>,
-) -> Result<Results, SimulationFailed> {
-    let mut markets = vec![(None, Arc::new(scenario.clone()))];
-    markets.extend(
-        honest_counterfactuals(scenario).into_iter().map(|(at, changed)| (Some(at), changed)),
-    );
-    let all = markets.len() * scenario.seeds.count as usize;
-    watch(0, all);
-    let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
-    let fits = fits.collect::<Result<Vec<Fit>, SimulationFailed>>()?;
-    // Seed by seed; for each seed the markets in their order.
-    let games = scenario.seeds.all().flat_map(|seed| {
-        markets.iter().zip(&fits).map(move |((_, market), fit)| (seed, market, fit))
-    });
-    // One simulation per thread is faster than several threads in one simulation.
-    let inner = (threads / all).max(1);
-    let done = AtomicUsize::new(0);
-    let play = |(seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
-        let played = SurrogateSimulation::new(market, fit, seed, inner).run();
-        watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
-        played.map_err(|error| SimulationFailed { seed, error: error.into() })
-    };
-    let outcomes = parallel_map(threads, games.collect(), play);
-    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let lowest: Vec<f64> = (0..markets.len())
-        .map(|market| {
-            let losses = outcomes.iter().skip(market).step_by(markets.len());
-            losses.flat_map(|(_, losses)| losses).copied().fold(f64::INFINITY, f64::min)
-        })
-        .collect();
-    let mut outcomes = outcomes.into_iter().map(|(game, _)| game);
-    let (mut played, mut all) = (Vec::new(), Vec::new());
-    while let Some(game) = outcomes.next() {
-        let groups = markets.iter().filter_map(|(made_honest, _)| *made_honest);
-        let honest: BTreeMap<usize, SimulationOutcome> = groups.zip(outcomes.by_ref()).collect();
-        all.push(measure_seed(&game, &honest));
-        played.push(game);
-    }
-    let fitted =
-        markets.iter().zip(fits).zip(lowest).map(|(((made_honest, _), fit), lowest_loss)| {
-            let made_honest =
-                made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
-            MarketFit { made_honest, fit, lowest_loss }
-        });
-    Ok(Results::from_outcomes(scenario, played, all, fitted.collect()))
 }
 
 #[cfg(test)]

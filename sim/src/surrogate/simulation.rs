@@ -25,7 +25,7 @@ use crate::scenario::{Group, Scenario};
 const CHUNK: usize = 4_096;
 
 /// A surrogate simulation between two rounds.
-pub(super) struct SurrogateSimulation<'a> {
+pub(crate) struct SurrogateSimulation<'a> {
     scenario: &'a Scenario,
     fit: &'a Fit,
     spec: TaskSpec,
@@ -60,7 +60,7 @@ struct CohortUpdates {
 }
 
 impl<'a> SurrogateSimulation<'a> {
-    pub(super) fn new(scenario: &'a Scenario, fit: &'a Fit, seed: u64, threads: usize) -> Self {
+    pub(crate) fn new(scenario: &'a Scenario, fit: &'a Fit, seed: u64, threads: usize) -> Self {
         let population = draw_members(scenario, seed, threads);
         let groups: Vec<&Group> = scenario.population.values().collect();
         let spec = scenario.task_spec(seed);
@@ -89,7 +89,7 @@ impl<'a> SurrogateSimulation<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Result<(SimulationOutcome, Vec<f64>), SurrogateError> {
+    pub(crate) fn run(mut self) -> Result<(SimulationOutcome, Vec<f64>), SurrogateError> {
         for round in 1..=self.scenario.rounds {
             self.run_round(round)?;
         }

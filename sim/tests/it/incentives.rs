@@ -1,7 +1,8 @@
 //! Florin's own mechanism pays honest work and not its imitations, in small markets.
 
 use florin_sim::Scenario;
-use florin_sim::results::{Results, run_experiment};
+use florin_sim::results::Results;
+use florin_sim::run_experiment;
 
 /// Six honest members and one with another strategy, over a few seeds.
 fn beside(strategy: &str, more: &str) -> Results {
