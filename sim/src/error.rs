@@ -6,8 +6,8 @@ use florin_protocol::{AmountError, PayError};
 use florin_work::WorkError;
 
 use crate::market::MarketError;
+use crate::member_updates::MemberTrainingError;
 use crate::population::PopulationError;
-use crate::strategy::MemberTrainingError;
 
 /// A simulation that failed.
 #[derive(Debug, thiserror::Error)]

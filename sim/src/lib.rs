@@ -10,7 +10,8 @@
 //!
 //! * [`scenario`] reads the experiment from a file.
 //! * [`population`] draws the members: their rows, machines, bandwidth and costs.
-//! * [`strategy`] implements what members do.
+//! * [`strategy`] lists what members can do, and [`member_updates`] does it: it trains and makes the
+//!   updates that they send.
 //! * [`market`] joins the engine, the ledger and the virtual clock.
 //! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
 //! * [`outcome`] is the outcome of one seed: its members, its rounds and its model.
@@ -30,6 +31,7 @@ mod experiment;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
+pub mod member_updates;
 pub mod outcome;
 mod page;
 pub mod population;

@@ -18,10 +18,10 @@ use crate::market::{
     florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
+use crate::member_updates::{MemberTrainingError, triggered_rows};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::population::Population;
 use crate::scenario::{Group, Scenario};
-use crate::strategy::{MemberTrainingError, triggered_rows};
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
 

@@ -11,12 +11,12 @@ use super::Simulation;
 use super::adaptation::EFFORTS;
 use crate::error::SimError;
 use crate::market::{Arrival, account};
+use crate::member_updates::{
+    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, TrainingResult, updates_to_send,
+};
 use crate::population::Member;
 use crate::random::{stream, uniform};
-use crate::strategy::{
-    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, Strategy, TrainingResult,
-    updates_to_send,
-};
+use crate::strategy::Strategy;
 
 /// Bytes per megabyte.
 const MEGABYTE: f64 = 1e6;

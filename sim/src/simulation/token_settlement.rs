@@ -7,7 +7,7 @@ use super::Simulation;
 use crate::error::SimError;
 use crate::market::{Arrival, RoundResult, amount_to_florins};
 use crate::mechanism::TokenRoundInput;
-use crate::strategy::MemberTrainingError;
+use crate::member_updates::MemberTrainingError;
 
 /// The outcome of a round in tokens, per member.
 #[derive(Debug)]

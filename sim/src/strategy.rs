@@ -1,13 +1,6 @@
 //! Strategies of members: honest work and the deviations from it.
 
-mod updates;
-
 use serde::{Deserialize, Serialize};
-
-pub use updates::{
-    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, TRIGGER_FEATURES, TrainingResult,
-    triggered_rows, updates_to_send,
-};
 
 /// Maximum number of identities per member.
 pub const IDENTITIES_MAX: u32 = 8;
@@ -217,6 +210,6 @@ impl Strategy {
 }
 
 /// `rows` times `factor`, rounded, and at least one.
-fn scaled(rows: u64, factor: f64) -> u64 {
+pub(crate) fn scaled(rows: u64, factor: f64) -> u64 {
     ((rows as f64 * factor).round() as u64).max(1)
 }

@@ -6,9 +6,9 @@ use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
 
-use super::{Strategy, SybilUpdates, scaled};
 use crate::population::Member;
 use crate::random::{random_direction, stream, uniform_below};
+use crate::strategy::{Strategy, SybilUpdates, scaled};
 
 /// Number of features, from the first, that the backdoor trigger covers.
 pub const TRIGGER_FEATURES: usize = 3;
