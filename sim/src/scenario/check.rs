@@ -203,7 +203,7 @@ impl Scenario {
         let right = "a search needs mode = real: remove [search]";
         Check::require(self.search.is_none(), "search", &"[search]", right)?;
         self.check_criteria()?;
-        crate::surrogate::small(self, 1.0).check()
+        self.scaled_down(1.0).check()
     }
 
     fn check_learning(&self) -> Result<(), ScenarioError> {

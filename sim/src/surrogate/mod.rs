@@ -251,18 +251,12 @@ fn simulation_plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario,
     let surrogate = &scenario.surrogate;
     let seed = |at: u32| FIRST.saturating_add(u64::from(at));
     let fitted = (0..surrogate.training_seeds)
-        .flat_map(|at| COHORT_FRACTIONS.map(|part| (small(scenario, part), seed(at))))
+        .flat_map(|at| COHORT_FRACTIONS.map(|part| (scenario.scaled_down(part), seed(at))))
         .collect();
     let held = (0..surrogate.held_out)
-        .map(|at| (small(scenario, 1.0), seed(surrogate.training_seeds.saturating_add(at))))
+        .map(|at| (scenario.scaled_down(1.0), seed(surrogate.training_seeds.saturating_add(at))))
         .collect();
     (fitted, held)
-}
-
-/// The scenario at the size of a small real simulation with this fraction of the members in a
-/// cohort.
-pub(crate) fn small(scenario: &Scenario, part: f64) -> Scenario {
-    small_simulations::scale_down(scenario, part)
 }
 
 fn seeds_of(games: &[(Scenario, u64)]) -> Vec<u64> {
