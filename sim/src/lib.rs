@@ -35,6 +35,7 @@ pub mod member_updates;
 pub mod outcome;
 mod page;
 pub mod population;
+mod program;
 pub mod random;
 pub mod results;
 pub mod scenario;

@@ -5,7 +5,7 @@ use florin_charts::{
 };
 
 use crate::measure::ConfidenceInterval;
-use crate::results::Program;
+use crate::program::Program;
 
 /// The end of a page: the scenario and the program version. `again` is HTML: how to reproduce the
 /// results.

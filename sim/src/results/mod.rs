@@ -7,7 +7,6 @@ mod number_format;
 mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod program;
 mod replay;
 mod table;
 
@@ -16,13 +15,13 @@ use crate::outcome::SimulationOutcome;
 use crate::scenario::{PassCriterion, Scenario, Statistic};
 use crate::surrogate::MarketFit;
 
+pub use crate::program::{Program, RunId, UNKNOWN};
 pub use comparison_page::{comparison_page, comparison_svg};
 pub use files::{RESULTS, SEARCH, WriteError, check_writable};
 pub(crate) use files::{write_file, write_table};
 pub use florin_charts::format_number;
 pub use loaded::{LoadedResults, MeasureName, ReadError};
 pub use number_format::{format_bounds, format_count};
-pub use program::{Program, RunId, UNKNOWN};
 pub use replay::{ReplayError, ReplayMismatch, ReplayReport};
 pub(crate) use table::ResultTable;
 
