@@ -16,6 +16,7 @@
 mod learning_curve;
 mod least_squares;
 mod members;
+mod observation;
 mod score_model;
 mod simulation;
 mod small_simulations;
