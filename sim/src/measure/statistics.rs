@@ -71,6 +71,13 @@ impl ConfidenceInterval {
         self.bounds.map(|ends| ends.high)
     }
 
+    /// The interval of the values with the opposite sign.
+    #[must_use]
+    pub fn negated(&self) -> Self {
+        let bounds = self.bounds.map(|ends| ConfidenceBounds { low: -ends.high, high: -ends.low });
+        Self { mean: -self.mean, bounds, count: self.count }
+    }
+
     /// Whether both have an interval and the two intervals are disjoint.
     #[must_use]
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
