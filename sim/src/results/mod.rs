@@ -2,6 +2,7 @@
 
 mod comparison_page;
 mod files;
+mod findings;
 mod loaded;
 mod number_format;
 mod page;
@@ -19,6 +20,7 @@ pub use crate::program::{Program, RunId, UNKNOWN};
 pub use comparison_page::{comparison_page, comparison_svg};
 pub use files::{RESULTS, SEARCH, WriteError, check_writable};
 pub(crate) use files::{write_file, write_table};
+pub use findings::Finding;
 pub use florin_charts::format_number;
 pub use loaded::{LoadedResults, MeasureName, ReadError};
 pub use number_format::{format_bounds, format_count};
