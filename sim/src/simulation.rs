@@ -18,10 +18,11 @@ use crate::market::{
     florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
-use crate::member_updates::{MemberTrainingError, triggered_rows};
+use crate::member_updates::{CopyTargets, MemberTrainingError, triggered_rows};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::population::Population;
 use crate::scenario::{Group, Scenario};
+use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
 
@@ -44,10 +45,12 @@ pub struct Simulation<'a> {
     members: Vec<MemberOutcome>,
     rounds: Vec<RoundOutcomeRow>,
     accuracy_before: f64,
-    /// The last public step: the change of the model in the last round that changed it.
-    last_step: Option<Vec<f32>>,
-    /// The last update of the honest member with the most rows.
-    copy_target: Option<Vec<f32>>,
+    /// The public steps, newest first: the changes of the model in the rounds that changed it.
+    steps: Vec<Vec<f32>>,
+    /// The updates to copy of earlier rounds, newest first.
+    copy_targets: Vec<CopyTargets>,
+    /// The first update of each member that repeats it.
+    first_updates: BTreeMap<usize, Vec<f32>>,
     /// Number of members online at the start of the open round.
     online: usize,
     /// How often the task waited for members.
@@ -109,8 +112,9 @@ impl<'a> Simulation<'a> {
             population,
             rounds: Vec::new(),
             accuracy_before: 0.0,
-            last_step: None,
-            copy_target: None,
+            steps: Vec::new(),
+            copy_targets: Vec::new(),
+            first_updates: BTreeMap::new(),
             online: 0,
             waits: 0,
             report: None,
@@ -139,7 +143,7 @@ impl<'a> Simulation<'a> {
         self.record_round(&done, in_tokens);
         let row = round_row(&done.report, self.online, self.market.now().0, f64::NAN);
         self.rounds.push(row);
-        self.last_step = done.step.or_else(|| self.last_step.take());
+        push_newest(&mut self.steps, done.step);
         self.report = Some(done.report);
         Ok(())
     }
@@ -238,6 +242,14 @@ impl<'a> Simulation<'a> {
             returned: self.market.refunded_budget(),
             balanced: self.market.is_balanced(),
         })
+    }
+}
+
+/// Puts the newest item first, and drops those that no strategy reads.
+fn push_newest<T>(items: &mut Vec<T>, newest: Option<T>) {
+    if let Some(newest) = newest {
+        items.insert(0, newest);
+        items.truncate(ROUNDS_BACK_MAX as usize + 1);
     }
 }
 
