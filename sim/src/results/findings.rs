@@ -121,7 +121,7 @@ fn signed<'a>(
     negative: &'a str,
     interval: &ConfidenceInterval,
 ) -> (&'a str, ConfidenceInterval) {
-    if interval.mean >= 0.0 { (positive, *interval) } else { (negative, interval.negated()) }
+    if interval.mean >= 0.0 { (positive, *interval) } else { (negative, interval.scaled(-1.0)) }
 }
 
 /// The bounds of an interval in brackets; nothing for a single seed or an interval without width.
