@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
-use crate::params::Params;
+use crate::params::{Params, ParamsError, same_length};
 use crate::rng::{Purpose, rng, uniform};
 
 /// Largest number of parameters of a model.
@@ -278,6 +278,14 @@ impl ModelSpec {
             values.extend((0..numbers).map(|_| ((2.0 * uniform(&mut rng) - 1.0) * bound) as f32));
         }
         Params::from_flat(values)
+    }
+}
+
+impl Params {
+    /// Uses `values` as the parameters of `model`, if their number matches.
+    pub fn for_model(model: &ModelSpec, values: Vec<f32>) -> Result<Self, ParamsError> {
+        same_length(model.parameters(), values.len())?;
+        Ok(Self::from_flat(values))
     }
 }
 

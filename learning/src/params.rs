@@ -2,8 +2,6 @@
 
 use thiserror::Error;
 
-use crate::model::ModelSpec;
-
 /// All elements of a model's tensors in order. Elements may be NaN or infinite after a diverged
 /// training: see [`Params::is_finite`].
 #[derive(Debug, Clone, PartialEq)]
@@ -32,12 +30,6 @@ pub enum ParamsError {
 }
 
 impl Params {
-    /// Uses `values` as the parameters of `model`, if their number matches.
-    pub fn for_model(model: &ModelSpec, values: Vec<f32>) -> Result<Self, ParamsError> {
-        same_length(model.parameters(), values.len())?;
-        Ok(Self(values))
-    }
-
     pub(crate) fn from_flat(values: Vec<f32>) -> Self {
         Self(values)
     }
@@ -161,7 +153,7 @@ pub(crate) fn first_not_finite(values: &[f32]) -> Option<usize> {
     values[from..].iter().position(|value| !value.is_finite()).map(|at| from + at)
 }
 
-fn same_length(expected: usize, got: usize) -> Result<(), ParamsError> {
+pub(crate) fn same_length(expected: usize, got: usize) -> Result<(), ParamsError> {
     if expected == got { Ok(()) } else { Err(ParamsError::Length { expected, got }) }
 }
 
@@ -170,6 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::ModelSpec;
 
     #[test]
     fn applying_a_delta_gives_the_other_model() {

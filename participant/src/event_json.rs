@@ -165,8 +165,9 @@ mod tests {
             account: Address([1; 20]),
             score_nano: Some(-5),
             error_nano: None,
-            weight: 6,
+            increment: 6,
             payout: fln("2"),
+            floor: fln("1"),
             infrastructure: Amount::ZERO,
             debit: Amount::ZERO,
             explanation: "paid".to_owned(),
@@ -175,8 +176,9 @@ mod tests {
             &Event::Reported { statement },
             &json!({
                 "event": "reported", "round": 3, "account": Address([1; 20]).to_string(),
-                "score_nano": -5, "error_nano": null, "weight": "6",
-                "payout": "2000000000000000000", "infrastructure": "0", "debit": "0",
+                "score_nano": -5, "error_nano": null, "increment": "6",
+                "payout": "2000000000000000000", "floor": "1000000000000000000",
+                "infrastructure": "0", "debit": "0",
                 "explanation": "paid"
             }),
         );

@@ -15,7 +15,6 @@
 //! | rows of a round (`protocol`) | BLAKE3's extended output, part of the protocol, which depends on no other crate | rejection |
 //! | valuation, training, partition, rounding (`contribution`, `learning`) | [`chacha20`] | [`below`]: rejection |
 //! | laboratory and simulated faults (`sim`) | ChaCha8 of a BLAKE3 digest, one stream per purpose | multiplication, a bias of at most 2⁻⁶⁴ |
-//! | noise of `florin-bench attacks` | BLAKE3 of a seed and a counter | none |
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

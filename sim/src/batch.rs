@@ -6,18 +6,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use florin_learning::parallel_map;
 
+use crate::error::{SimError, SimulationFailed};
+use crate::outcome::SimulationOutcome;
+use crate::population::Population;
 use crate::scenario::Scenario;
-use crate::simulation::{SimError, SimulationOutcome, simulate};
+use crate::simulation::Simulation;
 
-/// A simulation that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("seed {seed}: {error}")]
-pub struct SimulationFailed {
-    /// The seed of the simulation.
-    pub seed: u64,
-    /// The cause.
-    #[source]
-    pub error: SimError,
+/// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
+/// number of threads does not change the outcome.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate(
+    scenario: &Scenario,
+    seed: u64,
+    threads: usize,
+) -> Result<SimulationOutcome, SimError> {
+    if !scenario.mode.is_real() {
+        return crate::surrogate::play(scenario, seed, threads);
+    }
+    let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
+    while game.wait_for_round()? {
+        game.run_round(threads)?;
+        game.measure_accuracy()?;
+    }
+    game.finish()
 }
 
 /// One simulation to run: a seed and its scenario.

@@ -2,7 +2,7 @@
 //! pays in production.
 //!
 //! A [`Scenario`] states the population, the strategy of each group, the payment mechanism and the
-//! question. [`results::run`] simulates it under virtual time, once for each seed: the
+//! question. [`run_experiment`] simulates it under virtual time, once for each seed: the
 //! coordinator's engine receives every message, `florin-work` values every round,
 //! [`florin_protocol::close_round`] computes every payout, and the ledger's own rules move every
 //! token. The simulation leaves out sockets, files and signatures; it mocks nothing else. One seed
@@ -10,10 +10,13 @@
 //!
 //! * [`scenario`] reads the experiment from a file.
 //! * [`population`] draws the members: their rows, machines, bandwidth and costs.
-//! * [`strategy`] implements what members do.
+//! * [`strategy`] lists what members can do, and [`member_updates`] does it: it trains and makes the
+//!   updates that they send.
 //! * [`market`] joins the engine, the ledger and the virtual clock.
 //! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
+//! * [`outcome`] is the outcome of one seed: its members, its rounds and its model.
 //! * [`measure`] computes the measures of each seed and their means over all seeds.
+//! * [`results`] holds, writes and shows the results.
 //! * [`search`] searches for the deviation with the highest gain.
 //! * [`surrogate`] simulates up to a million members: score curves fitted to small real
 //!   simulations, paid by the real pay rule.
@@ -23,11 +26,16 @@
 //! failing disks.
 
 mod batch;
+mod error;
+mod experiment;
 pub mod market;
 pub mod measure;
 pub mod mechanism;
+pub mod member_updates;
+pub mod outcome;
 mod page;
 pub mod population;
+mod program;
 pub mod random;
 pub mod results;
 pub mod scenario;
@@ -37,6 +45,9 @@ pub mod strategy;
 pub mod surrogate;
 pub mod workload;
 
-pub use batch::{ProgressFn, SimulationFailed};
+pub use batch::{ProgressFn, simulate};
+pub use error::{SimError, SimulationFailed, SurrogateError};
+pub use experiment::run_experiment;
+pub use outcome::SimulationOutcome;
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{SimError, Simulation, SimulationOutcome, simulate};
+pub use simulation::Simulation;

@@ -5,7 +5,7 @@ use florin_charts::{
 };
 
 use crate::measure::ConfidenceInterval;
-use crate::results::Program;
+use crate::program::Program;
 
 /// The end of a page: the scenario and the program version. `again` is HTML: how to reproduce the
 /// results.
@@ -30,7 +30,9 @@ pub(crate) fn error_bar(name: &str, series: usize, interval: &ConfidenceInterval
 /// The quantity of a measure, with its unit.
 pub(crate) fn measured_quantity(measure: &str) -> Quantity<'_> {
     let unit = match measure {
-        "profit" | "earned" | "cost" | "gain" | "unspent" | "spent" => Unit::Florins,
+        "profit" | "earned" | "earned_per_row" | "cost" | "gain" | "unspent" | "spent" => {
+            Unit::Florins
+        }
         "spent_per_accuracy_point" => Unit::FlorinsPerPoint,
         "improvement" => Unit::Nats,
         "rounds" => Unit::Number,

@@ -10,168 +10,21 @@ use std::collections::BTreeMap;
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_participant::required_bond;
 use florin_protocol::{Address, Report, TaskSpec};
-use florin_work::{CommittedHoldout, WorkError, decode_model, initial_model, model_spec, training};
+use florin_work::{CommittedHoldout, decode_model, initial_model, model_spec, training};
 
+use crate::error::SimError;
 use crate::market::{
-    MarketError, POOL, ParticipantAccount, RoundResult, SimulatedMarket, account,
-    amount_to_florins, florins_to_amount,
+    POOL, ParticipantAccount, RoundResult, SimulatedMarket, account, amount_to_florins,
+    florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
-use crate::population::{Population, PopulationError};
+use crate::member_updates::{CopyTargets, MemberTrainingError, triggered_rows};
+use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
+use crate::population::Population;
 use crate::scenario::{Group, Scenario};
-use crate::strategy::{MemberTrainingError, triggered_rows};
+use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
-
-/// Why the simulation of a seed failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// The population cannot be drawn.
-    #[error(transparent)]
-    Population(#[from] PopulationError),
-    /// The market failed.
-    #[error(transparent)]
-    Market(#[from] MarketError),
-    /// The initial model cannot be made, or a model cannot be evaluated.
-    #[error(transparent)]
-    Work(#[from] WorkError),
-    /// A member's training failed.
-    #[error(
-        "training of a member failed: {0}; lower learning.learning_rate [SIM_INVALID_TRAINING]"
-    )]
-    Act(#[from] MemberTrainingError),
-    /// A model cannot be evaluated.
-    #[error("a model cannot be evaluated: {0} [SIM_MEASURE]")]
-    Measure(#[from] florin_learning::engine::EvalError),
-    /// Scores drawn from the fitted curves cannot be paid.
-    #[error("the surrogate failed: {0} [SIM_SURROGATE]")]
-    Surrogate(#[from] crate::surrogate::SurrogateError),
-}
-
-/// The outcome of one member.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MemberOutcome {
-    /// Index of its group among the group names.
-    pub group: usize,
-    /// Whether its strategy is the one that the task asks for.
-    pub honest: bool,
-    /// Number of its rows.
-    pub rows: usize,
-    /// Number of accepted updates of all its identities.
-    pub rounds: u32,
-    /// How often one of its identities was selected into a cohort.
-    pub selected: u32,
-    /// How many of its updates were excluded as harmful or rejected as near-duplicates.
-    pub rejected: u32,
-    /// How many of its updates led to a debit of its bond.
-    pub debited: u32,
-    /// Change of its balance since the start, in florins: pay minus debits.
-    pub earned: f64,
-    /// Cost of its work, in florins.
-    pub cost: f64,
-    /// Sum of its scores, in nats.
-    pub score: f64,
-    /// Sum of the standard errors of its scores, in nats.
-    pub error: f64,
-    /// Pay minus debits in each round.
-    pub by_round: Vec<f64>,
-}
-
-impl MemberOutcome {
-    /// The outcome of a member before the first round.
-    pub(crate) const fn initial(group: usize, honest: bool, rows: usize) -> Self {
-        Self {
-            group,
-            honest,
-            rows,
-            rounds: 0,
-            selected: 0,
-            rejected: 0,
-            debited: 0,
-            earned: 0.0,
-            cost: 0.0,
-            score: 0.0,
-            error: 0.0,
-            by_round: Vec::new(),
-        }
-    }
-
-    /// Earnings minus costs, in florins.
-    #[must_use]
-    pub fn profit(&self) -> f64 {
-        self.earned - self.cost
-    }
-}
-
-/// The outcome of one round.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RoundOutcomeRow {
-    /// Round number, from 1.
-    pub round: u32,
-    /// When the round ended, in virtual milliseconds.
-    pub at_ms: u64,
-    /// Whether it ended with a settlement; false when there were too few updates.
-    pub settled: bool,
-    /// Number of members that were online at the start of the round and took part.
-    pub online: usize,
-    /// Number of accounts selected into the cohort.
-    pub selected: usize,
-    /// Number of accepted updates.
-    pub updates: usize,
-    /// How many of them were excluded from the aggregate as harmful.
-    pub excluded: usize,
-    /// How many of them were rejected as near-duplicates.
-    pub near_duplicates: usize,
-    /// Decrease of the loss on the round's holdout rows, in nats.
-    pub improvement: f64,
-    /// Paid for data, in florins.
-    pub spent: f64,
-    /// Accuracy of the new model on the test rows.
-    pub accuracy: f64,
-}
-
-/// The outcome of the simulation of one seed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SimulationOutcome {
-    /// The seed.
-    pub seed: u64,
-    /// Names of the groups.
-    pub groups: Vec<String>,
-    /// The outcome of every member.
-    pub members: Vec<MemberOutcome>,
-    /// The outcome of every round.
-    pub rounds: Vec<RoundOutcomeRow>,
-    /// Accuracy on the test rows before the first round.
-    pub accuracy_before: f64,
-    /// Backdoor success rate: fraction of triggered test rows that the final model assigns to the
-    /// backdoor's target class.
-    pub backdoor: f64,
-    /// Unspent florins of the budget that the buyer received back.
-    pub returned: f64,
-    /// Whether the total of all accounts equals the supply at the end.
-    pub balanced: bool,
-}
-
-/// Simulates `scenario` with one seed in the scenario's mode, on up to `threads` threads. The
-/// number of threads does not change the outcome.
-///
-/// # Errors
-/// [`SimError`].
-pub fn simulate(
-    scenario: &Scenario,
-    seed: u64,
-    threads: usize,
-) -> Result<SimulationOutcome, SimError> {
-    if !scenario.mode.is_real() {
-        return crate::surrogate::play(scenario, seed, threads);
-    }
-    let mut game = Simulation::new(scenario, seed, Population::draw(scenario, seed)?)?;
-    while game.wait_for_round()? {
-        game.run_round(threads)?;
-        game.measure_accuracy()?;
-    }
-    game.finish()
-}
 
 /// A running simulation: a market and its members in the middle of a task.
 pub struct Simulation<'a> {
@@ -192,10 +45,12 @@ pub struct Simulation<'a> {
     members: Vec<MemberOutcome>,
     rounds: Vec<RoundOutcomeRow>,
     accuracy_before: f64,
-    /// The last public step: the change of the model in the last round that changed it.
-    last_step: Option<Vec<f32>>,
-    /// The last update of the honest member with the most rows.
-    copy_target: Option<Vec<f32>>,
+    /// The public steps, newest first: the changes of the model in the rounds that changed it.
+    steps: Vec<Vec<f32>>,
+    /// The updates to copy of earlier rounds, newest first.
+    copy_targets: Vec<CopyTargets>,
+    /// The first update of each member that repeats it.
+    first_updates: BTreeMap<usize, Vec<f32>>,
     /// Number of members online at the start of the open round.
     online: usize,
     /// How often the task waited for members.
@@ -257,8 +112,9 @@ impl<'a> Simulation<'a> {
             population,
             rounds: Vec::new(),
             accuracy_before: 0.0,
-            last_step: None,
-            copy_target: None,
+            steps: Vec::new(),
+            copy_targets: Vec::new(),
+            first_updates: BTreeMap::new(),
             online: 0,
             waits: 0,
             report: None,
@@ -287,7 +143,7 @@ impl<'a> Simulation<'a> {
         self.record_round(&done, in_tokens);
         let row = round_row(&done.report, self.online, self.market.now().0, f64::NAN);
         self.rounds.push(row);
-        self.last_step = done.step.or_else(|| self.last_step.take());
+        push_newest(&mut self.steps, done.step);
         self.report = Some(done.report);
         Ok(())
     }
@@ -386,6 +242,14 @@ impl<'a> Simulation<'a> {
             returned: self.market.refunded_budget(),
             balanced: self.market.is_balanced(),
         })
+    }
+}
+
+/// Puts the newest item first, and drops those that no strategy reads.
+fn push_newest<T>(items: &mut Vec<T>, newest: Option<T>) {
+    if let Some(newest) = newest {
+        items.insert(0, newest);
+        items.truncate(ROUNDS_BACK_MAX as usize + 1);
     }
 }
 

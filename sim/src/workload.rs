@@ -13,11 +13,13 @@ use florin_learning::{
 };
 use serde_json::json;
 
+use crate::error::SimError;
+use crate::member_updates::MemberTrainingError;
 use crate::population::{Member, Population};
 use crate::random::{stream, uniform_below};
 use crate::scenario::Scenario;
-use crate::simulation::{SimError, Simulation};
-use crate::strategy::{MemberTrainingError, Strategy};
+use crate::simulation::Simulation;
+use crate::strategy::Strategy;
 
 /// Fraction of the digits that the clients own; the rest is the test set.
 const TRAINED: f64 = 0.8;

@@ -6,10 +6,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-use super::LoadError;
-
-/// Largest size of a data file after decompression: 2 GiB.
-pub const FILE_BYTES_MAX: u64 = 2 << 30;
+use super::{FILE_BYTES_MAX, LoadError};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 

@@ -5,8 +5,10 @@ mod chunks;
 mod cifar;
 mod csv;
 mod digits;
+mod error;
 mod file;
 mod idx;
+mod load;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -19,9 +21,12 @@ use crate::params::first_not_finite;
 
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
-pub use file::FILE_BYTES_MAX;
-pub use source::{DataSource, LoadError, SourceError, load, save};
+pub use error::LoadError;
+pub use load::{load, save};
+pub use source::{DataSource, SourceError};
 
+/// Largest size of a data file after decompression: 2 GiB.
+pub const FILE_BYTES_MAX: u64 = 2 << 30;
 /// Largest number of rows of a data set.
 pub const ROWS_MAX: usize = 10_000_000;
 /// Largest number of features of one row.

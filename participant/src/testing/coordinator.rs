@@ -9,8 +9,8 @@ use florin_ledger::{Claim, EmbeddedChain, Ledger, Settlement};
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Commit, Digest,
     EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner, Offer,
-    Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundOutcome, RoundScope,
-    Signed, TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateEntry, UpdateHeader,
+    Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundScope, Signed,
+    TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateEntry, UpdateHeader,
     UpdateReceipt, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, WorkResult,
     blob_digest, claim_tree, close_round,
 };

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::axis::{Axes, Axis, Quantity, Unit};
-use crate::line_plot::Point;
 use crate::marker::{SeriesMarker, ShapeRest};
 use crate::plot_area::{AreaRectangle, BOTTOM, PlotArea, RIGHT, WIDTH, svg_start};
+use crate::point::Point;
 use crate::text::escape_html;
 
 /// Height of a row: the name, and the error bar below it.

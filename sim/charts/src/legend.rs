@@ -1,8 +1,9 @@
 //! Legends: the names of series, each with a sample of its line, marker or colour.
 
-use crate::line_plot::{LineStyle, Point};
+use crate::line_style::LineStyle;
 use crate::marker::{SeriesMarker, ShapeRest};
 use crate::palette::Colour;
+use crate::point::Point;
 use crate::text::escape_prose;
 
 /// The sample beside a name in a legend.

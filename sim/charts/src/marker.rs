@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::line_plot::Point;
 use crate::palette::{Colour, SERIES};
+use crate::point::Point;
 
 /// Number of shapes and of dash patterns.
 const KINDS: usize = 8;

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use crate::axis::Axes;
-use crate::line_plot::{Line, Point, draw_line};
+use crate::line_plot::{Line, draw_line};
 use crate::page::standalone_svg;
 use crate::plot_area::{AreaRectangle, PlotArea};
+use crate::point::Point;
 use crate::text::escape_html;
 
 const COLUMNS: usize = 2;
@@ -87,7 +88,7 @@ fn draw_panel(svg: &mut String, panel: &Panel<'_>, corner: Point) {
 mod tests {
     use super::*;
     use crate::axis::{Axis, Quantity, Unit};
-    use crate::line_plot::LineStyle;
+    use crate::line_style::LineStyle;
     use crate::palette::Colour;
 
     #[test]

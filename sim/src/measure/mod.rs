@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::simulation::{MemberOutcome, SimulationOutcome};
+use crate::outcome::{MemberOutcome, SimulationOutcome};
 
 pub use statistics::{
     ConfidenceBounds, ConfidenceInterval, auroc, confidence_interval, gini, ratio, spearman,
@@ -29,6 +29,7 @@ pub type MeasureValues = BTreeMap<MeasureKey, f64>;
 pub const MEASURES: &[(&str, &str)] = &[
     ("profit", "increase of a member's balance over the task minus its costs, in florins"),
     ("earned", "the same without costs: pay minus debits, in florins"),
+    ("earned_per_row", "pay minus debits for each row of the group's members, in florins"),
     ("cost", "cost of a member's work, in florins"),
     ("gain", "profit minus the honest counterfactual: the same member, honest, in the same market"),
     ("rational", "fraction of the members with a non-negative profit"),
@@ -125,11 +126,21 @@ fn group_measures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
     vec![
         ("profit", of(MemberOutcome::profit)),
         ("earned", of(|member| member.earned)),
+        ("earned_per_row", earned_per_row(members.iter().copied())),
         ("cost", of(|member| member.cost)),
         ("rational", of(|member| f64::from(u8::from(member.profit() >= 0.0)))),
         ("participation", share(taken, selected)),
         ("rejected", share(rejected, taken)),
     ]
+}
+
+/// Pay minus debits of these members for each of their rows, in florins.
+pub(crate) fn earned_per_row<'a>(members: impl Iterator<Item = &'a MemberOutcome>) -> f64 {
+    let add = |(earned, rows): (f64, f64), member: &MemberOutcome| {
+        (earned + member.earned, rows + member.rows as f64)
+    };
+    let (earned, rows) = members.fold((0.0, 0.0), add);
+    earned / rows
 }
 
 fn market_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {

@@ -71,6 +71,16 @@ impl ConfidenceInterval {
         self.bounds.map(|ends| ends.high)
     }
 
+    /// The interval of the values multiplied by `factor`.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        let scale = |ends: ConfidenceBounds| {
+            let (a, b) = (ends.low * factor, ends.high * factor);
+            ConfidenceBounds { low: a.min(b), high: a.max(b) }
+        };
+        Self { mean: self.mean * factor, bounds: self.bounds.map(scale), count: self.count }
+    }
+
     /// Whether both have an interval and the two intervals are disjoint.
     #[must_use]
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
@@ -209,6 +219,16 @@ mod tests {
 
     fn covers(interval: &ConfidenceInterval, truth: f64) -> bool {
         interval.bounds.is_some_and(|ends| ends.low <= truth && truth <= ends.high)
+    }
+
+    #[test]
+    fn a_negative_factor_swaps_the_bounds_of_an_interval() {
+        let bounds = Some(ConfidenceBounds { low: -1.0, high: 5.0 });
+        let interval = ConfidenceInterval { mean: 2.0, bounds, count: 3 };
+        let swapped = Some(ConfidenceBounds { low: -10.0, high: 2.0 });
+        let expected = ConfidenceInterval { mean: -4.0, bounds: swapped, count: 3 };
+        assert_eq!(interval.scaled(-2.0), expected);
+        assert_eq!(ConfidenceInterval { bounds: None, ..interval }.scaled(0.5).bounds, None);
     }
 
     #[test]

@@ -137,9 +137,9 @@ fn improvement_shares(
     let n = round.players();
     let nothing = vec![0.0; n];
     let raw = match rule {
-        // Florin's own mechanism does not divide the improvement this way; the tokenised mechanism
-        // pays outside the task's budget.
-        Mechanism::Florin | Mechanism::Tokenised(_) => nothing.clone(),
+        // Florin's own scores do not divide the improvement this way; the tokenised mechanism pays
+        // outside the task's budget.
+        Mechanism::Florin | Mechanism::CutAtZero | Mechanism::Tokenised(_) => nothing.clone(),
         Mechanism::Equal => vec![1.0; n],
         Mechanism::Rows => round.rows.iter().map(|rows| *rows as f64).collect(),
         Mechanism::LeaveOneOut => estimate(&LeaveOneOut, round, seed)?,

@@ -22,6 +22,9 @@ pub enum Mechanism {
     /// update whose harm exceeds its error is excluded and debited.
     #[default]
     Florin,
+    /// Florin's own, but negative scores are cut at zero instead of debited, and no part of a score
+    /// is withheld for its error.
+    CutAtZero,
     /// Equal shares.
     Equal,
     /// In proportion to the bonded rows.
@@ -46,6 +49,7 @@ impl Mechanism {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Florin => "florin",
+            Self::CutAtZero => "cut_at_zero",
             Self::Equal => "equal",
             Self::Rows => "rows",
             Self::LeaveOneOut => "leave_one_out",
@@ -78,15 +82,33 @@ impl RoundScorer {
         seed: u64,
     ) -> Result<ValuationOutput, WorkError> {
         match &self.mechanism {
-            Mechanism::Florin if self.excludes_harmful => value_and_aggregate(inputs, engine),
-            Mechanism::Florin => {
-                // With the maximum threshold no score is significantly negative.
-                let mut lax = inputs.spec.clone();
-                lax.budget.confidence_z = Micro(u64::MAX);
-                value_and_aggregate(&ValuationInputs { spec: &lax, ..*inputs }, engine)
+            Mechanism::Florin => self.own_valuation(inputs, engine),
+            Mechanism::CutAtZero => {
+                let mut valued = self.own_valuation(inputs, engine)?;
+                for score in &mut valued.result.valuation.scores {
+                    score.score_nano = score.score_nano.max(0);
+                    (score.error_nano, score.excluded) = (0, false);
+                }
+                Ok(valued)
             }
             other => baselines::value_round(inputs, engine, other, seed),
         }
+    }
+}
+
+impl RoundScorer {
+    fn own_valuation(
+        &self,
+        inputs: &ValuationInputs<'_>,
+        engine: &mut Reference,
+    ) -> Result<ValuationOutput, WorkError> {
+        if self.excludes_harmful {
+            return value_and_aggregate(inputs, engine);
+        }
+        // With the maximum threshold no score is significantly negative.
+        let mut lax = inputs.spec.clone();
+        lax.budget.confidence_z = Micro(u64::MAX);
+        value_and_aggregate(&ValuationInputs { spec: &lax, ..*inputs }, engine)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::table::ResultTable;
 use super::{Program, Results};
 use crate::measure::{MeasureKey, MeasureSummary};
-use crate::simulation::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
+use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 
 /// The file that an experiment writes last.
 pub const RESULTS: &str = "results.json";

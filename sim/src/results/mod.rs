@@ -1,32 +1,29 @@
-//! Runs an experiment over all its seeds and holds its results.
+//! The results of an experiment, and the files and pages that show them.
 
 mod comparison_page;
 mod files;
+mod findings;
 mod loaded;
 mod number_format;
 mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod program;
 mod replay;
 mod table;
 
-use std::sync::Arc;
-
-use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
-use crate::measure::{MeasureKey, MeasureSummary, MeasureValues, measure_seed, summarise_seeds};
+use crate::measure::{MeasureKey, MeasureSummary, MeasureValues, summarise_seeds};
+use crate::outcome::SimulationOutcome;
 use crate::scenario::{PassCriterion, Scenario, Statistic};
-use crate::simulation::SimulationOutcome;
-use crate::strategy::Strategy;
 use crate::surrogate::MarketFit;
 
+pub use crate::program::{Program, RunId, UNKNOWN};
 pub use comparison_page::{comparison_page, comparison_svg};
 pub use files::{RESULTS, SEARCH, WriteError, check_writable};
 pub(crate) use files::{write_file, write_table};
+pub use findings::Finding;
 pub use florin_charts::format_number;
 pub use loaded::{LoadedResults, MeasureName, ReadError};
 pub use number_format::{format_bounds, format_count};
-pub use program::{Program, RunId, UNKNOWN};
 pub use replay::{ReplayError, ReplayMismatch, ReplayReport};
 pub(crate) use table::ResultTable;
 
@@ -84,53 +81,6 @@ impl Verdict {
             Self::Undecided => None,
         }
     }
-}
-
-/// Simulates all seeds of a scenario on up to `threads` threads. `watch` receives the number of
-/// finished simulations and the total.
-///
-/// # Errors
-/// The first simulation that failed; no further simulation starts after it.
-pub fn run_experiment(
-    scenario: &Scenario,
-    threads: usize,
-    watch: ProgressFn<'_>,
-) -> Result<Results, SimulationFailed> {
-    if !scenario.mode.is_real() {
-        return crate::surrogate::run(scenario, threads, watch);
-    }
-    let seeds = scenario.seeds;
-    // Honest counterfactual: each dishonest group is also simulated as honest, with the same seeds.
-    let as_it_is = Arc::new(scenario.clone());
-    let honest = honest_counterfactuals(scenario);
-    let mut games: Vec<SimulationJob> = Vec::new();
-    for seed in seeds.all() {
-        games.push((seed, Arc::clone(&as_it_is)));
-        games.extend(honest.iter().map(|(_, changed)| (seed, Arc::clone(changed))));
-    }
-    let mut outcomes = run_batch(games, threads, watch)?.into_iter();
-    let (mut played, mut all) = (Vec::new(), Vec::<MeasureValues>::new());
-    while let Some(game) = outcomes.next() {
-        let otherwise = honest.iter().map(|(group, _)| *group).zip(outcomes.by_ref());
-        all.push(measure_seed(&game, &otherwise.collect()));
-        played.push(game);
-    }
-    Ok(Results::from_outcomes(scenario, played, all, Vec::new()))
-}
-
-/// The honest counterfactuals of a scenario: for each dishonest group, its index among the group
-/// names and the scenario with that group honest.
-pub(crate) fn honest_counterfactuals(scenario: &Scenario) -> Vec<(usize, Arc<Scenario>)> {
-    let others = scenario.population.iter().enumerate();
-    let others = others.filter(|(_, (_, group))| !group.strategy.is_honest());
-    let made_honest = |(at, (name, _)): (usize, (&String, _))| {
-        let mut changed = scenario.clone();
-        if let Some(group) = changed.population.get_mut(name) {
-            group.strategy = Strategy::Honest;
-        }
-        (at, Arc::new(changed))
-    };
-    others.map(made_honest).collect()
 }
 
 impl Results {

@@ -10,8 +10,8 @@ use florin_charts::{
 use super::{Program, Results, Verdict, format_bounds, format_count, format_number};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
+use crate::outcome::{MemberOutcome, RoundOutcomeRow};
 use crate::page;
-use crate::simulation::{MemberOutcome, RoundOutcomeRow};
 use crate::surrogate::MarketFit;
 
 /// Maximum number of members in a scatter plot; a larger sample would look the same.
@@ -77,6 +77,7 @@ impl Results {
             scenario.seeds.first
         );
         let mut html = charts::page_start(&scenario.question, &lead);
+        self.findings_section(&mut html);
         self.criteria_section(&mut html, program);
         self.profit_section(&mut html);
         self.pay_section(&mut html);
@@ -91,11 +92,23 @@ impl Results {
         html + &page::page_end(Some(&scenario.to_toml()), program, &again)
     }
 
+    /// The result in words, before any plot.
+    fn findings_section(&self, html: &mut String) {
+        html.push_str("<section><h2>Result</h2>");
+        for finding in self.findings() {
+            let (subject, text) = (escape_html(&finding.subject), escape_html(&finding.text));
+            // A per cent sign stays on the line of its number.
+            let text = text.replace(" %", "\u{a0}%");
+            let _ = write!(html, "<p class=\"why\"><b>{subject}</b> {text}</p>");
+        }
+        html.push_str("</section>");
+    }
+
     fn criteria_section(&self, html: &mut String, program: &Program<'_>) {
         if self.criteria.is_empty() {
             return;
         }
-        html.push_str("<div class=\"cards\">");
+        html.push_str("<section><h2>Pass criteria</h2><div class=\"cards\">");
         for judged in &self.criteria {
             let (tone, word) = match judged.verdict {
                 Verdict::Passed => ("good", "passed"),
@@ -114,7 +127,7 @@ impl Results {
                  {word}{worst}</span></div>"
             );
         }
-        html.push_str("</div>");
+        html.push_str("</div></section>");
     }
 
     /// The summaries of a measure for every group that has it.

@@ -29,6 +29,7 @@ const BUILT_INS: &[BuiltInScenario] = built_ins![
     "million",
     "thousand",
     "attacks",
+    "protections",
 ];
 
 /// All built-in scenarios.

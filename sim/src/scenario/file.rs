@@ -1,12 +1,18 @@
-//! Reads and writes scenarios.
+//! Reads and writes scenarios, with the traces that they name.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use toml::Table;
 
 use super::unknown_keys::unknown_key;
-use super::{Scenario, ScenarioError, SettingOverride};
+use super::{Availability, Scenario, ScenarioError, SettingOverride, trace};
+
+/// Stems of the names of results files, which are in the folder to which traces are copied.
+const RESERVED_STEMS: [&str; 9] = [
+    "scenario", "measures", "seeds", "members", "rounds", "report", "profit", "results", "made-of",
+];
 
 impl Scenario {
     /// Reads TOML, applies changes and validates the result. Relative file names in it refer to the
@@ -60,6 +66,44 @@ impl Scenario {
         // All fields serialize to TOML.
         toml::to_string_pretty(self).unwrap_or_default()
     }
+
+    /// Reads the traces of its groups, from paths relative to `folder`.
+    fn read_traces(&mut self, folder: &Path) -> Result<(), ScenarioError> {
+        for (name, group) in &mut self.population {
+            if let Availability::Trace { file, trace } = &mut group.online {
+                let path = path_inside(folder, file).ok_or_else(|| ScenarioError::Value {
+                    key: format!("population.{name}.online.file"),
+                    value: file.clone(),
+                    right: "must be a path from the scenario's folder, without . and .., of \
+                            letters, digits, hyphens, points and _, and no name of a results file"
+                        .to_owned(),
+                })?;
+                *trace = Some(Arc::new(trace::read(&path)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files to store beside the scenario: path relative to its folder, and content.
+    pub fn attached_files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.population.values().filter_map(|group| match &group.online {
+            Availability::Trace { file, trace: Some(trace) } => {
+                Some((file.as_str(), trace.text.as_str()))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The path of a file within a folder; `None` if it leads out of the folder or is reserved.
+fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
+    let path = Path::new(file);
+    let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
+    // Results are written to the same folder.
+    let stem = file.split('.').next().unwrap_or_default();
+    let taken = RESERVED_STEMS.contains(&stem);
+    (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
 }
 
 fn malformed(error: &dyn Display) -> ScenarioError {
@@ -88,5 +132,18 @@ fn locate_error(text: &str, changes: &[SettingOverride], error: ScenarioError) -
         // The text lacks a key that the changes do not supply either.
         (None, Err(error)) => malformed(&error),
         (None, Ok(_)) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_trace_stays_in_the_scenarios_folder() {
+        for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {
+            assert_eq!(path_inside(Path::new("x"), path), None, "{path}");
+        }
+        assert!(path_inside(Path::new("x"), "days/a.csv").is_some());
     }
 }

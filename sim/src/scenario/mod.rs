@@ -3,6 +3,7 @@
 
 mod built_in;
 mod check;
+mod error;
 mod file;
 mod search;
 mod setting_override;
@@ -19,7 +20,7 @@ use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 
 pub use built_in::{BuiltInScenario, built_in, built_ins};
-pub use check::ScenarioError;
+pub use error::ScenarioError;
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};

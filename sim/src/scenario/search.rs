@@ -13,6 +13,8 @@ use crate::strategy::Strategy;
 const CANDIDATES_MAX: u32 = 10_000;
 /// Maximum number of strategies of one search.
 const FAMILIES_MAX: usize = 64;
+/// Maximum number of characters of a strategy's name.
+const NAME_MAX: usize = 60;
 /// Prefix of every parameter's key: a search varies only the strategy of a group, not its members.
 const STRATEGY: &str = "strategy.";
 /// Error text for a key that is not a parameter of the strategy.
@@ -71,6 +73,10 @@ pub struct StrategyFamily {
     pub count: Option<u32>,
     /// The strategy. Its own parameters are the first candidate and must lie within their ranges.
     pub strategy: Strategy,
+    /// Whether participants commit before any update is readable, if it differs from the scenario's
+    /// `task.commit_reveal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_reveal: Option<bool>,
     /// The searched parameters, such as `strategy.noise`, with their minimum and maximum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, ParameterRange>,
@@ -206,6 +212,8 @@ impl Scenario {
             group.strategy = strategy;
             group.count = family.count.unwrap_or(group.count);
         }
+        let commit_reveal = family.commit_reveal.unwrap_or(changed.task.commit_reveal);
+        changed.task.commit_reveal = commit_reveal;
         changed.search = None;
         changed
     }
@@ -237,14 +245,9 @@ impl Scenario {
         let mut names = std::collections::BTreeSet::new();
         for family in &search.strategies {
             let key = "search.strategies.name";
-            let fine = |b: u8| b.is_ascii_alphanumeric() || b"_-, ".contains(&b);
-            let named = (1..=60).contains(&family.name.len()) && family.name.bytes().all(fine);
-            Check::require(
-                named,
-                key,
-                &family.name,
-                "must be 1 to 60 letters, digits, spaces, commas, - and _",
-            )?;
+            let named = (1..=NAME_MAX).contains(&family.name.chars().count())
+                && !family.name.contains(char::is_control);
+            Check::require(named, key, &family.name, "must be 1 to 60 printable characters")?;
             Check::require(names.insert(&family.name), key, &family.name, "must be unique")?;
             for (key, span) in &family.parameters {
                 let key = format!("search.strategies.{}.parameters.{key}", family.name);

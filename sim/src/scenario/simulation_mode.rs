@@ -2,6 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Scenario;
+
+/// Minimum number of members of a group in a small simulation: fewer give no estimate of the
+/// group's spread.
+const GROUP_MIN: u32 = 4;
+/// Minimum cohort size of a small simulation, if the scenario's minimum is at least as large.
+const COHORT_MIN: u32 = 2;
+
 /// How members are simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,5 +51,33 @@ pub struct SurrogateSettings {
 impl Default for SurrogateSettings {
     fn default() -> Self {
         Self { members: 48, rounds: 100, training_seeds: 3, held_out: 16, error_max: 0.15 }
+    }
+}
+
+impl Scenario {
+    /// The scenario at the size of a small real simulation in which a fraction `part` of all
+    /// members is in a cohort.
+    pub(crate) fn scaled_down(&self, part: f64) -> Self {
+        let mut small = self.clone();
+        small.mode = SimulationMode::Real;
+        small.criteria.clear();
+        let all: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
+        let wanted = f64::from(self.surrogate.members);
+        let mut members = 0;
+        for group in small.population.values_mut() {
+            let share = f64::from(group.count) / all as f64;
+            let count = ((share * wanted).round() as u32).max(GROUP_MIN);
+            group.count = count.min(group.count);
+            members += group.count;
+        }
+        small.task.cohort = ((f64::from(members) * part).round() as u32).max(2);
+        // The minimum shrinks with the cohort, but not below the minimum of any round.
+        let part = f64::from(small.task.cohort) / f64::from(self.task.cohort.max(1));
+        let least = (f64::from(self.task.cohort_min) * part) as u32;
+        small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
+        small.rounds = small.rounds.min(self.surrogate.rounds);
+        small.learning.holdout_rows =
+            small.learning.holdout_rows_per_round.saturating_mul(small.rounds);
+        small
     }
 }

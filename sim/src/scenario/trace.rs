@@ -6,15 +6,8 @@
 //! trace, its lines are reused; each reuse is shifted by 0.618 of the trace's length, so that no
 //! two members have the same intervals.
 
-use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use super::{Availability, Scenario, ScenarioError};
-
-/// Stems of the names of results files, which are in the folder to which traces are copied.
-const RESERVED_STEMS: [&str; 9] = [
-    "scenario", "measures", "seeds", "members", "rounds", "report", "profit", "results", "made-of",
-];
 /// Maximum size of a trace file in bytes.
 const TRACE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Maximum number of lines of a trace.
@@ -34,7 +27,7 @@ pub struct AvailabilityTrace {
     /// Length after which the trace repeats.
     length: f64,
     /// The content of the file, which is stored beside the results.
-    text: String,
+    pub(super) text: String,
 }
 
 /// Why a file is not a valid trace.
@@ -136,47 +129,7 @@ fn push_interval(
     Ok(())
 }
 
-impl Scenario {
-    /// Reads the traces of its groups, from paths relative to `folder`.
-    pub(super) fn read_traces(&mut self, folder: &Path) -> Result<(), ScenarioError> {
-        for (name, group) in &mut self.population {
-            if let Availability::Trace { file, trace } = &mut group.online {
-                let path = path_inside(folder, file).ok_or_else(|| ScenarioError::Value {
-                    key: format!("population.{name}.online.file"),
-                    value: file.clone(),
-                    right: "must be a path from the scenario's folder, without . and .., of \
-                            letters, digits, hyphens, points and _, and no name of a results file"
-                        .to_owned(),
-                })?;
-                *trace = Some(Arc::new(read(&path)?));
-            }
-        }
-        Ok(())
-    }
-
-    /// The files to store beside the scenario: path relative to its folder, and content.
-    pub fn attached_files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.population.values().filter_map(|group| match &group.online {
-            Availability::Trace { file, trace: Some(trace) } => {
-                Some((file.as_str(), trace.text.as_str()))
-            }
-            _ => None,
-        })
-    }
-}
-
-/// The path of a file within a folder; `None` if it leads out of the folder or is reserved.
-fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
-    let path = Path::new(file);
-    let stays = path.components().all(|part| matches!(part, Component::Normal(_)));
-    // Results are written to the same folder.
-    let stem = file.split('.').next().unwrap_or_default();
-    let taken = RESERVED_STEMS.contains(&stem);
-    (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
-}
-
-fn read(path: &Path) -> Result<AvailabilityTrace, TraceError> {
+pub(super) fn read(path: &Path) -> Result<AvailabilityTrace, TraceError> {
     let file = path.display().to_string();
     let wrong = |why: String| TraceError { file: file.clone(), place: String::new(), why };
     let found = std::fs::metadata(path);
@@ -230,9 +183,5 @@ mod tests {
             );
         }
         assert!(AvailabilityTrace::parse("t.csv", "member,from\n".to_owned()).is_err());
-        for path in ["/etc/passwd", "../a.csv", "a/../b.csv", "", "a b.csv"] {
-            assert_eq!(path_inside(Path::new("x"), path), None, "{path}");
-        }
-        assert!(path_inside(Path::new("x"), "days/a.csv").is_some());
     }
 }

@@ -8,10 +8,11 @@ mod page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::batch::{ProgressFn, SimulationFailed, SimulationJob, run_batch};
+use crate::batch::{ProgressFn, SimulationJob, run_batch};
+use crate::error::SimulationFailed;
 use crate::measure::{ConfidenceBounds, ConfidenceInterval, confidence_interval};
+use crate::outcome::{MemberOutcome, SimulationOutcome};
 use crate::scenario::{Scenario, Search, SeedRange, StrategyFamily};
-use crate::simulation::SimulationOutcome;
 use crate::strategy::Strategy;
 use candidates::CandidatePlan;
 
@@ -235,7 +236,7 @@ impl<'a> CandidateEvaluator<'a> {
         let count = self.count(family);
         let one = |game: &SimulationOutcome| {
             let members = || game.members.iter().filter(|member| member.group == self.group);
-            let sum = |of: fn(&crate::simulation::MemberOutcome) -> u32| {
+            let sum = |of: fn(&MemberOutcome) -> u32| {
                 members().map(|member| f64::from(of(member))).sum::<f64>()
             };
             let last = game.rounds.last();
@@ -253,7 +254,7 @@ impl<'a> CandidateEvaluator<'a> {
     /// Mean profit of a member of the group.
     fn profit(&self, game: &SimulationOutcome) -> f64 {
         let members = game.members.iter().filter(|member| member.group == self.group);
-        mean(members.map(crate::simulation::MemberOutcome::profit))
+        mean(members.map(MemberOutcome::profit))
     }
 
     /// Measures the chosen candidate of a strategy on fresh seeds.

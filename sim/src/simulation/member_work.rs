@@ -8,14 +8,16 @@ use florin_learning::engine::TrainError;
 use florin_learning::{Reference, parallel_map};
 
 use super::adaptation::EFFORTS;
-use super::{SimError, Simulation};
+use super::{Simulation, push_newest};
+use crate::error::SimError;
 use crate::market::{Arrival, account};
-use crate::population::Member;
-use crate::random::{stream, uniform};
-use crate::strategy::{
-    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, Strategy, TrainingResult,
+use crate::member_updates::{
+    CopyTargets, Knowledge, MemberTraining, MemberTrainingError, SentUpdate, TrainingResult,
     updates_to_send,
 };
+use crate::population::Member;
+use crate::random::{stream, uniform};
+use crate::strategy::Strategy;
 
 /// Bytes per megabyte.
 const MEGABYTE: f64 = 1e6;
@@ -66,13 +68,14 @@ impl Simulation<'_> {
             seed: self.seed,
             round,
             effort: EFFORTS[task.effort],
+            first_update: self.first_updates.get(&task.member).map(Vec::as_slice),
             colluders: {
                 let clique = colluders(members, task.member);
                 (clique.start, clique.end)
             },
         };
         // Only a member's own training can make the training from the initial model diverge.
-        let is_first = self.last_step.is_none();
+        let is_first = self.steps.is_empty();
         let learned = parallel_map(threads, tasks, |task| {
             let learned = match job(&task).train_by_strategy(&mut Reference::new(), &task.asked) {
                 Err(MemberTrainingError::Train(TrainError::Diverged { step })) if !is_first => {
@@ -83,21 +86,22 @@ impl Simulation<'_> {
             Ok::<MemberWork, MemberTrainingError>(MemberWork { task, learned })
         });
         let turns = learned.into_iter().collect::<Result<Vec<MemberWork>, _>>()?;
-        let idol = self.copy_target(&turns);
+        let newest = self.copy_targets(&turns);
+        let readable = self.readable_copy_targets(newest.clone());
         let sent: Vec<Vec<SentUpdate>> = turns
             .iter()
             .map(|turn| {
                 let mates = colluder_updates(&turns, members, turn.task.member);
-                let read = if self.scenario.task.commit_reveal { &self.copy_target } else { &idol };
                 let knows = Knowledge {
-                    last_step: self.last_step.as_deref(),
-                    copy_target: read.as_deref(),
+                    steps: &self.steps,
+                    copy_targets: &readable,
                     colluder_updates: &mates,
                 };
                 updates_to_send(&job(&turn.task), &turn.learned, &knows)
             })
             .collect();
-        self.copy_target = idol.or_else(|| self.copy_target.take());
+        push_newest(&mut self.copy_targets, newest);
+        self.record_first_updates(&turns);
         let arrivals = turns.iter().zip(sent).flat_map(|(turn, sent)| self.arrivals(turn, sent));
         let arrivals: Vec<Arrival> = arrivals.collect();
         for turn in &turns {
@@ -141,15 +145,35 @@ impl Simulation<'_> {
         Ok(there)
     }
 
-    /// The update of the honest member with the most rows, if one of them is online.
-    fn copy_target(&self, turns: &[MemberWork]) -> Option<Vec<f32>> {
+    /// The updates that a copier can read before it commits, newest first.
+    fn readable_copy_targets(&self, newest: Option<CopyTargets>) -> Vec<CopyTargets> {
+        let mut readable = self.copy_targets.clone();
+        if !self.scenario.task.commit_reveal {
+            push_newest(&mut readable, newest);
+        }
+        readable
+    }
+
+    /// Keeps the first update of each member that repeats it.
+    fn record_first_updates(&mut self, turns: &[MemberWork]) {
+        for MemberWork { task, learned } in turns {
+            let repeats = self.population.members[task.member].strategy == Strategy::Repeat;
+            if let Some(update) = learned.first_update().filter(|_| repeats) {
+                self.first_updates.entry(task.member).or_insert_with(|| update.clone());
+            }
+        }
+    }
+
+    /// The updates of the two honest members with the most rows, if one of them is online.
+    fn copy_targets(&self, turns: &[MemberWork]) -> Option<CopyTargets> {
         let members = &self.population.members;
-        let honest = turns.iter().filter(|turn| members[turn.task.member].strategy.is_honest());
-        let best = honest.max_by_key(|turn| {
-            let member = &members[turn.task.member];
-            (member.rows.rows(), std::cmp::Reverse(member.number))
-        });
-        best.and_then(|turn| turn.learned.first_update().cloned())
+        let of = |turn: &&MemberWork| &members[turn.task.member];
+        let mut honest: Vec<&MemberWork> =
+            turns.iter().filter(|turn| of(turn).strategy.is_honest()).collect();
+        honest.sort_by_key(|turn| (std::cmp::Reverse(of(turn).rows.rows()), of(turn).number));
+        let mut updates = honest.iter().map(|turn| turn.learned.first_update().cloned());
+        let (best, second) = (updates.next().flatten()?, updates.next().flatten());
+        Some(CopyTargets { best, second })
     }
 
     fn update_bytes(&self) -> f64 {

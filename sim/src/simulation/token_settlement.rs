@@ -3,10 +3,11 @@
 use florin_learning::Evaluator;
 use florin_protocol::{Address, UpdateEntry};
 
-use super::{SimError, Simulation};
+use super::Simulation;
+use crate::error::SimError;
 use crate::market::{Arrival, RoundResult, amount_to_florins};
 use crate::mechanism::TokenRoundInput;
-use crate::strategy::MemberTrainingError;
+use crate::member_updates::MemberTrainingError;
 
 /// The outcome of a round in tokens, per member.
 #[derive(Debug)]

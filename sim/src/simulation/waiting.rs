@@ -1,7 +1,8 @@
 //! Waiting for a round: with too few available members, virtual time passes until enough of them
 //! are back online.
 
-use super::{SimError, Simulation};
+use super::Simulation;
+use crate::error::SimError;
 use crate::market::{NextRound, account};
 
 /// Maximum number of consecutive waits before the simulation ends the task.

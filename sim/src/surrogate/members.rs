@@ -128,6 +128,8 @@ fn rows_trained(strategy: Strategy, rows: u64) -> u64 {
         | Strategy::Noise { .. }
         | Strategy::Replay { .. }
         | Strategy::Copy { .. } => 0,
+        // It trains in its first round only.
+        Strategy::Repeat => 0,
         Strategy::Lazy { fraction } => (rows as f64 * fraction).round() as u64,
         Strategy::DuplicateRows { factor } => (rows as f64 * factor).round() as u64,
         _ => rows,

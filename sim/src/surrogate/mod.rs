@@ -16,29 +16,23 @@
 mod learning_curve;
 mod least_squares;
 mod members;
+mod observation;
 mod score_model;
 mod simulation;
 mod small_simulations;
 mod variance;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use florin_contribution::NanoError;
-use florin_learning::parallel_map;
-use florin_protocol::{AmountError, PayError};
 use serde::Serialize;
 
-use crate::batch::{ProgressFn, SimulationFailed};
-use crate::measure::measure_seed;
-use crate::results::{Results, honest_counterfactuals};
+use crate::error::{SimError, SimulationFailed};
+use crate::outcome::SimulationOutcome;
 use crate::scenario::{Group, Scenario};
-use crate::simulation::{SimError, SimulationOutcome};
 
 pub use learning_curve::{Knot, LearningCurve};
 pub use score_model::ScoreModel;
-use simulation::SurrogateSimulation;
+pub(crate) use simulation::SurrogateSimulation;
 use small_simulations::{SimulationObservations, mean_earnings, run_all};
 pub use variance::VarianceComponents;
 
@@ -53,20 +47,6 @@ const SAMPLE_SEED_STRIDE: u64 = 1 << 40;
 
 /// The first seed of the small real simulations: the curves do not depend on the scenario's seeds.
 const FIRST: u64 = 1;
-
-/// Why sampled scores cannot be paid: a fault of the laboratory.
-#[derive(Debug, thiserror::Error)]
-pub enum SurrogateError {
-    /// The pay rule returned an error.
-    #[error(transparent)]
-    Pay(PayError),
-    /// An amount overflows.
-    #[error(transparent)]
-    Amount(#[from] AmountError),
-    /// A score is not finite.
-    #[error(transparent)]
-    Score(#[from] NanoError),
-}
 
 /// The fit of one market of an experiment: the scenario itself, or the counterfactual in which a
 /// group is honest.
@@ -272,18 +252,12 @@ fn simulation_plan(scenario: &Scenario) -> (Vec<(Scenario, u64)>, Vec<(Scenario,
     let surrogate = &scenario.surrogate;
     let seed = |at: u32| FIRST.saturating_add(u64::from(at));
     let fitted = (0..surrogate.training_seeds)
-        .flat_map(|at| COHORT_FRACTIONS.map(|part| (small(scenario, part), seed(at))))
+        .flat_map(|at| COHORT_FRACTIONS.map(|part| (scenario.scaled_down(part), seed(at))))
         .collect();
     let held = (0..surrogate.held_out)
-        .map(|at| (small(scenario, 1.0), seed(surrogate.training_seeds.saturating_add(at))))
+        .map(|at| (scenario.scaled_down(1.0), seed(surrogate.training_seeds.saturating_add(at))))
         .collect();
     (fitted, held)
-}
-
-/// The scenario at the size of a small real simulation with this fraction of the members in a
-/// cohort.
-pub(crate) fn small(scenario: &Scenario, part: f64) -> Scenario {
-    small_simulations::scale_down(scenario, part)
 }
 
 fn seeds_of(games: &[(Scenario, u64)]) -> Vec<u64> {
@@ -303,61 +277,6 @@ fn members(scenario: &Scenario) -> u32 {
 pub fn play(scenario: &Scenario, seed: u64, threads: usize) -> Result<SimulationOutcome, SimError> {
     let fit = Fit::new(scenario, threads).map_err(|failed| failed.error)?;
     Ok(SurrogateSimulation::new(scenario, &fit, seed, threads).run()?.0)
-}
-
-/// Fits the curves and simulates all seeds of a scenario; `watch` receives the number of finished
-/// simulations and the total.
-///
-/// # Errors
-/// The first simulation that failed: of the scenario, or one to which its curves are fitted.
-pub fn run(
-    scenario: &Scenario,
-    threads: usize,
-    watch: ProgressFn<'_>,
-) -> Result<Results, SimulationFailed> {
-    let mut markets = vec![(None, Arc::new(scenario.clone()))];
-    markets.extend(
-        honest_counterfactuals(scenario).into_iter().map(|(at, changed)| (Some(at), changed)),
-    );
-    let all = markets.len() * scenario.seeds.count as usize;
-    watch(0, all);
-    let fits = markets.iter().map(|(_, market)| Fit::new(market, threads));
-    let fits = fits.collect::<Result<Vec<Fit>, SimulationFailed>>()?;
-    // Seed by seed; for each seed the markets in their order.
-    let games = scenario.seeds.all().flat_map(|seed| {
-        markets.iter().zip(&fits).map(move |((_, market), fit)| (seed, market, fit))
-    });
-    // One simulation per thread is faster than several threads in one simulation.
-    let inner = (threads / all).max(1);
-    let done = AtomicUsize::new(0);
-    let play = |(seed, market, fit): (u64, &Arc<Scenario>, &Fit)| {
-        let played = SurrogateSimulation::new(market, fit, seed, inner).run();
-        watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
-        played.map_err(|error| SimulationFailed { seed, error: error.into() })
-    };
-    let outcomes = parallel_map(threads, games.collect(), play);
-    let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let lowest: Vec<f64> = (0..markets.len())
-        .map(|market| {
-            let losses = outcomes.iter().skip(market).step_by(markets.len());
-            losses.flat_map(|(_, losses)| losses).copied().fold(f64::INFINITY, f64::min)
-        })
-        .collect();
-    let mut outcomes = outcomes.into_iter().map(|(game, _)| game);
-    let (mut played, mut all) = (Vec::new(), Vec::new());
-    while let Some(game) = outcomes.next() {
-        let groups = markets.iter().filter_map(|(made_honest, _)| *made_honest);
-        let honest: BTreeMap<usize, SimulationOutcome> = groups.zip(outcomes.by_ref()).collect();
-        all.push(measure_seed(&game, &honest));
-        played.push(game);
-    }
-    let fitted =
-        markets.iter().zip(fits).zip(lowest).map(|(((made_honest, _), fit), lowest_loss)| {
-            let made_honest =
-                made_honest.and_then(|at| scenario.population.keys().nth(at).cloned());
-            MarketFit { made_honest, fit, lowest_loss }
-        });
-    Ok(Results::from_outcomes(scenario, played, all, fitted.collect()))
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ use serde::Serialize;
 
 use super::learning_curve::LearningCurve;
 use super::least_squares::least_squares;
-use super::small_simulations::{ObservedUpdate, SimulationObservations};
+use super::observation::Observation;
+use super::small_simulations::SimulationObservations;
 use super::variance::VarianceComponents;
 
 /// Minimum decrease of the loss in a round, in nats.
@@ -89,23 +90,6 @@ pub(super) struct RoundConditions {
     pub(super) sampling_noise: f64,
     /// `m`.
     pub(super) mean_offset: f64,
-}
-
-/// One observed update: its score and error, divided by its weight, and the decrease of the loss in
-/// its round.
-pub(super) struct Observation {
-    /// Simulation and member.
-    pub(super) member: (usize, usize),
-    /// Simulation and round.
-    pub(super) round: (usize, usize),
-    /// Its weight in the aggregate.
-    pub(super) weight: f64,
-    pub(super) score: f64,
-    /// Its standard error, divided by its weight.
-    pub(super) error: f64,
-    /// Decrease of the loss in a round at that stage.
-    pub(super) gain: f64,
-    pub(super) rows: f64,
 }
 
 impl ScoreModel {
@@ -184,20 +168,5 @@ impl ScoreModel {
         let good = e + f * larger + spreads.member_std[0] * zeta[0] + spreads.work_std * z.work;
         let by_error = spreads.member_std[1] * zeta[1] - level + spreads.noise_ratio * chance;
         SampledUpdate { work: good * gain, score: good * gain + h + error * by_error, error }
-    }
-}
-
-impl Observation {
-    fn of(update: &ObservedUpdate, round: (usize, usize), gain: f64) -> Self {
-        let share = update.share;
-        Self {
-            member: (round.0, update.member),
-            round,
-            weight: share,
-            score: update.score / share,
-            error: update.error / share,
-            gain,
-            rows: update.rows.max(1.0),
-        }
     }
 }

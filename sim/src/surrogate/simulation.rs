@@ -6,25 +6,26 @@ use std::collections::BTreeMap;
 use florin_contribution::{is_negative_beyond_error, to_nano};
 use florin_learning::parallel_map;
 use florin_protocol::{
-    AccountTotals, Amount, Micro, PayError, PayInputs, PayLine, PayTotals, Preprocessing,
-    RoundBudget, TaskSpec, UpdateScore, ValuedRound, VoidReason, pay_round,
+    AccountTotals, Amount, Micro, PayInputs, PayLine, PayTotals, Preprocessing, RoundBudget,
+    TaskSpec, UpdateScore, ValuedRound, VoidReason, pay_round,
 };
 
+use super::Fit;
 use super::learning_curve::LOSS_MIN;
 use super::members::{SurrogateMember, draw_members};
 use super::score_model::{RoundConditions, SampledUpdate, UpdateNoise};
-use super::{Fit, SurrogateError};
+use crate::error::SurrogateError;
 use crate::market::{account, amount_to_florins};
+use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::random::{normal, stream, uniform, uniform_below};
 use crate::scenario::{Group, Scenario};
-use crate::simulation::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 
 /// Number of members per random stream: the numbers that a member draws depend on its index and not
 /// on the threads.
 const CHUNK: usize = 4_096;
 
 /// A surrogate simulation between two rounds.
-pub(super) struct SurrogateSimulation<'a> {
+pub(crate) struct SurrogateSimulation<'a> {
     scenario: &'a Scenario,
     fit: &'a Fit,
     spec: TaskSpec,
@@ -61,7 +62,7 @@ struct CohortUpdates {
 }
 
 impl<'a> SurrogateSimulation<'a> {
-    pub(super) fn new(scenario: &'a Scenario, fit: &'a Fit, seed: u64, threads: usize) -> Self {
+    pub(crate) fn new(scenario: &'a Scenario, fit: &'a Fit, seed: u64, threads: usize) -> Self {
         let population = draw_members(scenario, seed, threads);
         let groups: Vec<&Group> = scenario.population.values().collect();
         let spec = scenario.task_spec(seed);
@@ -92,7 +93,7 @@ impl<'a> SurrogateSimulation<'a> {
         }
     }
 
-    pub(super) fn run(mut self) -> Result<(SimulationOutcome, Vec<f64>), SurrogateError> {
+    pub(crate) fn run(mut self) -> Result<(SimulationOutcome, Vec<f64>), SurrogateError> {
         for round in 1..=self.scenario.rounds {
             self.run_round(round)?;
         }
@@ -406,12 +407,6 @@ impl<'a> SurrogateSimulation<'a> {
             members: self.members,
             rounds: self.rounds,
         })
-    }
-}
-
-impl From<PayError> for SurrogateError {
-    fn from(error: PayError) -> Self {
-        Self::Pay(error)
     }
 }
 

@@ -5,16 +5,11 @@ use std::collections::BTreeMap;
 use florin_learning::parallel_map;
 use florin_protocol::Report;
 
-use crate::batch::SimulationFailed;
+use crate::error::{SimError, SimulationFailed};
+use crate::outcome::SimulationOutcome;
 use crate::population::Population;
-use crate::scenario::{Scenario, SimulationMode};
-use crate::simulation::{SimError, Simulation, SimulationOutcome};
-
-/// Minimum number of members of a group in a small simulation: fewer give no estimate of the
-/// group's spread.
-const GROUP_MIN: u32 = 4;
-/// Minimum cohort size of a small simulation, if the scenario's minimum is at least as large.
-const COHORT_MIN: u32 = 2;
+use crate::scenario::Scenario;
+use crate::simulation::Simulation;
 
 /// One update of a real round.
 #[derive(Clone, Copy, Debug)]
@@ -62,32 +57,6 @@ impl SimulationObservations {
     pub(super) fn updates(&self) -> Vec<f64> {
         self.update_counts.clone()
     }
-}
-
-/// The scenario at the size of a small simulation in which a fraction `part` of all members is in a
-/// cohort.
-pub(super) fn scale_down(scenario: &Scenario, part: f64) -> Scenario {
-    let mut small = scenario.clone();
-    small.mode = SimulationMode::Real;
-    small.criteria.clear();
-    let all: u64 = scenario.population.values().map(|group| u64::from(group.count)).sum();
-    let wanted = f64::from(scenario.surrogate.members);
-    let mut members = 0;
-    for group in small.population.values_mut() {
-        let share = f64::from(group.count) / all as f64;
-        let count = ((share * wanted).round() as u32).max(GROUP_MIN);
-        group.count = count.min(group.count);
-        members += group.count;
-    }
-    small.task.cohort = ((f64::from(members) * part).round() as u32).max(2);
-    // The minimum shrinks with the cohort, but not below the minimum of any round.
-    let part = f64::from(small.task.cohort) / f64::from(scenario.task.cohort.max(1));
-    let least = (f64::from(scenario.task.cohort_min) * part) as u32;
-    small.task.cohort_min = small.task.cohort_min.min(least.max(COHORT_MIN));
-    small.rounds = small.rounds.min(scenario.surrogate.rounds);
-    small.learning.holdout_rows =
-        small.learning.holdout_rows_per_round.saturating_mul(small.rounds);
-    small
 }
 
 /// Runs real simulations, each a scenario with a seed, on up to `threads` threads. An error names

@@ -1,7 +1,8 @@
 //! Fits of a small market, and simulations sampled from them.
 
 use super::*;
-use crate::results::{Program, Verdict};
+use crate::experiment::{honest_counterfactuals, run_experiment};
+use crate::results::{Program, Results, Verdict};
 
 /// Honest members and label flippers, few enough for a development build.
 fn market() -> Scenario {
@@ -18,7 +19,7 @@ fn market() -> Scenario {
 }
 
 fn played(scenario: &Scenario, threads: usize) -> Results {
-    run(scenario, threads, &|_, _| {}).unwrap()
+    run_experiment(scenario, threads, &|_, _| {}).unwrap()
 }
 
 #[test]

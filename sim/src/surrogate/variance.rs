@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::least_squares::least_squares;
-use super::score_model::Observation;
+use super::observation::Observation;
 
 /// Number of stored quantiles of a distribution.
 const QUANTILES: usize = 129;

@@ -91,3 +91,20 @@ fn selection_seeds_must_be_disjoint_from_evaluation_seeds() {
         "{message}"
     );
 }
+
+#[test]
+fn a_strategy_of_a_search_can_read_updates_before_it_commits() {
+    let text = "name = 'reader'\nquestion = 'What pays?'\nrounds = 4\n[seeds]\ncount = 1\n\
+        [learning]\nhidden = [16]\nholdout_rows = 240\nholdout_rows_per_round = 60\n\
+        [population.honest]\ncount = 4\nrows = [40, 60]\n\
+        [population.other]\ncount = 1\nrows = [50, 50]\n\
+        [search]\ngroup = 'other'\nseeds = { first = 100, count = 1 }\n\
+        [[search.strategies]]\nname = 'of the previous round'\n\
+        strategy = { kind = 'copy', noise = 0.0 }\n\
+        [[search.strategies]]\nname = 'of the same round'\ncommit_reveal = false\n\
+        strategy = { kind = 'copy', noise = 0.0 }";
+    let scenario = Scenario::read(text, &[]).unwrap();
+    let found = search_deviations(&scenario, 2, &|_, _| {}).unwrap().unwrap();
+    let rejected: Vec<f64> = found.strategies.iter().map(|one| one.rejected.mean).collect();
+    assert_eq!(rejected, [0.75, 1.0], "in the first round there is no previous update to copy");
+}

@@ -1,6 +1,7 @@
 //! One seed gives the same bytes on any number of threads; another seed gives other bytes.
 
-use florin_sim::results::{Program, run_experiment};
+use florin_sim::results::Program;
+use florin_sim::run_experiment;
 use florin_sim::{Scenario, simulate};
 
 fn small() -> Scenario {

@@ -1,7 +1,8 @@
 //! Florin's own mechanism pays honest work and not its imitations, in small markets.
 
 use florin_sim::Scenario;
-use florin_sim::results::{Results, run_experiment};
+use florin_sim::results::Results;
+use florin_sim::run_experiment;
 
 /// Six honest members and one with another strategy, over a few seeds.
 fn beside(strategy: &str, more: &str) -> Results {
@@ -94,4 +95,14 @@ fn a_slow_machine_does_not_delay_the_other_members() {
         assert!(late.selected > 1, "a late member enrols again");
     }
     assert!(profit(&results, "honest") > 0.0);
+}
+
+#[test]
+fn a_hedge_earns_more_if_negative_scores_are_cut_at_zero_instead_of_debited() {
+    let bare = "[task]\nclip = false\nbond_per_row = 1.0";
+    let hedge = "{ kind = 'hedge', factor = 4.0 }";
+    let debited = beside(hedge, bare);
+    let cut = beside(hedge, &format!("[mechanism]\nrule = 'cut_at_zero'\n{bare}"));
+    let (debited, cut) = (profit(&debited, "other"), profit(&cut, "other"));
+    assert!(cut > 1.2 * debited, "{cut} is not above {debited}");
 }

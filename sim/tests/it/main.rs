@@ -8,4 +8,5 @@ mod incentives;
 mod measures;
 mod replay;
 mod scenario_validation;
+mod strategies;
 mod workload;

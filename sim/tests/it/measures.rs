@@ -1,6 +1,7 @@
 //! Measures are complete under every mechanism and with absent members.
 
-use florin_sim::results::{Program, Results, Verdict, run_experiment};
+use florin_sim::results::{Program, Results, Verdict};
+use florin_sim::run_experiment;
 use florin_sim::{Scenario, simulate};
 
 fn read(text: &str) -> Scenario {

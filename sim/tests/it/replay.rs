@@ -4,7 +4,8 @@
 use std::fs;
 
 use florin_sim::Scenario;
-use florin_sim::results::{Program, run_experiment};
+use florin_sim::results::Program;
+use florin_sim::run_experiment;
 
 const PROGRAM: Program<'static> = Program { version: "1", commit: "0123456789ab" };
 

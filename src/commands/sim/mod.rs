@@ -159,8 +159,7 @@ fn threads(asked: Option<u16>) -> usize {
 
 /// Runs the simulations with a progress bar on the terminal.
 fn run_simulations(scenario: &Scenario, threads: usize, what: &str) -> anyhow::Result<Results> {
-    let results =
-        with_progress(what, |watch| florin_sim::results::run_experiment(scenario, threads, watch));
+    let results = with_progress(what, |watch| florin_sim::run_experiment(scenario, threads, watch));
     results.map_err(|error: SimulationFailed| halted(&error))
 }
 

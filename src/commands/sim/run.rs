@@ -29,7 +29,7 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     Ok(if results.verdict() == Verdict::Passed { Exit::Done } else { Exit::Negative })
 }
 
-/// Prints the groups, then the market, then the pass criteria.
+/// Prints the findings in words, the groups, then the market, then the pass criteria.
 pub(super) fn print(results: &Results) {
     let scenario = &results.scenario;
     let rounds = format_count(scenario.rounds.into(), "round");
@@ -37,6 +37,12 @@ pub(super) fn print(results: &Results) {
     let rule = scenario.mechanism.name();
     anstream::println!("{HEAD}{}{HEAD:#}", scenario.question);
     anstream::println!("{DIM}mechanism {rule}, {rounds}, {seeds}{DIM:#}\n");
+    let mut table = TextTable::new(&["group", "finding"]);
+    for finding in results.findings() {
+        table.row([Cell::from(finding.subject), finding.text.into()]);
+    }
+    table.print();
+    anstream::println!();
     let mut table = TextTable::new(&[
         "group",
         ">members",

@@ -5,13 +5,15 @@ use florin_coordinator::host::archive;
 use florin_engine::state::{FinalTotals, ReportedRound};
 use florin_engine::{Engine, ProofTree, RoundLocation};
 use florin_protocol::{
-    Address, ClaimProof, Digest, ErrorCode, Rejection, RoundNumber, RoundScope, TaskId, UpdateId,
-    UpdateReceipt,
+    Address, Amount, ClaimProof, Digest, ErrorCode, Rejection, RoundNumber, RoundScope, TaskId,
+    UpdateId, UpdateReceipt,
 };
 
-use super::server::round_up;
 use crate::bugs::Bug;
 use crate::disk::SimDisk;
+
+/// Base units per millionth of a florin.
+const MICRO_UNITS: u128 = 1_000_000_000_000;
 
 /// A round with its report.
 pub(super) fn past_round(
@@ -79,4 +81,9 @@ pub(super) fn proof(
         standings.root = tree.map(|tree| tree.root()).unwrap_or_default();
     }
     ProofTree::from_final_totals(&standings).map(|tree| tree.proof(account))
+}
+
+/// Planted bug: rounds an amount up to a millionth.
+pub(super) fn round_up(amount: Amount) -> Amount {
+    Amount::from_units(amount.units().next_multiple_of(MICRO_UNITS))
 }

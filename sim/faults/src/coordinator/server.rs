@@ -12,7 +12,7 @@ use florin_protocol::{
 use florin_store::is_full;
 use florin_work::CommittedHoldout;
 
-use super::past_rounds;
+use super::past_rounds::{self, round_up};
 use super::{BatchInput, ME, PendingReply, RunningProcess, SimCoordinator};
 use crate::bugs::Bug;
 use crate::context::SimContext;
@@ -25,9 +25,6 @@ use crate::setup::{PROVIDER, account_of};
 const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 /// Validity of an enrolment message, in milliseconds.
 const EXPIRY_MS: u64 = 600_000;
-/// Base units per millionth of a florin.
-const MICRO_UNITS: u128 = 1_000_000_000_000;
-
 /// The preparation that a request needs before its response.
 enum Preparation {
     /// None.
@@ -364,11 +361,6 @@ pub(super) fn plant_rounded_settlement(engine: &Engine, job: &mut EffectJob) {
         let report = disclosed_report(engine, report, Some(Bug::PayoutRounding));
         *posted = Settlement::from_report(&report, report.digest());
     }
-}
-
-/// Planted bug: rounds an amount up to a millionth.
-pub(super) fn round_up(amount: Amount) -> Amount {
-    Amount::from_units(amount.units().next_multiple_of(MICRO_UNITS))
 }
 
 /// The report with cumulative totals rounded up to millionths, and a root and a total that match

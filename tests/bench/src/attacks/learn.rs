@@ -8,8 +8,8 @@ use florin_learning::{
     partition, split,
 };
 
-/// Rows of the digits that form the holdout.
-pub(super) const HOLDOUT_ROWS: usize = 800;
+/// Rows of the digits that no member has, as in a market with a holdout.
+const HOLDOUT_ROWS: usize = 800;
 /// Minimum number of rows per shard.
 const SHARD_ROWS_MIN: usize = 20;
 
@@ -32,7 +32,6 @@ pub(super) struct Cohort {
     pub(super) model: ModelSpec,
     pub(super) training: Training,
     pub(super) shards: Vec<Dataset>,
-    pub(super) holdout: Dataset,
     pub(super) seed: u64,
 }
 
@@ -62,7 +61,6 @@ impl Cohort {
             model: ModelSpec::Mlp { inputs: 64, hidden: vec![32], classes: 10 },
             training: setting.training.clone(),
             shards,
-            holdout: digits.subset(&parts[0])?,
             seed: setting.seed,
         })
     }

@@ -1,16 +1,12 @@
 //! Strategies of members: honest work and the deviations from it.
 
-mod updates;
-
 use serde::{Deserialize, Serialize};
-
-pub use updates::{
-    Knowledge, MemberTraining, MemberTrainingError, SentUpdate, TRIGGER_FEATURES, TrainingResult,
-    triggered_rows, updates_to_send,
-};
 
 /// Maximum number of identities per member.
 pub const IDENTITIES_MAX: u32 = 8;
+/// Maximum number of rounds by which a copied update or a replayed step may be older than the latest
+/// one.
+pub const ROUNDS_BACK_MAX: u32 = 8;
 /// Maximum factor by which a member may inflate its declared rows.
 pub const INFLATION_MAX: f64 = 1_000.0;
 
@@ -42,11 +38,16 @@ pub enum Strategy {
         /// The factor.
         scale: f64,
     },
-    /// Sends the last public step again, with added noise.
+    /// Sends a public step again, with added noise.
     Replay {
         /// Norm of the noise, relative to the step.
         noise: f64,
+        /// Which step: 0 for the last one, 1 for the one before it, and so on.
+        #[serde(default)]
+        rounds_back: u32,
     },
+    /// Trains in its first round, and sends that update again in every later round.
+    Repeat,
     /// Trains with flipped labels on a fraction of its rows.
     FlipLabels {
         /// The fraction.
@@ -82,6 +83,12 @@ pub enum Strategy {
     Copy {
         /// Norm of the noise, relative to the update.
         noise: f64,
+        /// By how many rounds the copied update is older than the latest readable one.
+        #[serde(default)]
+        rounds_back: u32,
+        /// The update or step that is mixed into the copy.
+        #[serde(default)]
+        mix: CopyMix,
     },
     /// Sybil attack: takes part with several identities, which fraction its rows and bond.
     Sybil {
@@ -89,6 +96,18 @@ pub enum Strategy {
         identities: u32,
         /// The relation of their updates.
         updates: SybilUpdates,
+    },
+    /// Sybil attack with a bond for all rows by each identity: the bond is multiplied.
+    Replicate {
+        /// Number of identities.
+        identities: u32,
+        /// The relation of their updates.
+        updates: SybilUpdates,
+    },
+    /// Sybil attack with two identities, which send the update plus and minus a random vector.
+    Hedge {
+        /// Norm of the random vector, relative to the update.
+        factor: f64,
     },
     /// Colludes with others of its group: each sends the mean of their updates, with added noise.
     Collude {
@@ -117,6 +136,24 @@ pub enum Strategy {
         /// The factor.
         factor: f64,
     },
+    /// Declares a multiple of its rows and bonds for all of them, but trains only on its own.
+    InflateBond {
+        /// The factor.
+        factor: f64,
+    },
+}
+
+/// The update or step that is mixed into a copied update.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyMix {
+    /// Nothing.
+    #[default]
+    None,
+    /// The last public step, scaled to 30 % of the norm of the copied update.
+    LastStep,
+    /// The update of the honest member with the second most rows: the mean of both is sent.
+    SecondBest,
 }
 
 /// The relation between the updates of the identities of one member.
@@ -127,8 +164,14 @@ pub enum SybilUpdates {
     Same,
     /// Each sends the update from training on its own part of the rows.
     Disjoint,
+    /// As `disjoint`, but each trains for as many times the epochs as there are identities, so that
+    /// its update has about the norm of an honest one.
+    DisjointLonger,
     /// All send the same update, each with added noise of a fifth of its norm.
     Noisy,
+    /// The first sends the update; the others send copies with added noise of a fifth of its norm,
+    /// scaled by 0.7 to 1.3.
+    Rescaled,
     /// Pairs send the update plus and minus a random vector of twice its norm.
     Hedged,
 }
@@ -138,29 +181,35 @@ impl Strategy {
     #[must_use]
     pub fn bounds(&self) -> Vec<(&'static str, f64, f64, f64)> {
         match *self {
-            Self::Honest | Self::AdaptiveEffort | Self::ZeroUpdate => Vec::new(),
+            Self::Honest | Self::AdaptiveEffort | Self::ZeroUpdate | Self::Repeat => Vec::new(),
             Self::Lazy { fraction } | Self::FlipLabels { fraction } => {
                 vec![("fraction", fraction, 0.0, 1.0)]
             }
             Self::Noise { scale } => vec![("scale", scale, 0.0, 1_000.0)],
             Self::FewerEpochs { epochs } => vec![("epochs", f64::from(epochs), 1.0, 1_000.0)],
-            Self::Replay { noise } | Self::Copy { noise } => {
-                vec![("noise", noise, 0.0, 100.0)]
+            Self::Replay { noise, rounds_back } | Self::Copy { noise, rounds_back, .. } => {
+                let most = f64::from(ROUNDS_BACK_MAX);
+                vec![
+                    ("noise", noise, 0.0, 100.0),
+                    ("rounds_back", f64::from(rounds_back), 0.0, most),
+                ]
             }
             Self::Collude { noise, size } | Self::SharedTraining { noise, size } => {
                 vec![("noise", noise, 0.0, 100.0), ("size", f64::from(size), 0.0, 10_000.0)]
             }
-            Self::Scale { factor } | Self::SignFlip { factor } => {
+            Self::Scale { factor } | Self::SignFlip { factor } | Self::Hedge { factor } => {
                 vec![("factor", factor, 0.0, 1_000.0)]
             }
-            Self::DuplicateRows { factor } | Self::InflateRows { factor } => {
+            Self::DuplicateRows { factor }
+            | Self::InflateRows { factor }
+            | Self::InflateBond { factor } => {
                 vec![("factor", factor, 1.0, INFLATION_MAX)]
             }
             Self::Alie { z } => vec![("z", z, -100.0, 100.0)],
             Self::Backdoor { fraction, boost } => {
                 vec![("fraction", fraction, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
             }
-            Self::Sybil { identities, .. } => {
+            Self::Sybil { identities, .. } | Self::Replicate { identities, .. } => {
                 vec![("identities", f64::from(identities), 1.0, f64::from(IDENTITIES_MAX))]
             }
         }
@@ -170,7 +219,8 @@ impl Strategy {
     #[must_use]
     pub fn identities(&self) -> u32 {
         match self {
-            Self::Sybil { identities, .. } => *identities,
+            Self::Sybil { identities, .. } | Self::Replicate { identities, .. } => *identities,
+            Self::Hedge { .. } => 2,
             _ => 1,
         }
     }
@@ -179,9 +229,17 @@ impl Strategy {
     #[must_use]
     pub fn row_copies(&self) -> f64 {
         match self {
-            Self::DuplicateRows { factor } => *factor,
+            Self::DuplicateRows { factor } | Self::InflateBond { factor } => *factor,
             _ => 1.0,
         }
+    }
+
+    /// Number of rows that the bonds of all identities cover, relative to the member's `rows`.
+    #[must_use]
+    pub fn bond_multiple(&self, rows: u64) -> f64 {
+        let bonded = |identity| self.declared_and_bonded_rows(rows, identity).1;
+        let all: u64 = (0..self.identities()).map(bonded).sum();
+        all as f64 / rows.max(1) as f64
     }
 
     /// Number of colluders in a group; 0 for the whole group.
@@ -204,12 +262,14 @@ impl Strategy {
     #[must_use]
     pub fn declared_and_bonded_rows(&self, rows: u64, at: u32) -> (u64, u64) {
         match self {
-            Self::Sybil { identities, .. } => {
-                let (identities, at) = (u64::from(*identities), u64::from(at));
+            Self::Sybil { .. } | Self::Hedge { .. } => {
+                let (identities, at) = (u64::from(self.identities()), u64::from(at));
                 let part = (rows * (at + 1) / identities - rows * at / identities).max(1);
                 (part, part)
             }
-            Self::DuplicateRows { factor } => (scaled(rows, *factor), scaled(rows, *factor)),
+            Self::DuplicateRows { factor } | Self::InflateBond { factor } => {
+                (scaled(rows, *factor), scaled(rows, *factor))
+            }
             Self::InflateRows { factor } => (scaled(rows, *factor), rows),
             _ => (rows, rows),
         }
@@ -217,6 +277,6 @@ impl Strategy {
 }
 
 /// `rows` times `factor`, rounded, and at least one.
-fn scaled(rows: u64, factor: f64) -> u64 {
+pub(crate) fn scaled(rows: u64, factor: f64) -> u64 {
     ((rows as f64 * factor).round() as u64).max(1)
 }

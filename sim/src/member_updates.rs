@@ -6,14 +6,16 @@ use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
 
-use super::{Strategy, SybilUpdates, scaled};
 use crate::population::Member;
-use crate::random::{random_direction, stream, uniform_below};
+use crate::random::{random_direction, stream, uniform, uniform_below};
+use crate::strategy::{CopyMix, Strategy, SybilUpdates, scaled};
 
 /// Number of features, from the first, that the backdoor trigger covers.
 pub const TRIGGER_FEATURES: usize = 3;
 /// Value of the triggered features.
 const TRIGGER: f32 = 1.0;
+/// Norm of the last public step in a mixed copy, relative to the copied update.
+const MIXED_STEP: f64 = 0.3;
 /// The backdoor's target class: the label of triggered rows.
 const TRIGGER_LABEL: u32 = 0;
 
@@ -45,6 +47,8 @@ pub struct MemberTraining<'a> {
     pub round: u64,
     /// Fraction of its rows on which a member with adaptive effort trains.
     pub effort: f64,
+    /// The update of its first round, if its strategy repeats that one and it has sent it.
+    pub first_update: Option<&'a [f32]>,
     /// Index range of the members that collude with it, if its strategy is a collusion.
     pub colluders: (usize, usize),
 }
@@ -52,12 +56,21 @@ pub struct MemberTraining<'a> {
 /// A member's information about others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Knowledge<'a> {
-    /// The last public step: the change of the model in the last round.
-    pub last_step: Option<&'a [f32]>,
-    /// The update of the honest member with the most rows, as far as it is readable.
-    pub copy_target: Option<&'a [f32]>,
+    /// The public steps, newest first: the changes of the model in earlier rounds.
+    pub steps: &'a [Vec<f32>],
+    /// The updates to copy of every round whose updates are readable, newest first.
+    pub copy_targets: &'a [CopyTargets],
     /// The updates of all colluders in this round, including its own.
     pub colluder_updates: &'a [&'a [f32]],
+}
+
+/// The updates of a round that a copier copies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CopyTargets {
+    /// The update of the honest member with the most rows.
+    pub best: Vec<f32>,
+    /// The update of the one with the second most rows, if there is one.
+    pub second: Option<Vec<f32>>,
 }
 
 /// Error of training.
@@ -107,6 +120,7 @@ impl MemberTraining<'_> {
             | Strategy::Noise { .. }
             | Strategy::Replay { .. }
             | Strategy::Copy { .. } => Ok(TrainingResult::default()),
+            Strategy::Repeat if self.first_update.is_some() => Ok(TrainingResult::default()),
             // Another colluder trains for all of them.
             Strategy::SharedTraining { .. } if self.member.number != self.colluders.0 => {
                 Ok(TrainingResult::default())
@@ -127,7 +141,7 @@ impl MemberTraining<'_> {
                 let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
                 let last = rows.classes() as u32 - 1;
                 let flip = |label: &u32| {
-                    if crate::random::uniform(rng) < fraction { last - label } else { *label }
+                    if uniform(rng) < fraction { last - label } else { *label }
                 };
                 let labels = rows.labels().iter().map(flip).collect();
                 let flipped =
@@ -137,8 +151,17 @@ impl MemberTraining<'_> {
             Strategy::Backdoor { fraction, .. } => {
                 self.train(engine, &with_trigger(rows, fraction)?, 0)
             }
-            Strategy::Sybil { identities, updates: SybilUpdates::Disjoint } => {
-                self.train_parts(engine, identities, asked)
+            Strategy::Sybil { identities, updates }
+            | Strategy::Replicate { identities, updates } => {
+                let how = match updates {
+                    SybilUpdates::Disjoint => self.how.clone(),
+                    SybilUpdates::DisjointLonger => {
+                        let epochs = self.how.epochs.saturating_mul(identities);
+                        Training { epochs, ..self.how.clone() }
+                    }
+                    _ => return self.train(engine, rows, 0),
+                };
+                MemberTraining { how: &how, ..*self }.train_parts(engine, identities, asked)
             }
             _ => self.train(engine, rows, 0),
         }
@@ -258,14 +281,18 @@ pub fn updates_to_send(
     let deltas = match member.strategy {
         Strategy::ZeroUpdate => vec![zero()],
         Strategy::Noise { scale } => {
-            let length = scale * knows.last_step.map_or(1.0, params::norm);
+            let length = scale * knows.step(0).map_or(1.0, params::norm);
             let rng = &mut stream(job.seed, "noise", [member.number as u64, job.round]);
             vec![random_direction(rng, size, length)]
         }
-        Strategy::Replay { noise } => {
-            vec![under(knows.last_step.unwrap_or(&zero()), noise)]
+        Strategy::Replay { noise, rounds_back } => {
+            vec![under(knows.step(rounds_back).unwrap_or(&zero()), noise)]
         }
-        Strategy::Copy { noise } => vec![under(knows.copy_target.unwrap_or(&zero()), noise)],
+        Strategy::Copy { noise, rounds_back, mix } => {
+            vec![under(&knows.copied(rounds_back, mix).unwrap_or_else(zero), noise)]
+        }
+        Strategy::Repeat => vec![job.first_update.map_or_else(own, <[f32]>::to_vec)],
+        Strategy::Hedge { factor } => cancelling_pairs(&own(), 2, factor, rng),
         Strategy::Scale { factor } | Strategy::Backdoor { boost: factor, .. } => {
             vec![sum(&zero(), &own(), factor)]
         }
@@ -276,12 +303,15 @@ pub fn updates_to_send(
         Strategy::Collude { noise, .. } | Strategy::SharedTraining { noise, .. } => {
             vec![under(&mean_minus_z_std(knows.colluder_updates, size, 0.0), noise)]
         }
-        Strategy::Sybil { identities, updates } => match updates {
-            SybilUpdates::Same => vec![own(); identities as usize],
-            SybilUpdates::Disjoint => learned.deltas.clone(),
-            SybilUpdates::Noisy => (0..identities).map(|_| under(&own(), 0.2)).collect(),
-            SybilUpdates::Hedged => cancelling_pairs(&own(), identities, rng),
-        },
+        Strategy::Sybil { identities, updates } | Strategy::Replicate { identities, updates } => {
+            match updates {
+                SybilUpdates::Same => vec![own(); identities as usize],
+                SybilUpdates::Disjoint | SybilUpdates::DisjointLonger => learned.deltas.clone(),
+                SybilUpdates::Noisy => (0..identities).map(|_| under(&own(), 0.2)).collect(),
+                SybilUpdates::Rescaled => rescaled_copies(&own(), identities, rng),
+                SybilUpdates::Hedged => cancelling_pairs(&own(), identities, 2.0, rng),
+            }
+        }
         _ => vec![own()],
     };
     let rows = member.rows.rows() as u64;
@@ -305,16 +335,58 @@ fn mean_minus_z_std(mates: &[&[f32]], size: usize, z: f64) -> Vec<f32> {
     (0..size).map(number).collect()
 }
 
+impl Knowledge<'_> {
+    /// The public step that is this many rounds older than the last one.
+    fn step(&self, rounds_back: u32) -> Option<&[f32]> {
+        self.steps.get(rounds_back as usize).map(Vec::as_slice)
+    }
+
+    /// The update that a copier sends, without noise; `None` while there is none to copy.
+    fn copied(&self, rounds_back: u32, mix: CopyMix) -> Option<Vec<f32>> {
+        let CopyTargets { best, second } = self.copy_targets.get(rounds_back as usize)?;
+        let with = |other: Option<&[f32]>, factor: &dyn Fn(&[f32]) -> f64| {
+            other.map_or_else(|| best.clone(), |other| sum(best, other, factor(other)))
+        };
+        Some(match mix {
+            CopyMix::None => best.clone(),
+            CopyMix::LastStep => with(self.step(0), &|step| {
+                MIXED_STEP * params::norm(best) / params::norm(step).max(f64::MIN_POSITIVE)
+            }),
+            CopyMix::SecondBest => {
+                let both = with(second.as_deref(), &|_| 1.0);
+                sum(&vec![0.0; best.len()], &both, if second.is_some() { 0.5 } else { 1.0 })
+            }
+        })
+    }
+}
+
+/// Copies of an update: the first is exact, the others have noise of a fifth of its norm and 0.7 to
+/// 1.3 times the norm.
+fn rescaled_copies(
+    own: &[f32],
+    identities: u32,
+    rng: &mut rand_chacha::ChaCha8Rng,
+) -> Vec<Vec<f32>> {
+    let mut all = vec![own.to_vec()];
+    for _ in 1..identities {
+        let aside = random_direction(rng, own.len(), 0.2 * params::norm(own));
+        let by = 0.7 + 0.6 * uniform(rng);
+        all.push(sum(&vec![0.0; own.len()], &sum(own, &aside, 1.0), by));
+    }
+    all
+}
+
 /// Pairs of updates whose deviations from the member's update cancel; with an odd number of
 /// identities the last one sends the update itself.
 fn cancelling_pairs(
     own: &[f32],
     identities: u32,
+    factor: f64,
     rng: &mut rand_chacha::ChaCha8Rng,
 ) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     for _ in 0..identities / 2 {
-        let aside = random_direction(rng, own.len(), 2.0 * params::norm(own));
+        let aside = random_direction(rng, own.len(), factor * params::norm(own));
         all.extend([sum(own, &aside, 1.0), sum(own, &aside, -1.0)]);
     }
     if identities % 2 == 1 {

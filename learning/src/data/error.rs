@@ -1,0 +1,200 @@
+//! Why data cannot be loaded or saved.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::source::DataSource;
+use super::{CanonicalError, DatasetError, FILE_BYTES_MAX};
+
+/// Loading or saving failed. Every message contains the file and the position in it.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// The file cannot be opened or read.
+    #[error("{path} cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The file cannot be written.
+    #[error("{path} cannot be written: {source}")]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The file, after decompression, exceeds the limit.
+    #[error("{path} has more than the limit of {FILE_BYTES_MAX} bytes after decompression")]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The gzip stream is damaged or truncated.
+    #[error("{path} is a broken gzip file ({source}): download it again")]
+    BrokenGzip {
+        /// The file.
+        path: PathBuf,
+        /// The decoder's error.
+        source: std::io::Error,
+    },
+    /// The embedded data is damaged.
+    #[error("{path}, line {line}: not 64 pixels and a label; this program is damaged")]
+    DamagedProgram {
+        /// The file's name in the source tree.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: usize,
+    },
+    /// The magic number of an IDX file is wrong.
+    #[error(
+        "{path} begins with {got:#010x}: an IDX file of this kind begins with {expected:#010x}"
+    )]
+    IdxMagic {
+        /// The file.
+        path: PathBuf,
+        /// The magic number expected.
+        expected: u32,
+        /// The magic number found.
+        got: u32,
+    },
+    /// The length of an IDX file contradicts its header.
+    #[error("{path} has {got} bytes: its header declares {expected}")]
+    IdxLength {
+        /// The file.
+        path: PathBuf,
+        /// Bytes declared by the header.
+        expected: u64,
+        /// Bytes of the file.
+        got: u64,
+    },
+    /// The numbers of images and labels differ.
+    #[error(
+        "{images} has {images_count} images, but {labels} has {labels_count} labels: must be equal"
+    )]
+    IdxCountsDiffer {
+        /// The file of images.
+        images: PathBuf,
+        /// Number of images.
+        images_count: u64,
+        /// The file of labels.
+        labels: PathBuf,
+        /// Number of labels.
+        labels_count: u64,
+    },
+    /// The length of a CIFAR-10 file is not a multiple of the record length.
+    #[error(
+        "{path} has {bytes} bytes: must be a positive multiple of {record}, the bytes of one record"
+    )]
+    CifarLength {
+        /// The file.
+        path: PathBuf,
+        /// Bytes of the file.
+        bytes: u64,
+        /// Bytes per record.
+        record: u64,
+    },
+    /// A CIFAR-10 label is out of range.
+    #[error("{path}, byte {offset}: label {label}, must be 0 to 9")]
+    CifarLabel {
+        /// The file.
+        path: PathBuf,
+        /// Offset of the label.
+        offset: u64,
+        /// The label.
+        label: u8,
+    },
+    /// Malformed CSV, or a line with another number of columns than the header.
+    #[error("{path} is not a valid CSV file: {source}")]
+    CsvMalformed {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error, with the line.
+        source: ::csv::Error,
+    },
+    /// The first line contains numbers instead of column names.
+    #[error("{path}, line 1: only numbers; the first line must name the columns")]
+    CsvNoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Two columns have the same name.
+    #[error("{path}, line 1: column `{column}` occurs twice; names must differ")]
+    CsvColumnTwice {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        column: String,
+    },
+    /// The label column does not exist.
+    #[error("{path}, line 1: no column `{label}` for the label; the columns are {columns}")]
+    CsvNoLabel {
+        /// The file.
+        path: PathBuf,
+        /// The requested name.
+        label: String,
+        /// The existing names.
+        columns: String,
+    },
+    /// No feature column, or too many.
+    #[error(
+        "{path} has {columns} columns: must be the label and 1 to {} features",
+        super::WIDTH_MAX
+    )]
+    CsvWidth {
+        /// The file.
+        path: PathBuf,
+        /// Number of columns, including the label.
+        columns: usize,
+    },
+    /// A value is missing.
+    #[error("{path}, line {line}, column `{column}`: missing value; must be {expected}")]
+    CsvHole {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+        /// The column's name.
+        column: String,
+        /// The valid values.
+        expected: &'static str,
+    },
+    /// A value is not a number, or not a label.
+    #[error("{path}, line {line}, column `{column}`: `{value}`; must be {expected}")]
+    CsvValue {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+        /// The column's name.
+        column: String,
+        /// The value.
+        value: String,
+        /// The valid values.
+        expected: &'static str,
+    },
+    /// A file is not in canonical form.
+    #[error("{path}: {source}")]
+    NotCanonical {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: CanonicalError,
+    },
+    /// The numbers in the file do not form a valid data set.
+    #[error("{path}: {source}")]
+    InvalidDataset {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: DatasetError,
+    },
+    /// A file has no rows.
+    #[error("{data_source} has no rows; at least one is required")]
+    NoRows {
+        /// The source.
+        data_source: DataSource,
+    },
+}
