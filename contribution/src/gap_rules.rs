@@ -1,7 +1,7 @@
 //! The gap rules: which estimator values a stage of a round.
 //!
 //! The scores of a quadrature sum to the improvement only if the loss is smooth enough along the
-//! round's path. What they do not explain is the **gap**. A stage is valued with more and more
+//! round's path. The unexplained part is the **gap**. A stage is valued with more and more
 //! nodes until its gap is small, then by an estimator without a gap. A stage that no estimator
 //! resolves has no scores: money never follows a figure that contradicts its neighbour.
 

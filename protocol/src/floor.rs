@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use crate::amount::{Amount, AmountError};
 use crate::apportionment::{SplitError, split_by_weight};
 use crate::micro::Micro;
-use crate::pay::{Account, AccountTotals};
-use crate::report::UpdateScore;
+use crate::pay::{Account, AccountTotals, ValuedRound, payable_nano};
 use crate::task::TaskSpec;
 
 impl TaskSpec {
@@ -26,23 +25,27 @@ impl TaskSpec {
 }
 
 /// Splits the floor of a round among the updates that qualify: in a void round all with a weight,
-/// in any other those that are not excluded and whose sender's summed score exceeds its standard
-/// error. `totals` include this round. Zeros if none qualifies.
+/// in any other those that are not excluded and whose sender's payable score is positive. `totals`
+/// include this round. Zeros if none qualifies.
 ///
 /// # Errors
 /// [`SplitError`] if the weights overflow.
 pub(crate) fn split_floor(
     floor: Amount,
-    scores: &[UpdateScore],
+    round: ValuedRound<'_>,
     totals: &BTreeMap<Account, AccountTotals>,
-    is_void: bool,
+    confidence_z: Micro,
 ) -> Result<Vec<Amount>, SplitError> {
+    let scores = round.scores();
+    let is_void = matches!(round, ValuedRound::Void(..));
     let mut weights: Vec<u64> = scores.iter().map(|score| score.preprocessing.weight).collect();
     let mut positive: Vec<u64> = weights.iter().copied().filter(|weight| *weight > 0).collect();
     positive.sort_unstable();
     let median = positive.get(positive.len().saturating_sub(1) / 2).copied().unwrap_or(0);
     for (weight, score) in weights.iter_mut().zip(scores) {
-        let stands_out = totals.get(&score.account).is_some_and(exceeds_error);
+        let stands_out = totals.get(&score.account).is_some_and(|totals| {
+            payable_nano(confidence_z, totals).is_some_and(|payable| payable > 0)
+        });
         let qualifies = is_void || (!score.excluded && stands_out);
         *weight = if qualifies { median.min(*weight) } else { 0 };
     }
@@ -53,24 +56,19 @@ pub(crate) fn split_floor(
     split_by_weight(floor, &weights)
 }
 
-/// Whether a summed score is positive and exceeds one standard error: `S > 0` and `S² > V`.
-fn exceeds_error(totals: &AccountTotals) -> bool {
-    let Ok(sum) = u128::try_from(totals.score_sum_nano) else { return false };
-    sum.checked_mul(sum).is_none_or(|square| square > totals.variance_nano2)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::Address;
-    use crate::report::Preprocessing;
+    use crate::message::VoidReason;
+    use crate::report::{Preprocessing, UpdateScore};
 
     fn amount(units: u128) -> Amount {
         Amount::from_units(units)
     }
 
     /// Updates with a weight, whether they are excluded, and their sender's summed score; the
-    /// standard error of each sum is 10.
+    /// standard error of each sum is 10, and z is 2.
     fn split(floor: u128, updates: &[(u64, bool, i128)], is_void: bool) -> Vec<u128> {
         let account = |n: usize| Address([n as u8; 20]);
         let scores: Vec<UpdateScore> = updates
@@ -89,7 +87,11 @@ mod tests {
                 AccountTotals { score_sum_nano: *sum, variance_nano2: 100, ..Default::default() };
             (account(n), totals)
         });
-        let split = split_floor(amount(floor), &scores, &totals.collect(), is_void).unwrap();
+        let round = match is_void {
+            true => ValuedRound::Void(VoidReason::NoImprovement, &scores),
+            false => ValuedRound::Improved(1, &scores),
+        };
+        let split = split_floor(amount(floor), round, &totals.collect(), Micro(2_000_000)).unwrap();
         split.into_iter().map(Amount::units).collect()
     }
 
@@ -107,15 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_goes_to_sums_above_their_error_up_to_the_median_weight() {
+    fn the_floor_goes_to_payable_scores_up_to_the_median_weight() {
         let updates = [
-            (10, false, 11),
-            (20, false, 11),
+            (10, false, 21),
+            (20, false, 21),
             (60, false, i128::MAX),
             (20, true, 50),
-            (20, false, 10),
-            (20, false, -11),
-            (0, false, 11),
+            (20, false, 20),
+            (20, false, -21),
+            (0, false, 21),
         ];
         // The median of 10, 20, 20, 20, 20, 60 is 20, so three updates share 10 : 20 : 20.
         assert_eq!(split(100, &updates, false), [20, 40, 40, 0, 0, 0, 0]);
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_floor_without_a_qualified_update_is_not_spent() {
-        assert_eq!(split(100, &[(10, false, 10), (10, true, 90)], false), [0, 0]);
+        assert_eq!(split(100, &[(10, false, 20), (10, true, 90)], false), [0, 0]);
         assert_eq!(split(100, &[(0, false, 90)], true), [0]);
         assert_eq!(split(100, &[], true), [0; 0]);
     }

@@ -9,8 +9,8 @@
 //! is settled.
 //!
 //! **Money follows measured improvement.** A round spends on scores at most its pool without the
-//! [floor](crate::floor), at most `per_nat_max` for each nat of its increments, and so much that
-//! all score pay of the task is at most `per_nat_max` for each nat by which the model improved so
+//! [floor](crate::floor), at most `per_nat_max` for each nat of its increments, and no more than keeps
+//! all score pay of the task within `per_nat_max` for each nat by which the model improved so
 //! far. A [void](crate::void) round spends nothing on scores, carries the increments over and rolls
 //! its pool over; it moves no bond.
 //!
@@ -152,7 +152,7 @@ pub struct RoundPay {
     pub totals: PayTotals,
 }
 
-/// What a task has paid and gained so far.
+/// The payments and the improvement of a task so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PayTotals {
     /// The totals of each account.
@@ -216,7 +216,7 @@ impl<'a> ValuedRound<'a> {
         }
     }
 
-    const fn scores(self) -> &'a [UpdateScore] {
+    pub(crate) const fn scores(self) -> &'a [UpdateScore] {
         match self {
             Self::Improved(_, scores) | Self::Void(_, scores) => scores,
             Self::Abandoned => &[],
@@ -229,7 +229,7 @@ impl<'a> ValuedRound<'a> {
 pub struct PayInputs<'a> {
     /// The task's prices.
     pub budget: &'a Budget,
-    /// What the round may spend.
+    /// The amounts that the round may spend.
     pub limits: RoundBudget,
     /// Whether this is the task's last round.
     pub is_last: bool,
@@ -276,7 +276,7 @@ pub fn pay_round(inputs: &PayInputs<'_>) -> Result<RoundPay, PayError> {
         settle_line(line, payout, price.spent, totals.accounts.entry(line.account).or_default())?;
     }
     let is_void = matches!(round, ValuedRound::Void(..));
-    let floors = split_floor(limits.floor, scores, &totals.accounts, is_void)?;
+    let floors = split_floor(limits.floor, round, &totals.accounts, budget.confidence_z)?;
     let mut debited = Amount::ZERO;
     for ((line, floor), score) in lines.iter_mut().zip(floors).zip(scores) {
         let account = totals.accounts.entry(score.account).or_default();
@@ -304,7 +304,7 @@ pub fn pay_round(inputs: &PayInputs<'_>) -> Result<RoundPay, PayError> {
     })
 }
 
-/// What a round spends on scores, and on how many nano-nats.
+/// The amount that a round spends on scores, and the nano-nats that it pays.
 #[derive(Clone, Copy)]
 struct ScorePrice {
     spent: Amount,

@@ -245,7 +245,7 @@ fn the_last_round_pays_withheld_scores_also_if_it_is_void_or_abandoned() {
 fn the_floor_is_paid_in_addition_and_never_out_of_the_score_pay() {
     let limits = RoundBudget { pool: fln("2"), floor: fln("1"), ..BUDGET };
     let case = Case { limits, ..Case::default() };
-    let scores = [score(1, 30, 0), score(2, 9, 10)];
+    let scores = [score(1, 30, 0), score(2, 9, 5)];
     let paid = case.pay(&start(), ValuedRound::Improved(AMPLE, &scores));
     let amounts = |line: &PayLine| (line.payout, line.floor);
     assert_eq!(amounts(&paid.lines[0]), (fln("2"), fln("1")));

@@ -149,8 +149,8 @@ pub struct Budget {
     pub infrastructure: Amount,
     /// Highest price of one nat of improvement of the validation loss (κ_max).
     pub per_nat_max: Amount,
-    /// Share of the data budget that pays a floor: each round pays an equal part of it to accepted
-    /// updates that are not worse than chance, whatever they are worth. From 0 to 1.
+    /// Share of the data budget that pays a floor: each round pays an equal part of it to senders
+    /// with a positive payable score, and in a void round to all. From 0 to 1.
     pub floor_share: Micro,
     /// Number of standard errors z that is withheld from a score until later rounds confirm it.
     pub confidence_z: Micro,

@@ -36,5 +36,5 @@ fn honest_work_is_paid(on: On) {
     assert_eq!(ledger.claimed_totals(task, provider).unwrap().paid, earned);
     let output =
         market.run_command(&["statement", &task.to_string(), &market.account("ann").to_string()]);
-    assert!(output.expect(0).out.contains("statistically significant part"));
+    assert!(output.expect(0).out.contains("payable part of all scores"));
 }

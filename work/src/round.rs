@@ -11,8 +11,8 @@ use florin_learning::{
 };
 use florin_protocol::{
     Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
-    Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
-    ValuationStage, WorkResult, blob_digest,
+    Preprocessing, Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore, Valuation,
+    ValuationEvidence, ValuationStage, WorkResult, blob_digest,
 };
 
 use crate::blob_source::{BlobSource, NO_BLOBS};
@@ -447,6 +447,28 @@ fn compare_stages(
     Ok(())
 }
 
+/// Compares the preprocessing of an update with the recomputed one.
+fn compare_preprocessing(
+    line: &str,
+    ours: Preprocessing,
+    theirs: Preprocessing,
+) -> Result<(), ResultMismatch> {
+    let describe = |of: Preprocessing| {
+        [
+            ("norm_factor", of.norm_factor.to_string()),
+            ("weight", of.weight.to_string()),
+            ("duplicate_of", describe_match(of.duplicate_of)),
+        ]
+    };
+    for ((field, ours), (_, theirs)) in describe(ours).into_iter().zip(describe(theirs)) {
+        if ours != theirs {
+            let line = format!("{line}.{field}");
+            return Err(ResultMismatch { line, recomputed: ours, stated: theirs });
+        }
+    }
+    Ok(())
+}
+
 /// Compares a stated result with the recomputed one: losses, scores and standard errors within
 /// [`TOLERANCE_NANO`], all other figures exactly.
 ///
@@ -482,20 +504,7 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         if ours.account != theirs.account {
             return differ(&line("account"), &ours.account, &theirs.account);
         }
-        let (a, b) = (ours.preprocessing, theirs.preprocessing);
-        if a.norm_factor != b.norm_factor {
-            return differ(&line("preprocessing.norm_factor"), &a.norm_factor, &b.norm_factor);
-        }
-        if a.weight != b.weight {
-            return differ(&line("preprocessing.weight"), &a.weight, &b.weight);
-        }
-        if a.duplicate_of != b.duplicate_of {
-            return differ(
-                &line("preprocessing.duplicate_of"),
-                &describe_match(a.duplicate_of),
-                &describe_match(b.duplicate_of),
-            );
-        }
+        compare_preprocessing(&line("preprocessing"), ours.preprocessing, theirs.preprocessing)?;
         if ours.score_nano.abs_diff(theirs.score_nano) > TOLERANCE_NANO {
             return differ(&line("score_nano"), &ours.score_nano, &theirs.score_nano);
         }

@@ -5,7 +5,7 @@ use tch::{Kind, TchError, Tensor};
 use crate::loss::{BoundedLoss, RowLoss};
 use crate::model::ModelSpec;
 
-/// What a gradient belongs to: `scale` times the summed losses of the rows.
+/// The function that a gradient belongs to: `scale` times the summed losses of the rows.
 #[derive(Clone, Copy)]
 pub(super) struct Objective {
     loss: RowLoss,

@@ -250,6 +250,7 @@ impl Auditor {
         if entered.len() != report.entries.len() {
             return Err(format!("round {round} has two entries of one account"));
         }
+        // Withheld pay of earlier rounds also goes to accounts without an update in the last one.
         match report.lines.iter().find(|line| !entered.contains(&line.account)) {
             Some(line) => Err(format!("round {round} pays {} without an update", line.account)),
             None => Ok(()),

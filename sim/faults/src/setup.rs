@@ -182,6 +182,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
             data: whole_florins(1_000),
             infrastructure: whole_florins(30),
             per_nat_max: Amount::from_units(777_777_777_777_777_777_777),
+            floor_share: Micro(uniform_below(rng, 3) * 100_000),
             confidence_z: Micro(uniform_below(rng, 3) * 300_000),
             bond_per_row: whole_florins(1),
             debit_max: whole_florins(4),

@@ -113,16 +113,20 @@ pub(super) fn value_round(
         excluded: false,
         preprocessing: UNCHANGED,
     });
-    let mut result = scores_only_result(scores.collect(), nano, metrics, &bytes);
+    let result = scores_only_result(scores.collect(), nano, metrics, &bytes);
+    Ok(keep_model_if_void(ValuationOutput { result, model: bytes }, inputs.base))
+}
+
+/// In a void round the model stays, as with Florin's own mechanism.
+fn keep_model_if_void(mut output: ValuationOutput, base: &[u8]) -> ValuationOutput {
+    let result = &mut output.result;
     if result.valuation.void_reason().is_some() {
-        // The model stays, as with Florin's own mechanism.
-        let model = encode_parameters(spec, &base);
-        result.model = blob_digest(&model);
-        result.metrics.correct_after = metrics.correct_before;
-        result.metrics.loss_after_nano = nano[0];
-        return Ok(ValuationOutput { result, model });
+        result.model = blob_digest(base);
+        result.metrics.correct_after = result.metrics.correct_before;
+        result.metrics.loss_after_nano = result.valuation.loss_before_nano;
+        output.model = base.to_vec();
     }
-    Ok(ValuationOutput { result, model: bytes })
+    output
 }
 
 /// The non-negative share of each update in the improvement; all zero if the rule finds no useful

@@ -48,6 +48,25 @@ fn entry(at: usize) -> UpdateEntry {
     }
 }
 
+/// The loss after a round.
+fn loss(round: u32) -> i64 {
+    2_300_000_000 / i64::from(round + 1)
+}
+
+fn valuation(round: u32, scores: Vec<UpdateScore>) -> Valuation {
+    Valuation {
+        loss_before_nano: loss(round - 1),
+        loss_after_nano: loss(round),
+        total_nano: loss(round - 1) - loss(round),
+        gap_nano: 0,
+        model_loss_nano: loss(round),
+        stages: Vec::new(),
+        scores,
+        units: 5,
+        evidence: ValuationEvidence::default(),
+    }
+}
+
 fn report(round: u32) -> Report {
     let mut lines = Vec::new();
     let mut scores = Vec::new();
@@ -78,7 +97,6 @@ fn report(round: u32) -> Report {
         });
     }
     let entries = (0..PARTICIPANTS.len()).map(entry).collect();
-    let loss = |round: u32| 2_300_000_000 / i64::from(round + 1);
     let market = MarketId { chain: ChainId(1), genesis: Digest::default() };
     Report {
         version: 1,
@@ -93,17 +111,7 @@ fn report(round: u32) -> Report {
         commits: Vec::new(),
         entries,
         missing: Vec::new(),
-        valuation: Some(Valuation {
-            loss_before_nano: loss(round - 1),
-            loss_after_nano: loss(round),
-            total_nano: loss(round - 1) - loss(round),
-            gap_nano: 0,
-            model_loss_nano: loss(round),
-            stages: Vec::new(),
-            scores,
-            units: 5,
-            evidence: ValuationEvidence::default(),
-        }),
+        valuation: Some(valuation(round, scores)),
         metrics: Some(ModelMetrics {
             rows: 360,
             correct_before: 300 - 260 / round,

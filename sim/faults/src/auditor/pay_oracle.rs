@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::{Address, Amount, Digest, Report, TaskSpec, merkle};
+use florin_protocol::RoundOutcome::Settled;
+use florin_protocol::{Address, Amount, Digest, PayLine, Report, TaskSpec, UpdateScore, merkle};
 
 type BaseUnits = u128;
 
@@ -22,10 +23,45 @@ struct AccountSums {
     debited: BaseUnits,
 }
 
+/// A round as its scores and figures judge it.
+struct JudgedRound<'a> {
+    scores: &'a [UpdateScore],
+    is_resolved: bool,
+    /// Whether the round pays no score: it is void or abandoned.
+    is_void: bool,
+    /// What the model gained, in nano-nats.
+    improvement: BaseUnits,
+}
+
+impl<'a> JudgedRound<'a> {
+    fn new(report: &'a Report) -> Self {
+        let Some(valuation) = &report.valuation else {
+            return Self { scores: &[], is_resolved: true, is_void: true, improvement: 0 };
+        };
+        let is_resolved = valuation.stages.iter().all(|stage| {
+            let gap = i128::from(stage.gap_nano).abs();
+            gap <= 100_000 || 50 * gap <= i128::from(stage.total_nano).abs()
+        });
+        let weight = |excluded: bool| -> BaseUnits {
+            let own = valuation.scores.iter().filter(|score| score.excluded == excluded);
+            own.map(|score| BaseUnits::from(score.preprocessing.weight)).sum()
+        };
+        let gained = i128::from(valuation.loss_before_nano) - i128::from(valuation.model_loss_nano);
+        let gained = gained.min(valuation.total_nano.into());
+        let stays = weight(false) > 0 && weight(true) <= weight(false);
+        let is_void = !is_resolved || !stays || gained <= 0;
+        let improvement = if is_void { 0 } else { gained.unsigned_abs() };
+        Self { scores: &valuation.scores, is_resolved, is_void, improvement }
+    }
+}
+
 /// The expected totals of all reports so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpectedPay {
     sums: BTreeMap<Address, AccountSums>,
+    /// Improvement of the model so far, in nano-nats.
+    improvement: BaseUnits,
+    score_pay: BaseUnits,
     data: BaseUnits,
     infrastructure: BaseUnits,
     root: Digest,
@@ -69,24 +105,47 @@ impl ExpectedPay {
         let pool = left / u128::from((spec.rounds.count - self.rounds).max(1));
         same("the pool", pool, report.pool.units())?;
         self.rounds += 1;
-        let weights = self.weights(spec, report);
-        let total: BaseUnits = weights.iter().sum();
-        let price = |amount: BaseUnits| spec.budget.per_nat_max.units() * amount / NANO;
-        let spent = price(total).min(pool);
-        let parts = split(spent, &weights);
-        let scores = report.valuation.iter().flat_map(|valuation| &valuation.scores);
-        for ((score, line), part) in scores.zip(&report.lines).zip(parts) {
-            let who = score.account;
-            same("a line's account", who, line.account)?;
-            same(&format!("the pay of {who}"), part, line.payout.units())?;
-            let bond = report.entries.iter().find(|entry| entry.sender == who);
-            let bond = bond.map(|entry| entry.bond.units()).unwrap_or_default();
+        let round = JudgedRound::new(report);
+        same("an outcome without improvement", round.is_void, report.outcome != Settled)?;
+        self.improvement += round.improvement;
+        let is_last = self.rounds >= spec.rounds.count;
+        self.add_scores(&round);
+        let lines: Vec<&PayLine> = report.lines.iter().chain(&report.final_lines).collect();
+        let increments: Vec<BaseUnits> =
+            lines.iter().map(|line| self.increment(spec, &round, line.account, is_last)).collect();
+        let absent = |who: &&Address| !lines.iter().any(|line| line.account == **who);
+        let forgotten = self
+            .sums
+            .keys()
+            .filter(absent)
+            .find(|who| is_last && self.increment(spec, &round, **who, is_last) > 0);
+        same("an account that the last round forgets", None, forgotten.copied())?;
+
+        let total: BaseUnits = increments.iter().sum();
+        let per_nat = spec.budget.per_nat_max.units();
+        let price = |nano: BaseUnits| per_nat * nano / NANO;
+        let share = BaseUnits::from(spec.budget.floor_share.0);
+        let rounds = BaseUnits::from(spec.rounds.count);
+        let floor = (spec.budget.data.units() * share / (MICRO * rounds)).min(pool);
+        let covered = price(self.improvement).saturating_sub(self.score_pay);
+        let spent = price(total).min(pool - floor).min(covered);
+        let floors = split(floor, &self.floor_weights(spec, &round));
+        let parts = split(spent, &increments);
+        for (at, (line, part)) in lines.iter().zip(parts).enumerate() {
+            let who = line.account;
+            let own_floor = floors.get(at).copied().unwrap_or(0);
+            same(&format!("the floor of {who}"), own_floor, line.floor.units())?;
+            same(&format!("the pay of {who}"), part + own_floor, line.payout.units())?;
             let sum = self.sums.entry(who).or_default();
-            sum.data += part;
+            sum.data += part + own_floor;
+            sum.counted += if spent > 0 { increments[at] } else { 0 };
+            let score = round.scores.get(at).filter(|score| score.excluded && !round.is_void);
             let mut debit = 0;
-            if score.excluded {
+            if let Some(score) = score {
+                let bond = report.entries.iter().find(|entry| entry.sender == who);
+                let bond = bond.map(|entry| entry.bond.units()).unwrap_or_default();
                 let harm = BaseUnits::from(score.score_nano.unsigned_abs());
-                let due = (spent * harm).checked_div(total).unwrap_or_else(|| price(harm));
+                let due = if spent > 0 { spent * harm / total } else { price(harm) };
                 debit = due.min(spec.budget.debit_max.units()).min(bond);
                 sum.debited += debit;
                 if let Some(settled) = (harm * debit).checked_div(due) {
@@ -95,7 +154,11 @@ impl ExpectedPay {
             }
             same(&format!("the debit of {who}"), debit, line.debit.units())?;
         }
-        self.data += spent;
+        self.score_pay += spent;
+        self.data += spent + floors.iter().sum::<BaseUnits>();
+        same("the score pay", self.score_pay, report.score_pay_total.units())?;
+        let improved = BaseUnits::from(report.improvement_total_nano);
+        same("the improvement", self.improvement, improved)?;
         self.process_work(spec, report)?;
         self.root = self.tree();
         let totals = ExpectedTotals {
@@ -114,28 +177,57 @@ impl ExpectedPay {
         Ok(totals)
     }
 
-    fn weights(&mut self, spec: &TaskSpec, report: &Report) -> Vec<BaseUnits> {
-        let Some(valuation) = &report.valuation else { return Vec::new() };
-        let mut weights = Vec::new();
-        for score in &valuation.scores {
+    fn add_scores(&mut self, round: &JudgedRound<'_>) {
+        for score in round.scores {
             let sum = self.sums.entry(score.account).or_default();
-            let error = BaseUnits::from(score.error_nano);
-            sum.scored += i128::from(score.score_nano);
-            sum.variance += error * error;
-            let idle = score.score_nano == 0 && score.error_nano == 0;
-            if score.excluded || idle || valuation.total_nano <= 0 {
-                weights.push(0);
-                continue;
+            if round.is_resolved {
+                let error = BaseUnits::from(score.error_nano);
+                sum.scored += i128::from(score.score_nano);
+                sum.variance += error * error;
             }
-            let floor = sum.variance.isqrt();
-            let root = floor + BaseUnits::from(floor * floor < sum.variance);
-            let withheld = (root * BaseUnits::from(spec.budget.confidence_z.0)).div_ceil(MICRO);
-            let payable = BaseUnits::try_from(sum.scored).unwrap_or(0).saturating_sub(withheld);
-            let weight = payable.saturating_sub(sum.counted);
-            sum.counted = sum.counted.max(payable);
-            weights.push(weight);
         }
-        weights
+    }
+
+    /// The payable score of an account.
+    fn payable(&self, spec: &TaskSpec, account: Address) -> BaseUnits {
+        let sum = self.sums.get(&account).copied().unwrap_or_default();
+        let floor = sum.variance.isqrt();
+        let root = floor + BaseUnits::from(floor * floor < sum.variance);
+        let withheld = (root * BaseUnits::from(spec.budget.confidence_z.0)).div_ceil(MICRO);
+        BaseUnits::try_from(sum.scored).unwrap_or(0).saturating_sub(withheld)
+    }
+
+    fn increment(
+        &self,
+        spec: &TaskSpec,
+        round: &JudgedRound<'_>,
+        account: Address,
+        is_last: bool,
+    ) -> BaseUnits {
+        let sum = self.sums.get(&account).copied().unwrap_or_default();
+        let payable = self.payable(spec, account);
+        let excluded = round.scores.iter().any(|score| score.account == account && score.excluded);
+        match is_last {
+            true if payable > 0 => sum.scored.unsigned_abs().saturating_sub(sum.counted),
+            false if !excluded && !round.is_void => payable.saturating_sub(sum.counted),
+            _ => 0,
+        }
+    }
+
+    /// The weights by which the round's scores share the floor.
+    fn floor_weights(&self, spec: &TaskSpec, round: &JudgedRound<'_>) -> Vec<BaseUnits> {
+        let weight = |score: &UpdateScore| BaseUnits::from(score.preprocessing.weight);
+        let mut positive: Vec<BaseUnits> =
+            round.scores.iter().map(weight).filter(|weight| *weight > 0).collect();
+        positive.sort_unstable_by(|a, b| b.cmp(a));
+        let median = positive.get(positive.len() / 2).copied().unwrap_or(0);
+        let of = |score: &UpdateScore| match round.is_void
+            || (!score.excluded && self.payable(spec, score.account) > 0)
+        {
+            true => weight(score).min(median),
+            false => 0,
+        };
+        round.scores.iter().map(of).collect()
     }
 
     fn process_work(&mut self, spec: &TaskSpec, report: &Report) -> Result<(), String> {
