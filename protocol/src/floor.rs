@@ -19,7 +19,7 @@ impl TaskSpec {
     /// # Errors
     /// [`AmountError`] on overflow.
     pub fn round_floor(&self) -> Result<Amount, AmountError> {
-        let parts = u128::from(Micro::ONE.0) * u128::from(self.rounds.count.max(1));
+        let parts = u128::from(Micro::ONE.0).saturating_mul(self.rounds.count.max(1).into());
         self.budget.data.mul_div_down(self.budget.floor_share.0.into(), parts)
     }
 }

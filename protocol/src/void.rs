@@ -34,7 +34,10 @@ impl Valuation {
     pub fn void_reason(&self) -> Option<VoidReason> {
         let weight = |excluded: bool| -> u128 {
             let own = self.scores.iter().filter(|score| score.excluded == excluded);
-            own.map(|score: &UpdateScore| u128::from(score.preprocessing.weight)).sum()
+            // Fewer than 2³² weights below 2⁶⁴ never saturate.
+            own.fold(0, |sum, score: &UpdateScore| {
+                sum.saturating_add(score.preprocessing.weight.into())
+            })
         };
         let (remaining, excluded) = (weight(false), weight(true));
         if !self.stages.iter().all(ValuationStage::is_resolved) {

@@ -14,8 +14,8 @@ use florin_learning::{
     TrainingStep as TrainStep, engine,
 };
 use florin_protocol::{
-    Canonical, NodeSigner, Registration, Role, TaskPhase, Timestamp, UpdateHeader, blob_digest,
-    pay::PayReason,
+    Canonical, NodeSigner, Registration, Role, RoundOutcome, TaskPhase, Timestamp, UpdateHeader,
+    VoidReason, blob_digest, pay::PayReason,
 };
 
 use super::*;
@@ -278,9 +278,16 @@ fn experiments_emit_an_event_and_earn_nothing() {
                 assert_eq!(person.engine.trained, 0);
             }
             BehaviourKind::Flipped => {
-                let debited = |r: &Report| r.lines.iter().any(|line| !line.debit.is_zero());
-                let scores: Vec<_> = reports.iter().map(|r| &r.valuation).collect();
-                assert!(reports.iter().any(debited), "{scores:?}");
+                // No other update remains, so the round is void and debits nothing.
+                let harmful =
+                    |r: &Report| r.score(person.wallet.address()).is_some_and(|s| s.excluded);
+                let void = RoundOutcome::Void(VoidReason::NoUpdateRemains);
+                assert!(reports.iter().any(harmful), "{reports:?}");
+                for report in reports.iter().filter(|report| harmful(report)) {
+                    assert_eq!(report.outcome, void);
+                    assert_eq!(report.model, report.base_model);
+                    assert!(report.lines.iter().all(|line| line.debit.is_zero()));
+                }
             }
             _ => {}
         }

@@ -100,7 +100,7 @@ fn a_slow_machine_does_not_delay_the_other_members() {
 #[test]
 fn a_hedge_earns_more_if_negative_scores_are_cut_at_zero_instead_of_debited() {
     let bare = "[task]\nclip = false\nbond_per_row = 1.0";
-    let hedge = "{ kind = 'hedge', factor = 4.0 }";
+    let hedge = "{ kind = 'hedge', factor = 16.0 }";
     let debited = beside(hedge, bare);
     let cut = beside(hedge, &format!("[mechanism]\nrule = 'cut_at_zero'\n{bare}"));
     let (debited, cut) = (profit(&debited, "other"), profit(&cut, "other"));

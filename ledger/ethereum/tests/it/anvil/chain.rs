@@ -23,7 +23,7 @@ pub(crate) struct AnvilNode {
 fn program() -> PathBuf {
     let installed = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil"
+        "/../../contracts/node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil"
     );
     let path = std::env::var_os("FLORIN_ANVIL").map_or_else(|| installed.into(), PathBuf::from);
     assert!(path.exists(), "no anvil at {}: run `cargo xtask setup`", path.display());
