@@ -181,7 +181,7 @@ fn scores_of_an_unresolved_round_enter_no_sum() {
 
 #[test]
 fn score_pay_never_exceeds_the_price_of_the_improvement_so_far() {
-    // 100 FLN per nat: 10 milli-nats of improvement cover 1 FLN, whatever the scores say.
+    // 100 FLN per nat: 10 milli-nats of improvement cover 1 FLN, for any scores.
     let first = pay(&start(), &[score(1, 50, 0)], 10);
     assert_eq!((first.score_pay, first.totals.score_pay), (fln("1"), fln("1")));
     assert_eq!(first.totals.improvement_nano, 10_000_000);

@@ -29,7 +29,7 @@ struct JudgedRound<'a> {
     is_resolved: bool,
     /// Whether the round pays no score: it is void or abandoned.
     is_void: bool,
-    /// What the model gained, in nano-nats.
+    /// Improvement of the model, in nano-nats.
     improvement: BaseUnits,
 }
 
@@ -100,7 +100,6 @@ impl ExpectedPay {
         spec: &TaskSpec,
         report: &Report,
     ) -> Result<ExpectedTotals, String> {
-        let before = self.root;
         let left = spec.budget.data.units() - self.data;
         let pool = left / u128::from((spec.rounds.count - self.rounds).max(1));
         same("the pool", pool, report.pool.units())?;
@@ -114,11 +113,9 @@ impl ExpectedPay {
         let increments: Vec<BaseUnits> =
             lines.iter().map(|line| self.increment(spec, &round, line.account, is_last)).collect();
         let absent = |who: &&Address| !lines.iter().any(|line| line.account == **who);
-        let forgotten = self
-            .sums
-            .keys()
-            .filter(absent)
-            .find(|who| is_last && self.increment(spec, &round, **who, is_last) > 0);
+        let mut absent = self.sums.keys().filter(absent);
+        let forgotten =
+            absent.find(|who| is_last && self.increment(spec, &round, **who, is_last) > 0);
         same("an account that the last round forgets", None, forgotten.copied())?;
 
         let total: BaseUnits = increments.iter().sum();
@@ -159,6 +156,12 @@ impl ExpectedPay {
         same("the score pay", self.score_pay, report.score_pay_total.units())?;
         let improved = BaseUnits::from(report.improvement_total_nano);
         same("the improvement", self.improvement, improved)?;
+        self.check_totals(spec, report)
+    }
+
+    /// Compares the totals and the roots after the round.
+    fn check_totals(&mut self, spec: &TaskSpec, report: &Report) -> Result<ExpectedTotals, String> {
+        let before = self.root;
         self.process_work(spec, report)?;
         self.root = self.tree();
         let totals = ExpectedTotals {
