@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 
 use crate::amount::{Amount, AmountError};
 use crate::apportionment::{SplitError, split_by_weight};
+use crate::message::VoidReason;
 use crate::micro::Micro;
 use crate::pay::{Account, AccountTotals, ValuedRound, payable_nano};
+use crate::report::UpdateScore;
 use crate::task::TaskSpec;
 
 impl TaskSpec {
@@ -24,9 +26,10 @@ impl TaskSpec {
     }
 }
 
-/// Splits the floor of a round among the updates that qualify: in a void round all with a weight,
-/// in any other those that are not excluded and whose sender's payable score is positive. `totals`
-/// include this round. Zeros if none qualifies.
+/// Splits the floor of a round among the updates that qualify: those that are not excluded and whose
+/// sender's payable score is positive. In a void round all with a weight qualify, except that a round
+/// without improvement pays only the former if there are any: then the holdout tells good updates
+/// from noise, and the task has converged. `totals` include this round. Zeros if none qualifies.
 ///
 /// # Errors
 /// [`SplitError`] if the weights overflow.
@@ -37,17 +40,21 @@ pub(crate) fn split_floor(
     confidence_z: Micro,
 ) -> Result<Vec<Amount>, SplitError> {
     let scores = round.scores();
-    let is_void = matches!(round, ValuedRound::Void(..));
+    let stands_out = |score: &UpdateScore| {
+        let payable = totals.get(&score.account).and_then(|own| payable_nano(confidence_z, own));
+        !score.excluded && score.preprocessing.weight > 0 && payable.is_some_and(|nano| nano > 0)
+    };
+    let all_qualify = match round {
+        ValuedRound::Void(VoidReason::NoImprovement, scores) => !scores.iter().any(stands_out),
+        ValuedRound::Void(..) => true,
+        ValuedRound::Improved(..) | ValuedRound::Abandoned => false,
+    };
     let mut weights: Vec<u64> = scores.iter().map(|score| score.preprocessing.weight).collect();
     let mut positive: Vec<u64> = weights.iter().copied().filter(|weight| *weight > 0).collect();
     positive.sort_unstable();
     let median = positive.get(positive.len().saturating_sub(1) / 2).copied().unwrap_or(0);
     for (weight, score) in weights.iter_mut().zip(scores) {
-        let stands_out = totals.get(&score.account).is_some_and(|totals| {
-            payable_nano(confidence_z, totals).is_some_and(|payable| payable > 0)
-        });
-        let qualifies = is_void || (!score.excluded && stands_out);
-        *weight = if qualifies { median.min(*weight) } else { 0 };
+        *weight = if all_qualify || stands_out(score) { median.min(*weight) } else { 0 };
     }
     let weights: Vec<u128> = weights.into_iter().map(u128::from).collect();
     if weights.iter().all(|weight| *weight == 0) {
@@ -60,8 +67,7 @@ pub(crate) fn split_floor(
 mod tests {
     use super::*;
     use crate::id::Address;
-    use crate::message::VoidReason;
-    use crate::report::{Preprocessing, UpdateScore};
+    use crate::report::Preprocessing;
 
     fn amount(units: u128) -> Amount {
         Amount::from_units(units)
@@ -69,7 +75,7 @@ mod tests {
 
     /// Updates with a weight, whether they are excluded, and their sender's summed score; the
     /// standard error of each sum is 10, and z is 2.
-    fn split(floor: u128, updates: &[(u64, bool, i128)], is_void: bool) -> Vec<u128> {
+    fn split(floor: u128, updates: &[(u64, bool, i128)], void: Option<VoidReason>) -> Vec<u128> {
         let account = |n: usize| Address([n as u8; 20]);
         let scores: Vec<UpdateScore> = updates
             .iter()
@@ -87,9 +93,9 @@ mod tests {
                 AccountTotals { score_sum_nano: *sum, variance_nano2: 100, ..Default::default() };
             (account(n), totals)
         });
-        let round = match is_void {
-            true => ValuedRound::Void(VoidReason::NoImprovement, &scores),
-            false => ValuedRound::Improved(1, &scores),
+        let round = match void {
+            Some(reason) => ValuedRound::Void(reason, &scores),
+            None => ValuedRound::Improved(1, &scores),
         };
         let split = split_floor(amount(floor), round, &totals.collect(), Micro(2_000_000)).unwrap();
         split.into_iter().map(Amount::units).collect()
@@ -120,15 +126,24 @@ mod tests {
             (0, false, 21),
         ];
         // The median of 10, 20, 20, 20, 20, 60 is 20, so three updates share 10 : 20 : 20.
-        assert_eq!(split(100, &updates, false), [20, 40, 40, 0, 0, 0, 0]);
-        // In a void round every weight counts: 10 : 20 : 20 : 20 : 20 : 20.
-        assert_eq!(split(110, &updates, true), [10, 20, 20, 20, 20, 20, 0]);
+        assert_eq!(split(100, &updates, None), [20, 40, 40, 0, 0, 0, 0]);
+        // So do they in a round without improvement.
+        let converged = Some(VoidReason::NoImprovement);
+        assert_eq!(split(100, &updates, converged), [20, 40, 40, 0, 0, 0, 0]);
+        // In any other void round every weight counts: 10 : 20 : 20 : 20 : 20 : 20.
+        for reason in [VoidReason::MajorityExcluded, VoidReason::Unresolved] {
+            assert_eq!(split(110, &updates, Some(reason)), [10, 20, 20, 20, 20, 20, 0]);
+        }
+        // And if the holdout tells no update from noise.
+        let useless = [(10, false, 20), (10, true, 90), (0, false, 90)];
+        assert_eq!(split(100, &useless, converged), [50, 50, 0]);
     }
 
     #[test]
     fn a_floor_without_a_qualified_update_is_not_spent() {
-        assert_eq!(split(100, &[(10, false, 20), (10, true, 90)], false), [0, 0]);
-        assert_eq!(split(100, &[(0, false, 90)], true), [0]);
-        assert_eq!(split(100, &[], true), [0; 0]);
+        assert_eq!(split(100, &[(10, false, 20), (10, true, 90)], None), [0, 0]);
+        let void = Some(VoidReason::MajorityExcluded);
+        assert_eq!(split(100, &[(0, false, 90)], void), [0]);
+        assert_eq!(split(100, &[], void), [0; 0]);
     }
 }

@@ -252,8 +252,8 @@ fn the_floor_is_paid_in_addition_and_never_out_of_the_score_pay() {
     assert_eq!(amounts(&paid.lines[1]), (Amount::ZERO, Amount::ZERO));
     assert_eq!((paid.score_pay, paid.data_spent), (fln("1"), fln("2")));
     assert_eq!(paid.totals.accounts[&account(1)].data, fln("2"));
-    // In a void round both share it.
-    let paid = case.pay(&start(), ValuedRound::Void(VoidReason::NoImprovement, &scores));
+    // In a round that is void by majority both share it.
+    let paid = case.pay(&start(), ValuedRound::Void(VoidReason::MajorityExcluded, &scores));
     assert_eq!(amounts(&paid.lines[1]), (fln("0.5"), fln("0.5")));
     assert_eq!((paid.score_pay, paid.data_spent), (Amount::ZERO, fln("1")));
 }

@@ -29,6 +29,8 @@ struct JudgedRound<'a> {
     is_resolved: bool,
     /// Whether the round pays no score: it is void or abandoned.
     is_void: bool,
+    /// Whether the round is void for no other reason than that the model did not improve.
+    has_converged: bool,
     /// Improvement of the model, in nano-nats.
     improvement: BaseUnits,
 }
@@ -36,7 +38,13 @@ struct JudgedRound<'a> {
 impl<'a> JudgedRound<'a> {
     fn new(report: &'a Report) -> Self {
         let Some(valuation) = &report.valuation else {
-            return Self { scores: &[], is_resolved: true, is_void: true, improvement: 0 };
+            return Self {
+                scores: &[],
+                is_resolved: true,
+                is_void: true,
+                has_converged: false,
+                improvement: 0,
+            };
         };
         let is_resolved = valuation.stages.iter().all(|stage| {
             let gap = i128::from(stage.gap_nano).abs();
@@ -51,7 +59,8 @@ impl<'a> JudgedRound<'a> {
         let stays = weight(false) > 0 && weight(true) <= weight(false);
         let is_void = !is_resolved || !stays || gained <= 0;
         let improvement = if is_void { 0 } else { gained.unsigned_abs() };
-        Self { scores: &valuation.scores, is_resolved, is_void, improvement }
+        let has_converged = is_resolved && stays && gained <= 0;
+        Self { scores: &valuation.scores, is_resolved, is_void, has_converged, improvement }
     }
 }
 
@@ -224,9 +233,13 @@ impl ExpectedPay {
             round.scores.iter().map(weight).filter(|weight| *weight > 0).collect();
         positive.sort_unstable_by(|a, b| b.cmp(a));
         let median = positive.get(positive.len() / 2).copied().unwrap_or(0);
-        let of = |score: &UpdateScore| match round.is_void
-            || (!score.excluded && self.payable(spec, score.account) > 0)
-        {
+        let good = |score: &&UpdateScore| {
+            let payable = self.payable(spec, score.account) > 0;
+            payable && !score.excluded && weight(score) > 0
+        };
+        let any_good = round.scores.iter().any(|score| good(&score));
+        let everyone = round.is_void && !(round.has_converged && any_good);
+        let of = |score: &UpdateScore| match everyone || good(&score) {
             true => weight(score).min(median),
             false => 0,
         };
