@@ -28,7 +28,7 @@ impl TaskSpec {
 
 /// Splits the floor of a round among the updates that qualify: those that are not excluded and whose
 /// sender's payable score is positive. In a void round all with a weight qualify, except that a round
-/// without improvement pays only the former if there are any: then the holdout tells good updates
+/// without improvement pays only the former if there are any: then the holdout separates good updates
 /// from noise, and the task has converged. `totals` include this round. Zeros if none qualifies.
 ///
 /// # Errors
@@ -134,7 +134,7 @@ mod tests {
         for reason in [VoidReason::MajorityExcluded, VoidReason::Unresolved] {
             assert_eq!(split(110, &updates, Some(reason)), [10, 20, 20, 20, 20, 20, 0]);
         }
-        // And if the holdout tells no update from noise.
+        // And if the holdout separates no update from noise.
         let useless = [(10, false, 20), (10, true, 90), (0, false, 90)];
         assert_eq!(split(100, &useless, converged), [50, 50, 0]);
     }
