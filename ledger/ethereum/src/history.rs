@@ -13,14 +13,10 @@ use super::contracts::Market::{LastSettlement, MarketEvents, PostedSettlement};
 use super::deployment::Deployment;
 use super::node::{BlockTag, Filter, NodeClient};
 use crate::contracts::to_address;
-use crate::limits::{HISTORIES_MAX, OUTBOX_PRUNE_DEPTH};
+use crate::limits::{HISTORIES_MAX, LAG_PAUSE, LAG_RETRIES_MAX, OUTBOX_PRUNE_DEPTH};
 use florin_ledger::{
     LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
 };
-
-/// How often a read is repeated if the events do not match the contract's hash: a new block may
-/// have changed both.
-const READINGS_MAX: usize = 4;
 
 /// A task's state and settlements at one block.
 #[derive(Clone, Debug)]
@@ -229,7 +225,12 @@ impl HistoryCache {
         task: TaskId,
         block: u64,
     ) -> Result<Option<View>, LedgerError> {
-        for _ in 0..READINGS_MAX {
+        // The two responses may come from different blocks: a node that is mining can answer with
+        // the state of the next block, and the log index of a node can lag behind its state.
+        for retry in 0..=LAG_RETRIES_MAX {
+            if retry > 0 {
+                std::thread::sleep(LAG_PAUSE);
+            }
             let getter = Market::taskCall { id: task.0.into() };
             let state = node.call_getter(deployment.market, &getter, BlockTag::Block(block))?;
             if state.head.is_zero() {
@@ -241,7 +242,6 @@ impl HistoryCache {
             if view.matches_contract() {
                 return Ok(Some(view));
             }
-            // The chain changed between the two requests.
             self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&task);
         }
         let name = node.0.name();

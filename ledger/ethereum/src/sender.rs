@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use alloy_primitives::B256;
 use florin_protocol::{Address, WalletSigner};
@@ -19,13 +18,11 @@ use super::confirmation::{FinalStatus, TransactionLocation};
 use super::node::{BlockTag, Call, CallResult, NodeClient, TransactionReceipt};
 use super::outbox::{Intent, MinedTransaction, Outbox, OutboxEntry};
 use super::revert::{RevertReason, decode_revert};
-use crate::limits::{LAG_RETRIES_MAX, OUTBOX_PRUNE_DEPTH, STEPS_MAX};
+use crate::limits::{LAG_PAUSE, LAG_RETRIES_MAX, OUTBOX_PRUNE_DEPTH, STEPS_MAX};
 use florin_ledger::TransactionOutcome;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::{LedgerError, Refusal};
 
-/// Pause before a request to a lagging node is repeated.
-const LAG_PAUSE: Duration = Duration::from_millis(100);
 /// Hex digits of the genesis block's hash in the file names of outboxes.
 const GENESIS_DIGITS: usize = 8;
 /// Gas added to the estimate, in sixteenths: execution on the next block's state may need a little

@@ -380,6 +380,35 @@ impl Endpoint for PostingEndpoint {
     }
 }
 
+fn settlement(round: u32, previous_root: Digest) -> Settlement {
+    Settlement {
+        task: TASK,
+        payout: Report::settlement_id(TASK, RoundNumber(round)),
+        round: RoundNumber(round),
+        report: Digest([1; 32]),
+        previous_root,
+        root: Digest([u8::try_from(round).unwrap(); 32]),
+        data_total: fln(round.into()),
+        infrastructure_total: Amount::ZERO,
+    }
+}
+
+#[test]
+fn a_task_is_read_although_the_nodes_events_lag_behind_its_state() {
+    let stage = SendingFixture::set();
+    let ledger = stage.ledger(Settings::default());
+    let coordinator = stage.new_account(2);
+    stage.open_task(&ledger, coordinator.address(), Address([5; 20]));
+    ledger.post(&coordinator, &settlement(1, Digest::default())).unwrap();
+    let expected = ledger.task(TASK).unwrap();
+    let ends = std::time::Instant::now() + Duration::from_millis(300);
+    let node = AlteredEndpoint::new(&stage.anvil.endpoint, move |method, answer| match method {
+        "eth_getLogs" if std::time::Instant::now() < ends => Ok(json!([])),
+        _ => answer,
+    });
+    assert_eq!(stage.ledger_through(node, Settings::default()).task(TASK).unwrap(), expected);
+}
+
 #[test]
 fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     let stage = SendingFixture::set();
@@ -389,17 +418,8 @@ fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     let poster = Arc::clone(&calm);
     let post = move |round: u32| {
         let last = poster.task(TASK).unwrap().unwrap().pending;
-        let settlement = Settlement {
-            task: TASK,
-            payout: Report::settlement_id(TASK, RoundNumber(round)),
-            round: RoundNumber(round),
-            report: Digest([1; 32]),
-            previous_root: last.last().map(|p| p.settlement.root).unwrap_or_default(),
-            root: Digest([u8::try_from(round).unwrap(); 32]),
-            data_total: fln(round.into()),
-            infrastructure_total: Amount::ZERO,
-        };
-        poster.post(&coordinator, &settlement).unwrap();
+        let previous = last.last().map(|p| p.settlement.root).unwrap_or_default();
+        poster.post(&coordinator, &settlement(round, previous)).unwrap();
     };
     post(1);
     let inner = Arc::clone(&stage.anvil.endpoint);
