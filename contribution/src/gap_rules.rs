@@ -3,14 +3,11 @@
 //! The scores of a quadrature sum to the improvement only if the loss is smooth enough along the
 //! round's path. The unexplained part is the **gap**. A stage is valued with more and more
 //! nodes until its gap is small, then by an estimator without a gap. A stage that no estimator
-//! resolves has no scores: money never follows a figure that contradicts its neighbour.
+//! resolves has no scores: money never follows a figure that contradicts its neighbour. The caller
+//! decides which gap is small.
 
 /// Quadrature nodes to which a stage climbs after the task's own number.
 const MORE_NODES: [u8; 2] = [6, 12];
-/// A gap up to one part in this many of the improvement is resolved.
-const GAP_PARTS: u64 = 50;
-/// A gap up to this many nano-nats is resolved: 10⁻⁴ nats.
-pub const GAP_NANO_MIN: u64 = 100_000;
 /// Largest number of players whose coalitions are enumerated.
 pub const ENUMERATED_PLAYERS_MAX: usize = 8;
 /// Pairs of permutations for more players.
@@ -52,11 +49,6 @@ pub fn stage_estimators(nodes: u8, players: usize) -> Vec<StageEstimator> {
     all
 }
 
-/// Whether a gap is small: at most 2 % of the improvement, or 10⁻⁴ nats.
-pub fn is_gap_resolved(gap_nano: i64, total_nano: i64) -> bool {
-    gap_nano.unsigned_abs() <= (total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
-}
-
 impl StageEstimator {
     /// Evaluations and gradients for `players` players, without those of the base point.
     pub fn passes(self, players: usize) -> u64 {
@@ -72,21 +64,6 @@ impl StageEstimator {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_gap_is_resolved_up_to_two_per_cent_or_a_ten_thousandth_of_a_nat() {
-        for (gap, total, resolved) in [
-            (20_000_000, 1_000_000_000, true),
-            (-20_000_000, -1_000_000_000, true),
-            (20_000_001, 1_000_000_000, false),
-            (100_000, 0, true),
-            (-100_001, 0, false),
-            (i64::MIN, i64::MAX, false),
-            (0, i64::MIN, true),
-        ] {
-            assert_eq!(is_gap_resolved(gap, total), resolved, "{gap} of {total}");
-        }
-    }
 
     #[test]
     fn a_stage_climbs_from_its_nodes_to_estimators_without_a_gap() {

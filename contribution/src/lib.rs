@@ -120,8 +120,8 @@ pub use exact::Exact;
 pub use first_order::FirstOrder;
 pub use game::{Game, GameError, PathIntegral, SmoothGame};
 pub use gap_rules::{
-    ENUMERATED_PLAYERS_MAX, GAP_NANO_MIN, PERMUTATION_PAIRS, PERMUTED_PLAYERS_MAX, StageEstimator,
-    is_gap_resolved, stage_estimators,
+    ENUMERATED_PLAYERS_MAX, PERMUTATION_PAIRS, PERMUTED_PLAYERS_MAX, StageEstimator,
+    stage_estimators,
 };
 pub use leave_one_out::LeaveOneOut;
 pub use meter::{EvaluationMeter, PASSES_MAX};

@@ -10,9 +10,10 @@
 //! leaves the round unresolved: its scores are worth no money.
 //!
 //! The error of a score has three parts, added in quadrature. One is the sampling error of the
-//! holdout's rows. One is the error of the estimator, if it samples coalitions. The last is the null standard deviation: the score of a random direction of the
-//! same length, if the source has a gradient. In `d` dimensions it is small against honest work (a
-//! cosine of `1/√d`), but without it random noise would look significant wherever the gradient is
+//! holdout's rows. One is the error of the estimator, if it samples coalitions. The last is the
+//! null standard deviation: the score of a random direction of the same length, if the source has
+//! a gradient. In `d` dimensions it is small against honest work (a cosine of `1/√d`), but without
+//! it random noise would look significant wherever the gradient is
 //! large.
 //!
 //! Floats end here. The exclusion is decided on the published integers, so that a reader of the
@@ -20,7 +21,7 @@
 
 use std::num::TryFromIntError;
 
-use crate::gap_rules::{StageEstimator, is_gap_resolved, stage_estimators};
+use crate::gap_rules::{StageEstimator, stage_estimators};
 use crate::row_permutations::RowPermutations;
 use crate::statistics::mean;
 use crate::{
@@ -32,7 +33,7 @@ use crate::{
 pub const Z_MICRO_PER_UNIT: u64 = 1_000_000;
 
 /// The valuation rules that a task publishes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct RoundRules {
     /// Number of standard errors below zero beyond which an update is excluded, in millionths:
     /// 2_000_000 is 2.0.
@@ -41,6 +42,8 @@ pub struct RoundRules {
     pub nodes: u8,
     /// Seed of the permutations, if a stage samples them.
     pub seed: u64,
+    /// Whether a stage is resolved, given its gap and its gain in nano-nats.
+    pub is_resolved: fn(gap_nano: i64, total_nano: i64) -> bool,
 }
 
 /// The score of one player of the round.
@@ -104,13 +107,8 @@ pub struct StageRecord {
     /// Evaluations and gradients of all estimators that the stage tried, and of the null standard
     /// deviation; each is one pass over the holdout.
     pub passes: u64,
-}
-
-impl StageRecord {
     /// Whether the gap is small enough for the scores to be paid.
-    pub fn is_resolved(&self) -> bool {
-        is_gap_resolved(self.gap_nano, self.total_nano)
-    }
+    pub is_resolved: bool,
 }
 
 impl RoundValuation {
@@ -122,7 +120,7 @@ impl RoundValuation {
 
     /// Whether every stage is resolved. Scores of an unresolved round are not paid.
     pub fn is_resolved(&self) -> bool {
-        self.stages.iter().all(StageRecord::is_resolved)
+        self.stages.iter().all(|stage| stage.is_resolved)
     }
 
     /// The players that form the aggregate, ascending.
@@ -201,7 +199,7 @@ pub fn value_round<S: AffineSource>(
     let first = value_stage(source, FixedWeights::over_all(weights)?, None, Climb::All(rules))?;
     let mut rows = first.rows;
     let mut stages = vec![first.record];
-    if first.record.is_resolved() {
+    if first.record.is_resolved {
         for row in &mut rows {
             row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
         }
@@ -273,6 +271,13 @@ impl Climb {
             Self::To { estimator, seed } => (vec![estimator], seed),
         }
     }
+
+    fn resolves(self, gap_nano: i64, total_nano: i64) -> bool {
+        match self {
+            Self::All(rules) => (rules.is_resolved)(gap_nano, total_nano),
+            Self::To { .. } => true,
+        }
+    }
 }
 
 /// The result of one stage: one valuation of the members of `weights`.
@@ -313,8 +318,8 @@ fn value_stage<S: AffineSource>(
         let explained: i128 = rows.iter().map(|row| i128::from(row.score_nano)).sum();
         let total = i128::from(before_nano) - i128::from(after_nano);
         let (total_nano, gap_nano) = (i64::try_from(total)?, i64::try_from(total - explained)?);
-        let record = StageRecord { estimator, total_nano, gap_nano, passes };
-        let is_resolved = record.is_resolved();
+        let is_resolved = climb.resolves(gap_nano, total_nano);
+        let record = StageRecord { estimator, total_nano, gap_nano, passes, is_resolved };
         last = Some((after_nano, rows, record));
         if is_resolved {
             break;

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn null_standard_deviation_matches_the_gradient_norm() {
         // The gradient at zero is (−0.15, 0.15, 0, 0), as computed for the reference engine, with
-        // norm 0.15·√2; the root mean square of its projection on a random direction in 4 dimensions is
+        // norm 0.15·√2; the root mean square of its projection on a random direction in 4 dimensions
         // half of that.
         let holdout = Dataset::new(vec![2.0, 1.0], vec![0, 1], 1, 2).unwrap();
         let model = ModelSpec::Softmax { inputs: 1, classes: 2 };

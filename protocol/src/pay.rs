@@ -19,7 +19,7 @@
 //! whose scores fluctuate earns nothing from its good rounds. The part of earlier pay that a debit
 //! claws back does not have to be earned again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,7 @@ use crate::message::VoidReason;
 use crate::micro::Micro;
 use crate::report::{InfrastructurePayment, UpdateScore, Valuation};
 use crate::task::Budget;
+use crate::void::void_reason;
 
 /// Nano-nats per nat.
 pub const NANO_PER_NAT: u128 = 1_000_000_000;
@@ -207,12 +208,24 @@ impl<'a> ValuedRound<'a> {
     /// The round of a valuation.
     #[must_use]
     pub fn new(valuation: &'a Valuation) -> Self {
-        match valuation.void_reason() {
-            Some(reason) => Self::Void(reason, &valuation.scores),
-            None => Self::Improved(
-                u64::try_from(valuation.improvement_nano()).unwrap_or(0),
-                &valuation.scores,
-            ),
+        let reason = valuation.void_reason();
+        Self::from_reason(reason, &valuation.scores, valuation.improvement_nano())
+    }
+
+    /// A round whose scores have no gap.
+    #[must_use]
+    pub fn from_scores(scores: &'a [UpdateScore], improvement_nano: i64) -> Self {
+        Self::from_reason(void_reason(scores, improvement_nano), scores, improvement_nano)
+    }
+
+    fn from_reason(
+        reason: Option<VoidReason>,
+        scores: &'a [UpdateScore],
+        improvement_nano: i64,
+    ) -> Self {
+        match reason {
+            Some(reason) => Self::Void(reason, scores),
+            None => Self::Improved(u64::try_from(improvement_nano).unwrap_or(0), scores),
         }
     }
 
@@ -381,7 +394,7 @@ fn score_lines(
     accounts: &mut BTreeMap<Account, AccountTotals>,
 ) -> Result<Vec<PayLine>, PayError> {
     let scores = inputs.round.scores();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut lines = Vec::with_capacity(scores.len());
     for score in scores {
         if !seen.insert(score.account) {
@@ -452,9 +465,11 @@ fn final_lines(
     inputs: &PayInputs<'_>,
     accounts: &BTreeMap<Account, AccountTotals>,
 ) -> Result<Vec<PayLine>, PayError> {
+    let scored: BTreeSet<Account> =
+        inputs.round.scores().iter().map(|score| score.account).collect();
     let mut lines = Vec::new();
     for (account, totals) in accounts {
-        if inputs.round.scores().iter().any(|score| score.account == *account) {
+        if scored.contains(account) {
             continue;
         }
         let increment = increment(inputs, *account, totals)?;

@@ -9,15 +9,39 @@ use crate::report::{UpdateScore, Valuation, ValuationStage};
 /// A gap up to one part in this many of the improvement is resolved.
 const GAP_PARTS: u64 = 50;
 /// A gap up to this many nano-nats is resolved: 10⁻⁴ nats.
-pub const GAP_NANO_MIN: u64 = 100_000;
+const GAP_NANO_MIN: u64 = 100_000;
 
 impl ValuationStage {
-    /// Whether the scores of the stage explain its improvement: the gap is at most 2 % of it, or
-    /// 10⁻⁴ nats.
+    /// Whether the scores of the stage explain its improvement.
     #[must_use]
     pub fn is_resolved(&self) -> bool {
-        self.gap_nano.unsigned_abs()
-            <= (self.total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+        is_gap_resolved(self.gap_nano, self.total_nano)
+    }
+}
+
+/// Whether a gap is small: at most 2 % of the improvement, or 10⁻⁴ nats.
+#[must_use]
+pub fn is_gap_resolved(gap_nano: i64, total_nano: i64) -> bool {
+    gap_nano.unsigned_abs() <= (total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+}
+
+/// Why a round whose stages are resolved is void, if it is.
+#[must_use]
+pub fn void_reason(scores: &[UpdateScore], improvement_nano: i64) -> Option<VoidReason> {
+    let weight = |excluded: bool| -> u128 {
+        let own = scores.iter().filter(|score| score.excluded == excluded);
+        // Fewer than 2³² weights below 2⁶⁴ never saturate.
+        own.fold(0, |sum, score| sum.saturating_add(score.preprocessing.weight.into()))
+    };
+    let (remaining, excluded) = (weight(false), weight(true));
+    if remaining == 0 {
+        Some(VoidReason::NoUpdateRemains)
+    } else if excluded > remaining {
+        Some(VoidReason::MajorityExcluded)
+    } else if improvement_nano <= 0 {
+        Some(VoidReason::NoImprovement)
+    } else {
+        None
     }
 }
 
@@ -32,24 +56,9 @@ impl Valuation {
     /// Why the round is void, if it is.
     #[must_use]
     pub fn void_reason(&self) -> Option<VoidReason> {
-        let weight = |excluded: bool| -> u128 {
-            let own = self.scores.iter().filter(|score| score.excluded == excluded);
-            // Fewer than 2³² weights below 2⁶⁴ never saturate.
-            own.fold(0, |sum, score: &UpdateScore| {
-                sum.saturating_add(score.preprocessing.weight.into())
-            })
-        };
-        let (remaining, excluded) = (weight(false), weight(true));
-        if !self.stages.iter().all(ValuationStage::is_resolved) {
-            Some(VoidReason::Unresolved)
-        } else if remaining == 0 {
-            Some(VoidReason::NoUpdateRemains)
-        } else if excluded > remaining {
-            Some(VoidReason::MajorityExcluded)
-        } else if self.improvement_nano() <= 0 {
-            Some(VoidReason::NoImprovement)
-        } else {
-            None
+        match self.stages.iter().all(ValuationStage::is_resolved) {
+            true => void_reason(&self.scores, self.improvement_nano()),
+            false => Some(VoidReason::Unresolved),
         }
     }
 }

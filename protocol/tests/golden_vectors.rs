@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 #[path = "golden_vectors/reports.rs"]
 mod reports;
 
-use reports::{abandoned_report, last_report, settled_round, void_report};
+use reports::{abandoned_report, settled_round, void_report};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
@@ -201,8 +201,9 @@ fn messages() -> Value {
         sender: cohort[0],
         expires: Timestamp(5_000),
     };
-    let abandoned = abandoned_report(&mlp, &report);
-    let (void, last) = (void_report(&mlp, &report, &record), last_report(&mlp, &report));
+    let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
+    let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
+    let void = void_report(&mlp, &report, &record);
     json!([
         message("a task for an MLP", &mlp),
         message("a task for a CNN with trimmed mean", &cnn),

@@ -45,7 +45,9 @@ fn row_by_row(world: &TestRound) -> RoundValuation {
         |coefficients: &[f64]| affine.borrow_mut().losses(coefficients),
         |coefficients: &[f64]| affine.borrow_mut().directional_derivatives(coefficients),
     );
-    let rules = RoundRules { z_micro: inputs.spec.budget.confidence_z.0, nodes: 3, seed: 0 };
+    let z_micro = inputs.spec.budget.confidence_z.0;
+    let is_resolved = florin_protocol::void::is_gap_resolved;
+    let rules = RoundRules { z_micro, nodes: 3, seed: 0, is_resolved };
     value_round(&mut source, &opened.updates.rows, rules).unwrap()
 }
 

@@ -30,7 +30,7 @@ pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use round::{
     EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
-    WorkError, compare_results, value_and_aggregate,
+    WorkError, compare_results, value_and_aggregate, void_metrics,
 };
 pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 

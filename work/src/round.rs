@@ -9,6 +9,7 @@ use florin_learning::{
     AggregateError, AggregationRule, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace,
     aggregate, mean,
 };
+use florin_protocol::void::is_gap_resolved;
 use florin_protocol::{
     Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
     Preprocessing, Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore, Valuation,
@@ -142,7 +143,8 @@ pub fn value_and_aggregate(
 }
 
 /// The metrics of a void round, whose model stays.
-pub(crate) fn void_metrics(metrics: ModelMetrics, valuation: &Valuation) -> ModelMetrics {
+#[must_use]
+pub fn void_metrics(metrics: ModelMetrics, valuation: &Valuation) -> ModelMetrics {
     ModelMetrics {
         correct_after: metrics.correct_before,
         loss_after_nano: valuation.loss_before_nano,
@@ -212,7 +214,8 @@ fn value_updates(
     }
     let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
     let seed = cross_check_seed(inputs);
-    let rules = RoundRules { z_micro: spec.budget.confidence_z.0, nodes, seed };
+    let z_micro = spec.budget.confidence_z.0;
+    let rules = RoundRules { z_micro, nodes, seed, is_resolved: is_gap_resolved };
     let valued = value_round(&mut source, &held.rows, rules)?;
     let members: Vec<usize> = valued.remaining().collect();
     let check = cross_check(&mut source, &held.rows, &members, seed, cross_check_pairs)?;

@@ -8,7 +8,9 @@ use florin_contribution::{
     stage_estimators, value_members, value_round,
 };
 
-const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 7 };
+use crate::support::is_resolved;
+
+const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 7, is_resolved };
 
 /// A loss with one step along the round's path, of a given steepness, on two rows; it counts its
 /// passes.

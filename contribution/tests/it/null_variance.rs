@@ -5,6 +5,8 @@ use std::convert::Infallible;
 
 use florin_contribution::{ClosureSource, RoundRules, RoundValuation, value_round};
 
+use crate::support::is_resolved;
+
 /// Two rows with equal losses along one direction: the sampling error is zero, so that only the
 /// null standard deviation remains.
 fn round(chance: Option<f64>) -> RoundValuation {
@@ -17,7 +19,12 @@ fn round(chance: Option<f64>) -> RoundValuation {
             Ok::<_, Infallible>(vec![chance])
         });
     }
-    value_round(&mut source, &[7], RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0 }).unwrap()
+    value_round(
+        &mut source,
+        &[7],
+        RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0, is_resolved },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -35,7 +42,7 @@ fn a_null_standard_deviation_that_is_not_finite_is_refused() {
     for chance in [vec![f64::NAN], vec![]] {
         let mut source = ClosureSource::new(1, losses, slopes)
             .with_random_direction_std(move |_: &[f64]| Ok::<_, Infallible>(chance.clone()));
-        let rules = RoundRules { z_micro: 0, nodes: 1, seed: 0 };
+        let rules = RoundRules { z_micro: 0, nodes: 1, seed: 0, is_resolved };
         assert!(value_round(&mut source, &[1], rules).is_err());
     }
 }

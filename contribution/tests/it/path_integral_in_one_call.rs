@@ -4,7 +4,7 @@ use florin_contribution::{
     AffineSource, GameError, PathIntegral, RoundError, RoundRules, ValuationError, value_round,
 };
 
-use crate::support::LeastSquares;
+use crate::support::{LeastSquares, is_resolved};
 
 /// Differentiates all nodes in one call, and corrupts the result with `spoil`.
 struct PathIntegralSource<'a> {
@@ -47,7 +47,7 @@ impl AffineSource for PathIntegralSource<'_> {
     }
 }
 
-const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0 };
+const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0, is_resolved };
 const WEIGHTS: [u64; 3] = [4, 1, 3];
 
 fn round() -> LeastSquares {

@@ -77,3 +77,8 @@ pub(crate) fn runner() -> TestRunner {
     let config = Config { cases: 128, failure_persistence: None, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
+
+/// A gap of at most 2 % or 10⁻⁴ nats, as in a market.
+pub(crate) fn is_resolved(gap_nano: i64, total_nano: i64) -> bool {
+    gap_nano.abs() <= 100_000 || 50 * i128::from(gap_nano).abs() <= i128::from(total_nano).abs()
+}

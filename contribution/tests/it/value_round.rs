@@ -6,9 +6,10 @@ use florin_contribution::{
 use proptest::prelude::*;
 
 use crate::axioms::problem;
-use crate::support::{LeastSquares, runner};
+use crate::support::{LeastSquares, is_resolved, runner};
 
-const RULES: RoundRules = RoundRules { z_micro: 2 * Z_MICRO_PER_UNIT, nodes: 3, seed: 0 };
+const RULES: RoundRules =
+    RoundRules { z_micro: 2 * Z_MICRO_PER_UNIT, nodes: 3, seed: 0, is_resolved };
 
 /// The optimum of every row is near w = 1 (losses ½(1 − w)² with a small spread); each update moves
 /// w by its one number.
@@ -105,7 +106,7 @@ fn in_doubt(z_micro: u64) -> RoundValuation {
         |c: &[f64]| Ok::<_, GameError>(vec![1.0 + 1.2 * c[0], 1.0 - c[0]]),
         |_: &[f64]| Ok::<_, GameError>(vec![vec![1.2, -1.0]]),
     );
-    value_round(&mut source, &[1], RoundRules { z_micro, nodes: 3, seed: 0 }).unwrap()
+    value_round(&mut source, &[1], RoundRules { z_micro, nodes: 3, seed: 0, is_resolved }).unwrap()
 }
 
 #[test]

@@ -143,9 +143,14 @@ pub(crate) fn void_report(spec: &TaskSpec, before: &Report, record: &WorkRecord)
     .unwrap()
 }
 
-/// The task's last round, which is abandoned and pays what was withheld.
-pub(crate) fn last_report(spec: &TaskSpec, before: &Report) -> Report {
-    let offer = offer_after(spec, before, RoundNumber(spec.rounds.count));
+/// A round that is abandoned; the task's last one pays what was withheld.
+pub(crate) fn abandoned_report(
+    spec: &TaskSpec,
+    before: &Report,
+    round: RoundNumber,
+    needed: u32,
+) -> Report {
+    let offer = offer_after(spec, before, round);
     close_round(&ReportInputs {
         spec,
         offer: &offer,
@@ -154,23 +159,7 @@ pub(crate) fn last_report(spec: &TaskSpec, before: &Report) -> Report {
         entries: &[],
         missing: &[],
         holdout_rows: &[],
-        result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 2 }),
-        verified_work: &[],
-    })
-    .unwrap()
-}
-
-pub(crate) fn abandoned_report(spec: &TaskSpec, before: &Report) -> Report {
-    let offer = offer_after(spec, before, RoundNumber(2));
-    close_round(&ReportInputs {
-        spec,
-        offer: &offer,
-        previous_report: Some(before),
-        commits: &[],
-        entries: &[],
-        missing: &[],
-        holdout_rows: &[],
-        result: Err(AbandonReason::TooFewUpdates { got: 0, needed: 5 }),
+        result: Err(AbandonReason::TooFewUpdates { got: 0, needed }),
         verified_work: &[],
     })
     .unwrap()

@@ -10,7 +10,7 @@ use florin_learning::{AggregationRule, Dataset, Evaluator, ModelSpec, Reference,
 use florin_protocol::{ModelMetrics, UpdateScore, blob_digest};
 use florin_work::{
     ValuationInputs, ValuationOutput, WorkError, decode_model, decode_update_into,
-    encode_parameters, model_spec, verify_disclosed_rows,
+    encode_parameters, model_spec, verify_disclosed_rows, void_metrics,
 };
 
 use super::{Mechanism, UNCHANGED, scores_only_result};
@@ -122,8 +122,7 @@ fn keep_model_if_void(mut output: ValuationOutput, base: &[u8]) -> ValuationOutp
     let result = &mut output.result;
     if result.valuation.void_reason().is_some() {
         result.model = blob_digest(base);
-        result.metrics.correct_after = result.metrics.correct_before;
-        result.metrics.loss_after_nano = result.valuation.loss_before_nano;
+        result.metrics = void_metrics(result.metrics, &result.valuation);
         output.model = base.to_vec();
     }
     output

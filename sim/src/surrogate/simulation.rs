@@ -7,7 +7,7 @@ use florin_contribution::{is_negative_beyond_error, to_nano};
 use florin_learning::parallel_map;
 use florin_protocol::{
     AccountTotals, Amount, Micro, PayInputs, PayLine, PayTotals, Preprocessing, RoundBudget,
-    TaskSpec, UpdateScore, ValuedRound, VoidReason, pay_round,
+    TaskSpec, UpdateScore, ValuedRound, pay_round,
 };
 
 use super::Fit;
@@ -152,7 +152,7 @@ impl<'a> SurrogateSimulation<'a> {
         (row.settled, row.improvement) = (true, improvement as f64 / 1e9);
         let rows: u64 = included().map(|(sent, _)| sent.rows).sum();
         let work: f64 = included().map(|(sent, _)| sent.rows as f64 * sent.drawn.work).sum();
-        if matches!(valued_round(&scores, improvement), ValuedRound::Improved(..)) {
+        if matches!(ValuedRound::from_scores(&scores, improvement), ValuedRound::Improved(..)) {
             self.loss = (self.loss - work / rows.max(1) as f64).max(LOSS_MIN.min(self.loss));
         }
         row.accuracy = self.fit.curve.accuracy(self.loss);
@@ -184,7 +184,7 @@ impl<'a> SurrogateSimulation<'a> {
             limits,
             is_last,
             before: &before,
-            round: valued_round(scores, improvement),
+            round: ValuedRound::from_scores(scores, improvement),
             bonds: &bonds,
             work: &[],
         })?;
@@ -407,20 +407,5 @@ impl<'a> SurrogateSimulation<'a> {
             members: self.members,
             rounds: self.rounds,
         })
-    }
-}
-
-/// The result of a round by the rules of the protocol; drawn scores have no gap.
-fn valued_round(scores: &[UpdateScore], improvement: i64) -> ValuedRound<'_> {
-    let weight = |excluded: bool| -> u128 {
-        let own = scores.iter().filter(|score| score.excluded == excluded);
-        own.map(|score| u128::from(score.preprocessing.weight)).sum()
-    };
-    if weight(true) > weight(false) {
-        return ValuedRound::Void(VoidReason::MajorityExcluded, scores);
-    }
-    match u64::try_from(improvement) {
-        Ok(improvement) if improvement > 0 => ValuedRound::Improved(improvement, scores),
-        _ => ValuedRound::Void(VoidReason::NoImprovement, scores),
     }
 }
