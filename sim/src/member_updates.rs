@@ -49,6 +49,10 @@ pub struct MemberTraining<'a> {
     pub effort: f64,
     /// The update of its first round, if its strategy repeats that one and it has sent it.
     pub first_update: Option<&'a [f32]>,
+    /// The buyer's holdout rows.
+    pub holdout: &'a Dataset,
+    /// Indices of the holdout rows that earlier rounds disclosed.
+    pub disclosed: &'a [usize],
     /// Index range of the members that collude with it, if its strategy is a collusion.
     pub colluders: (usize, usize),
 }
@@ -135,6 +139,21 @@ impl MemberTraining<'_> {
                     .map(|row| row % rows.rows())
                     .collect();
                 self.train(engine, &rows.subset(&again)?, 0)
+            }
+            Strategy::TrainOnDisclosed if self.disclosed.is_empty() => {
+                Ok(TrainingResult::default())
+            }
+            Strategy::TrainOnDisclosed => {
+                self.train(engine, &self.holdout.subset(self.disclosed)?, 0)
+            }
+            Strategy::TrainOnHoldout { identities, .. } => {
+                let mut all = TrainingResult::default();
+                for identity in 0..identities {
+                    let learned = self.train(engine, self.holdout, u64::from(identity))?;
+                    all.deltas.extend(learned.deltas);
+                    all.steps += learned.steps;
+                }
+                Ok(all)
             }
             Strategy::AdaptiveEffort => self.train_fraction(engine, self.effort),
             Strategy::FlipLabels { fraction } => {
@@ -291,6 +310,7 @@ pub fn updates_to_send(
         Strategy::Copy { noise, rounds_back, mix } => {
             vec![under(&knows.copied(rounds_back, mix).unwrap_or_else(zero), noise)]
         }
+        Strategy::TrainOnHoldout { .. } => learned.deltas.clone(),
         Strategy::Repeat => vec![job.first_update.map_or_else(own, <[f32]>::to_vec)],
         Strategy::Hedge { factor } => cancelling_pairs(&own(), 2, factor, rng),
         Strategy::Scale { factor } | Strategy::Backdoor { boost: factor, .. } => {

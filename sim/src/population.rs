@@ -1,12 +1,12 @@
 //! The population of one seed: each member's rows, machine, bandwidth and daily rhythm, drawn from
 //! the distributions of its group.
 
-use florin_learning::data::{DatasetError, LoadError, load};
-use florin_learning::{DataSource, Dataset};
+use florin_learning::Dataset;
+use florin_learning::data::{DatasetError, LoadError};
 use rand_chacha::ChaCha8Rng;
 
 use crate::random::{dirichlet, normal, stream, uniform, uniform_below};
-use crate::scenario::{Availability, Group, Scenario};
+use crate::scenario::{Availability, Group, Scenario, Standardisation};
 use crate::strategy::Strategy;
 
 /// Hours per virtual day.
@@ -67,11 +67,11 @@ impl Population {
     /// # Errors
     /// [`PopulationError`].
     pub fn draw(scenario: &Scenario, seed: u64) -> Result<Self, PopulationError> {
-        let digits = load(&DataSource::Digits)?;
-        let mut deck = RowSampler::shuffled(&digits, scenario, seed);
-        let test = deck.draw_rows(scenario.learning.test_rows as usize, RowUse::Evaluation)?;
-        let holdout =
-            deck.draw_rows(scenario.learning.holdout_rows as usize, RowUse::Evaluation)?;
+        let learning = &scenario.learning;
+        let rows = learning.rows()?;
+        let mut deck = RowSampler::shuffled(&rows, scenario, seed);
+        let mut test = deck.draw_rows(learning.test_rows as usize, RowUse::Evaluation)?;
+        let mut holdout = deck.draw_rows(learning.holdout_rows as usize, RowUse::Evaluation)?;
         let mut members = Vec::new();
         for (at, group) in scenario.population.values().enumerate() {
             for place in 0..group.count as usize {
@@ -79,6 +79,15 @@ impl Population {
                 members.push(member);
             }
         }
+        if let Some(scaling) = Standardisation::new(learning.table.as_ref(), &holdout) {
+            test = scaling.apply(&test)?;
+            holdout = scaling.apply(&holdout)?;
+            for member in &mut members {
+                member.rows = scaling.apply(&member.rows)?;
+            }
+        }
+        let rng = &mut stream(seed, "holdout labels", [0, 0]);
+        holdout = mislabelled(&holdout, learning.holdout_label_noise, rng)?;
         let groups = scenario.population.keys().cloned().collect();
         Ok(Self { groups, members, holdout, test })
     }
@@ -91,11 +100,11 @@ enum RowUse {
     Training,
 }
 
-/// The digits in a shuffled order of the seed. Without jitter each row is drawn once. With jitter
+/// The data set in a shuffled order of the seed. Without jitter each row is drawn once. With jitter
 /// rows are drawn with replacement, but the evaluation rows and the members' rows come from
 /// disjoint halves.
 struct RowSampler<'a> {
-    digits: &'a Dataset,
+    data: &'a Dataset,
     order: Vec<usize>,
     /// Number of rows drawn so far.
     drawn: usize,
@@ -106,16 +115,16 @@ struct RowSampler<'a> {
 }
 
 impl<'a> RowSampler<'a> {
-    fn shuffled(digits: &'a Dataset, scenario: &Scenario, seed: u64) -> Self {
-        let mut order: Vec<usize> = (0..digits.rows()).collect();
+    fn shuffled(data: &'a Dataset, scenario: &Scenario, seed: u64) -> Self {
+        let mut order: Vec<usize> = (0..data.rows()).collect();
         let rng = &mut stream(seed, "deck", [0, 0]);
         for last in (1..order.len()).rev() {
             order.swap(last, uniform_below(rng, last as u64 + 1) as usize);
         }
-        let members_from = digits.rows() / 2;
+        let members_from = data.rows() / 2;
         let noise = stream(seed, "jitter", [0, 0]);
         Self {
-            digits,
+            data,
             order,
             drawn: 0,
             feature_noise: scenario.learning.feature_noise,
@@ -141,10 +150,10 @@ impl<'a> RowSampler<'a> {
 
     fn row(&mut self, row: usize, features: &mut Vec<f32>) {
         if self.feature_noise == 0.0 {
-            features.extend_from_slice(self.digits.row(row));
+            features.extend_from_slice(self.data.row(row));
             return;
         }
-        for value in self.digits.row(row) {
+        for value in self.data.row(row) {
             let noise = self.feature_noise * normal(&mut self.noise);
             features.push((f64::from(*value) + noise) as f32);
         }
@@ -155,9 +164,9 @@ impl<'a> RowSampler<'a> {
         for _ in 0..rows {
             let row = self.next_index(side);
             self.row(row, &mut features);
-            labels.push(self.digits.labels()[row]);
+            labels.push(self.data.labels()[row]);
         }
-        Dataset::new(features, labels, self.digits.width(), self.digits.classes())
+        Dataset::new(features, labels, self.data.width(), self.data.classes())
     }
 
     /// Rows whose labels follow the group's Dirichlet skew: each drawn label is searched for among
@@ -168,25 +177,25 @@ impl<'a> RowSampler<'a> {
         skew: f64,
         rng: &mut ChaCha8Rng,
     ) -> Result<Dataset, DatasetError> {
-        let shares = dirichlet(rng, skew, self.digits.classes());
+        let shares = dirichlet(rng, skew, self.data.classes());
         let (mut features, mut labels) = (Vec::new(), Vec::with_capacity(rows));
         for _ in 0..rows {
             let wanted = sample_category(&shares, uniform(rng)) as u32;
             let row = self.find(wanted);
             self.row(row, &mut features);
-            labels.push(self.digits.labels()[row]);
+            labels.push(self.data.labels()[row]);
         }
-        Dataset::new(features, labels, self.digits.width(), self.digits.classes())
+        Dataset::new(features, labels, self.data.width(), self.data.classes())
     }
 
     /// A row with the label `wanted`, if one is found soon; it is swapped with the next row in the
     /// order.
     fn find(&mut self, wanted: u32) -> usize {
-        let label = |row: usize| self.digits.labels()[row];
+        let label = |row: usize| self.data.labels()[row];
         if self.feature_noise > 0.0 {
             let mut row = self.next_index(RowUse::Training);
             for _ in 0..TRIES_MAX {
-                if self.digits.labels()[row] == wanted {
+                if self.data.labels()[row] == wanted {
                     break;
                 }
                 row = self.next_index(RowUse::Training);

@@ -49,6 +49,8 @@ pub struct Simulation<'a> {
     steps: Vec<Vec<f32>>,
     /// The updates to copy of earlier rounds, newest first.
     copy_targets: Vec<CopyTargets>,
+    /// Indices of the holdout rows that the rounds so far disclosed.
+    disclosed: Vec<usize>,
     /// The first update of each member that repeats it.
     first_updates: BTreeMap<usize, Vec<f32>>,
     /// Number of members online at the start of the open round.
@@ -114,6 +116,7 @@ impl<'a> Simulation<'a> {
             accuracy_before: 0.0,
             steps: Vec::new(),
             copy_targets: Vec::new(),
+            disclosed: Vec::new(),
             first_updates: BTreeMap::new(),
             online: 0,
             waits: 0,
@@ -143,18 +146,21 @@ impl<'a> Simulation<'a> {
         self.record_round(&done, in_tokens);
         let row = round_row(&done.report, self.online, self.market.now().0, f64::NAN);
         self.rounds.push(row);
+        self.disclosed.extend(done.report.holdout.rows.iter().map(|row| *row as usize));
         push_newest(&mut self.steps, done.step);
         self.report = Some(done.report);
         Ok(())
     }
 
     /// The report of the last round.
-    pub(crate) const fn report(&self) -> Option<&Report> {
+    #[must_use]
+    pub const fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }
 
     /// The member that owns an account, and its group.
-    pub(crate) fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
+    #[must_use]
+    pub fn owner_of(&self, account: Address) -> Option<(usize, usize)> {
         let (member, _) = *self.owner.get(&account)?;
         Some((member, self.members.get(member)?.group))
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of identities per member.
-pub const IDENTITIES_MAX: u32 = 8;
+pub const IDENTITIES_MAX: u32 = 16;
 /// Maximum number of rounds by which a copied update or a replayed step may be older than the latest
 /// one.
 pub const ROUNDS_BACK_MAX: u32 = 8;
@@ -126,6 +126,16 @@ pub enum Strategy {
         #[serde(default)]
         size: u32,
     },
+    /// Trains on the holdout rows that earlier rounds disclosed, in place of rows of its own.
+    TrainOnDisclosed,
+    /// The buyer with other identities: each trains on the whole holdout, and together they declare
+    /// and bond a multiple of the member's rows.
+    TrainOnHoldout {
+        /// Number of identities.
+        identities: u32,
+        /// The factor.
+        factor: f64,
+    },
     /// Duplicates each of its rows, trains on all copies, declares them and bonds for them.
     DuplicateRows {
         /// Number of copies of each row.
@@ -181,7 +191,11 @@ impl Strategy {
     #[must_use]
     pub fn bounds(&self) -> Vec<(&'static str, f64, f64, f64)> {
         match *self {
-            Self::Honest | Self::AdaptiveEffort | Self::ZeroUpdate | Self::Repeat => Vec::new(),
+            Self::Honest
+            | Self::AdaptiveEffort
+            | Self::ZeroUpdate
+            | Self::Repeat
+            | Self::TrainOnDisclosed => Vec::new(),
             Self::Lazy { fraction } | Self::FlipLabels { fraction } => {
                 vec![("fraction", fraction, 0.0, 1.0)]
             }
@@ -209,6 +223,13 @@ impl Strategy {
             Self::Backdoor { fraction, boost } => {
                 vec![("fraction", fraction, 0.0, 1.0), ("boost", boost, 0.0, 1_000.0)]
             }
+            Self::TrainOnHoldout { identities, factor } => {
+                let most = f64::from(IDENTITIES_MAX);
+                vec![
+                    ("identities", f64::from(identities), 1.0, most),
+                    ("factor", factor, 1.0, INFLATION_MAX),
+                ]
+            }
             Self::Sybil { identities, .. } | Self::Replicate { identities, .. } => {
                 vec![("identities", f64::from(identities), 1.0, f64::from(IDENTITIES_MAX))]
             }
@@ -219,7 +240,9 @@ impl Strategy {
     #[must_use]
     pub fn identities(&self) -> u32 {
         match self {
-            Self::Sybil { identities, .. } | Self::Replicate { identities, .. } => *identities,
+            Self::Sybil { identities, .. }
+            | Self::Replicate { identities, .. }
+            | Self::TrainOnHoldout { identities, .. } => *identities,
             Self::Hedge { .. } => 2,
             _ => 1,
         }
@@ -229,7 +252,9 @@ impl Strategy {
     #[must_use]
     pub fn row_copies(&self) -> f64 {
         match self {
-            Self::DuplicateRows { factor } | Self::InflateBond { factor } => *factor,
+            Self::DuplicateRows { factor }
+            | Self::InflateBond { factor }
+            | Self::TrainOnHoldout { factor, .. } => *factor,
             _ => 1.0,
         }
     }
@@ -269,6 +294,10 @@ impl Strategy {
             }
             Self::DuplicateRows { factor } | Self::InflateBond { factor } => {
                 (scaled(rows, *factor), scaled(rows, *factor))
+            }
+            Self::TrainOnHoldout { identities, factor } => {
+                let part = scaled(rows, *factor / f64::from((*identities).max(1)));
+                (part, part)
             }
             Self::InflateRows { factor } => (scaled(rows, *factor), rows),
             _ => (rows, rows),

@@ -16,11 +16,13 @@ enum PeerPackages {
     Flower,
     /// pfl-research and Flower's simulation, only with `--peer`.
     Simulators,
+    /// scikit-learn and palmerpenguins, which contain the tables.
+    Tables,
     /// shapiq and pyDVL, with their own version of NumPy.
     Contribution,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 13] = [
+const BENCHMARKS: [(&str, PeerPackages); 14] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("ledger", PeerPackages::NotNeeded),
@@ -33,6 +35,7 @@ const BENCHMARKS: [(&str, PeerPackages); 13] = [
     ("contribution", PeerPackages::Contribution),
     ("attacks", PeerPackages::NotNeeded),
     ("wire", PeerPackages::NotNeeded),
+    ("pay", PeerPackages::Tables),
     ("sim", PeerPackages::Simulators),
 ];
 
@@ -64,6 +67,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         PeerPackages::Flower => Some(tools::flower_bench_if_missing()?),
         PeerPackages::Simulators => Some(tools::simulators_if_missing()?),
         PeerPackages::Learning => Some(tools::bench_if_missing()?),
+        PeerPackages::Tables => Some(tools::tables_if_missing()?),
         PeerPackages::Contribution => Some(tools::contribution_bench_if_missing()?),
     };
     if let Some(packages) = packages {

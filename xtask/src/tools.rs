@@ -16,6 +16,7 @@ const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
 const SIMULATOR_PINS: &str = "xtask/peers/simulation-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
+const TABLES_PINS: &str = "xtask/peers/tables-requirements.txt";
 const CONTRACT_PINS: &str = "contracts/requirements.txt";
 
 /// Folder of the vector tests' Python packages; the tests add it to PYTHONPATH.
@@ -73,6 +74,14 @@ pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
         &folder,
         "shapiq and pyDVL for comparison (1 GB on disk)",
     )?;
+    Ok(folder)
+}
+
+/// Installs the packages that contain the tables of `cargo xtask bench pay`. Returns their folder.
+pub(crate) fn tables_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("tables");
+    let name = "scikit-learn and palmerpenguins, which contain tables (300 MB on disk)";
+    packages_if_missing(&Python::find()?, TABLES_PINS, &folder, name)?;
     Ok(folder)
 }
 

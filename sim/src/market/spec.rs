@@ -6,7 +6,7 @@ use florin_protocol::{
     TaskSpec, Timestamp, Training,
 };
 
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, DataShape, Scenario};
 
 /// The buyer's address.
 pub const BUYER: Address = Address([0xb0; 20]);
@@ -64,9 +64,10 @@ impl Scenario {
     #[must_use]
     pub fn task_spec(&self, seed: u64) -> TaskSpec {
         let l = &self.learning;
+        let DataShape { width, classes, .. } = l.shape();
         let model = match l.hidden.is_empty() {
-            true => ModelArchitecture::Softmax { inputs: 64, classes: 10 },
-            false => ModelArchitecture::Mlp { inputs: 64, hidden: l.hidden.clone(), classes: 10 },
+            true => ModelArchitecture::Softmax { inputs: width, classes },
+            false => ModelArchitecture::Mlp { inputs: width, hidden: l.hidden.clone(), classes },
         };
         let example = TaskSpec::example();
         TaskSpec {
@@ -78,7 +79,7 @@ impl Scenario {
             salt: seed,
             model,
             base_model: UNNAMED,
-            data: DataSchema { width: 64, classes: 10 },
+            data: DataSchema { width, classes },
             holdout: Holdout {
                 root: UNNAMED,
                 rows: l.holdout_rows,
@@ -99,7 +100,8 @@ impl Scenario {
     }
 
     fn preprocessing_rules(&self) -> PreprocessingRules {
-        let mut rules = PreprocessingRules::DEFAULT;
+        let weight_cap = self.task.weight_cap;
+        let mut rules = PreprocessingRules { weight_cap, ..PreprocessingRules::DEFAULT };
         if !self.task.clip {
             rules.norm_scaling = NormScaling::None;
         }
@@ -139,6 +141,7 @@ impl Scenario {
             infrastructure: florins_to_amount(1.0),
             per_nat_max: florins_to_amount(t.per_nat_max),
             confidence_z: micro(t.confidence_z),
+            floor_share: micro(t.floor_share),
             bond_min: florins_to_amount(t.bond_min),
             bond_per_row: florins_to_amount(t.bond_per_row),
             debit_max: florins_to_amount(t.debit_max),

@@ -29,10 +29,6 @@ const ROWS_MAX: f64 = 2_000_000.0;
 const NUMBERS_MAX: u64 = 250_000_000;
 /// Maximum supply in florins: far below 2^128 base units.
 const SUPPLY_MAX: f64 = 1e15;
-/// Number of features and of classes of a digit.
-const DIGIT: [u64; 2] = [64, 10];
-/// Number of digits in the dataset.
-pub(super) const DIGITS: u32 = 1_797;
 
 pub(super) struct Check;
 
@@ -167,6 +163,7 @@ impl Scenario {
         Check::require((1..=4_096).contains(&l.batch), "learning.batch", &l.batch, right)?;
         Check::require_range("learning.learning_rate", l.learning_rate, 1e-6, 100.0)?;
         Check::require_range("learning.feature_noise", l.feature_noise, 0.0, 10.0)?;
+        Check::require_range("learning.holdout_label_noise", l.holdout_label_noise, 0.0, 1.0)?;
         let right = "must be 2 to 1000";
         Check::require(
             (2..=1_000).contains(&l.holdout_rows_per_round),
@@ -209,6 +206,7 @@ impl Scenario {
             Check::require_range(key, value, 0.001, 1e9)?;
         }
         Check::require_range("task.confidence_z", t.confidence_z, 0.0, 100.0)?;
+        Check::require_range("task.floor_share", t.floor_share, 0.0, 1.0)?;
         Check::require_range("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
         Check::require_range("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
         let most = if self.mode.is_real() { COHORT_MAX } else { SURROGATES_MAX };
@@ -265,21 +263,22 @@ impl Scenario {
         let reserved = u64::from(l.test_rows) + u64::from(l.holdout_rows);
         let held: u64 =
             self.population.values().map(|g| u64::from(g.count) * u64::from(g.rows[1])).sum();
-        let (digits, all) = (u64::from(DIGITS), reserved + held);
+        let rows = self.learning.shape().rows;
+        let (available, all) = (u64::from(rows), reserved + held);
         let right = format!(
-            "members have up to {held} rows, test and holdout {reserved}, and there are {digits} \
-             digits: lower them, or set learning.feature_noise above 0 to draw rows with \
+            "members have up to {held} rows, test and holdout {reserved}, and the data set has \
+             {available}: lower them, or set learning.feature_noise above 0 to draw rows with \
              replacement, each time with noise"
         );
         Check::require(
-            l.feature_noise > 0.0 || all <= digits,
+            l.feature_noise > 0.0 || all <= available,
             "learning.feature_noise",
             &l.feature_noise,
             &right,
         )?;
-        let right = "test and holdout rows leave no digits for members: with feature noise, half \
-                     of the digits are for evaluation";
-        Check::require(l.test_rows < DIGITS / 2, "learning.test_rows", &l.test_rows, right)
+        let right = "test and holdout rows leave no rows for members: with feature noise, half of \
+                     the data set is for evaluation";
+        Check::require(l.test_rows < rows / 2 || l.feature_noise == 0.0, "learning.test_rows", &l.test_rows, right)
     }
 }
 
@@ -292,9 +291,10 @@ impl Scenario {
             .sum();
         let right = format!("members may have at most {ROWS_MAX} rows in total, including copies");
         Check::require(rows <= ROWS_MAX, "population", &rows, &right)?;
-        let mut widths = vec![DIGIT[0]];
+        let shape = self.learning.shape();
+        let mut widths = vec![u64::from(shape.width)];
         widths.extend(self.learning.hidden.iter().map(|units| u64::from(*units)));
-        widths.push(DIGIT[1]);
+        widths.push(u64::from(shape.classes));
         let layers = widths.windows(2).map(|pair| (pair[0] + 1) * pair[1]);
         let parameters: u64 = layers.sum();
         let identities =

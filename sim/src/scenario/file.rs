@@ -1,4 +1,4 @@
-//! Reads and writes scenarios, with the traces that they name.
+//! Reads and writes scenarios, with the files that they name.
 
 use std::fmt::Display;
 use std::path::{Component, Path, PathBuf};
@@ -40,6 +40,9 @@ impl Scenario {
         let read = Self::from_table(&table).map_err(|error| locate_error(text, changes, error));
         let mut scenario = read?;
         scenario.read_traces(folder)?;
+        if let Some(table) = &mut scenario.learning.table {
+            table.read(folder)?;
+        }
         if let Some(change) = changes.iter().find(|change| change.is_under("surrogate"))
             && scenario.mode.is_real()
         {
@@ -86,17 +89,18 @@ impl Scenario {
 
     /// The files to store beside the scenario: path relative to its folder, and content.
     pub fn attached_files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.population.values().filter_map(|group| match &group.online {
+        let traces = self.population.values().filter_map(|group| match &group.online {
             Availability::Trace { file, trace: Some(trace) } => {
                 Some((file.as_str(), trace.text.as_str()))
             }
             _ => None,
-        })
+        });
+        traces.chain(self.learning.table.as_ref().and_then(|table| table.attached_file()))
     }
 }
 
 /// The path of a file within a folder; `None` if it leads out of the folder or is reserved.
-fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
+pub(super) fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
     let path = Path::new(file);
     let stays = path.components().all(|part| matches!(part, Component::Normal(_)));

@@ -8,6 +8,7 @@ mod file;
 mod search;
 mod setting_override;
 mod simulation_mode;
+mod table;
 mod trace;
 mod unknown_keys;
 
@@ -24,6 +25,7 @@ pub use error::ScenarioError;
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};
+pub use table::{DataShape, DataTable, FeatureScale, Standardisation};
 pub use trace::{AvailabilityTrace, TraceError};
 
 /// The definition of an experiment.
@@ -110,6 +112,11 @@ pub struct Learning {
     /// Standard deviation of the noise on each feature of a drawn row. With noise, rows are drawn
     /// with replacement, so that the members can have more rows together than there are digits.
     pub feature_noise: f64,
+    /// Fraction of the holdout rows with a wrong label; the test rows keep theirs.
+    pub holdout_label_noise: f64,
+    /// A table from which all rows are drawn; `None` for the handwritten digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<DataTable>,
 }
 
 impl Default for Learning {
@@ -123,6 +130,8 @@ impl Default for Learning {
             holdout_rows_per_round: 64,
             test_rows: 300,
             feature_noise: 0.0,
+            holdout_label_noise: 0.0,
+            table: None,
         }
     }
 }
@@ -135,6 +144,8 @@ pub struct BuyerTerms {
     pub budget: f64,
     /// Maximum price of one nat of improvement.
     pub per_nat_max: f64,
+    /// Share of the budget that is paid as the floor.
+    pub floor_share: f64,
     /// Number of standard errors that are subtracted from a score before it is paid; later rounds
     /// pay the rest when it becomes certain.
     pub confidence_z: f64,
@@ -150,6 +161,9 @@ pub struct BuyerTerms {
     pub cohort_min: u32,
     /// Aggregation rule.
     pub aggregation: Aggregation,
+    /// Largest weight of an update, as a multiple of the median of the round's counted rows; 0 for
+    /// no limit.
+    pub weight_cap: u16,
     /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,
     /// Whether near-duplicate updates are rejected.
@@ -170,6 +184,7 @@ impl Default for BuyerTerms {
         Self {
             budget: 1_000.0,
             per_nat_max: 500.0,
+            floor_share: 0.2,
             confidence_z: 2.0,
             bond_min: 5.0,
             bond_per_row: 0.1,
@@ -177,6 +192,7 @@ impl Default for BuyerTerms {
             cohort: 64,
             cohort_min: 2,
             aggregation: Aggregation::Mean,
+            weight_cap: 3,
             clip: true,
             reject_near_duplicates: true,
             exclude_harmful: true,

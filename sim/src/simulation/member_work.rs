@@ -69,6 +69,8 @@ impl Simulation<'_> {
             round,
             effort: EFFORTS[task.effort],
             first_update: self.first_updates.get(&task.member).map(Vec::as_slice),
+            holdout: &self.population.holdout,
+            disclosed: &self.disclosed,
             colluders: {
                 let clique = colluders(members, task.member);
                 (clique.start, clique.end)

@@ -45,6 +45,8 @@ fn act(
         round: 1,
         effort: 1.0,
         first_update,
+        holdout: &member.rows,
+        disclosed: &[0],
         colluders: (0, 1),
     };
     let asked: Vec<u32> = (0..strategy.identities()).collect();

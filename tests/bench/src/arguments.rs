@@ -33,6 +33,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) wire: BenchWire,
     #[command(flatten)]
+    pub(crate) pay: BenchPay,
+    #[command(flatten)]
     pub(crate) log: LogOptions,
 }
 
@@ -43,6 +45,21 @@ pub(crate) struct BenchWire {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(2..=100))]
     pub(crate) seeds: u64,
+}
+
+/// Options of `florin-bench pay`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchPay {
+    /// pay: number of tasks per figure
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(2..=1_000))]
+    pub(crate) tasks: u64,
+    /// pay: seed of the first task
+    #[arg(long, value_name = "SEED", default_value_t = 101)]
+    pub(crate) first_seed: u64,
+    /// pay: only the markets whose name contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
 }
 
 /// Peers that are measured only on request.
@@ -138,6 +155,9 @@ pub(crate) enum BenchName {
     Soak,
     /// Earnings of attackers in the demonstration's market, beside their honest earnings
     Attacks,
+    /// Earnings of honest members and of attackers on real tables, with softmax regression and a
+    /// network
+    Pay,
     /// Shapley values of updates, beside shapiq and pyDVL
     Contribution,
     /// A simulated round beside other simulators, and the overhead of the market

@@ -7,6 +7,7 @@ mod attacks;
 mod contribution;
 mod ledger;
 mod listener;
+mod pay;
 mod peers;
 mod recovery;
 mod round;
@@ -126,6 +127,10 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,
+        BenchName::Pay => {
+            let pay = &arguments.pay;
+            of_rows(pay::run(python, pay.first_seed, pay.tasks, pay.only.as_deref())?)?
+        }
         BenchName::Wire => {
             of_rows(wire::run(arguments.wire.seeds, arguments.contribution.docs.as_deref())?)?
         }
