@@ -26,10 +26,16 @@ impl TaskSpec {
     }
 }
 
+/// Largest number of standard errors by which a score must be positive for the floor. A larger
+/// `confidence_z` of the task, which its buyer chooses, does not take the floor away.
+const FLOOR_Z_MAX: Micro = Micro(2_000_000);
+
 /// Splits the floor of a round among the updates that qualify: those that are not excluded and whose
-/// sender's payable score is positive. In a void round all with a weight qualify, except that a round
-/// without improvement pays only the former if there are any: then the holdout separates good updates
-/// from noise, and the task has converged. `totals` include this round. Zeros if none qualifies.
+/// sender's summed score is positive by more than z standard errors, where z is at most
+/// [`FLOOR_Z_MAX`]. Then the holdout separates good updates from noise. If it separates none, all
+/// that are not excluded qualify. In a void round all with a weight qualify, except that a round
+/// without improvement pays only the former if there are any: the task has converged. `totals`
+/// include this round. Zeros if none qualifies.
 ///
 /// # Errors
 /// [`SplitError`] if the weights overflow.
@@ -41,20 +47,24 @@ pub(crate) fn split_floor(
 ) -> Result<Vec<Amount>, SplitError> {
     let scores = round.scores();
     let stands_out = |score: &UpdateScore| {
-        let payable = totals.get(&score.account).and_then(|own| payable_nano(confidence_z, own));
+        let z = confidence_z.min(FLOOR_Z_MAX);
+        let payable = totals.get(&score.account).and_then(|own| payable_nano(z, own));
         !score.excluded && score.preprocessing.weight > 0 && payable.is_some_and(|nano| nano > 0)
     };
-    let all_qualify = match round {
-        ValuedRound::Void(VoidReason::NoImprovement, scores) => !scores.iter().any(stands_out),
+    let separates = scores.iter().any(stands_out);
+    let qualifies = |score: &UpdateScore| match round {
+        ValuedRound::Void(VoidReason::NoImprovement, _) => !separates || stands_out(score),
         ValuedRound::Void(..) => true,
-        ValuedRound::Improved(..) | ValuedRound::Abandoned => false,
+        ValuedRound::Improved(..) if separates => stands_out(score),
+        ValuedRound::Improved(..) => !score.excluded,
+        ValuedRound::Abandoned => false,
     };
     let mut weights: Vec<u64> = scores.iter().map(|score| score.preprocessing.weight).collect();
     let mut positive: Vec<u64> = weights.iter().copied().filter(|weight| *weight > 0).collect();
     positive.sort_unstable();
     let median = positive.get(positive.len().saturating_sub(1) / 2).copied().unwrap_or(0);
     for (weight, score) in weights.iter_mut().zip(scores) {
-        *weight = if all_qualify || stands_out(score) { median.min(*weight) } else { 0 };
+        *weight = if qualifies(score) { median.min(*weight) } else { 0 };
     }
     let weights: Vec<u128> = weights.into_iter().map(u128::from).collect();
     if weights.iter().all(|weight| *weight == 0) {
@@ -76,6 +86,15 @@ mod tests {
     /// Updates with a weight, whether they are excluded, and their sender's summed score; the
     /// standard error of each sum is 10, and z is 2.
     fn split(floor: u128, updates: &[(u64, bool, i128)], void: Option<VoidReason>) -> Vec<u128> {
+        split_with(Micro(2_000_000), floor, updates, void)
+    }
+
+    fn split_with(
+        z: Micro,
+        floor: u128,
+        updates: &[(u64, bool, i128)],
+        void: Option<VoidReason>,
+    ) -> Vec<u128> {
         let account = |n: usize| Address([n as u8; 20]);
         let scores: Vec<UpdateScore> = updates
             .iter()
@@ -97,7 +116,7 @@ mod tests {
             Some(reason) => ValuedRound::Void(reason, &scores),
             None => ValuedRound::Improved(1, &scores),
         };
-        let split = split_floor(amount(floor), round, &totals.collect(), Micro(2_000_000)).unwrap();
+        let split = split_floor(amount(floor), round, &totals.collect(), z).unwrap();
         split.into_iter().map(Amount::units).collect()
     }
 
@@ -140,8 +159,24 @@ mod tests {
     }
 
     #[test]
+    fn the_floor_goes_to_all_if_the_holdout_separates_no_update_from_noise() {
+        let updates = [(10, false, 20), (30, false, -20), (10, true, 90), (0, false, 20)];
+        assert_eq!(split(100, &updates, None), [50, 50, 0, 0]);
+    }
+
+    #[test]
+    fn a_high_threshold_of_the_buyer_does_not_take_the_floor_away() {
+        let updates = [(10, false, 21), (10, false, 20), (10, false, -20)];
+        for z in [2_000_000, 2_000_001, 10_000_000, u64::MAX] {
+            assert_eq!(split_with(Micro(z), 100, &updates, None), [100, 0, 0], "z = {z}");
+        }
+        // A low threshold pays more members.
+        assert_eq!(split_with(Micro(1_000_000), 100, &updates, None), [50, 50, 0]);
+    }
+
+    #[test]
     fn a_floor_without_a_qualified_update_is_not_spent() {
-        assert_eq!(split(100, &[(10, false, 20), (10, true, 90)], None), [0, 0]);
+        assert_eq!(split(100, &[(10, true, 20), (10, true, 90)], None), [0, 0]);
         let void = Some(VoidReason::MajorityExcluded);
         assert_eq!(split(100, &[(0, false, 90)], void), [0]);
         assert_eq!(split(100, &[], void), [0; 0]);

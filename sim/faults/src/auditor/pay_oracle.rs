@@ -10,6 +10,8 @@ type BaseUnits = u128;
 
 /// Nano-nats per nat, and millionths per one.
 const NANO: BaseUnits = 1_000_000_000;
+/// Standard errors beyond which the floor looks no further, in millionths.
+const FLOOR_Z_MICRO: u64 = 2_000_000;
 const MICRO: BaseUnits = 1_000_000;
 
 /// The totals of an account over the rounds.
@@ -202,10 +204,14 @@ impl ExpectedPay {
 
     /// The payable score of an account.
     fn payable(&self, spec: &TaskSpec, account: Address) -> BaseUnits {
+        self.payable_at(spec.budget.confidence_z.0, account)
+    }
+
+    fn payable_at(&self, z_micro: u64, account: Address) -> BaseUnits {
         let sum = self.sums.get(&account).copied().unwrap_or_default();
         let floor = sum.variance.isqrt();
         let root = floor + BaseUnits::from(floor * floor < sum.variance);
-        let withheld = (root * BaseUnits::from(spec.budget.confidence_z.0)).div_ceil(MICRO);
+        let withheld = (root * BaseUnits::from(z_micro)).div_ceil(MICRO);
         BaseUnits::try_from(sum.scored).unwrap_or(0).saturating_sub(withheld)
     }
 
@@ -233,13 +239,17 @@ impl ExpectedPay {
             round.scores.iter().map(weight).filter(|weight| *weight > 0).collect();
         positive.sort_unstable_by(|a, b| b.cmp(a));
         let median = positive.get(positive.len() / 2).copied().unwrap_or(0);
-        let good = |score: &&UpdateScore| {
-            let payable = self.payable(spec, score.account) > 0;
+        let z = spec.budget.confidence_z.0.min(FLOOR_Z_MICRO);
+        let good = |score: &UpdateScore| {
+            let payable = self.payable_at(z, score.account) > 0;
             payable && !score.excluded && weight(score) > 0
         };
-        let any_good = round.scores.iter().any(|score| good(&score));
-        let everyone = round.is_void && !(round.has_converged && any_good);
-        let of = |score: &UpdateScore| match everyone || good(&score) {
+        let any_good = round.scores.iter().any(good);
+        let qualifies = |score: &UpdateScore| match round.is_void && !round.has_converged {
+            false if any_good => good(score),
+            _ => round.is_void || !score.excluded,
+        };
+        let of = |score: &UpdateScore| match qualifies(score) {
             true => weight(score).min(median),
             false => 0,
         };

@@ -1,0 +1,162 @@
+//! The public baseline: after a productive round the model also trains on the validation rows that
+//! the rounds so far disclosed.
+//!
+//! These rows are public, so a participant that has nothing else could train on them and be paid
+//! for it. The baseline takes that gain into the model without pay. The step is kept only if it
+//! lowers the loss on rows that it did not train on: the round's own rows are split into two halves,
+//! and each half is evaluated after training on the other and on all earlier rows (two-fold
+//! cross-validation). Then the step trains on all of them. It runs on the reference engine, whose
+//! order of operations is fixed, so that every machine computes the same bits.
+
+use std::ops::ControlFlow;
+
+use florin_contribution::to_nano;
+use florin_learning::data::DatasetError;
+use florin_learning::engine::TrainError;
+use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Trainer, Training, mean};
+use florin_protocol::limits::BASELINE_ROUNDS_MAX;
+use florin_protocol::{DisclosedRows, PublicBaseline, TaskSpec};
+
+use crate::blob_source::BlobSource;
+use crate::convert::training;
+use crate::cross_check::cross_check_seed;
+use crate::holdout::{DisclosureError, verify_disclosed_rows};
+use crate::round::{DecodedRound, ValuationInputs, WorkError};
+
+/// Parts into which the round's own rows are split.
+const FOLDS: usize = 2;
+
+/// The indices among `drawn` of the earlier rows that train the public baseline: those of the latest
+/// [`BASELINE_ROUNDS_MAX`] earlier rounds. Empty if the task has no public baseline. `drawn` has
+/// the rows of all earlier rounds, the earliest first.
+#[must_use]
+pub fn baseline_rows<'a>(spec: &TaskSpec, drawn: &'a [u32]) -> &'a [u32] {
+    if spec.rounds.baseline_epochs == 0 {
+        return &[];
+    }
+    let each = usize::try_from(spec.holdout.rows_per_round).unwrap_or(usize::MAX);
+    let kept = drawn.len().min(each.saturating_mul(BASELINE_ROUNDS_MAX));
+    drawn.get(drawn.len().saturating_sub(kept)..).unwrap_or_default()
+}
+
+/// The result of the baseline's training.
+pub(crate) struct BaselineStep {
+    pub(crate) record: PublicBaseline,
+    /// The parameters, if the step is kept.
+    pub(crate) params: Option<Vec<f32>>,
+}
+
+/// Trains the model after a productive round on the disclosed rows. `None` if the task has no public
+/// baseline, or if a round has too few rows to split them.
+pub(crate) fn public_baseline(
+    inputs: &ValuationInputs<'_>,
+    opened: &DecodedRound,
+    after: &[f32],
+) -> Result<Option<BaselineStep>, WorkError> {
+    let (spec, own) = (inputs.spec, &opened.holdout);
+    if spec.rounds.baseline_epochs == 0 || own.rows() < FOLDS {
+        return Ok(None);
+    }
+    let earlier = earlier_rows(spec, inputs.earlier_rows)?;
+    let trainer = BaselineTrainer {
+        model: &opened.model,
+        how: Training { epochs: spec.rounds.baseline_epochs, ..training(&spec.training) },
+        seed: cross_check_seed(inputs),
+    };
+    let all = append_rows(earlier.as_ref(), own)?;
+    let rows = u32::try_from(all.rows()).unwrap_or(u32::MAX);
+    let loss_before_nano = to_nano(mean(&trainer.losses(after, own)?))?;
+    let mut losses = Vec::with_capacity(own.rows());
+    for fold in 0..FOLDS {
+        let in_fold = |row: &usize| row % FOLDS == fold;
+        let evaluated: Vec<usize> = (0..own.rows()).filter(in_fold).collect();
+        let trained: Vec<usize> = (0..own.rows()).filter(|row| !in_fold(row)).collect();
+        let trained = append_rows(earlier.as_ref(), &subset(own, &trained)?)?;
+        if let Some(params) = trainer.train(after, &trained)? {
+            losses.extend(trainer.losses(&params, &subset(own, &evaluated)?)?);
+        }
+    }
+    let is_complete = losses.len() == own.rows();
+    let validation_loss_nano =
+        if is_complete { Some(to_nano(mean(&losses))?) } else { None };
+    let mut record = PublicBaseline { rows, loss_before_nano, validation_loss_nano };
+    let mut params = None;
+    if record.is_kept() {
+        params = trainer.train(after, &all)?;
+        if params.is_none() {
+            record.validation_loss_nano = None;
+        }
+    }
+    Ok(Some(BaselineStep { record, params }))
+}
+
+/// The training of the public baseline.
+struct BaselineTrainer<'a> {
+    model: &'a ModelSpec,
+    how: Training,
+    seed: u64,
+}
+
+impl BaselineTrainer<'_> {
+    /// The parameters after training; `None` if it diverges.
+    fn train(&self, start: &[f32], rows: &Dataset) -> Result<Option<Vec<f32>>, WorkError> {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let trained = Reference::new().train(self.model, start, rows, &self.how, self.seed, go_on);
+        match trained {
+            Ok(trained) => Ok(Some(trained.params)),
+            Err(TrainError::Diverged { .. }) => Ok(None),
+            Err(error) => Err(WorkError::Baseline(error)),
+        }
+    }
+
+    /// The bounded loss of each row.
+    fn losses(&self, params: &[f32], rows: &Dataset) -> Result<Vec<f64>, WorkError> {
+        let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
+        Ok(Reference::new().row_losses(self.model, &wide, rows)?)
+    }
+}
+
+fn subset(rows: &Dataset, at: &[usize]) -> Result<Dataset, WorkError> {
+    rows.subset(at).map_err(invalid_rows)
+}
+
+/// The earlier rows, followed by others.
+fn append_rows(earlier: Option<&Dataset>, rows: &Dataset) -> Result<Dataset, WorkError> {
+    let Some(earlier) = earlier else { return Ok(rows.clone()) };
+    let features = [earlier.features(), rows.features()].concat();
+    let labels = [earlier.labels(), rows.labels()].concat();
+    Dataset::new(features, labels, rows.width(), rows.classes()).map_err(invalid_rows)
+}
+
+fn invalid_rows(error: DatasetError) -> WorkError {
+    DisclosureError::ModelMismatch(error.to_string()).into()
+}
+
+/// The indices of disclosed rows, round by round.
+///
+/// # Errors
+/// [`DisclosureError::Malformed`].
+pub fn disclosed_indices(rounds: &dyn BlobSource) -> Result<Vec<u32>, DisclosureError> {
+    let mut all = Vec::new();
+    for bytes in rounds.iter() {
+        all.extend(indices(bytes)?);
+    }
+    Ok(all)
+}
+
+fn indices(bytes: &[u8]) -> Result<Vec<u32>, DisclosureError> {
+    let disclosed = DisclosedRows::from_bytes(bytes)
+        .map_err(|error| DisclosureError::Malformed(error.to_string()))?;
+    Ok(disclosed.rows.iter().map(|row| row.index).collect())
+}
+
+/// Decodes the rows of earlier rounds and verifies that the task committed to them. `None` in the
+/// first round.
+fn earlier_rows(spec: &TaskSpec, rounds: &dyn BlobSource) -> Result<Option<Dataset>, WorkError> {
+    let mut all: Option<Dataset> = None;
+    for bytes in rounds.iter() {
+        let rows = verify_disclosed_rows(spec, &indices(bytes)?, bytes)?;
+        all = Some(append_rows(all.as_ref(), &rows)?);
+    }
+    Ok(all)
+}
