@@ -281,8 +281,12 @@ mod tests {
             units: 5,
             evidence: florin_protocol::ValuationEvidence::default(),
         };
-        let result =
-            WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([8; 32]) };
+        let result = WorkResult {
+            valuation,
+            baseline: None,
+            metrics: ModelMetrics::default(),
+            model: Digest([8; 32]),
+        };
         WorkRecord {
             market: header(1, 1).scope.market,
             order: Digest([order; 32]),

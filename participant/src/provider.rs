@@ -162,6 +162,7 @@ pub fn provide(
         last_turn_failed: false,
         models: BlobCache::for_models(),
         updates: BlobCache::for_updates(),
+        earlier_rows: BlobCache::for_models(),
         served_tasks: BTreeMap::new(),
         finished_tasks: BTreeSet::new(),
         skipped_tasks: BTreeSet::new(),
@@ -204,6 +205,8 @@ struct ProviderDaemon<'a, 'p> {
     models: BlobCache,
     /// Its cached updates, as far as the next order may refer to them.
     updates: BlobCache,
+    /// The cached rows of earlier rounds of the last order.
+    earlier_rows: BlobCache,
     /// Tasks that the stake is pledged to.
     served_tasks: BTreeMap<TaskId, ServedTask>,
     /// Finished tasks whose pay is claimed.

@@ -32,7 +32,8 @@ pub fn check_report(
     let stated = match (&report.outcome, &report.valuation, report.metrics) {
         (RoundOutcome::Abandoned(reason), ..) => Err(*reason),
         (RoundOutcome::Settled | RoundOutcome::Void(_), Some(valuation), Some(metrics)) => {
-            Ok(WorkResult { valuation: valuation.clone(), metrics, model: report.model })
+            let (valuation, model) = (valuation.clone(), report.model);
+            Ok(WorkResult { valuation, baseline: report.baseline, metrics, model })
         }
         (RoundOutcome::Settled | RoundOutcome::Void(_), ..) => {
             return vec![mismatch("valuation", &"absent", &"required in a valued round")];

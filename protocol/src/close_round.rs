@@ -131,6 +131,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         entries: closing.entries.to_vec(),
         missing: closing.missing.to_vec(),
         valuation: result.map(|r| r.valuation.clone()),
+        baseline: result.and_then(|r| r.baseline),
         metrics: result.map(|r| r.metrics),
         pool,
         improvement_total_nano: paid.totals.improvement_nano,

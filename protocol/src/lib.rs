@@ -116,8 +116,8 @@ pub use pay::{
 pub use preprocessing::{DuplicatePolicy, NormScaling, PreprocessingRules};
 pub use report::{
     CoalitionValue, CrossCheck, DuplicateMatch, DuplicateSource, HoldoutSample,
-    InfrastructurePayment, ModelMetrics, Preprocessing, Report, ScoreEstimator, UpdateEntry,
-    UpdateScore, Valuation, ValuationEvidence, ValuationStage,
+    InfrastructurePayment, ModelMetrics, Preprocessing, PublicBaseline, Report, ScoreEstimator,
+    UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

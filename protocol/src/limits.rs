@@ -42,6 +42,10 @@ pub const PROOF_LEN_MAX: usize = 64;
 /// Largest canonical message other than blobs, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Passes of a public baseline over the validation rows of earlier rounds.
+pub const BASELINE_EPOCHS_MAX: u32 = 16;
+/// Earlier rounds whose validation rows train the public baseline: the latest.
+pub const BASELINE_ROUNDS_MAX: usize = 32;
 /// Earlier rounds whose global model deltas an update is compared with.
 pub const GLOBAL_DELTAS_MAX: usize = 8;
 /// Earlier rounds whose updates an update is compared with: the last productive round and the

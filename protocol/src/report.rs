@@ -134,6 +134,30 @@ pub struct ValuationStage {
     pub units: u64,
 }
 
+/// The step of the public baseline after a productive round: the model also trains on the validation
+/// rows that this round and earlier ones disclosed.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PublicBaseline {
+    /// Number of rows that it trains on.
+    pub rows: u32,
+    /// Mean bounded loss of the aggregated model on the round's validation rows, in nano-nats.
+    pub loss_before_nano: i64,
+    /// The same after training, by two-fold cross-validation: each half of the rows is evaluated
+    /// after training on the other and on all earlier rows. Absent if a training diverged.
+    pub validation_loss_nano: Option<i64>,
+}
+
+impl PublicBaseline {
+    /// Whether the step becomes part of the round's model: it lowers the loss.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.validation_loss_nano.is_some_and(|after| after < self.loss_before_nano)
+    }
+}
+
 /// Valuation of a round's updates.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -281,6 +305,9 @@ pub struct Report {
     pub missing: Vec<(Address, MissingReason)>,
     /// Scores of the updates; absent in an abandoned round.
     pub valuation: Option<Valuation>,
+    /// The step of the public baseline; absent in a round that is not productive, and in a task
+    /// without a public baseline.
+    pub baseline: Option<PublicBaseline>,
     /// Accuracy and loss of the model; absent in an abandoned round.
     pub metrics: Option<ModelMetrics>,
     /// The most this round could spend on data.

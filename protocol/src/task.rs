@@ -11,7 +11,8 @@ use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
 use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
-    COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX,
+    BASELINE_EPOCHS_MAX, COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX,
+    PHASE_MS_MAX, ROUNDS_MAX,
 };
 use crate::micro::Micro;
 use crate::model::{DataSchema, ModelArchitecture};
@@ -119,6 +120,9 @@ pub struct RoundRules {
     pub aggregation: Aggregation,
     /// Preprocessing of the updates before their valuation.
     pub preprocessing: PreprocessingRules,
+    /// Public baseline: passes over the validation rows of earlier rounds by which the model trains
+    /// after each productive round; 0 for none.
+    pub baseline_epochs: u32,
 }
 
 /// Estimator of the scores.
@@ -226,6 +230,7 @@ impl RoundRules {
             delta_norm_max: Micro(10_000_000),
             aggregation: Aggregation::Mean,
             preprocessing: PreprocessingRules::default(),
+            baseline_epochs: 0,
         }
     }
 }
@@ -283,6 +288,7 @@ impl TaskSpec {
         self.check_data()?;
         self.training.check()?;
         self.rounds.check()?;
+        self.check_baseline()?;
         self.check_estimator()?;
         self.budget.check(self.rounds.count)?;
         self.check_conflicts_of_interest()
@@ -328,6 +334,17 @@ impl TaskSpec {
             return Err(spec_error("data.classes", self.data.classes, right));
         }
         self.holdout.check(self.rounds.count, self.data.width)
+    }
+
+    /// Only the models of the reference engine have a public baseline.
+    fn check_baseline(&self) -> Result<(), SpecError> {
+        let is_dense = !matches!(self.model, ModelArchitecture::Cnn { .. });
+        require(
+            is_dense || self.rounds.baseline_epochs == 0,
+            "rounds.baseline_epochs",
+            self.rounds.baseline_epochs,
+            "use 0 with a cnn: only softmax and mlp have a public baseline",
+        )
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
@@ -430,6 +447,12 @@ impl RoundRules {
             "must be above 0: it limits the norm of every update",
         )?;
         self.format.check()?;
+        require(
+            self.baseline_epochs <= BASELINE_EPOCHS_MAX,
+            "rounds.baseline_epochs",
+            self.baseline_epochs,
+            "use 0 (no public baseline) to 16 passes; 2 is the default",
+        )?;
         for (key, ms) in [
             ("rounds.train_ms", self.train_ms),
             ("rounds.reveal_ms", self.reveal_ms),

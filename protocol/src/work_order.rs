@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Canonical;
 use crate::id::{Address, Digest, MarketId};
 use crate::message::RoundScope;
-use crate::report::{ModelMetrics, UpdateEntry, Valuation};
+use crate::report::{ModelMetrics, PublicBaseline, UpdateEntry, Valuation};
 use crate::time::Timestamp;
 
 /// Orders a provider to value and aggregate one round. Together with the task it names every input.
@@ -35,6 +35,10 @@ pub struct WorkOrder {
     /// [`EarlierUpdates::reference_updates`](crate::EarlierUpdates::reference_updates). Only its
     /// original sender is paid for an update.
     pub earlier_updates: Vec<(Address, Digest)>,
+    /// Digests of the disclosed rows of earlier rounds that train the public baseline, the earliest
+    /// first: at most the latest [`BASELINE_ROUNDS_MAX`](crate::limits::BASELINE_ROUNDS_MAX). Empty
+    /// in a task without a public baseline.
+    pub earlier_rows: Vec<Digest>,
 }
 
 impl Canonical for WorkOrder {
@@ -47,9 +51,12 @@ impl Canonical for WorkOrder {
 pub struct WorkResult {
     /// Scores of the updates.
     pub valuation: Valuation,
+    /// The step of the public baseline; absent in a void round, and in a task without a public
+    /// baseline.
+    pub baseline: Option<PublicBaseline>,
     /// Accuracy and loss of the model.
     pub metrics: ModelMetrics,
-    /// Digest of the aggregated model's bytes.
+    /// Digest of the bytes of the round's model.
     pub model: Digest,
 }
 

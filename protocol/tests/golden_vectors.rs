@@ -88,6 +88,7 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
             delta_norm_max: micro("12.5"),
             aggregation,
             preprocessing: PreprocessingRules::default(),
+            baseline_epochs: 0,
             ..example.rounds
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },

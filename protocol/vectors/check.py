@@ -164,7 +164,7 @@ task = fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
             ("format", update_format), ("delta_norm_max", micro), ("aggregation", aggregation),
-            ("preprocessing", preprocessing_rules),
+            ("preprocessing", preprocessing_rules), ("baseline_epochs", u32),
         ),
     ),
     ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("cross_check_pairs", u8))))),
@@ -221,6 +221,9 @@ evidence = fields(
         ("scores_nano", many(i64)),
     ))),
 )
+public_baseline = fields(
+    ("rows", u32), ("loss_before_nano", i64), ("validation_loss_nano", option(i64)),
+)
 valuation = fields(
     ("loss_before_nano", i64), ("loss_after_nano", i64), ("total_nano", i64), ("gap_nano", i64),
     ("model_loss_nano", i64), ("stages", many(stage)), ("scores", many(score)), ("units", u64),
@@ -259,7 +262,8 @@ report = fields(
     ("holdout", fields(("seed", digest), ("rows", many(u32)))),
     ("commits", many(pair(address, digest))), ("entries", many(entry)),
     ("missing", many(pair(address, named(("no_commit", None), ("no_reveal", None))))),
-    ("valuation", option(valuation)), ("metrics", option(metrics)), ("pool", amount),
+    ("valuation", option(valuation)), ("baseline", option(public_baseline)),
+    ("metrics", option(metrics)), ("pool", amount),
     ("lines", many(line)), ("infrastructure", many(infrastructure)),
     ("final_lines", many(line)), ("account_totals", mapping(address, account_totals)),
     ("improvement_total_nano", u64), ("score_pay_total", amount), ("data_total", amount),
@@ -270,10 +274,14 @@ work_order = fields(
     ("scope", scope), ("base_model", digest), ("disclosed_rows", digest),
     ("commits", many(pair(address, digest))), ("entries", many(entry)), ("due", u64),
     ("previous_models", many(digest)), ("earlier_updates", many(pair(address, digest))),
+    ("earlier_rows", many(digest)),
 )
 work_record = fields(
     ("market", market), ("order", digest), ("provider", address),
-    ("result", fields(("valuation", valuation), ("metrics", metrics), ("model", digest))),
+    ("result", fields(
+        ("valuation", valuation), ("baseline", option(public_baseline)), ("metrics", metrics),
+        ("model", digest),
+    )),
 )
 KINDS = {
     "task": task, "enrol": enrol, "offer": offer, "commit": commit, "update": update,

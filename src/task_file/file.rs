@@ -148,6 +148,7 @@ pub(super) struct RoundsSection {
     #[serde(default)]
     near_duplicates: DuplicatePolicy,
     weight_cap: Option<u16>,
+    baseline_epochs: Option<u32>,
 }
 
 impl RoundsSection {
@@ -169,6 +170,7 @@ impl RoundsSection {
                 near_duplicates: self.near_duplicates,
                 weight_cap: self.weight_cap.unwrap_or(PreprocessingRules::DEFAULT.weight_cap),
             },
+            baseline_epochs: self.baseline_epochs.unwrap_or_default(),
         })
     }
 }

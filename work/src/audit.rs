@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::blob_source::BlobSource;
 use crate::codec::model_bytes;
 use crate::holdout::verify_disclosed_rows;
+use crate::public_baseline::{baseline_rows, disclosed_indices};
 use crate::round::{ValuationInputs, WorkError, compare_results, value_and_aggregate};
 
 /// A line of a report that differs from its recomputation.
@@ -40,7 +41,7 @@ pub struct AuditInputs<'a> {
     pub earlier_models: &'a [Digest],
     /// The published updates of all earlier rounds.
     pub earlier_updates: &'a EarlierUpdates,
-    /// Indices of the holdout rows that all earlier rounds used, in any order.
+    /// Indices of the holdout rows that all earlier rounds used, round by round.
     pub used_rows: &'a [u32],
     /// The headers of the updates, in the order of the entries.
     pub headers: &'a [UpdateHeader],
@@ -105,7 +106,7 @@ fn mismatch(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> M
 
 pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
     let (valuation, metrics) = (report.valuation.clone()?, report.metrics?);
-    Some(WorkResult { valuation, metrics, model: report.model })
+    Some(WorkResult { valuation, baseline: report.baseline, metrics, model: report.model })
 }
 
 /// Callback with a line, the reported value and the recomputed value.
@@ -230,6 +231,15 @@ pub fn check_draw(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Mism
 /// committed.
 fn check_validation_rows(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     let AuditInputs { round, report, used_rows: exposed, .. } = *inputs;
+    let expected = baseline_rows(round.spec, exposed);
+    match disclosed_indices(round.earlier_rows) {
+        Ok(given) if given == expected => {}
+        Ok(given) => {
+            let rows = |rows: &[u32]| format!("{rows:?}");
+            found.push(mismatch("rows of earlier rounds", &rows(&given), &rows(expected)));
+        }
+        Err(error) => found.push(mismatch("rows of earlier rounds", &"disclosed", &error)),
+    }
     let differs = check_draw(round.spec, report, exposed);
     let drawn = &report.holdout.rows;
     if differs.is_empty()

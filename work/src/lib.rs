@@ -15,6 +15,7 @@ mod convert;
 mod cross_check;
 mod holdout;
 pub mod preprocess;
+mod public_baseline;
 mod round;
 mod round_source;
 mod spot_check;
@@ -28,6 +29,7 @@ pub use codec::{
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
+pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{
     EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
     WorkError, compare_results, value_and_aggregate, void_metrics,
@@ -40,6 +42,8 @@ mod codec_tests;
 mod duplicate_tests;
 #[cfg(test)]
 mod large_cohort_tests;
+#[cfg(test)]
+mod public_baseline_tests;
 #[cfg(test)]
 mod spot_check_tests;
 #[cfg(test)]

@@ -77,8 +77,7 @@ pub(crate) fn public_baseline(
         }
     }
     let is_complete = losses.len() == own.rows();
-    let validation_loss_nano =
-        if is_complete { Some(to_nano(mean(&losses))?) } else { None };
+    let validation_loss_nano = if is_complete { Some(to_nano(mean(&losses))?) } else { None };
     let mut record = PublicBaseline { rows, loss_before_nano, validation_loss_nano };
     let mut params = None;
     if record.is_kept() {

@@ -4,7 +4,7 @@ use florin_contribution::{
     AffineSource, NanoError, RoundError, RoundRules, StageEstimator, StageRecord, to_nano,
     value_round,
 };
-use florin_learning::engine::EvalError;
+use florin_learning::engine::{EvalError, TrainError};
 use florin_learning::{
     AggregateError, AggregationRule, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace,
     aggregate, mean,
@@ -22,6 +22,7 @@ use crate::convert::{aggregation_rule, model_spec};
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
 use crate::holdout::{DisclosureError, verify_disclosed_rows};
 use crate::preprocess::{PreprocessedUpdates, PublicHistory, preprocess};
+use crate::public_baseline::public_baseline;
 use crate::round_source::RoundSource;
 
 /// Largest difference of a score, a standard error or a loss between two honest machines, in
@@ -49,6 +50,10 @@ pub struct ValuationInputs<'a> {
     pub previous_models: &'a dyn BlobSource,
     /// Published updates of earlier rounds: [`florin_protocol::EarlierUpdates`].
     pub earlier_updates: EarlierUpdateBlobs<'a>,
+    /// Bytes of the rows of earlier rounds that train the public baseline, round by round. The
+    /// caller verifies that they are the rows of these rounds:
+    /// [`baseline_rows`](crate::baseline_rows).
+    pub earlier_rows: &'a dyn BlobSource,
     /// Scratch space for the decoded updates. It does not affect the result.
     pub scratch_space: &'a ScratchSpace,
 }
@@ -107,6 +112,9 @@ pub enum WorkError {
     /// The evaluation engine failed.
     #[error("evaluation: {0}")]
     Evaluation(#[from] EvalError),
+    /// The training of the public baseline failed.
+    #[error("public baseline: {0}")]
+    Baseline(TrainError),
     /// The aggregation failed.
     #[error("aggregation: {0}")]
     Aggregation(#[from] AggregateError),
@@ -134,11 +142,19 @@ pub fn value_and_aggregate(
     let mut metrics =
         evaluate_models(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
     valuation.model_loss_nano = metrics.loss_after_nano;
+    let mut baseline = None;
     if valuation.void_reason().is_some() {
         bytes = encode_parameters(inputs.spec, &opened.base);
         metrics = void_metrics(metrics, &valuation);
+    } else if let Some(step) = public_baseline(inputs, &opened, &after)? {
+        baseline = Some(step.record);
+        if let Some(params) = step.params {
+            metrics =
+                evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
+            bytes = encode_parameters(inputs.spec, &params);
+        }
     }
-    let result = WorkResult { valuation, metrics, model: blob_digest(&bytes) };
+    let result = WorkResult { valuation, baseline, metrics, model: blob_digest(&bytes) };
     Ok(ValuationOutput { result, model: bytes })
 }
 
@@ -529,6 +545,10 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
     }
     if a.units != b.units {
         return differ("valuation.units", &a.units, &b.units);
+    }
+    if ours.baseline != theirs.baseline {
+        let text = |result: &WorkResult| format!("{:?}", result.baseline);
+        return differ("baseline", &text(ours), &text(theirs));
     }
     if ours.model != theirs.model {
         return differ("model", &ours.model, &theirs.model);

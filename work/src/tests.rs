@@ -12,7 +12,7 @@ use crate::*;
 pub(crate) struct TestRound {
     pub(crate) spec: TaskSpec,
     pub(crate) base: Vec<u8>,
-    committed: CommittedHoldout,
+    pub(crate) committed: CommittedHoldout,
     offer: Offer,
     headers: Vec<UpdateHeader>,
     pub(crate) entries: Vec<UpdateEntry>,
@@ -44,7 +44,7 @@ fn spec(base: &[u8], root: Digest) -> TaskSpec {
 }
 
 /// Rows 0..500 are the holdout; sender `i` has its own rows.
-fn shard(digits: &Dataset, i: usize) -> Dataset {
+pub(crate) fn shard(digits: &Dataset, i: usize) -> Dataset {
     digits.slice(500 + 200 * i..700 + 200 * i).unwrap()
 }
 
@@ -172,6 +172,7 @@ impl TestRound {
             updates: &self.updates,
             previous_models: &NO_BLOBS,
             earlier_updates: EarlierUpdateBlobs::NONE,
+            earlier_rows: &NO_BLOBS,
             scratch_space: &UNLIMITED_MEMORY,
         }
     }

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
-use florin_protocol::limits::GLOBAL_DELTAS_MAX;
+use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
 use florin_protocol::{
     Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp, WorkOrder, draw_rows,
     round_seed,
@@ -90,9 +90,23 @@ impl TaskState {
             earlier_updates: self
                 .earlier
                 .reference_updates(self.spec.rounds.preprocessing, self.model_bytes),
+            earlier_rows: self.earlier_rows(),
         };
         self.public.insert(rows);
         self.issue_work_order(order);
+    }
+
+    /// The disclosed rows of earlier rounds that train the public baseline of the next one, the
+    /// earliest first.
+    #[must_use]
+    pub fn earlier_rows(&self) -> Vec<Digest> {
+        if self.spec.rounds.baseline_epochs == 0 {
+            return Vec::new();
+        }
+        let disclosed = self.rounds.iter().rev().filter_map(|ended| ended.disclosed_rows);
+        let mut rows: Vec<Digest> = disclosed.take(BASELINE_ROUNDS_MAX).collect();
+        rows.reverse();
+        rows
     }
 
     /// The base models of the previous rounds, latest first.

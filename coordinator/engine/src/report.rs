@@ -191,17 +191,19 @@ impl TaskState {
         self.earlier.add_report(&report);
         self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
+        let disclosed_rows = running.work_order.as_ref().map(|order| order.disclosed_rows);
         self.rounds.push(RoundSummary {
             report: digest,
             model: report.model,
             settled,
+            disclosed_rows,
             archive: None,
         });
         let past = ReportedRound {
             offer: running.offer.clone(),
             digest,
             report,
-            disclosed_rows: running.work_order.as_ref().map(|order| order.disclosed_rows),
+            disclosed_rows,
             updates: running.updates.values().cloned().collect(),
             records: running.records.clone(),
             wrong_records: running.wrong_records.clone(),

@@ -232,6 +232,8 @@ pub struct RoundSummary {
     pub model: Digest,
     /// Whether it has a settlement.
     pub settled: bool,
+    /// The digest of its disclosed holdout rows.
+    pub disclosed_rows: Option<Digest>,
     /// The blob in which the rest of the round is archived.
     pub archive: Option<Digest>,
 }

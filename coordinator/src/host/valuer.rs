@@ -88,6 +88,8 @@ impl Valuer for WorkValuer {
         let updates = updates.collect::<Result<Vec<_>, _>>()?;
         let last = order.earlier_updates.iter().map(|(_, digest)| blobs.map(*digest));
         let last = last.collect::<Result<Vec<_>, _>>()?;
+        let earlier = order.earlier_rows.iter().map(|digest| blobs.map(*digest));
+        let earlier = earlier.collect::<Result<Vec<_>, _>>()?;
         let inputs = ValuationInputs {
             spec,
             base: &base,
@@ -97,6 +99,7 @@ impl Valuer for WorkValuer {
             updates: &updates,
             previous_models: &previous,
             earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+            earlier_rows: &earlier,
             scratch_space: &self.scratch_space,
         };
         florin_work::value_and_aggregate(&inputs, self.engine.as_mut()).map_err(|error| match error

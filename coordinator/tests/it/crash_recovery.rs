@@ -63,7 +63,8 @@ impl Valuer for OrderValuer {
             evidence: ValuationEvidence::default(),
         };
         let (metrics, digest) = (ModelMetrics::default(), blob_digest(&model));
-        Ok(ValuationOutput { result: WorkResult { valuation, metrics, model: digest }, model })
+        let result = WorkResult { valuation, baseline: None, metrics, model: digest };
+        Ok(ValuationOutput { result, model })
     }
 }
 

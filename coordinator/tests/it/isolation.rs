@@ -450,6 +450,7 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
         updates: &updates,
         previous_models: &florin_work::NO_BLOBS,
         earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
+        earlier_rows: &florin_work::NO_BLOBS,
         scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();

@@ -118,6 +118,7 @@ async fn work(record: &mut RecordedRound, task: TaskId, query: &Signed<WorkReque
         updates: &updates,
         previous_models: &florin_work::NO_BLOBS,
         earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
+        earlier_rows: &florin_work::NO_BLOBS,
         scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
     };
     let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
@@ -335,7 +336,12 @@ fn no_result() -> WorkResult {
         units: 0,
         evidence: ValuationEvidence::default(),
     };
-    WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([1; 32]) }
+    WorkResult {
+        valuation,
+        baseline: None,
+        metrics: ModelMetrics::default(),
+        model: Digest([1; 32]),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

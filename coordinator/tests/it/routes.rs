@@ -73,6 +73,7 @@ async fn check_reports(shop: &TestCoordinator, key: NodeKey) {
                 updates: &updates,
                 previous_models: &previous,
                 earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
+                earlier_rows: &florin_work::NO_BLOBS,
                 scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
             },
             offer: &offer.body,
@@ -281,6 +282,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
         updates: &updates,
         previous_models: &florin_work::NO_BLOBS,
         earlier_updates: EarlierUpdateBlobs::NONE,
+        earlier_rows: &florin_work::NO_BLOBS,
         scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
     };
     let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();

@@ -276,6 +276,7 @@ impl EngineFixture {
                 units: 5,
                 evidence: ValuationEvidence::default(),
             },
+            baseline: None,
             metrics: ModelMetrics { rows: 10, ..ModelMetrics::default() },
             model: Digest([50 + self.order().scope.round.0 as u8; 32]),
         }

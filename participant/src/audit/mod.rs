@@ -27,7 +27,7 @@ use std::path::Path;
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::limits::GLOBAL_DELTAS_MAX;
+use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
 use florin_protocol::{
     Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Report, Role, RoundNumber,
     RoundOutcome, RoundScope, Signed, TaskId, TaskSpec, TaskView, UpdateHeader, UpdateReceipt,
@@ -245,6 +245,8 @@ struct RoundBlobs {
     updates: Vec<CachedBlob>,
     /// Senders and digests of the updates of earlier rounds.
     earlier_updates: Vec<(Address, Digest)>,
+    /// The disclosed rows of earlier rounds that train the public baseline.
+    earlier_rows: Vec<Vec<u8>>,
 }
 
 /// A round's report with the documents that it depends on.
@@ -265,6 +267,10 @@ struct Auditor<'a> {
     earlier_updates: EarlierUpdates,
     /// The holdout rows that earlier rounds disclosed.
     disclosed_rows: Vec<u32>,
+    /// The earlier rounds that disclosed rows.
+    rounds_with_rows: Vec<RoundNumber>,
+    /// Cached rows of these rounds.
+    rows_cache: BTreeMap<RoundNumber, Vec<u8>>,
     /// Cached models of the last recomputed round.
     models: BlobCache,
     /// Its cached updates, as far as the next round may be compared with them.
@@ -296,6 +302,8 @@ impl<'a> Auditor<'a> {
             earlier_models,
             earlier_updates,
             disclosed_rows,
+            rounds_with_rows: Vec::new(),
+            rows_cache: BTreeMap::new(),
             models,
             updates,
             spot,
@@ -310,6 +318,9 @@ impl<'a> Auditor<'a> {
     fn advance(&mut self, report: &Report) {
         self.earlier_models.insert(0, report.base_model);
         self.disclosed_rows.extend(&report.holdout.rows);
+        if !report.holdout.rows.is_empty() {
+            self.rounds_with_rows.push(report.scope.round);
+        }
         self.earlier_updates.add_report(report);
     }
 
@@ -447,18 +458,25 @@ impl<'a> Auditor<'a> {
         let complete = models.len() == began.len()
             && updates.len() == report.entries.len().saturating_add(named.len());
         let shown = self.fetch_disclosed_rows(report, found)?.filter(|_| complete);
+        let Some(earlier_rows) = self.fetch_earlier_rows(report, found)? else { return Ok(None) };
         Ok(shown.map(|shown| RoundBlobs {
             models,
             disclosed_rows: shown,
             updates,
             earlier_updates: named,
+            earlier_rows,
         }))
     }
 
     /// Caches the blobs that the next round may need. After a round that did not improve the model,
     /// the next round is compared with the same earlier updates and with those of this round.
     fn cache_blobs(&mut self, report: &Report, bytes: &RoundBlobs) {
-        let RoundBlobs { models, updates, .. } = bytes;
+        let RoundBlobs { models, updates, disclosed_rows, earlier_rows, .. } = bytes;
+        if self.spec.rounds.baseline_epochs > 0 {
+            let rounds = self.rounds_with_rows.iter().rev().zip(earlier_rows.iter().rev());
+            self.rows_cache = rounds.map(|(round, rows)| (*round, rows.clone())).collect();
+            self.rows_cache.insert(report.scope.round, disclosed_rows.clone());
+        }
         let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
         self.models.replace(models);
@@ -474,8 +492,42 @@ impl<'a> Auditor<'a> {
         if !self.spec.has_quorum(report.entries.len()) {
             return Ok(Some(Vec::new()));
         }
-        let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
         let RoundScope { task, round, .. } = report.scope;
+        self.fetch_rows_of(task, round, found)
+    }
+
+    /// Fetches the rows that train the public baseline, the earliest round first.
+    fn fetch_earlier_rows(
+        &self,
+        report: &Report,
+        found: &mut Vec<Mismatch>,
+    ) -> Result<Option<Vec<Vec<u8>>>, AuditError> {
+        if self.spec.rounds.baseline_epochs == 0 {
+            return Ok(Some(Vec::new()));
+        }
+        let first = self.rounds_with_rows.len().saturating_sub(BASELINE_ROUNDS_MAX);
+        let mut all = Vec::new();
+        for round in self.rounds_with_rows.iter().skip(first) {
+            let known = self.rows_cache.get(round).cloned();
+            let bytes = match known {
+                Some(bytes) => Some(bytes),
+                None => self.fetch_rows_of(report.scope.task, *round, found)?,
+            };
+            match bytes {
+                Some(bytes) => all.push(bytes),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(all))
+    }
+
+    fn fetch_rows_of(
+        &self,
+        task: TaskId,
+        round: RoundNumber,
+        found: &mut Vec<Mismatch>,
+    ) -> Result<Option<Vec<u8>>, AuditError> {
+        let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
         match self.client.disclosed_rows(task, round, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::Rejected(rejection)) => {
@@ -516,7 +568,13 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Mismatch>,
     ) -> Result<Option<SpotCheckResult>, AuditError> {
         let RoundDocuments { report, before, offer, headers } = *documents;
-        let RoundBlobs { models, disclosed_rows: shown, updates, earlier_updates: named } = bytes;
+        let RoundBlobs {
+            models,
+            disclosed_rows: shown,
+            updates,
+            earlier_updates: named,
+            earlier_rows,
+        } = bytes;
         let (began, sent) = (byte_slices(models), byte_slices(updates));
         let (base, previous) = began.split_first().unwrap_or((&EMPTY_MODEL, &[]));
         let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
@@ -531,6 +589,7 @@ impl<'a> Auditor<'a> {
                 updates: &own,
                 previous_models: &previous,
                 earlier_updates: EarlierUpdateBlobs { ids: named, bytes: &last },
+                earlier_rows,
                 scratch_space: &room,
             },
             offer,

@@ -110,7 +110,8 @@ fn compare_record(
     if paid.units != valuation.units {
         found.push(mismatch(line("units"), &paid.units, &valuation.units));
     }
-    let reported = WorkResult { valuation, metrics, model: report.model };
+    let reported =
+        WorkResult { valuation, baseline: report.baseline, metrics, model: report.model };
     if let Err(differs) = compare_results(&reported, &record.result) {
         let line = line(&format!("record.{}", differs.line));
         found.push(mismatch(line, &differs.recomputed, &differs.stated));

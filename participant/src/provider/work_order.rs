@@ -1,13 +1,14 @@
 //! One work order: fetches its inputs, unless they are cached from the previous order, and executes
 //! it.
 
-use florin_protocol::limits::EARLIER_UPDATES_BYTES_MAX;
+use florin_protocol::limits::{BASELINE_ROUNDS_MAX, EARLIER_UPDATES_BYTES_MAX};
 use florin_protocol::{
     BlobRequest, Digest, DrawError, RoundNumber, RoundScope, TaskId, WalletSigner, WorkOrder,
     WorkResult, draw_rows, round_seed,
 };
 use florin_work::{
-    EarlierUpdateBlobs, ValuationInputs, model_bytes, update_bytes, value_and_aggregate,
+    EarlierUpdateBlobs, ValuationInputs, baseline_rows, disclosed_indices, model_bytes,
+    update_bytes, value_and_aggregate,
 };
 
 use super::{ORDER_BYTES_MAX, ProviderDaemon, ProviderError, ServedTask, scratch_space};
@@ -37,10 +38,23 @@ impl ProviderDaemon<'_, '_> {
             );
             return Ok(Err(why));
         }
-        let rows = self
-            .context
-            .client
-            .blob(order.disclosed_rows, spec.holdout.disclosed_bytes_max(spec.data.width))?;
+        let limit = spec.holdout.disclosed_bytes_max(spec.data.width);
+        let rows = self.context.client.blob(order.disclosed_rows, limit)?;
+        let expected = baseline_rows(spec, &served.disclosed_rows);
+        if order.earlier_rows.len() > BASELINE_ROUNDS_MAX {
+            let rounds = order.earlier_rows.len();
+            return Ok(Err(format!(
+                "it names the rows of {rounds} earlier rounds: the limit is {BASELINE_ROUNDS_MAX}"
+            )));
+        }
+        let earlier =
+            self.earlier_rows.get_or_fetch(order.earlier_rows.iter().copied(), |_, digest| {
+                self.context.client.blob(digest, limit).map(Some)
+            })?;
+        let earlier_rows = byte_slices(&earlier);
+        if disclosed_indices(&earlier_rows).as_deref() != Ok(expected) {
+            return Ok(Err("it names other rows than those of the earlier rounds".to_owned()));
+        }
         let task = spec.id();
         let began = [order.base_model].into_iter().chain(order.previous_models.iter().copied());
         let models = self
@@ -63,6 +77,7 @@ impl ProviderDaemon<'_, '_> {
             updates: &own,
             previous_models: &previous,
             earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+            earlier_rows: &earlier_rows,
             scratch_space: &scratch_space(&self.config.folder),
         };
         let outcome = value_and_aggregate(&inputs, self.context.engine);
@@ -71,6 +86,7 @@ impl ProviderDaemon<'_, '_> {
         // earlier updates and with those of this round.
         let wanted = if better { order.entries.len() } else { updates.len() };
         self.models.replace(&models);
+        self.earlier_rows.replace(&earlier);
         self.updates.replace(updates.get(..wanted).unwrap_or_default());
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
     }

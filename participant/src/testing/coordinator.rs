@@ -377,6 +377,9 @@ impl FakeCoordinator {
             let shown = self.disclosed_rows(&self.draw(&offer, &entries).1);
             let holdout = blob_digest(&shown);
             self.blobs.insert(holdout, shown);
+            for rows in self.earlier_rows() {
+                self.blobs.insert(blob_digest(&rows), rows);
+            }
             self.order = Some(WorkOrder {
                 scope: self.scope(),
                 base_model: self.model(),
@@ -386,6 +389,7 @@ impl FakeCoordinator {
                 due: Timestamp::MAX,
                 previous_models: self.earlier_models(),
                 earlier_updates: self.last_updates(),
+                earlier_rows: self.earlier_rows().iter().map(|rows| blob_digest(rows)).collect(),
             });
         } else {
             self.close_round_and_settle(&[]);
@@ -466,6 +470,7 @@ impl FakeCoordinator {
             updates: &updates,
             previous_models: &previous,
             earlier_updates: EarlierUpdateBlobs { ids: &named, bytes: &last },
+            earlier_rows: &self.earlier_rows(),
             scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
         };
         let mut engine = engine(EngineKind::Reference, 1).unwrap();

@@ -35,6 +35,13 @@ impl FakeCoordinator {
         shown.to_bytes()
     }
 
+    /// The disclosed rows of the earlier rounds that train the public baseline.
+    pub(super) fn earlier_rows(&self) -> Vec<Vec<u8>> {
+        let past = self.closed_rounds.iter().map(|past| &past.report.holdout.rows);
+        let past = past.filter(|rows| !rows.is_empty() && self.spec.rounds.baseline_epochs > 0);
+        past.map(|rows| self.disclosed_rows(rows)).collect()
+    }
+
     pub(super) fn disclosed_rows_response(&self, report: &Report) -> FakeResponse {
         match self.has_fault(Fault::HiddenRows) {
             true => reject(ErrorCode::NotYetPublic),

@@ -94,6 +94,7 @@ pub(crate) fn settled_round(
         due: Timestamp(700_000),
         previous_models: vec![offer.base_model],
         earlier_updates: vec![(cohort[0], Digest([0x66; 32]))],
+        earlier_rows: vec![Digest([0x56; 32])],
     };
     let metrics = ModelMetrics {
         rows: 36,
@@ -105,7 +106,16 @@ pub(crate) fn settled_round(
         market: market(),
         order: order.digest(),
         provider: wallet(8).address(),
-        result: WorkResult { valuation: valuation(cohort), metrics, model: Digest([0x55; 32]) },
+        result: WorkResult {
+            valuation: valuation(cohort),
+            baseline: Some(PublicBaseline {
+                rows: 150,
+                loss_before_nano: 2_100_000_000,
+                validation_loss_nano: Some(2_050_000_000),
+            }),
+            metrics,
+            model: Digest([0x55; 32]),
+        },
     };
     let seed = round_seed(offer.scope, &commits, &entries);
     let report = close_round(&ReportInputs {

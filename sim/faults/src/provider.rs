@@ -270,6 +270,7 @@ impl Provider {
         let mut all = [order.base_model, order.disclosed_rows].into_iter().chain(updates);
         let missing = all.find(|digest| !self.memory.blobs.contains_key(digest));
         let last = order.earlier_updates.iter().map(|(_, digest)| *digest);
+        let last = last.chain(order.earlier_rows.iter().copied());
         let mut earlier = order.previous_models.iter().copied().chain(last);
         let missing = missing.or_else(|| earlier.find(|d| !self.memory.blobs.contains_key(d)));
         if let Some(missing) = missing {
@@ -302,6 +303,8 @@ impl Provider {
             order.previous_models.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
         let last: Vec<&[u8]> =
             order.earlier_updates.iter().map(|(_, digest)| blob(*digest)).collect::<Option<_>>()?;
+        let earlier: Vec<&[u8]> =
+            order.earlier_rows.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
         let inputs = ValuationInputs {
             spec: &world.setup.spec,
             base: blob(order.base_model)?,
@@ -314,6 +317,7 @@ impl Provider {
                 ids: &order.earlier_updates,
                 bytes: &last.as_slice(),
             },
+            earlier_rows: &earlier.as_slice(),
             scratch_space: &UNLIMITED_MEMORY,
         };
         florin_work::value_and_aggregate(&inputs, &mut Reference::new())

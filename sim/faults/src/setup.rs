@@ -147,6 +147,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         delta_norm_max: Micro(20_000_000),
         aggregation: Aggregation::Mean,
         preprocessing: PreprocessingRules::DEFAULT,
+        baseline_epochs: 2 * u32::from(uniform_below(rng, 2) == 0),
         ..TaskSpec::example().rounds
     };
     let challenge_ms = 500 + uniform_below(rng, 2_000);

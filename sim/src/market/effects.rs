@@ -149,6 +149,7 @@ impl SimulatedMarket {
         let previous = order.previous_models.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
         let last = order.earlier_updates.iter().map(|(_, digest)| blob(digest));
         let last = last.collect::<Result<Vec<&[u8]>, _>>()?;
+        let earlier = order.earlier_rows.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
         let inputs = ValuationInputs {
             spec: &self.spec,
             base: blob(&order.base_model)?,
@@ -161,13 +162,12 @@ impl SimulatedMarket {
                 ids: &order.earlier_updates,
                 bytes: &last.as_slice(),
             },
+            earlier_rows: &earlier.as_slice(),
             scratch_space: &UNLIMITED_MEMORY,
         };
         let valued = self.scorer.value(&inputs, &mut self.worker, self.seed);
-        let shown = order.disclosed_rows;
         match valued {
             Ok(outcome) => {
-                self.blobs.remove(&shown);
                 self.blobs.insert(outcome.result.model, outcome.model);
                 let result = Box::new(outcome.result);
                 Ok(Event::RoundValued {

@@ -389,6 +389,7 @@ impl SimulatedMarket {
         // The next round's updates are compared with these, of any size.
         let shown = task.earlier.reference_updates(self.spec.rounds.preprocessing, 0);
         needed.extend(shown.into_iter().map(|(_, update)| update));
+        needed.extend(task.earlier_rows());
         self.blobs.retain(|digest, _| needed.contains(digest));
     }
 

@@ -130,6 +130,7 @@ impl Scenario {
             delta_norm_max: micro(NORM_MAX),
             aggregation,
             preprocessing: self.preprocessing_rules(),
+            baseline_epochs: t.baseline_epochs,
             ..TaskSpec::example().rounds
         }
     }

@@ -130,7 +130,7 @@ fn scores_only_result(
         units: 2,
         evidence: ValuationEvidence::default(),
     };
-    WorkResult { valuation, metrics, model: blob_digest(model) }
+    WorkResult { valuation, baseline: None, metrics, model: blob_digest(model) }
 }
 
 /// The preprocessing record of an update that was not changed.

@@ -278,7 +278,12 @@ impl Scenario {
         )?;
         let right = "test and holdout rows leave no rows for members: with feature noise, half of \
                      the data set is for evaluation";
-        Check::require(l.test_rows < rows / 2 || l.feature_noise == 0.0, "learning.test_rows", &l.test_rows, right)
+        Check::require(
+            l.test_rows < rows / 2 || l.feature_noise == 0.0,
+            "learning.test_rows",
+            &l.test_rows,
+            right,
+        )
     }
 }
 

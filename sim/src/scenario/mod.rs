@@ -164,6 +164,9 @@ pub struct BuyerTerms {
     /// Largest weight of an update, as a multiple of the median of the round's counted rows; 0 for
     /// no limit.
     pub weight_cap: u16,
+    /// Passes over the validation rows of earlier rounds by which the model trains after each
+    /// productive round; 0 for none.
+    pub baseline_epochs: u32,
     /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,
     /// Whether near-duplicate updates are rejected.
@@ -193,6 +196,7 @@ impl Default for BuyerTerms {
             cohort_min: 2,
             aggregation: Aggregation::Mean,
             weight_cap: 3,
+            baseline_epochs: 2,
             clip: true,
             reject_near_duplicates: true,
             exclude_harmful: true,

@@ -112,6 +112,7 @@ fn report(round: u32) -> Report {
         entries,
         missing: Vec::new(),
         valuation: Some(valuation(round, scores)),
+        baseline: None,
         metrics: Some(ModelMetrics {
             rows: 360,
             correct_before: 300 - 260 / round,

@@ -217,7 +217,12 @@ impl SyntheticMarket {
             units: 5,
             evidence: ValuationEvidence::default(),
         };
-        WorkResult { valuation, metrics: ModelMetrics::default(), model: Digest([7; 32]) }
+        WorkResult {
+            valuation,
+            baseline: None,
+            metrics: ModelMetrics::default(),
+            model: Digest([7; 32]),
+        }
     }
 
     /// Applies an event and the resulting archive events, unless the journal is long enough.
@@ -321,6 +326,7 @@ fn spec(salt: u64) -> TaskSpec {
             delta_norm_max: Micro(20_000_000),
             aggregation: Aggregation::Mean,
             preprocessing: PreprocessingRules::default(),
+            baseline_epochs: 0,
             ..example.rounds
         },
         estimator: Estimator::Path { nodes: 3, cross_check_pairs: 0 },

@@ -211,6 +211,7 @@ impl WireFixture {
                 updates: &updates,
                 previous_models: &previous,
                 earlier_updates: EarlierUpdateBlobs { ids: &last.0, bytes: &last.1 },
+                earlier_rows: &florin_work::NO_BLOBS,
                 scratch_space: &UNLIMITED_MEMORY,
             };
             let model = value_and_aggregate(&inputs, &mut engine)?.model;

@@ -209,9 +209,12 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
         let previous = previous.collect::<io::Result<Vec<Vec<u8>>>>()?;
         let last = order.earlier_updates.iter().map(|(_, digest)| read(*digest));
         let last = last.collect::<io::Result<Vec<Vec<u8>>>>()?;
-        Ok((read(order.base_model)?, read(order.disclosed_rows)?, updates, previous, last))
+        let earlier = order.earlier_rows.iter().map(|digest| read(*digest));
+        let earlier = earlier.collect::<io::Result<Vec<Vec<u8>>>>()?;
+        let shown = read(order.disclosed_rows)?;
+        Ok((read(order.base_model)?, shown, updates, previous, last, earlier))
     };
-    let (base, holdout, updates, previous, last) = match blobs() {
+    let (base, holdout, updates, previous, last, earlier) = match blobs() {
         Ok(blobs) => blobs,
         Err(error) => return retry_later(&error),
     };
@@ -226,6 +229,7 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
         updates: &updates.as_slice(),
         previous_models: &previous.as_slice(),
         earlier_updates: EarlierUpdateBlobs { ids: &order.earlier_updates, bytes: &last },
+        earlier_rows: &earlier,
         scratch_space: &UNLIMITED_MEMORY,
     };
     match florin_work::value_and_aggregate(&inputs, &mut Reference::new()) {

@@ -46,22 +46,74 @@ pub(super) const NOBODY: Attack = Attack {
 pub(super) const ATTACKS: [Attack; 18] = [
     earns("one more honest member", "count = 1", None),
     earns("noise", "count = 1\nstrategy = { kind = 'noise', scale = 1.0 }", Some(0.02)),
-    earns("four times noise, each", "count = 4\nstrategy = { kind = 'noise', scale = 1.0 }", Some(0.10)),
+    earns(
+        "four times noise, each",
+        "count = 4\nstrategy = { kind = 'noise', scale = 1.0 }",
+        Some(0.10),
+    ),
     earns("40 % wrong labels", "count = 1\nlabel_noise = 0.4", Some(0.10)),
     earns("idle", "count = 1\nstrategy = { kind = 'zero_update' }", Some(0.0)),
-    earns("training on disclosed rows", "count = 1\nstrategy = { kind = 'train_on_disclosed' }", Some(0.6)),
+    earns(
+        "training on disclosed rows",
+        "count = 1\nstrategy = { kind = 'train_on_disclosed' }",
+        Some(0.6),
+    ),
     earns("replay", "count = 1\nstrategy = { kind = 'replay', noise = 0.0 }", Some(0.5)),
-    earns("replay, noise 20 %", "count = 1\nstrategy = { kind = 'replay', noise = 0.2 }", Some(0.5)),
-    earns("replay, noise 50 %", "count = 1\nstrategy = { kind = 'replay', noise = 0.5 }", Some(0.5)),
-    earns("replay, noise 100 %", "count = 1\nstrategy = { kind = 'replay', noise = 1.0 }", Some(0.5)),
-    earns("mean of two others' last updates", "count = 1\nstrategy = { kind = 'copy', noise = 0.0, mix = 'second_best' }", Some(0.6)),
-    earns("own rows bonded four times", "count = 1\nstrategy = { kind = 'inflate_bond', factor = 4.0 }", Some(2.3)),
-    earns("own rows by four identities", "count = 1\nstrategy = { kind = 'replicate', identities = 4, updates = 'rescaled' }", Some(2.3)),
-    crowds_out("holdout, 10 times the rows", "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 1, factor = 10.0 }", Some([3.0, 0.65])),
-    crowds_out("holdout, 100 times the rows", "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 1, factor = 100.0 }", Some([3.0, 0.65])),
-    crowds_out("holdout, ten identities", "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 10, factor = 10.0 }", None),
-    earns("harmful: negated update", "count = 1\nstrategy = { kind = 'sign_flip', factor = 1.0 }", Some(0.0)),
-    earns("flipped labels", "count = 1\nstrategy = { kind = 'flip_labels', fraction = 1.0 }", Some(0.0)),
+    earns(
+        "replay, noise 20 %",
+        "count = 1\nstrategy = { kind = 'replay', noise = 0.2 }",
+        Some(0.5),
+    ),
+    earns(
+        "replay, noise 50 %",
+        "count = 1\nstrategy = { kind = 'replay', noise = 0.5 }",
+        Some(0.5),
+    ),
+    earns(
+        "replay, noise 100 %",
+        "count = 1\nstrategy = { kind = 'replay', noise = 1.0 }",
+        Some(0.5),
+    ),
+    earns(
+        "mean of two others' last updates",
+        "count = 1\nstrategy = { kind = 'copy', noise = 0.0, mix = 'second_best' }",
+        Some(0.6),
+    ),
+    earns(
+        "own rows bonded four times",
+        "count = 1\nstrategy = { kind = 'inflate_bond', factor = 4.0 }",
+        Some(2.3),
+    ),
+    earns(
+        "own rows by four identities",
+        "count = 1\nstrategy = { kind = 'replicate', identities = 4, updates = 'rescaled' }",
+        Some(2.3),
+    ),
+    crowds_out(
+        "holdout, 10 times the rows",
+        "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 1, factor = 10.0 }",
+        Some([3.0, 0.65]),
+    ),
+    crowds_out(
+        "holdout, 100 times the rows",
+        "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 1, factor = 100.0 }",
+        Some([3.0, 0.65]),
+    ),
+    crowds_out(
+        "holdout, ten identities",
+        "count = 1\nstrategy = { kind = 'train_on_holdout', identities = 10, factor = 10.0 }",
+        None,
+    ),
+    earns(
+        "harmful: negated update",
+        "count = 1\nstrategy = { kind = 'sign_flip', factor = 1.0 }",
+        Some(0.0),
+    ),
+    earns(
+        "flipped labels",
+        "count = 1\nstrategy = { kind = 'flip_labels', fraction = 1.0 }",
+        Some(0.0),
+    ),
 ];
 
 /// The settings of buyers who mean to pay nothing. Honest members must get the floor, and keep
@@ -74,5 +126,10 @@ pub(super) const BUYERS: [Attack; 3] = [
         confidence_z: 10.0,
         ..NOBODY
     },
-    Attack { name: "two rows a round, z = 10", rows_per_round: Some(2), confidence_z: 10.0, ..NOBODY },
+    Attack {
+        name: "two rows a round, z = 10",
+        rows_per_round: Some(2),
+        confidence_z: 10.0,
+        ..NOBODY
+    },
 ];

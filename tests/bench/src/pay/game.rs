@@ -98,10 +98,7 @@ impl Game {
 }
 
 /// The part of positive scores that is not paid: of all accounts, and of the one that lost most.
-fn forfeited(
-    report: &Report,
-    counts: impl Fn(florin_protocol::Address) -> bool,
-) -> [f64; 2] {
+fn forfeited(report: &Report, counts: impl Fn(florin_protocol::Address) -> bool) -> [f64; 2] {
     let own: BTreeMap<_, _> =
         report.account_totals.iter().filter(|(account, _)| counts(**account)).collect();
     let (mut unpaid, mut all, mut worst) = (0.0, 0.0, 0.0f64);

@@ -47,7 +47,7 @@ const DIGITS: Table = Table {
 };
 
 /// The tables. Three of them also as they are, without scaling.
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     DIGITS,
     Table {
         name: "cancer",
@@ -69,7 +69,8 @@ const TABLES: [Table; 8] = [
         ..WINE
     },
     Table { name: "iris", file: Some("iris.csv"), rows: 8, rows_per_round: 5, ..WINE },
-    Table { name: "digits 0-16", file: Some("digits16.csv"), scaled: false, ..DIGITS },
+    Table { name: "digits 0-16", file: Some("digits16.csv"), ..DIGITS },
+    Table { name: "digits raw", file: Some("digits16.csv"), scaled: false, ..DIGITS },
     Table {
         name: "cancer raw",
         file: Some("cancer.csv"),

@@ -33,6 +33,8 @@ const FORFEITED_MAX: [f64; 2] = [0.05, 0.25];
 const UNITS_MAX: f64 = 1.2;
 /// Share of the budget that the floor pays in a task, at least, if every round is void.
 const FLOOR_SHARE: f64 = 0.2;
+/// Below one by more than the rounding of amounts.
+const ROUNDING: f64 = 0.999_999;
 /// Florins of a task.
 const BUDGET: f64 = 1_000.0;
 
@@ -107,9 +109,8 @@ fn report_market(
     let nobody = *cells.first().context("the first row has no attacker")?;
     let base = mean(nobody, |game| game.honest);
     anstream::println!("\n{market}: an honest member earns {base:.1} FLN");
-    let mut table = TextTable::new(&[
-        "attack", ">pay", ">honest keep", ">worst", ">accuracy", ">void",
-    ]);
+    let mut table =
+        TextTable::new(&["attack", ">pay", ">honest keep", ">worst", ">accuracy", ">void"]);
     let mut rows = properties(market, nobody);
     for (attack, games) in attacks.iter().zip(cells) {
         let honest = mean(games, |game| game.honest);
@@ -140,7 +141,7 @@ fn report_market(
             (None, None) => {}
         }
         if BUYERS.iter().any(|buyer| buyer.name == attack.name) {
-            let floor = BUDGET * FLOOR_SHARE / f64::from(market.table.members);
+            let floor = ROUNDING * BUDGET * FLOOR_SHARE / f64::from(market.table.members);
             let paid = mean(games, |game| game.honest);
             rows.push(Measurement::at_least(name(", honest pay"), paid, "FLN", floor));
             let debits = mean(games, |game| f64::from(game.debits));
