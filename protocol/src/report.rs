@@ -1,6 +1,7 @@
 //! The report: everything that an auditor needs to recompute the payouts of one round.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,16 @@ pub enum ScoreEstimator {
     Shapley,
     /// The Shapley value by this many antithetic pairs of permutations.
     Permutations(u16),
+}
+
+impl fmt::Display for ScoreEstimator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(nodes) => write!(f, "{nodes} nodes"),
+            Self::Shapley => f.write_str("Shapley"),
+            Self::Permutations(pairs) => write!(f, "{pairs} pairs"),
+        }
+    }
 }
 
 /// One stage of a valuation: of all updates, or of those that are not excluded.

@@ -7,7 +7,9 @@ use crate::id::{Address, RoundNumber};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome, VoidReason};
 use crate::micro::Micro;
 use crate::pay::{PayLine, PayReason};
-use crate::report::{DuplicateMatch, DuplicateSource, Preprocessing, Report, UpdateScore};
+use crate::report::{
+    DuplicateMatch, DuplicateSource, Preprocessing, Report, ScoreEstimator, UpdateScore,
+};
 
 /// One account's view of one round: its amounts and the reason for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +101,22 @@ fn explain_final(line: &PayLine) -> String {
     )
 }
 
+/// Mentions an estimator that the gap rules chose because fewer nodes left too much unexplained.
+fn explain_estimator(report: &Report) -> &'static str {
+    let stage = report.valuation.as_ref().and_then(|valuation| valuation.stages.last());
+    match stage.map(|stage| stage.estimator) {
+        Some(ScoreEstimator::Shapley) => {
+            " The scores are exact Shapley values: a quadrature along the path left more than 2 % of \
+             the improvement unexplained."
+        }
+        Some(ScoreEstimator::Permutations(_)) => {
+            " The scores come from random orders of the updates: a quadrature along the path left \
+             more than 2 % of the improvement unexplained."
+        }
+        Some(ScoreEstimator::Path(_)) | None => "",
+    }
+}
+
 /// Why a round pays no scores.
 fn explain_void(report: &Report) -> &'static str {
     match report.outcome {
@@ -170,6 +188,7 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         why.push_str(&format!(" The floor of the round paid {} FLN.", line.floor));
     }
     why.push_str(&explain_preprocessing(treatment));
+    why.push_str(explain_estimator(report));
     let capped = report
         .entries
         .iter()

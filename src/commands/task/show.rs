@@ -56,6 +56,8 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         ">loss before",
         ">loss after",
         ">correct",
+        "estimator",
+        ">gap",
         ">paid, FLN",
     ]);
     for report in reports {
@@ -66,6 +68,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         };
         let valuation = report.valuation.as_ref();
         let excluded = valuation.map_or(0, |v| v.scores.iter().filter(|s| s.excluded).count());
+        let stage = valuation.and_then(|valuation| valuation.stages.last());
         let loss = |nano: Option<i64>| nano.map_or("–".to_owned(), |nano| nats(nano.into()));
         table.row([
             report.scope.round.into(),
@@ -78,6 +81,8 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
                 .metrics
                 .map_or("–".to_owned(), |m| show::accuracy(m.correct_after, m.rows))
                 .into(),
+            stage.map_or("–".to_owned(), |stage| stage.estimator.to_string()).into(),
+            loss(stage.map(|stage| stage.gap_nano)).into(),
             show::fln(paid(report)?).into(),
         ]);
     }
@@ -134,6 +139,8 @@ fn as_json(
             "loss_after_nano": report.metrics.map(|m| m.loss_after_nano),
             "correct_after": report.metrics.map(|m| m.correct_after),
             "rows": report.metrics.map(|m| m.rows),
+            "stages": report.valuation.as_ref().map(|v| &v.stages),
+            "baseline": report.baseline,
             "pool": show::units(report.pool),
             "paid": show::units(paid(report)?),
             "root": report.root,

@@ -335,7 +335,8 @@ fn rounds(html: &mut String, outcome: &DemoOutcome) {
     let mut rows = String::from(
         "<tr><th class=\"n\">round</th><th class=\"n\">loss before</th>\
          <th class=\"n\">loss after</th><th class=\"n\">correct</th><th class=\"n\">updates</th>\
-         <th class=\"n\">excluded</th><th class=\"n\">pool, FLN</th><th class=\"n\">paid, FLN</th>\
+         <th class=\"n\">excluded</th><th>estimator</th><th class=\"n\">gap</th>\
+         <th class=\"n\">pool, FLN</th><th class=\"n\">paid, FLN</th>\
          <th>Merkle root of account totals</th></tr>",
     );
     for report in &outcome.reports {
@@ -347,7 +348,8 @@ fn rounds(html: &mut String, outcome: &DemoOutcome) {
         "<section><h2>Audit of every round</h2><p class=\"note\">Audit: <b class=\"{}\">{} of {} \
          rounds recomputed, {} mismatches</b>. The auditor is a separate process that uses only \
          public data: it checks each digest and signature, scores the updates again, and compares \
-         every value with the report and the ledger. Losses are in nats.</p>{}",
+         every value with the report and the ledger. Losses and gaps are in nats; a gap is the \
+         part of a round's improvement that its scores do not explain.</p>{}",
         if clean { "good" } else { "bad" },
         outcome.audit.0,
         outcome.rounds,
@@ -370,19 +372,26 @@ fn round_row(rows: &mut String, report: &Report) {
         .valuation
         .as_ref()
         .map_or(0, |valuation| valuation.scores.iter().filter(|score| score.excluded).count());
+    let stage = report.valuation.as_ref().and_then(|valuation| valuation.stages.last());
+    let (estimator, gap) = stage.map_or(("–".to_owned(), "–".to_owned()), |stage| {
+        (stage.estimator.to_string(), format!("{:.4}", nats(stage.gap_nano.into())))
+    });
     let correct =
         report.metrics.map_or("–".to_owned(), |m| format!("{} of {}", m.correct_after, m.rows));
     let _ = write!(
         rows,
         "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
          <td class=\"n\">{correct}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{excluded}</td><td class=\"n\">{}</td>\
+         <td class=\"n\">{}</td><td class=\"n\">{excluded}</td><td>{}</td><td class=\"n\">{}</td>\
+         <td class=\"n\">{}</td>\
          <td class=\"n\">{}</td>\
          <td><code>{}…</code></td></tr>",
         report.scope.round,
         loss.0,
         loss.1,
         report.entries.len(),
+        estimator,
+        gap,
         show::fln(report.pool),
         show::fln(paid),
         report.root.to_string().chars().take(20).collect::<String>(),
