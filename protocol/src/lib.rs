@@ -73,6 +73,7 @@ mod message;
 mod micro;
 mod model;
 pub mod pay;
+pub mod payable;
 mod preprocessing;
 mod report;
 #[cfg(feature = "schema")]

@@ -156,7 +156,8 @@ pub struct Budget {
     /// Share of the data budget that pays a floor: each round pays an equal part of it to senders
     /// with a positive payable score, and in a void round to all. From 0 to 1.
     pub floor_share: Micro,
-    /// Number of standard errors z that is withheld from a score until later rounds confirm it.
+    /// Number of standard errors z that is withheld from a score until later rounds confirm it; at
+    /// most 4.
     pub confidence_z: Micro,
     /// Minimum bond of a participant.
     pub bond_min: Amount,
@@ -291,6 +292,7 @@ impl TaskSpec {
         self.check_baseline()?;
         self.check_estimator()?;
         self.budget.check(self.rounds.count)?;
+        self.check_pay()?;
         self.check_conflicts_of_interest()
     }
 
@@ -505,12 +507,6 @@ impl Budget {
             "budget.floor_share",
             self.floor_share,
             "must be from 0 to 1: 0.2 pays a fifth of the data budget as a floor",
-        )?;
-        require(
-            self.confidence_z <= Micro(10_000_000),
-            "budget.confidence_z",
-            self.confidence_z,
-            "use at most 10 standard errors",
         )?;
         if self.bond_min < self.debit_max {
             let right = format!(

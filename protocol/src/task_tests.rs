@@ -96,7 +96,7 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     }),
     ("budget.data", |s| s.budget.data = Amount::from_units(9_999_999_999_999_999)),
     ("budget.per_nat_max", |s| s.budget.per_nat_max = Amount::ZERO),
-    ("budget.confidence_z", |s| s.budget.confidence_z = Micro(10_000_001)),
+    ("budget.confidence_z", |s| s.budget.confidence_z = Micro(4_000_001)),
     ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
     ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
     ("budget.unbond_ms", |s| s.budget.unbond_ms = 63_499),

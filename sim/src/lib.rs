@@ -16,6 +16,7 @@
 //! * [`mechanism`] turns a round into scores: Florin's own mechanism and the baselines.
 //! * [`outcome`] is the outcome of one seed: its members, its rounds and its model.
 //! * [`measure`] computes the measures of each seed and their means over all seeds.
+//! * [`quote`] simulates a buyer's task on its own holdout, before it is published.
 //! * [`results`] holds, writes and shows the results.
 //! * [`search`] searches for the deviation with the highest gain.
 //! * [`surrogate`] simulates up to a million members: score curves fitted to small real
@@ -36,6 +37,7 @@ pub mod outcome;
 mod page;
 pub mod population;
 mod program;
+pub mod quote;
 pub mod random;
 pub mod results;
 pub mod scenario;

@@ -59,6 +59,9 @@ pub enum PopulationError {
     /// The rows do not form a valid dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+    /// The rows cannot be divided among members.
+    #[error(transparent)]
+    Partition(#[from] florin_learning::partition::PartitionError),
 }
 
 impl Population {
@@ -260,7 +263,11 @@ fn sample_category(shares: &[f64], at: f64) -> usize {
 }
 
 /// The rows with a fraction `share` of their labels replaced by another label.
-fn mislabelled(data: &Dataset, share: f64, rng: &mut ChaCha8Rng) -> Result<Dataset, DatasetError> {
+pub(crate) fn mislabelled(
+    data: &Dataset,
+    share: f64,
+    rng: &mut ChaCha8Rng,
+) -> Result<Dataset, DatasetError> {
     let classes = data.classes() as u64;
     let moved = |label: &u32| {
         if share > 0.0 && classes > 1 && uniform(rng) < share {

@@ -12,7 +12,7 @@ use super::{EngineArg, JsonArg, MarketArg, WalletArg};
 pub(crate) enum TaskCommand {
     /// Write a task file that explains every key
     New(TaskNew),
-    /// Check a task file, its holdout and its numbers, without publishing it
+    /// Check a task file and its holdout, and estimate pay, cost and accuracy, without publishing
     Check(TaskCheck),
     /// Lock a task's budget on the ledger and open the task to participants
     Publish(TaskPublish),
@@ -41,6 +41,9 @@ pub(crate) struct TaskNew {
 pub(crate) struct TaskCheck {
     /// The task file
     pub(crate) file: PathBuf,
+    /// Skip the simulations that estimate pay, cost and accuracy, and their refusals
+    #[arg(long)]
+    pub(crate) no_quote: bool,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

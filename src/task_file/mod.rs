@@ -75,6 +75,18 @@ pub fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
     from_text(&text, folder, parties).map_err(|problem| problem.at(path, &text).into())
 }
 
+/// Refuses a task file with a code for a key whose value is not allowed, with the key's line.
+pub(crate) fn refuse(
+    path: &Path,
+    code: &'static str,
+    key: &str,
+    value: &str,
+    expected: &str,
+) -> Failure {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    Failure::input(code, TaskFileError::key(key, value, expected).message(path, &text))
+}
+
 /// A mistake in a task file.
 #[derive(Debug)]
 enum TaskFileError {
@@ -90,8 +102,12 @@ impl TaskFileError {
     }
 
     fn at(self, path: &Path, text: &str) -> Failure {
+        Failure::input("INVALID_TASK", self.message(path, text))
+    }
+
+    fn message(self, path: &Path, text: &str) -> String {
         let file = path.display();
-        let message = match self {
+        match self {
             Self::Toml(error) => {
                 let place = error.span().map(|span| locate::line_at(text, span.start));
                 let place = place.map_or(String::new(), |line| format!(", line {line}"));
@@ -104,8 +120,7 @@ impl TaskFileError {
                 let place = place.map_or(String::new(), |line| format!(", line {line}"));
                 format!("{file}{place}: {key} = {value}: {right}")
             }
-        };
-        Failure::input("INVALID_TASK", message)
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::Context;
 use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, TaskSpec};
 use serde_json::json;
 
+use super::quote::TaskQuote;
 use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
 use crate::compose;
@@ -40,15 +41,21 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
         now: now(),
     };
     let ready = task_file::read(&arguments.file, &parties)?;
+    let quote = match arguments.no_quote {
+        true => TaskQuote::without_simulation(&ready.spec)?,
+        false => TaskQuote::simulate(&arguments.file, &ready)?,
+    };
     if arguments.json.json {
         let mut value = spec_json(&ready.spec)?;
         for key in ["market", "buyer", "coordinator"] {
             value.as_object_mut().and_then(|map| map.remove(key));
         }
+        value["quote"] = quote.to_json();
         show::json(&value)?;
         return Ok(Exit::Done);
     }
     describe(&ready.spec)?;
+    quote.print(&ready.spec);
     print_shared_hint(&ready);
     show::hint(
         "\nNothing was published. Publish with `florin task publish`; a published task cannot be \

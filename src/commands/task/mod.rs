@@ -6,6 +6,7 @@ mod follow;
 mod list;
 mod model;
 mod publish;
+mod quote;
 mod show;
 
 use crate::cli::TaskCommand;
