@@ -145,11 +145,15 @@ fn specs() -> [TaskSpec; 3] {
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
     cnn.rounds.format = UpdateFormat::Int8;
+    let accounts = [5u8, 6, 7, 8, 9].map(|n| Address([n; 20])).to_vec();
+    cnn.admission = Admission::AllowList { accounts };
     let mut softmax = spec(
         ModelArchitecture::Softmax { inputs: 4, classes: 3 },
         Aggregation::Krum { byzantine: 1 },
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
+    softmax.rounds.stall_ms = 3_600_000;
+    softmax.admission = Admission::Invitation;
     [mlp, cnn, softmax]
 }
 
@@ -196,10 +200,18 @@ fn messages() -> Value {
     let (order, record, report) = settled_round(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
+    let invited = EnrolRequest {
+        market: market(),
+        task: softmax.id(),
+        sender: cohort[1],
+        invitation: Some(invitation(Some(cohort[1]))),
+        expires: Timestamp(5_000),
+    };
     let enrol = EnrolRequest {
         market: market(),
         task: mlp.id(),
         sender: cohort[0],
+        invitation: None,
         expires: Timestamp(5_000),
     };
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
@@ -210,6 +222,8 @@ fn messages() -> Value {
         message("a task for a CNN with trimmed mean", &cnn),
         message("a task for softmax regression with Krum", &softmax),
         message("an enrolment", &enrol),
+        message("an enrolment with an invitation", &invited),
+        message("an invitation", &invitation(None)),
         message("an offer", &offer),
         message("a commit", &commit),
         update,
@@ -253,6 +267,36 @@ fn close_requests() -> Value {
         "hash": hex(&CloseRequest::signing_hash(market(), task)),
         "wallet_signature": request.signature,
     }])
+}
+
+fn invitation(account: Option<Address>) -> Invitation {
+    let [_, _, softmax] = specs();
+    let (task, nonce) = (softmax.id(), Digest([0x88; 32]));
+    let expires = Timestamp(1_700_000_000_000);
+    let terms = InvitationTerms { market: market(), task, nonce, account, expires };
+    terms.sign(&wallet(1)).unwrap()
+}
+
+fn invitations() -> Value {
+    let one = |name: &str, account| {
+        let signed = invitation(account);
+        json!({
+            "name": name,
+            "market": market(),
+            "wallet": wallet(1).address(),
+            "task": signed.task,
+            "nonce": signed.nonce,
+            "account": signed.account,
+            "expires": signed.expires,
+            "hash": hex(&signed.terms().signing_hash()),
+            "wallet_signature": signed.signature,
+            "text": signed.to_string(),
+        })
+    };
+    json!([
+        one("an invitation for the first account that uses it", None),
+        one("an invitation for one account", Some(wallet(6).address())),
+    ])
 }
 
 fn apportionments() -> Value {
@@ -357,6 +401,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("messages", messages()),
         ("registrations", registrations()),
         ("close_requests", close_requests()),
+        ("invitations", invitations()),
         ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),

@@ -185,6 +185,7 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         rounds: file.rounds.rules()?,
         estimator: file.estimator.estimator(),
         budget: file.budget.budget(),
+        admission: file.members.admission()?,
         expires,
     })
 }

@@ -225,6 +225,8 @@ impl FakeCoordinator {
             model: self.model(),
             missing_blobs: Vec::new(),
             holdout_missing: false,
+            waiting: None,
+            end: None,
         }
     }
 
