@@ -322,12 +322,6 @@ impl fmt::Display for ParticipantEvent {
             Self::Experiment { behaviour } => {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
-            Self::Registered { account } => write!(f, "registered {account}"),
-            Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
-            Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
-            Self::NotEnrolled { task, rejection } => {
-                write!(f, "not enrolled again in task {}: {rejection}", task.short())
-            }
             Self::UnknownArbiter { arbiter } => write!(
                 f,
                 "WARNING: arbiter {arbiter} is neither the coordinator nor one you accept; it may \
@@ -378,25 +372,20 @@ impl fmt::Display for ParticipantEvent {
                 "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
-            Self::RowsNotCompared { round, why } => write!(
-                f,
-                "round {round}: its rows were not compared with this participant's labels: {why}"
-            ),
-            Self::LabelsContradict { round, matching, contradicting } => write!(
-                f,
-                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
-                 in this participant's data have another label there, so that honest work would \
-                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
-                 the buyer's. After the task has ended, the same command withdraws the bond"
-            ),
-            other => other.fmt_payments_and_work(f),
+            other => other.fmt_joining(f),
         }
     }
 }
 
 impl ParticipantEvent {
-    fn fmt_payments_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_joining(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Registered { account } => write!(f, "registered {account}"),
+            Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
+            Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
+            Self::NotEnrolled { task, rejection } => {
+                write!(f, "not enrolled again in task {}: {rejection}", task.short())
+            }
             Self::Quoted { quote } => write!(f, "{quote}"),
             Self::BondNotRestored { bond, covered, rows, least, has_funds } => {
                 let why = match has_funds {
@@ -420,6 +409,25 @@ impl ParticipantEvent {
             Self::BondCoverage { bond, .. } => {
                 write!(f, "the existing bond of {bond} FLN covers all rows")
             }
+            Self::RowsNotCompared { round, why } => write!(
+                f,
+                "round {round}: its rows were not compared with this participant's labels: {why}"
+            ),
+            Self::LabelsContradict { round, matching, contradicting } => write!(
+                f,
+                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
+                 in this participant's data have another label there, so that honest work would \
+                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
+                 the buyer's. After the task has ended, the same command withdraws the bond"
+            ),
+            other => other.fmt_payments_and_work(f),
+        }
+    }
+}
+
+impl ParticipantEvent {
+    fn fmt_payments_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Claimed { task, drawn: ClaimSummary { paid, taken, totals } } => {
                 write!(
                     f,

@@ -441,6 +441,10 @@ fn fuzz_seeds_of_tasks_match_the_vectors() {
         let body = [vec![0], vector["value"].to_string().into_bytes()].concat();
         assert_committed(&corpus.join("bodies").join(&file), &body);
     }
+    for (at, vector) in invitations().as_array().unwrap().iter().enumerate() {
+        let text = vector["text"].as_str().unwrap();
+        assert_committed(&corpus.join(format!("invitation/seed-{at}")), text.as_bytes());
+    }
     let template = std::fs::read_to_string(root.join("src/task_file/template.toml")).unwrap();
     let filled = template.replace("@SALT@", "42");
     assert_committed(&corpus.join("task_file/seed-template"), filled.as_bytes());

@@ -113,14 +113,18 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Raises the bond to cover all rows, or else to the minimum. Returns the amount added. If the
+    /// Raises the bond to cover all rows, or else to the minimum; a bond below that is of no use.
+    /// Returns the amount added. If the
     /// bond stays below what the rows require, emits the reason once.
     fn raise_bond(&mut self) -> Result<Amount, AgentError> {
         let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
         let targets = self.bond_targets()?;
         let mut added = Amount::ZERO;
         let mut has_funds = true;
-        for wanted in [targets.all_rows, targets.least] {
+        let least = self.spec.budget.bond_min;
+        let is_of_use =
+            |wanted: &Amount| wanted.minus(targets.pending).is_ok_and(|at_risk| at_risk >= least);
+        for wanted in [targets.all_rows, targets.least].into_iter().filter(is_of_use) {
             match self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted)) {
                 Ok((more, bond)) => {
                     if !more.is_zero() {
@@ -130,8 +134,8 @@ impl Agent<'_, '_> {
                     break;
                 }
                 Err(LedgerError::Refused(Refusal::Insufficient { .. })) => has_funds = false,
-                // The limit leaves less than the task's minimum.
-                Err(LedgerError::Refused(Refusal::TooSmall { .. })) => break,
+                // The task has ended since the view was fetched.
+                Err(LedgerError::Refused(Refusal::TaskClosed(_))) => return Ok(Amount::ZERO),
                 Err(error) => return Err(error.into()),
             }
         }
