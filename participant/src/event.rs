@@ -47,7 +47,7 @@ pub enum ParticipantEvent {
         /// Number of rows that the participant trains on.
         rows: u64,
     },
-    /// What the task offers and risks, before the bond.
+    /// The offer and the risk of the task, before the bond.
     Quoted {
         /// The quote.
         #[serde(flatten)]

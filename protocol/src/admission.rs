@@ -90,7 +90,7 @@ pub struct Invitation {
     pub signature: WalletSignature,
 }
 
-/// What an invitation states, before it is signed.
+/// The statement of an invitation, before it is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvitationTerms {
     /// Chain and market.
@@ -134,7 +134,7 @@ impl Canonical for Invitation {
 }
 
 impl Invitation {
-    /// What it states.
+    /// Its statement, without the signature.
     #[must_use]
     pub const fn terms(&self) -> InvitationTerms {
         let Self { market, task, nonce, account, expires, .. } = self;

@@ -6,9 +6,9 @@ use alloy_signer_local::PrivateKeySigner;
 use super::*;
 use crate::id::ChainId;
 
-struct TestWallet(PrivateKeySigner);
+struct BuyerKey(PrivateKeySigner);
 
-impl WalletSigner for TestWallet {
+impl WalletSigner for BuyerKey {
     fn address(&self) -> Address {
         Address(self.0.address().into_array())
     }
@@ -19,8 +19,8 @@ impl WalletSigner for TestWallet {
     }
 }
 
-fn buyer() -> TestWallet {
-    TestWallet(PrivateKeySigner::from_slice(&[1; 32]).unwrap())
+fn buyer() -> BuyerKey {
+    BuyerKey(PrivateKeySigner::from_slice(&[1; 32]).unwrap())
 }
 
 fn market(chain: u64) -> MarketId {

@@ -119,7 +119,7 @@ pub enum TaskEnd {
     Fault,
 }
 
-/// What a task that has no open round waits for.
+/// The participants that a task without an open round waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WaitingStatus {
@@ -173,7 +173,7 @@ pub struct TaskView {
     pub missing_blobs: Vec<Digest>,
     /// Whether the holdout has not been uploaded yet.
     pub holdout_missing: bool,
-    /// What the task waits for, while it waits for participants.
+    /// The participants that the task waits for, while it has no open round.
     pub waiting: Option<WaitingStatus>,
     /// Why the task ended, once no more rounds start.
     pub end: Option<TaskEnd>,

@@ -200,20 +200,7 @@ fn messages() -> Value {
     let (order, record, report) = settled_round(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
-    let invited = EnrolRequest {
-        market: market(),
-        task: softmax.id(),
-        sender: cohort[1],
-        invitation: Some(invitation(Some(cohort[1]))),
-        expires: Timestamp(5_000),
-    };
-    let enrol = EnrolRequest {
-        market: market(),
-        task: mlp.id(),
-        sender: cohort[0],
-        invitation: None,
-        expires: Timestamp(5_000),
-    };
+    let [enrol, invited] = enrolments(cohort);
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
     let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
     let void = void_report(&mlp, &report, &record);
@@ -235,6 +222,20 @@ fn messages() -> Value {
         message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
     ])
+}
+
+/// Two enrolments, the second one with an invitation.
+fn enrolments(cohort: [Address; 3]) -> [EnrolRequest; 2] {
+    let [mlp, _, softmax] = specs();
+    let enrol = |task, sender, invitation| EnrolRequest {
+        market: market(),
+        task,
+        sender,
+        invitation,
+        expires: Timestamp(5_000),
+    };
+    let invited = invitation(Some(cohort[1]));
+    [enrol(mlp.id(), cohort[0], None), enrol(softmax.id(), cohort[1], Some(invited))]
 }
 
 fn registrations() -> Value {

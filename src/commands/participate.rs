@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     summary(&outcome, &printer)
 }
 
-/// Without a terminal nobody can answer: then `--max-bond` does.
+/// Without a terminal no person can answer: then `--max-bond` does.
 fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
     let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if arguments.max_bond.is_some() || asks && !arguments.json.json {

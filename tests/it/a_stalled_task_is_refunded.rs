@@ -1,4 +1,5 @@
-//! A task that cannot continue says what it waits for; then it ends, and its escrow is refunded.
+//! A task that cannot continue ends, and its escrow is refunded; before that, `task show` prints the
+//! participants that it waits for.
 
 use florin_protocol::{TaskEnd, TaskPhase};
 

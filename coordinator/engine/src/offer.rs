@@ -59,7 +59,7 @@ impl TaskState {
         }
     }
 
-    /// What the task waits for, if it waits for participants.
+    /// The participants that the task waits for, if it waits for any.
     pub(super) fn waiting_status(&self, now: Timestamp) -> Option<WaitingStatus> {
         let TaskStage::Enrolling { target_until } = self.stage else {
             return None;

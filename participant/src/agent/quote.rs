@@ -1,4 +1,4 @@
-//! What a participant can expect of a task, and risk in it, before it deposits a bond.
+//! The quote of a task: the pay that a participant can expect and the bond that it risks.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use florin_protocol::{Amount, AmountError, Report, RoundNumber, TaskSpec};
 use super::joining::required_bond;
 use crate::event_json;
 
-/// What a task offers one participant, and what it can take, as of the next round.
+/// The pay that a task offers one participant, and the bond that it can take, as of the next round.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ParticipationQuote {
     /// Rounds without a report.

@@ -30,7 +30,7 @@ struct CountingEngine {
     inner: Box<dyn Engine>,
     trained: u32,
     fails: bool,
-    /// What the next trainings do to their parameters.
+    /// A change of the parameters that the next trainings return.
     spoils: Option<fn(f32) -> f32>,
     /// If set, the next training fails and resets the flag.
     fails_next: Arc<AtomicBool>,

@@ -1,10 +1,10 @@
-//! Who may take part in a task, and what a task without an open round waits for, in sentences.
+//! The admission to a task, and the reason why a task waits, in sentences.
 
 use florin_protocol::{Admission, Amount, TaskEnd, TaskView, WaitingStatus};
 
 use crate::show;
 
-/// Who may enrol. An open task has the reason why that can cost its buyer money.
+/// The accounts that may enrol; of an open task also the risk for its buyer.
 pub(super) fn admission(admission: &Admission) -> String {
     match admission {
         Admission::Open => "open: any account may enrol; weights are capped per account, so one \
@@ -17,7 +17,7 @@ pub(super) fn admission(admission: &Admission) -> String {
     }
 }
 
-/// What the task waits for; `None` if it waits for nothing or is about to start.
+/// The reason why the task waits; `None` if it waits for nothing or is about to start.
 pub(super) fn waiting(view: &TaskView) -> Option<String> {
     let status = view.waiting.as_ref()?;
     let missing = status.needed.saturating_sub(status.eligible);
