@@ -93,10 +93,22 @@ impl fmt::Display for ParticipationQuote {
              FLN each at an equal split, of which {floor_share} FLN as floor; at most \
              {per_nat_max} FLN per nat. Risk: a bond of {bond} FLN for {rows_covered} of {rows} \
              rows; debits take at most {debit_max} FLN per round, {debits_max} FLN in total. The \
-             bond comes back {} s after the task's last settlement, or {} s after you leave",
-            self.returned_after_ms.div_ceil(1_000),
-            self.unbond_ms.div_ceil(1_000)
+             bond comes back {} after the task's last settlement, or {} after you leave",
+            Duration(self.returned_after_ms),
+            Duration(self.unbond_ms)
         )
+    }
+}
+
+/// Milliseconds, displayed in the largest unit that gives a whole number.
+struct Duration(u64);
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
+        let whole = units.into_iter().find(|(ms, _)| self.0 >= *ms && self.0.is_multiple_of(*ms));
+        let (ms, name) = whole.unwrap_or((1, "ms"));
+        write!(f, "{} {name}", self.0 / ms)
     }
 }
 
@@ -130,6 +142,8 @@ mod tests {
                 returned_after_ms: 20,
             }
         );
+        let text = quote.to_string();
+        assert!(text.contains("0.5 FLN as floor") && text.contains("4 min after you leave"));
         let small = ParticipationQuote::new(&spec, None, 40, Some(fln("1"))).unwrap();
         assert_eq!((small.bond, small.rows_covered, small.debits_max), (fln("1"), 20, fln("1")));
         let large = ParticipationQuote::new(&spec, None, 40, Some(fln("9"))).unwrap();

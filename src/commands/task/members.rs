@@ -47,8 +47,8 @@ fn reasons(status: &WaitingStatus, enrolled: u32, bond_min: Amount) -> String {
     let mut reasons = Vec::new();
     if status.bond_too_small > 0 {
         let has = plural(status.bond_too_small, "has", "have");
-        let least = show::fln(bond_min);
-        reasons.push(format!("{} {has} a bond below {least} FLN", of(status.bond_too_small)));
+        let count = of(status.bond_too_small);
+        reasons.push(format!("{count} {has} a bond below {bond_min} FLN"));
     }
     if status.inactive > 0 {
         reasons.push(format!("{} missed a commit or an upload", of(status.inactive)));
