@@ -63,6 +63,11 @@ fn an_allow_list_admits_its_accounts() {
     assert!(shown.out.contains("the 2 accounts of the task's allow list"), "{}", shown.out);
     let refused = crate::support::process::florin(&call(&market, task, "ben", None));
     refused.refused(1, "NOT_ADMITTED");
+    let mut greedy = call(&market, task, "ann", None);
+    greedy.extend(["--min-pay", "999"].map(str::to_owned));
+    crate::support::process::florin(&greedy).refused(1, "PAY_TOO_LOW");
+    let bond = market.ledger().bond_of(task, market.account("ann")).unwrap();
+    assert!(bond.amount.is_zero(), "nothing is bonded for too little pay");
     let mut all = ["ann", "cy"].map(|name| market.participant(task, name));
     all.iter_mut().for_each(Process::finish);
     market
