@@ -100,10 +100,15 @@ pub(crate) fn embedded_ledger(
 
 /// A random 63-bit number; TOML integers have 63 bits.
 pub(crate) fn random_number() -> anyhow::Result<u64> {
+    Ok(u64::from_le_bytes(random_bytes()?) >> 1)
+}
+
+/// Random bytes of the operating system.
+pub(crate) fn random_bytes<const N: usize>() -> anyhow::Result<[u8; N]> {
     use rand::TryRng;
-    let mut bytes = [0u8; 8];
+    let mut bytes = [0u8; N];
     rand::rngs::SysRng
         .try_fill_bytes(&mut bytes)
         .context("no randomness from the operating system")?;
-    Ok(u64::from_le_bytes(bytes) >> 1)
+    Ok(bytes)
 }

@@ -196,7 +196,11 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
     match link.downcast_ref::<AgentError>().or_else(|| inner_agent_error(link)) {
         Some(AgentError::Client(error)) => return Some(classify_client(error)),
         Some(AgentError::Ledger(error)) => return Some(classify_ledger(error)),
-        Some(error @ AgentError::TaskClosed { .. }) => {
+        Some(
+            error @ (AgentError::TaskClosed { .. }
+            | AgentError::PayTooLow { .. }
+            | AgentError::Declined { .. }),
+        ) => {
             return Some((error.code().to_owned(), Exit::Negative));
         }
         _ => {}

@@ -8,6 +8,7 @@ use florin_protocol::{
 use florin_work::Mismatch;
 use serde::Serialize;
 
+use crate::agent::ParticipationQuote;
 use crate::claim_summary::ClaimSummary;
 use crate::event_json;
 
@@ -45,6 +46,44 @@ pub enum ParticipantEvent {
         covered: u64,
         /// Number of rows that the participant trains on.
         rows: u64,
+    },
+    /// The offer and the risk of the task, before the bond.
+    Quoted {
+        /// The quote.
+        #[serde(flatten)]
+        quote: ParticipationQuote,
+    },
+    /// A bond that a debit made too small stays below what the rows require.
+    BondNotRestored {
+        /// The bond at risk, less debits that are not applied yet.
+        #[serde(serialize_with = "event_json::amount")]
+        bond: Amount,
+        /// Number of rows that count; 0 below the task's minimum.
+        covered: u64,
+        /// Number of rows that the participant trains on.
+        rows: u64,
+        /// The task's minimum bond.
+        #[serde(serialize_with = "event_json::amount")]
+        least: Amount,
+        /// Whether the wallet has the funds; then the limit on the bond is reached.
+        has_funds: bool,
+    },
+    /// The rows of a round were not compared with the participant's own.
+    RowsNotCompared {
+        /// The round.
+        round: RoundNumber,
+        /// The cause.
+        #[serde(rename = "message")]
+        why: String,
+    },
+    /// The disclosed rows give other labels to the participant's features; it leaves the task.
+    LabelsContradict {
+        /// The last round compared.
+        round: RoundNumber,
+        /// Disclosed rows whose features the participant has, over all rounds compared.
+        matching: u64,
+        /// Those of them with another label.
+        contradicting: u64,
     },
     /// The participant is enrolled in the task.
     Enrolled {
@@ -264,10 +303,16 @@ impl ParticipantEvent {
     /// Start of the text of [`ParticipantEvent::Ready`]; scripts wait for it in a provider's output.
     pub const READY_PREFIX: &str = "ready: work orders of task";
 
-    /// Whether an operator should look at it: the coordinator broke the protocol.
+    /// Whether an operator should look at it: the coordinator broke the protocol, or the labels of
+    /// the task contradict the participant's own.
     #[must_use]
     pub const fn is_alarm(&self) -> bool {
-        matches!(self, Self::ReceiptNotHonoured { .. } | Self::ReportInconsistent { .. })
+        matches!(
+            self,
+            Self::ReceiptNotHonoured { .. }
+                | Self::ReportInconsistent { .. }
+                | Self::LabelsContradict { .. }
+        )
     }
 }
 
@@ -276,12 +321,6 @@ impl fmt::Display for ParticipantEvent {
         match self {
             Self::Experiment { behaviour } => {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
-            }
-            Self::Registered { account } => write!(f, "registered {account}"),
-            Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
-            Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
-            Self::NotEnrolled { task, rejection } => {
-                write!(f, "not enrolled again in task {}: {rejection}", task.short())
             }
             Self::UnknownArbiter { arbiter } => write!(
                 f,
@@ -333,6 +372,54 @@ impl fmt::Display for ParticipantEvent {
                 "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
+            other => other.fmt_joining(f),
+        }
+    }
+}
+
+impl ParticipantEvent {
+    fn fmt_joining(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Registered { account } => write!(f, "registered {account}"),
+            Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
+            Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
+            Self::NotEnrolled { task, rejection } => {
+                write!(f, "not enrolled again in task {}: {rejection}", task.short())
+            }
+            Self::Quoted { quote } => write!(f, "{quote}"),
+            Self::BondNotRestored { bond, covered, rows, least, has_funds } => {
+                let why = match has_funds {
+                    true => "the limit on the bond (--max-bond) is reached",
+                    false => "the wallet has too little for a higher bond",
+                };
+                write!(f, "the bond is {bond} FLN after debits: {why}; ")?;
+                match covered {
+                    0 => write!(
+                        f,
+                        "below {least} FLN no round selects this participant, which now waits for \
+                         its pay, its bond, or funds"
+                    ),
+                    _ => write!(f, "{covered} of {rows} rows count"),
+                }
+            }
+            Self::BondCoverage { bond, covered, rows } if covered < rows => write!(
+                f,
+                "the bond of {bond} FLN covers {covered} of {rows} rows; only covered rows count"
+            ),
+            Self::BondCoverage { bond, .. } => {
+                write!(f, "the existing bond of {bond} FLN covers all rows")
+            }
+            Self::RowsNotCompared { round, why } => write!(
+                f,
+                "round {round}: its rows were not compared with this participant's labels: {why}"
+            ),
+            Self::LabelsContradict { round, matching, contradicting } => write!(
+                f,
+                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
+                 in this participant's data have another label there, so that honest work would \
+                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
+                 the buyer's. After the task has ended, the same command withdraws the bond"
+            ),
             other => other.fmt_payments_and_work(f),
         }
     }
@@ -341,13 +428,6 @@ impl fmt::Display for ParticipantEvent {
 impl ParticipantEvent {
     fn fmt_payments_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BondCoverage { bond, covered, rows } if covered < rows => write!(
-                f,
-                "the bond of {bond} FLN covers {covered} of {rows} rows; only covered rows count"
-            ),
-            Self::BondCoverage { bond, .. } => {
-                write!(f, "the existing bond of {bond} FLN covers all rows")
-            }
             Self::Claimed { task, drawn: ClaimSummary { paid, taken, totals } } => {
                 write!(
                     f,

@@ -69,6 +69,7 @@ mod tests {
     use florin_protocol::{Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
 
     use super::*;
+    use crate::agent::ParticipationQuote;
     use crate::event::ParticipantEvent as Event;
 
     const TASK: TaskId = TaskId([7; 32]);
@@ -118,6 +119,52 @@ mod tests {
         );
         check(&Event::Ready { task: TASK }, &json!({ "event": "ready", "task": task }));
         check(&Event::Stopped, &json!({ "event": "stopped" }));
+    }
+
+    #[test]
+    fn a_quote_is_flat_and_an_alarm_has_its_counts() {
+        let quote = ParticipationQuote {
+            rounds_left: 9,
+            pool: fln("10"),
+            equal_share: fln("2.5"),
+            floor_share: fln("0.5"),
+            per_nat_max: fln("20"),
+            rows: 40,
+            rows_covered: 20,
+            bond: fln("1"),
+            debit_max: fln("0.5"),
+            debits_max: fln("1"),
+            unbond_ms: 60_000,
+            returned_after_ms: 20,
+        };
+        check(
+            &Event::Quoted { quote },
+            &json!({
+                "event": "quoted", "rounds_left": 9, "pool": "10000000000000000000",
+                "equal_share": "2500000000000000000", "floor_share": "500000000000000000",
+                "per_nat_max": "20000000000000000000", "rows": 40, "rows_covered": 20,
+                "bond": "1000000000000000000", "debit_max": "500000000000000000",
+                "debits_max": "1000000000000000000", "unbond_ms": 60_000, "returned_after_ms": 20
+            }),
+        );
+        let (bond, least) = (fln("0.5"), fln("1"));
+        check(
+            &Event::BondNotRestored { bond, covered: 0, rows: 40, least, has_funds: false },
+            &json!({
+                "event": "bond_not_restored", "bond": "500000000000000000", "covered": 0,
+                "rows": 40, "least": "1000000000000000000", "has_funds": false
+            }),
+        );
+        check(
+            &Event::LabelsContradict { round: ROUND, matching: 10, contradicting: 9 },
+            &json!({
+                "event": "labels_contradict", "round": 3, "matching": 10, "contradicting": 9
+            }),
+        );
+        check(
+            &Event::RowsNotCompared { round: ROUND, why: "refused".to_owned() },
+            &json!({ "event": "rows_not_compared", "round": 3, "message": "refused" }),
+        );
     }
 
     #[test]

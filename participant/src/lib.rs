@@ -54,9 +54,9 @@ mod testing;
 mod wallet;
 
 pub use agent::{
-    AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext,
-    ParticipationSummary, claim, claim_with_proof, participate, required_bond, state_machine,
-    stored_receipts, top_up_bond, withdraw_bond,
+    AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext, ParticipationQuote,
+    ParticipationSummary, claim, claim_with_proof, contradictions, participate, required_bond,
+    state_machine, stored_receipts, top_up_bond, withdraw_bond,
 };
 pub use atomic_file::FileError;
 pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, audit_task};

@@ -24,6 +24,8 @@ fn participant_with(
         task: market.task,
         seed: 7,
         bond_max: None,
+        pay_min: None,
+        invitation: None,
         arbiters: Vec::new(),
         poll_ms: 1_000,
         backoff: QUICK,
@@ -38,6 +40,7 @@ fn participant_with(
             engine: engine.as_mut(),
             data: &data,
             behaviour: &mut honest,
+            consent: &mut |_| true,
         };
         participate(&config, parts, &Shutdown::new(), &mut |_| ()).unwrap()
     })

@@ -94,6 +94,50 @@ pub enum TaskPhase {
     Done,
 }
 
+/// Why a task ended.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum TaskEnd {
+    /// Every round has a report.
+    Completed,
+    /// The buyer closed it.
+    ClosedByBuyer,
+    /// A settlement was cancelled or rejected; no round can be built on it.
+    SettlementInvalid,
+    /// No further round can be settled before it expires.
+    Expired,
+    /// It waited for `rounds.stall_ms` and had fewer than `cohort_min` eligible participants.
+    Stalled,
+    /// Too many rounds in a row were abandoned.
+    RoundsAbandoned,
+    /// It was closed on the ledger.
+    ClosedOnLedger,
+    /// No further round can be built: a fault of the coordinator.
+    Fault,
+}
+
+/// The participants that a task without an open round waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct WaitingStatus {
+    /// Eligible participants that the next round needs now.
+    pub needed: u32,
+    /// Eligible participants.
+    pub eligible: u32,
+    /// Enrolled participants whose bond is below `budget.bond_min`.
+    pub bond_too_small: u32,
+    /// Enrolled participants that missed a commit or a reveal and have not enrolled again, or,
+    /// before `target_until`, that sit out the next round.
+    pub inactive: u32,
+    /// From this time on `cohort_min` participants are enough.
+    pub target_until: Timestamp,
+    /// When the task ends if it still has too few.
+    pub ends: Timestamp,
+}
+
 /// Public state of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -129,6 +173,10 @@ pub struct TaskView {
     pub missing_blobs: Vec<Digest>,
     /// Whether the holdout has not been uploaded yet.
     pub holdout_missing: bool,
+    /// The participants that the task waits for, while it has no open round.
+    pub waiting: Option<WaitingStatus>,
+    /// Why the task ended, once no more rounds start.
+    pub end: Option<TaskEnd>,
 }
 
 /// A task in a list.

@@ -110,6 +110,12 @@ codes! {
     QuotaExceeded = "QUOTA_EXCEEDED",
     /// The blob store is unavailable; retry later.
     StorageUnavailable = "STORAGE_UNAVAILABLE",
+    /// The task admits only listed or invited accounts, and the sender is neither.
+    NotAdmitted = "NOT_ADMITTED",
+    /// The invitation is for another task or account, or its buyer did not sign it.
+    InvalidInvitation = "INVALID_INVITATION",
+    /// Another account has used the invitation.
+    InvitationUsed = "INVITATION_USED",
 }
 
 impl fmt::Display for ErrorCode {

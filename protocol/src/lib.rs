@@ -5,6 +5,7 @@
 //! * **Task** ([`TaskSpec`]): model, data schema, rules, deadlines and budget. Immutable; its
 //!   digest is its id.
 //! * **Registration** ([`Registration`]): binds a wallet and a node key; each signs for the other.
+//! * **Invitation** ([`Invitation`]): the buyer's signed admission of one account to a task.
 //! * **Offer** ([`Offer`]): the coordinator's signed offer of one round: base model, deadlines
 //!   and pool.
 //! * **Commit** ([`Commit`]): a signed commitment to the digest of an update, made before any
@@ -53,6 +54,7 @@
 )]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod admission;
 mod aggregation;
 mod amount;
 mod api;
@@ -86,11 +88,12 @@ mod time;
 pub mod void;
 mod work_order;
 
+pub use admission::{Admission, Invitation, InvitationTerms, InvitationTextError};
 pub use aggregation::Aggregation;
 pub use amount::{Amount, AmountError};
 pub use api::{
-    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, TaskPhase, TaskSummary,
-    TaskView, UploadProgress, WorkAcceptance, WorkRequest,
+    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, TaskEnd, TaskPhase, TaskSummary,
+    TaskView, UploadProgress, WaitingStatus, WorkAcceptance, WorkRequest,
 };
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};

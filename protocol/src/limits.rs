@@ -2,6 +2,12 @@
 
 /// Participants enrolled in one task.
 pub const ENROLLED_MAX: usize = 10_000;
+/// Accounts in a task's allow list. With more, the task would exceed the largest JSON request.
+pub const ALLOW_LIST_MAX: usize = 1_000;
+/// Longest canonical invitation, in bytes.
+pub const INVITATION_BYTES_MAX: usize = 256;
+/// Consecutive abandoned rounds after which a task ends, if it does not wait until it expires.
+pub const ABANDONED_ROUNDS_MAX: u32 = 8;
 /// Participants selected for one round (target and over-selection).
 pub const COHORT_MAX: u32 = 1_024;
 /// Rounds of one task.

@@ -3,6 +3,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::Invitation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
 use crate::error_code::ErrorCode;
@@ -36,6 +37,8 @@ pub struct EnrolRequest {
     pub task: TaskId,
     /// The participant's wallet.
     pub sender: Address,
+    /// The buyer's invitation, if the task requires one.
+    pub invitation: Option<Invitation>,
     /// Expiry: not accepted after this time.
     pub expires: Timestamp,
 }

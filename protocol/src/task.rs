@@ -4,6 +4,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::Admission;
 use crate::aggregation::Aggregation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
@@ -65,6 +66,8 @@ pub struct TaskSpec {
     pub estimator: Estimator,
     /// Prices, bonds and stakes.
     pub budget: Budget,
+    /// Which accounts may enrol.
+    pub admission: Admission,
     /// After this time any account may close the task and trigger the refund.
     pub expires: Timestamp,
 }
@@ -112,6 +115,10 @@ pub struct RoundRules {
     pub reveal_ms: u64,
     /// Time that a provider has for the valuation; then the coordinator does it itself.
     pub value_ms: u64,
+    /// How long the task waits for `cohort_min` eligible participants before it ends and refunds; 0
+    /// waits until it expires. Above 0, too many abandoned rounds in a row end the task as well
+    /// ([`ABANDONED_ROUNDS_MAX`](crate::limits::ABANDONED_ROUNDS_MAX)).
+    pub stall_ms: u64,
     /// Encoding of the updates.
     pub format: UpdateFormat,
     /// Largest L2 norm of a decoded update.
@@ -197,6 +204,7 @@ impl TaskSpec {
             rounds: RoundRules::example(),
             estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
             budget: Budget::example(),
+            admission: Admission::Open,
             expires: Timestamp::MAX,
         }
     }
@@ -227,6 +235,7 @@ impl RoundRules {
             train_ms: 1_000,
             reveal_ms: 1_000,
             value_ms: 1_000,
+            stall_ms: 0,
             format: UpdateFormat::F32,
             delta_norm_max: Micro(10_000_000),
             aggregation: Aggregation::Mean,
@@ -293,6 +302,7 @@ impl TaskSpec {
         self.check_estimator()?;
         self.budget.check(self.rounds.count)?;
         self.check_pay()?;
+        self.admission.check(self.rounds.cohort_min)?;
         self.check_conflicts_of_interest()
     }
 
@@ -462,12 +472,9 @@ impl RoundRules {
         ] {
             require((1..=PHASE_MS_MAX).contains(&ms), key, ms, "use 1 ms to 30 days")?;
         }
-        require(
-            self.enrol_ms <= PHASE_MS_MAX,
-            "rounds.enrol_ms",
-            self.enrol_ms,
-            "use at most 30 days",
-        )?;
+        for (key, ms) in [("rounds.enrol_ms", self.enrol_ms), ("rounds.stall_ms", self.stall_ms)] {
+            require(ms <= PHASE_MS_MAX, key, ms, "use at most 30 days")?;
+        }
         match self.aggregation {
             Aggregation::TrimmedMean { trim } => require(
                 trim < Micro(500_000) && trim.0.is_multiple_of(1_000),

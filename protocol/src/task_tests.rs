@@ -83,6 +83,7 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("rounds.format.permille", |s| s.rounds.format = UpdateFormat::TopK { permille: 501 }),
     ("rounds.train_ms", |s| s.rounds.train_ms = 0),
     ("rounds.enrol_ms", |s| s.rounds.enrol_ms = u64::MAX),
+    ("rounds.stall_ms", |s| s.rounds.stall_ms = u64::MAX),
     ("rounds.aggregation.trim", |s| {
         s.rounds.aggregation = Aggregation::TrimmedMean { trim: Micro(500_000) };
     }),
@@ -100,6 +101,24 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("budget.bond_min", |s| s.budget.bond_min = Amount::from_units(1)),
     ("budget.bond_per_row", |s| s.budget.bond_per_row = Amount::ZERO),
     ("budget.unbond_ms", |s| s.budget.unbond_ms = 63_499),
+    ("members.accounts", |s| {
+        s.admission = Admission::AllowList { accounts: vec![Address([1; 20]); 3] };
+    }),
+    ("members.accounts", |s| {
+        let accounts = [3, 2, 1].map(|n| Address([n; 20])).to_vec();
+        s.admission = Admission::AllowList { accounts };
+    }),
+    ("members.accounts", |s| {
+        s.admission = Admission::AllowList { accounts: vec![Address([1; 20]), Address([2; 20])] };
+    }),
+    ("members.accounts", |s| {
+        let account = |n: u32| {
+            let mut bytes = [0; 20];
+            bytes[..4].copy_from_slice(&n.to_be_bytes());
+            Address(bytes)
+        };
+        s.admission = Admission::AllowList { accounts: (0..1_001).map(account).collect() };
+    }),
     ("arbiter", |s| s.arbiter = s.buyer),
 ];
 

@@ -145,11 +145,15 @@ fn specs() -> [TaskSpec; 3] {
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
     cnn.rounds.format = UpdateFormat::Int8;
+    let accounts = [5u8, 6, 7, 8, 9].map(|n| Address([n; 20])).to_vec();
+    cnn.admission = Admission::AllowList { accounts };
     let mut softmax = spec(
         ModelArchitecture::Softmax { inputs: 4, classes: 3 },
         Aggregation::Krum { byzantine: 1 },
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
+    softmax.rounds.stall_ms = 3_600_000;
+    softmax.admission = Admission::Invitation;
     [mlp, cnn, softmax]
 }
 
@@ -196,12 +200,7 @@ fn messages() -> Value {
     let (order, record, report) = settled_round(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
-    let enrol = EnrolRequest {
-        market: market(),
-        task: mlp.id(),
-        sender: cohort[0],
-        expires: Timestamp(5_000),
-    };
+    let [enrol, invited] = enrolments(cohort);
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
     let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
     let void = void_report(&mlp, &report, &record);
@@ -210,6 +209,8 @@ fn messages() -> Value {
         message("a task for a CNN with trimmed mean", &cnn),
         message("a task for softmax regression with Krum", &softmax),
         message("an enrolment", &enrol),
+        message("an enrolment with an invitation", &invited),
+        message("an invitation", &invitation(None)),
         message("an offer", &offer),
         message("a commit", &commit),
         update,
@@ -221,6 +222,20 @@ fn messages() -> Value {
         message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
     ])
+}
+
+/// Two enrolments, the second one with an invitation.
+fn enrolments(cohort: [Address; 3]) -> [EnrolRequest; 2] {
+    let [mlp, _, softmax] = specs();
+    let enrol = |task, sender, invitation| EnrolRequest {
+        market: market(),
+        task,
+        sender,
+        invitation,
+        expires: Timestamp(5_000),
+    };
+    let invited = invitation(Some(cohort[1]));
+    [enrol(mlp.id(), cohort[0], None), enrol(softmax.id(), cohort[1], Some(invited))]
 }
 
 fn registrations() -> Value {
@@ -253,6 +268,36 @@ fn close_requests() -> Value {
         "hash": hex(&CloseRequest::signing_hash(market(), task)),
         "wallet_signature": request.signature,
     }])
+}
+
+fn invitation(account: Option<Address>) -> Invitation {
+    let [_, _, softmax] = specs();
+    let (task, nonce) = (softmax.id(), Digest([0x88; 32]));
+    let expires = Timestamp(1_700_000_000_000);
+    let terms = InvitationTerms { market: market(), task, nonce, account, expires };
+    terms.sign(&wallet(1)).unwrap()
+}
+
+fn invitations() -> Value {
+    let one = |name: &str, account| {
+        let signed = invitation(account);
+        json!({
+            "name": name,
+            "market": market(),
+            "wallet": wallet(1).address(),
+            "task": signed.task,
+            "nonce": signed.nonce,
+            "account": signed.account,
+            "expires": signed.expires,
+            "hash": hex(&signed.terms().signing_hash()),
+            "wallet_signature": signed.signature,
+            "text": signed.to_string(),
+        })
+    };
+    json!([
+        one("an invitation for the first account that uses it", None),
+        one("an invitation for one account", Some(wallet(6).address())),
+    ])
 }
 
 fn apportionments() -> Value {
@@ -357,6 +402,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("messages", messages()),
         ("registrations", registrations()),
         ("close_requests", close_requests()),
+        ("invitations", invitations()),
         ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),
@@ -395,6 +441,10 @@ fn fuzz_seeds_of_tasks_match_the_vectors() {
         assert_committed(&corpus.join("messages").join(&file), &bytes);
         let body = [vec![0], vector["value"].to_string().into_bytes()].concat();
         assert_committed(&corpus.join("bodies").join(&file), &body);
+    }
+    for (at, vector) in invitations().as_array().unwrap().iter().enumerate() {
+        let text = vector["text"].as_str().unwrap();
+        assert_committed(&corpus.join(format!("invitation/seed-{at}")), text.as_bytes());
     }
     let template = std::fs::read_to_string(root.join("src/task_file/template.toml")).unwrap();
     let filled = template.replace("@SALT@", "42");

@@ -163,8 +163,9 @@ task = fields(
         fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
-            ("format", update_format), ("delta_norm_max", micro), ("aggregation", aggregation),
-            ("preprocessing", preprocessing_rules), ("baseline_epochs", u32),
+            ("stall_ms", u64), ("format", update_format), ("delta_norm_max", micro),
+            ("aggregation", aggregation), ("preprocessing", preprocessing_rules),
+            ("baseline_epochs", u32),
         ),
     ),
     ("estimator", tagged("kind", ("path", fields(("nodes", u8), ("cross_check_pairs", u8))))),
@@ -177,9 +178,21 @@ task = fields(
             ("challenge_ms", u64), ("unbond_ms", u64),
         ),
     ),
+    ("admission", tagged(
+        "kind",
+        ("open", fields()), ("allow_list", fields(("accounts", many(address)))),
+        ("invitation", fields()),
+    )),
     ("expires", u64),
 )
-enrol = fields(("market", market), ("task", digest), ("sender", address), ("expires", u64))
+invitation = fields(
+    ("market", market), ("task", digest), ("nonce", digest), ("account", option(address)),
+    ("expires", u64), ("signature", hexed(65)),
+)
+enrol = fields(
+    ("market", market), ("task", digest), ("sender", address),
+    ("invitation", option(invitation)), ("expires", u64),
+)
 offer = fields(
     ("scope", scope), ("base_model", digest), ("previous_report", digest),
     ("cohort", many(address)), ("opened", u64), ("commit_by", u64), ("reveal_by", u64), ("pool", amount),
@@ -284,7 +297,7 @@ work_record = fields(
     )),
 )
 KINDS = {
-    "task": task, "enrol": enrol, "offer": offer, "commit": commit, "update": update,
+    "task": task, "invitation": invitation, "enrol": enrol, "offer": offer, "commit": commit, "update": update,
     "receipt": receipt, "report": report, "work order": work_order, "work record": work_record,
 }
 
@@ -345,6 +358,21 @@ def check_close_request(v):
     typed(
         v, "CloseTask", [{"name": "task", "type": "bytes32"}], {"task": bytes.fromhex(v["task"])}
     )
+
+
+def check_invitation(v):
+    members = [
+        {"name": "task", "type": "bytes32"}, {"name": "nonce", "type": "bytes32"},
+        {"name": "account", "type": "address"}, {"name": "expires", "type": "uint64"},
+    ]
+    account = v["account"] or "0x" + "00" * 20
+    message = {
+        "task": bytes.fromhex(v["task"]), "nonce": bytes.fromhex(v["nonce"]),
+        "account": account, "expires": v["expires"],
+    }
+    typed(v, "Invitation", members, message)
+    raw = invitation({**v, "signature": v["wallet_signature"]})
+    assert v["text"] == "florin-invitation-" + raw.hex(), "the text form differs"
 
 
 def check_apportionment(v):
@@ -429,7 +457,7 @@ def check_holdout(v):
 
 CHECKS = {
     "messages": check_message, "registrations": check_registration,
-    "close_requests": check_close_request, "apportionments": check_apportionment,
+    "close_requests": check_close_request, "invitations": check_invitation, "apportionments": check_apportionment,
     "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use florin_learning::DataSource;
+use florin_protocol::Address;
 
 use super::{EngineArg, JsonArg, MarketArg, WalletArg};
 
@@ -24,6 +25,8 @@ pub(crate) enum TaskCommand {
     Follow(TaskFollow),
     /// Fetch the newest model of a task and check its digest
     Model(TaskModel),
+    /// Sign invitations to a task that admits invited accounts only
+    Invite(TaskInvite),
     /// Close a task after its current round and refund the unspent budget
     Close(TaskClose),
 }
@@ -117,6 +120,34 @@ pub(crate) struct TaskModel {
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin task invite`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  florin task invite 3fa9c1 --count 8 --market http://127.0.0.1:7700 \
+        --wallet buyer.json > invitations.txt\n\nNothing is sent to the market. Each invitation \
+        admits one account, once; the task's file needs [members] admission = \"invitation\"."
+)]
+pub(crate) struct TaskInvite {
+    /// Task id, or its first digits (6 or more)
+    pub(crate) task: String,
+    /// Number of invitations
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) count: u16,
+    /// The only account that can use it [default: the first account that does]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "count")]
+    pub(crate) account: Option<Address>,
+    /// Expiry, such as "7 d" or 2030-01-31 [default: the task's]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -82,7 +82,7 @@ pub(crate) struct Coordinate {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
-    --wallet me.json --data csv:scans.csv#digit\n\nMay be stopped and started again at any moment: \
+    --wallet me.json --data csv:scans.csv#digit --max-bond 20\n\nMay be stopped and started again at any moment: \
     the participant resumes its round. With --json each event is one JSON object."
 )]
 pub(crate) struct Participate {
@@ -105,9 +105,18 @@ pub(crate) struct Participate {
     /// Directory for persistent state [default: a folder next to the wallet]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// Maximum bond [default: the bond for all rows]; rows beyond the bond do not count
-    #[arg(long, value_name = "AMOUNT")]
-    pub(crate) bond: Option<Amount>,
+    /// The most to deposit as bond in total, with every top-up after a debit; rows beyond the bond
+    /// do not count. Required without a terminal and with --json; on a terminal the program
+    /// otherwise asks before it bonds
+    #[arg(long, value_name = "FLN")]
+    pub(crate) max_bond: Option<Amount>,
+    /// Take part only if the floor of a round, in equal parts for cohort_target updates, is at least
+    /// this
+    #[arg(long, value_name = "FLN")]
+    pub(crate) min_pay: Option<Amount>,
+    /// The buyer's invitation, or a file with it, for a task that requires one
+    #[arg(long, value_name = "TEXT|FILE")]
+    pub(crate) invitation: Option<String>,
     /// Trusted arbiter besides the coordinator; any other arbiter causes a warning. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) accept_arbiter: Vec<Address>,

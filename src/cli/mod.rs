@@ -21,8 +21,8 @@ use crate::log::LogOptions;
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskList, TaskModel, TaskNew, TaskPublish,
-    TaskShow,
+    TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskInvite, TaskList, TaskModel, TaskNew,
+    TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,

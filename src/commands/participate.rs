@@ -1,15 +1,19 @@
 //! `florin participate`: trains for a task on local rows, until the task has ended and all earnings
 //! are withdrawn.
 
+use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use florin_learning::data::load;
 use florin_learning::{DataSource, Dataset};
 use florin_participant::{
     Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
-    ParticipationSummary, Shutdown, participate,
+    ParticipationQuote, ParticipationSummary, Shutdown, participate,
 };
-use florin_protocol::{Address, Amount, WalletSigner, blob_digest};
+use florin_protocol::{
+    Address, Amount, Invitation, InvitationTextError, WalletSigner, blob_digest,
+};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -23,6 +27,8 @@ use crate::task_file::select_rows;
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
 pub(super) const POLL_MS: u64 = 2_000;
+/// Longest answer on the terminal and longest file with an invitation, in bytes.
+const ANSWER_BYTES_MAX: u64 = 4_096;
 
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments)?;
@@ -31,6 +37,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let task = market.find(&arguments.task)?;
+    let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
+    require_policy(arguments)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let by = (&wallet, &arguments.wallet);
     let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
@@ -44,7 +52,9 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         task,
         seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
-        bond_max: arguments.bond,
+        bond_max: arguments.max_bond,
+        pay_min: arguments.min_pay,
+        invitation,
         arbiters: arguments.accept_arbiter.clone(),
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
@@ -56,9 +66,49 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         engine: &mut *engine,
         data: &data,
         behaviour: &mut *behaviour,
+        consent: &mut |quote| arguments.max_bond.is_some() || agrees(quote),
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer)
+}
+
+/// Without a terminal no person can answer: then `--max-bond` does.
+fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
+    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if arguments.max_bond.is_some() || asks && !arguments.json.json {
+        return Ok(());
+    }
+    let message = "without a terminal or with --json, --max-bond is required: the most FLN to \
+        deposit as bond in total, for example --max-bond 20";
+    Err(Failure::input("MAX_BOND_REQUIRED", message).into())
+}
+
+/// Asks on the terminal whether to deposit the bond. The quote was printed before.
+fn agrees(quote: &ParticipationQuote) -> bool {
+    anstream::eprint!("Deposit a bond of {} FLN and take part? [y/N] ", show::fln(quote.bond));
+    let mut answer = String::new();
+    // Without an answer nothing is bonded.
+    let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// An invitation as text, or the file that has it.
+fn read_invitation(text: &str) -> anyhow::Result<Invitation> {
+    let invalid = |error: InvitationTextError| {
+        Failure::input("INVALID_INVITATION", format!("--invitation: {error}"))
+    };
+    let error = match text.parse() {
+        Ok(invitation) => return Ok(invitation),
+        Err(error) => error,
+    };
+    let mut read = String::new();
+    match std::fs::File::open(text) {
+        Ok(file) => {
+            file.take(ANSWER_BYTES_MAX).read_to_string(&mut read).context(text.to_owned())?
+        }
+        Err(_) => return Err(invalid(error).into()),
+    };
+    Ok(read.parse().map_err(invalid)?)
 }
 
 /// Ctrl-C and SIGTERM stop the work at the next safe point.

@@ -22,8 +22,8 @@ use anyhow::Context;
 use florin_learning::DataSource;
 use florin_learning::data::load;
 use florin_ledger::Ledger;
-use florin_participant::ParticipantEvent;
-use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase};
+use florin_participant::{ParticipantEvent, required_bond};
+use florin_protocol::{Amount, Report, RoundNumber, TaskId, TaskPhase, TaskSpec};
 use serde_json::Value;
 
 use crate::cli::{Demo, EngineArg, LedgerKind, MarketArg, NodeArg, TrustArg};
@@ -130,8 +130,8 @@ impl DemoContext {
         }
         self.open_market()?;
         let task = self.publish()?;
-        self.start_processes(task, arguments.seed)?;
         let market = MarketConnection::connect(&self.arg())?;
+        self.start_processes(&market.task(task)?.spec, arguments.seed)?;
         let reports = self.follow_rounds(&market, task, arguments.rounds)?;
         self.progress.step("Claiming");
         for at in 0..self.stage.participants.len() {
@@ -200,7 +200,8 @@ impl DemoContext {
         Ok(id.parse()?)
     }
 
-    fn start_processes(&mut self, task: TaskId, seed: u64) -> anyhow::Result<()> {
+    fn start_processes(&mut self, spec: &TaskSpec, seed: u64) -> anyhow::Result<()> {
+        let task = spec.id();
         self.progress.step("Starting the provider and eight participants");
         let mut call = words(&["provide", "--task", &task.to_string()]);
         call.extend(self.market());
@@ -216,6 +217,9 @@ impl DemoContext {
             call.extend(self.stage.signing(actor.name));
             call.extend(["--shard".to_owned(), self.stage.path(&format!("{}.florin", actor.name))]);
             call.extend(["--seed".to_owned(), seed.to_string()]);
+            // No bond is topped up, so that the result shows every deduction.
+            let bond = required_bond(spec, actor.rows, None);
+            call.extend(["--max-bond".to_owned(), bond.to_string()]);
             call.extend(self.engine());
             if let Some(experiment) = actor.behaviour.experiment() {
                 call.extend(words(&["--experiment", experiment]));

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro, NormScaling,
-    PreprocessingRules, RoundRules, Training, UpdateFormat,
+    Address, Admission, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro,
+    NormScaling, PreprocessingRules, RoundRules, Training, UpdateFormat,
 };
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -13,6 +13,8 @@ use super::TaskFileError;
 
 /// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
 const CROSS_CHECK_PAIRS: u8 = 1;
+/// Default of `rounds.stall`, in milliseconds: a day.
+const STALL_MS: u64 = 24 * 3_600 * 1_000;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -27,6 +29,8 @@ pub(super) struct TaskFile {
     pub(super) holdout: HoldoutSection,
     pub(super) training: TrainingSection,
     pub(super) rounds: RoundsSection,
+    #[serde(default)]
+    pub(super) members: MembersSection,
     pub(super) estimator: EstimatorSection,
     pub(super) budget: BudgetSection,
 }
@@ -140,6 +144,7 @@ pub(super) struct RoundsSection {
     train: Duration,
     reveal: Duration,
     value: Duration,
+    stall: Option<Duration>,
     format: Option<FormatSection>,
     delta_norm_max: Decimal,
     aggregation: AggregationSection,
@@ -162,6 +167,7 @@ impl RoundsSection {
             train_ms: self.train.0,
             reveal_ms: self.reveal.0,
             value_ms: self.value.0,
+            stall_ms: self.stall.map_or(STALL_MS, |stall| stall.0),
             format: format(self.format.as_ref())?,
             delta_norm_max: self.delta_norm_max.0,
             aggregation: aggregation(&self.aggregation)?,
@@ -172,6 +178,52 @@ impl RoundsSection {
             },
             baseline_epochs: self.baseline_epochs.unwrap_or_default(),
         })
+    }
+}
+
+/// `[members]`; a file without it describes an open task.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MembersSection {
+    admission: AdmissionKind,
+    accounts: Option<Vec<Address>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AdmissionKind {
+    #[default]
+    Open,
+    AllowList,
+    Invitation,
+}
+
+impl MembersSection {
+    /// The admission rule, with the accounts of a list in ascending order.
+    pub(super) fn admission(&self) -> Result<Admission, TaskFileError> {
+        const KEY: &str = "members.accounts";
+        let rule = match (self.admission, &self.accounts) {
+            (AdmissionKind::AllowList, Some(accounts)) => {
+                let mut accounts = accounts.clone();
+                accounts.sort_unstable();
+                if let Some([twice, _]) = accounts.array_windows().find(|[a, b]| a == b) {
+                    let right = "the list names this account twice: remove one";
+                    return Err(TaskFileError::key(KEY, twice.to_string(), right));
+                }
+                Admission::AllowList { accounts }
+            }
+            (AdmissionKind::AllowList, None) => {
+                let right = "the admission \"allow_list\" requires this key: a list of addresses";
+                return Err(TaskFileError::key(KEY, "nothing", right));
+            }
+            (_, Some(_)) => {
+                let right = "only the admission \"allow_list\" has this key: remove it";
+                return Err(TaskFileError::key(KEY, "…", right));
+            }
+            (AdmissionKind::Open, None) => Admission::Open,
+            (AdmissionKind::Invitation, None) => Admission::Invitation,
+        };
+        Ok(rule)
     }
 }
 

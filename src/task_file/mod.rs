@@ -19,7 +19,7 @@ use florin_protocol::{
     Timestamp, blob_digest,
 };
 
-pub(crate) use duration::{civil, format_ms, parse_date};
+pub(crate) use duration::{civil, format_ms, parse_date, parse_moment};
 pub use overlay::overlay;
 pub(crate) use overlay::{SALT, TEMPLATE};
 pub(crate) use rows::{parse_rows, select_rows};
@@ -200,6 +200,7 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         rounds: file.rounds.rules()?,
         estimator: file.estimator.estimator(),
         budget: file.budget.budget(),
+        admission: file.members.admission()?,
         expires,
     })
 }

@@ -69,7 +69,7 @@ fn every_line_of_a_participant_has_its_name(market: &TestMarket) {
 fn a_participant_that_comes_too_late_gets_an_error(market: &TestMarket, task: TaskId) {
     let id = task.to_string();
     let call = ["participate", "--task", &id, "--data", "digits", "--engine", "reference"];
-    let output = market.run_command_as("buyer", &call);
+    let output = market.run_command_as("buyer", &[&call[..], &["--max-bond", "9"]].concat());
     assert!(!output.out.contains("round 1"), "no report is read: {output:?}");
     output.refused(1, "TASK_CLOSED");
     // Its own participants may run the command again.
@@ -78,7 +78,7 @@ fn a_participant_that_comes_too_late_gets_an_error(market: &TestMarket, task: Ta
     let misfit = market.file("misfit.csv");
     std::fs::write(&misfit, "a,b,label\n1,2,0\n3,4,1\n").unwrap();
     let data = format!("csv:{misfit}#label");
-    let call = ["participate", "--task", &id, "--data", &data, "--engine", "reference"];
+    let call = ["participate", "--task", &id, "--data", &data, "--max-bond", "9"];
     market.run_command_as("buyer", &call).refused(2, "DATA_MISMATCH");
     market.run_command(&["audit", &id, "--round", "9"]).refused(2, "ROUNDS_OUT_OF_RANGE");
     let to = market.account("ann").to_string();

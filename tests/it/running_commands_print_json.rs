@@ -50,6 +50,7 @@ fn every_event_of_a_participant_and_a_provider_is_one_json_object() {
         &found,
         &[
             "registered",
+            "quoted",
             "bonded",
             "enrolled",
             "selected",
@@ -101,9 +102,13 @@ fn failures_are_json(market: &TestMarket, task: TaskId) {
     }
     let id = task.to_string();
     let call = ["participate", "--data", "digits", "--engine", "reference", "--task", &id];
-    let output = market.run_command_as("buyer", &[&call[..], &["--json"]].concat());
-    assert!(output.json_error().is_some(), "{output:?}");
-    output.refused(1, "TASK_CLOSED");
+    for (policy, exit, code) in
+        [(&[][..], 2, "MAX_BOND_REQUIRED"), (&["--max-bond", "9"], 1, "TASK_CLOSED")]
+    {
+        let output = market.run_command_as("buyer", &[&call[..], policy, &["--json"]].concat());
+        assert!(output.json_error().is_some(), "{output:?}");
+        output.refused(exit, code);
+    }
     let to = market.account("ann").to_string();
     let output = market.run_command_as("provider", &["transfer", &to, "100000", "--json"]);
     let error = output.json_error().expect("a JSON failure");

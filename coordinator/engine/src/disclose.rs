@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
 use florin_protocol::{
-    Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp, WorkOrder, draw_rows,
-    round_seed,
+    Address, Digest, ErrorCode, Rejection, RoundNumber, TaskEnd, TaskId, Timestamp, WorkOrder,
+    draw_rows, round_seed,
 };
 
 use super::Engine;
@@ -70,7 +70,7 @@ impl TaskState {
                 running.drawn_rows = drawn;
                 self.stage = TaskStage::Valuing(running);
             }
-            Err(_) => self.begin_closing(),
+            Err(_) => self.begin_closing(TaskEnd::Fault),
         }
     }
 

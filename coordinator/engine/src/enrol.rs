@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
 use florin_protocol::{
-    Address, Amount, Digest, EarlierUpdates, EnrolRequest, ErrorCode, Registration, Rejection,
-    Role, RoundNumber, TaskId, TaskSpec, Timestamp,
+    Address, Admission, Amount, Digest, EarlierUpdates, EnrolRequest, ErrorCode, Invitation,
+    Registration, Rejection, Role, RoundNumber, TaskId, TaskSpec, Timestamp,
 };
 
 use super::event::EventStatus;
@@ -160,6 +160,7 @@ impl Engine {
             missing_blobs: BTreeSet::from([spec.base_model]),
             holdout: None,
             enrolled: BTreeMap::new(),
+            invitations: BTreeMap::new(),
             sitting_out: BTreeMap::new(),
             providers: BTreeSet::new(),
             stage: TaskStage::AwaitingBlobs,
@@ -175,7 +176,8 @@ impl Engine {
             rounds_with_unproven_debits: BTreeSet::new(),
             orders: BTreeMap::new(),
             public: BTreeSet::new(),
-            ending: false,
+            end: None,
+            abandoned_in_a_row: 0,
             refund: None,
         };
         self.state.now = self.state.now.max(now);
@@ -214,6 +216,7 @@ impl Engine {
         if task.is_over() {
             return reject(ErrorCode::TaskClosed, format!("task {} is over", enrol.task.short()));
         }
+        task.check_admitted(enrol, now)?;
         let bond = task.bond_at_risk(enrol.sender, bond)?;
         match task.enrolled.get(&enrol.sender) {
             Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) => {
@@ -235,6 +238,72 @@ impl TaskState {
         let authors = records.map(ReceivedRecord::provider);
         let known = self.enrolled.keys().chain(&self.providers).chain(&self.record_providers);
         known.copied().chain(authors)
+    }
+
+    /// Checks that the task admits the sender. An enrolled account stays admitted.
+    fn check_admitted(&self, enrol: &EnrolRequest, now: Timestamp) -> Result<(), Rejection> {
+        let (who, admission) = (enrol.sender, &self.spec.admission);
+        if self.enrolled.contains_key(&who) || admission.admits(who) {
+            return Ok(());
+        }
+        match (admission, &enrol.invitation) {
+            (Admission::Invitation, Some(invitation)) => {
+                self.check_invitation(invitation, who, now)
+            }
+            (Admission::Invitation, None) => reject(
+                ErrorCode::NotAdmitted,
+                format!(
+                    "task {} admits invited accounts only: ask its buyer, {}, for an invitation \
+                     and enrol with it (`florin participate --invitation`)",
+                    self.id.short(),
+                    self.spec.buyer
+                ),
+            ),
+            (Admission::Open | Admission::AllowList { .. }, _) => reject(
+                ErrorCode::NotAdmitted,
+                format!(
+                    "{who} is not in the allow list of task {}: use a listed account, or ask the \
+                     buyer, {}, for a task that lists yours",
+                    self.id.short(),
+                    self.spec.buyer
+                ),
+            ),
+        }
+    }
+
+    /// Checks that `who` can use the invitation. The caller has verified the buyer's signature.
+    fn check_invitation(
+        &self,
+        invitation: &Invitation,
+        who: Address,
+        now: Timestamp,
+    ) -> Result<(), Rejection> {
+        if invitation.market != self.spec.market {
+            let message = "the invitation is for another market: ask the buyer for one of this one";
+            return reject(ErrorCode::WrongMarket, message);
+        }
+        if invitation.task != self.id {
+            let message = format!(
+                "the invitation is for task {}, not for task {}: use the one that the buyer sent \
+                 for this task",
+                invitation.task.short(),
+                self.id.short()
+            );
+            return reject(ErrorCode::InvalidInvitation, message);
+        }
+        if let Some(account) = invitation.account.filter(|account| *account != who) {
+            let message =
+                format!("the invitation is for {account}, not for {who}: enrol with that account");
+            return reject(ErrorCode::InvalidInvitation, message);
+        }
+        if now > invitation.expires {
+            return expired("the invitation", invitation.expires, now);
+        }
+        if self.invitations.contains_key(&invitation.nonce) {
+            let message = "another account has used the invitation: ask the buyer for another one";
+            return reject(ErrorCode::InvitationUsed, message);
+        }
+        Ok(())
     }
 
     /// The bond of `account` less debits that the ledger has not applied yet, if that is at least
@@ -274,7 +343,13 @@ impl TaskState {
         }
     }
 
-    pub(super) fn enrol(&mut self, sender: Address, bond: Amount, now: Timestamp) {
+    pub(super) fn enrol(&mut self, enrol: &EnrolRequest, bond: Amount, now: Timestamp) {
+        let sender = enrol.sender;
+        let known = self.enrolled.contains_key(&sender);
+        let admits_invited = matches!(self.spec.admission, Admission::Invitation);
+        if let Some(invitation) = enrol.invitation.as_ref().filter(|_| admits_invited && !known) {
+            self.invitations.insert(invitation.nonce, sender);
+        }
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
         if self.must_enrol_again(sender) {

@@ -291,7 +291,7 @@ impl Engine {
         match event {
             Event::BlobArrived { digest, .. } => task.blob_arrived(*digest, now),
             Event::HoldoutArrived { digest, .. } => task.holdout_arrived(*digest, now),
-            Event::Enrolled { enrol, bond } => task.enrol(enrol.body.sender, *bond, now),
+            Event::Enrolled { enrol, bond } => task.enrol(&enrol.body, *bond, now),
             Event::Committed { commit, bond } => task.commit(commit, *bond, now),
             Event::Revealed(header) => task.reveal(header, now),
             Event::UploadRejected { sender, code, .. } => {

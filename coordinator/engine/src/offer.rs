@@ -4,7 +4,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, Timestamp};
+use florin_protocol::limits::ABANDONED_ROUNDS_MAX;
+use florin_protocol::{
+    Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, TaskEnd, Timestamp,
+    WaitingStatus,
+};
 
 use super::enrol::last_start;
 use super::state::{RunningRound, TaskStage, TaskState};
@@ -36,7 +40,7 @@ impl TaskState {
 
     /// The time at which waiting for participants ends: a round opens, or the task ends.
     pub(super) fn enrolling_deadline(&self, target_until: Timestamp) -> Timestamp {
-        let over = last_start(&self.spec).saturating_add_ms(1);
+        let over = self.latest_wait(target_until).saturating_add_ms(1);
         if self.has_enough_participants(target_until, target_until) {
             over.min(target_until)
         } else {
@@ -44,16 +48,50 @@ impl TaskState {
         }
     }
 
+    /// The latest time at which the task still waits for participants: `stall_ms` after the time
+    /// from which `cohort_min` of them are enough, and never too late for a round before the task
+    /// expires.
+    fn latest_wait(&self, target_until: Timestamp) -> Timestamp {
+        let over = last_start(&self.spec);
+        match self.spec.rounds.stall_ms {
+            0 => over,
+            stall => over.min(target_until.saturating_add_ms(stall)),
+        }
+    }
+
+    /// The participants that the task waits for, if it waits for any.
+    pub(super) fn waiting_status(&self, now: Timestamp) -> Option<WaitingStatus> {
+        let TaskStage::Enrolling { target_until } = self.stage else {
+            return None;
+        };
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let bonded = self.bonded().count();
+        let (eligible, needed) = self.eligible_and_needed(now, target_until);
+        Some(WaitingStatus {
+            needed,
+            eligible: count(eligible),
+            bond_too_small: count(self.enrolled.len().saturating_sub(bonded)),
+            inactive: count(bonded.saturating_sub(eligible)),
+            target_until,
+            ends: self.latest_wait(target_until),
+        })
+    }
+
     /// Before `target_until` a round needs its target number of participants, afterwards the
     /// minimum.
     fn has_enough_participants(&self, now: Timestamp, target_until: Timestamp) -> bool {
+        let (there, needed) = self.eligible_and_needed(now, target_until);
+        usize::try_from(needed).is_ok_and(|needed| there >= needed)
+    }
+
+    /// The number of participants that can be selected now, and the number that a round needs now.
+    fn eligible_and_needed(&self, now: Timestamp, target_until: Timestamp) -> (usize, u32) {
         let rounds = &self.spec.rounds;
-        let (there, needed) = if now < target_until {
+        if now < target_until {
             (self.selectable().count(), rounds.cohort_target)
         } else {
             (self.selectable().count().saturating_add(self.reserve().count()), rounds.cohort_min)
-        };
-        usize::try_from(needed).is_ok_and(|needed| there >= needed)
+        }
     }
 
     /// Opens the next round if the task is waiting for participants and has enough of them.
@@ -61,17 +99,29 @@ impl TaskState {
         let TaskStage::Enrolling { target_until } = self.stage else {
             return;
         };
-        if self.ending || now > last_start(&self.spec) {
-            self.begin_closing();
+        if let Some(why) = self.end {
+            self.begin_closing(why);
+        } else if now > last_start(&self.spec) {
+            self.begin_closing(TaskEnd::Expired);
         } else if self.has_enough_participants(now, target_until) {
             self.open_round(now);
+        } else if now > self.latest_wait(target_until) {
+            self.begin_closing(TaskEnd::Stalled);
         }
     }
 
     /// After a reported round: starts the next one, or ends the task.
     pub(super) fn next_round(&mut self, now: Timestamp) {
-        if self.ending || self.current_round().0 > self.spec.rounds.count {
-            self.begin_closing();
+        let is_abandoned =
+            self.spec.rounds.stall_ms > 0 && self.abandoned_in_a_row >= ABANDONED_ROUNDS_MAX;
+        let ends = match self.end {
+            Some(why) => Some(why),
+            None if self.current_round().0 > self.spec.rounds.count => Some(TaskEnd::Completed),
+            None if is_abandoned => Some(TaskEnd::RoundsAbandoned),
+            None => None,
+        };
+        if let Some(why) = ends {
+            self.begin_closing(why);
             return;
         }
         self.stage = TaskStage::Enrolling { target_until: now };
@@ -80,7 +130,8 @@ impl TaskState {
 
     /// Ends the task: no more rounds start, and a running round is dropped. Rows drawn for a
     /// dropped round are not marked as used, because no later round needs rows.
-    pub(super) fn begin_closing(&mut self) {
+    pub(super) fn begin_closing(&mut self, why: TaskEnd) {
+        self.end.get_or_insert(why);
         self.stage = TaskStage::Closing;
         self.exposed.clear();
         self.earlier = EarlierUpdates::default();
@@ -95,7 +146,7 @@ impl TaskState {
         let Ok(pool) = self.spec.pool_for_round(round, before) else {
             // More was paid than deposited, which the pay rule makes impossible. If it happens,
             // nothing more is paid.
-            self.begin_closing();
+            self.begin_closing(TaskEnd::Fault);
             return;
         };
         let cohort = self.cohort(previous, round);
@@ -132,7 +183,7 @@ impl TaskState {
             return;
         }
         match self.stage {
-            TaskStage::AwaitingBlobs => self.begin_closing(),
+            TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::Expired),
             TaskStage::Enrolling { .. } => self.open_if_ready(now),
             TaskStage::Committing(_) => self.commits_due(now),
             TaskStage::Revealing(_) => self.close_reveals(now),

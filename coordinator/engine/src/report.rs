@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use florin_protocol::pay::VerifiedWork;
 use florin_protocol::{
     AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
-    RoundNumber, TaskId, Timestamp, WorkResult, close_round,
+    RoundNumber, RoundOutcome, TaskEnd, TaskId, Timestamp, WorkResult, close_round,
 };
 
 use super::event::EventStatus;
@@ -165,7 +165,7 @@ impl TaskState {
             Ok(report) => self.finish(running, report, now),
             // A report without scores involves no arithmetic that could fail. If it does, nothing
             // more is paid.
-            Err(_) => self.begin_closing(),
+            Err(_) => self.begin_closing(TaskEnd::Fault),
         }
     }
 
@@ -183,6 +183,10 @@ impl TaskState {
         }
         self.public.insert(report.model);
         self.public.extend(report.entries.iter().map(|entry| entry.update));
+        self.abandoned_in_a_row = match report.outcome {
+            RoundOutcome::Abandoned(_) => self.abandoned_in_a_row.saturating_add(1),
+            RoundOutcome::Settled | RoundOutcome::Void(_) => 0,
+        };
         let settled = report.has_settlement();
         let round = report.scope.round;
         self.paid =

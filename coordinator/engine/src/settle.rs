@@ -10,7 +10,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
+use florin_protocol::{Amount, ErrorCode, Rejection, RoundNumber, TaskEnd, TaskId, Timestamp};
 
 use super::Engine;
 use super::event::EventStatus;
@@ -107,7 +107,11 @@ impl Engine {
 
     pub(super) fn check_close_requested(&self, id: TaskId) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
-        Ok(if task.ending || task.is_over() { EventStatus::Duplicate } else { EventStatus::New })
+        Ok(if task.end.is_some() || task.is_over() {
+            EventStatus::Duplicate
+        } else {
+            EventStatus::New
+        })
     }
 
     pub(super) fn check_closed(&self, id: TaskId) -> Result<EventStatus, Rejection> {
@@ -160,16 +164,16 @@ impl TaskState {
     /// could never be paid. Earlier settlements continue.
     pub(super) fn give_up_settlements_from(&mut self, round: RoundNumber) {
         self.pending_settlements.retain(|other, _| *other < round);
-        self.ending = true;
+        self.end.get_or_insert(TaskEnd::SettlementInvalid);
         if !self.is_over() {
-            self.begin_closing();
+            self.begin_closing(TaskEnd::SettlementInvalid);
         }
     }
 
     pub(super) fn close_requested(&mut self) {
-        self.ending = true;
+        self.end.get_or_insert(TaskEnd::ClosedByBuyer);
         if matches!(self.stage, TaskStage::AwaitingBlobs | TaskStage::Enrolling { .. }) {
-            self.begin_closing();
+            self.begin_closing(TaskEnd::ClosedByBuyer);
         }
     }
 
@@ -177,7 +181,7 @@ impl TaskState {
     /// was not known to be final is now either final or cancelled. The host asks the ledger about
     /// each, so that proofs lead to its last final root.
     pub(super) fn closed(&mut self, refund: Amount) {
-        self.begin_closing();
+        self.begin_closing(TaskEnd::ClosedOnLedger);
         self.pending_settlements.values_mut().for_each(|state| *state = PostingStatus::Posted);
         self.refund = Some(refund);
         self.stage = TaskStage::Done;

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
     AccountTotals, Address, Amount, Canonical, Commit, Digest, EarlierUpdates, ErrorCode, Offer,
-    Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed, TaskId, TaskSpec,
-    Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
+    Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed, TaskEnd, TaskId,
+    TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
@@ -64,6 +64,8 @@ pub struct TaskState {
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
     pub enrolled: BTreeMap<Address, Amount>,
+    /// The invitations that were used, by nonce, and the accounts that used them.
+    pub invitations: BTreeMap<Digest, Address>,
     /// Participants that were selected and did not deliver. Such a participant is selected again
     /// only after it has enrolled again, and then from the given round on.
     pub sitting_out: BTreeMap<Address, Option<RoundNumber>>,
@@ -97,8 +99,10 @@ pub struct TaskState {
     pub orders: BTreeMap<Digest, RoundNumber>,
     /// Blobs that are public because of this task.
     pub public: BTreeSet<Digest>,
-    /// No more rounds: the buyer closed the task, or the arbiter cancelled a settlement.
-    pub ending: bool,
+    /// Why no more rounds start, once that is decided. A running round may still end.
+    pub end: Option<TaskEnd>,
+    /// Number of consecutive abandoned rounds, up to the last reported one.
+    pub abandoned_in_a_row: u32,
     /// The refund to the buyer, once the task is closed.
     pub refund: Option<Amount>,
 }

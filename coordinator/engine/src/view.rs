@@ -90,6 +90,8 @@ impl Engine {
             model: task.rounds.last().map_or(task.spec.base_model, |ended| ended.model),
             missing_blobs: task.missing_blobs.iter().copied().collect(),
             holdout_missing: task.holdout.is_none(),
+            waiting: task.waiting_status(now),
+            end: task.end,
         };
         Ok(UnsignedTaskView { view, offer: running.map(|running| running.offer.clone()) })
     }

@@ -144,6 +144,9 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::NotSelected
         | ErrorCode::BondTooSmall
         | ErrorCode::StakeTooSmall
+        | ErrorCode::NotAdmitted
+        | ErrorCode::InvalidInvitation
+        | ErrorCode::InvitationUsed
         | ErrorCode::NotYetPublic => StatusCode::FORBIDDEN,
         ErrorCode::UnknownTask | ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::WrongMarket

@@ -169,6 +169,7 @@ fn task_routes() -> Vec<Route> {
             .with_body(RequestBody::signed::<EnrolRequest>(SMALL_BYTES_MAX))
             .with_response(SuccessResponse::nothing("enrolled, now or earlier"))
             .with_rejections(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
+            .with_rejections(&[NotAdmitted, InvalidInvitation, InvitationUsed])
             .with_rejections(&[ConflictingMessage, LimitReached, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "Commits to one update.")
             .with_body(RequestBody::signed::<Commit>(SMALL_BYTES_MAX))

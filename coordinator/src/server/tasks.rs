@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
-    Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Offer, Rejection, Report,
-    RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView, UpdateHeader, WorkRecord,
+    Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Invitation, MarketId,
+    Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView,
+    UpdateHeader, VerifyError, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -117,9 +118,31 @@ pub(super) async fn enrol(
     enrol: Verified<EnrolRequest>,
 ) -> ApiResult<StatusCode> {
     check_task(enrol.body().task, id)?;
+    if let Some(invitation) = &enrol.body().invitation {
+        let buyer = app.host().read(move |engine, _| engine.buyer(id)).await??;
+        verify_invitation(invitation, app.market(), buyer)?;
+    }
     let bond = app.bond(id, enrol.body().sender).await?;
     app.host().write(Event::Enrolled { enrol: enrol.into_signed(), bond }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Verifies the buyer's signature of an invitation. The engine checks what it is for.
+fn verify_invitation(
+    invitation: &Invitation,
+    market: MarketId,
+    buyer: Address,
+) -> Result<(), Rejection> {
+    invitation.verify(market, buyer).map_err(|error| match error {
+        VerifyError::WrongMarket => Rejection::new(
+            ErrorCode::WrongMarket,
+            "the invitation is for another market: ask the buyer for one of this market",
+        ),
+        error => Rejection::new(
+            ErrorCode::InvalidInvitation,
+            format!("the task's buyer, {buyer}, did not sign the invitation: {error}"),
+        ),
+    })
 }
 
 pub(super) async fn commit(

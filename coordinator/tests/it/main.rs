@@ -1,6 +1,7 @@
 //! Integration tests of the coordinator: its HTTP interface, its journal and its data folder.
 #![allow(missing_docs)]
 
+mod admission;
 mod backup_and_restore;
 mod bucket_storage;
 mod clock_jumps;
@@ -28,6 +29,7 @@ mod s3_service;
 mod settlement_outcomes;
 mod slow_clients;
 mod snapshot_recovery;
+mod stalled_tasks;
 mod support;
 mod test_coordinator;
 mod tls;

@@ -55,7 +55,8 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> RecordedRound {
     }
     record.shop.publish_task().await;
     for i in 1..=4 {
-        let enrol = EnrolRequest { market: market(), task, sender: address(i), expires };
+        let enrol =
+            EnrolRequest { market: market(), task, sender: address(i), invitation: None, expires };
         let body = json(&node(i).sign(enrol));
         record.send("an enrolment", format!("tasks/{task}/enrol"), body).await;
     }
@@ -297,7 +298,7 @@ async fn messages_for(shop: &TestCoordinator, market: MarketId) -> Vec<SentMessa
         (
             "an enrolment",
             format!("tasks/{task}/enrol"),
-            json(&by.sign(EnrolRequest { market, task, sender, expires })),
+            json(&by.sign(EnrolRequest { market, task, sender, invitation: None, expires })),
         ),
         (
             "a commit",

@@ -56,6 +56,27 @@ pub enum AgentError {
         /// The task's minimum bond.
         least: Amount,
     },
+    /// The task pays less than the participant requires.
+    #[error(
+        "task {}: the floor of a round is {offered} FLN for one of cohort_target updates, but \
+         --min-pay requires {least} FLN; nothing was bonded. Lower --min-pay, or choose another \
+         task: `florin task list`",
+        task.short()
+    )]
+    PayTooLow {
+        /// The task.
+        task: TaskId,
+        /// The floor of a round for one update.
+        offered: Amount,
+        /// The least that the participant requires.
+        least: Amount,
+    },
+    /// The participant did not agree to deposit the bond.
+    #[error("task {}: the bond was declined; nothing was bonded", task.short())]
+    Declined {
+        /// The task.
+        task: TaskId,
+    },
     /// The wallet is registered with another node key.
     #[error(
         "{account} is registered as {role} with node key {registered}, but this wallet's key is \
@@ -139,6 +160,8 @@ impl AgentError {
             Self::TaskClosed { .. } => ErrorCode::TaskClosed.as_str(),
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
+            Self::PayTooLow { .. } => "PAY_TOO_LOW",
+            Self::Declined { .. } => "DECLINED",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",
             Self::BadModel { .. } => "INVALID_MODEL",

@@ -3,9 +3,9 @@
 
 use florin_ledger::{Ledger, LedgerError, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, EnrolRequest, NodeKey, Offer, Registration, Report, Role,
-    SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner,
-    merkle::ClaimTotals,
+    Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation, NodeKey,
+    Offer, Registration, Report, Role, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView,
+    Timestamp, WalletSigner, merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
@@ -101,6 +101,7 @@ impl Agent<'_, '_> {
         if registered {
             self.emit(&ParticipantEvent::Registered { account: self.me });
         }
+        self.check_admission()?;
         self.bond()?;
         self.enrol_after_bonding()?;
         self.reported_at_enrolment = Some(view.reported);
@@ -108,10 +109,25 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
+    /// Asks the coordinator, before any deposit, whether the task admits this account: it checks the
+    /// admission before the bond.
+    fn check_admission(&mut self) -> Result<(), AgentError> {
+        if self.spec.admission == Admission::Open {
+            return Ok(());
+        }
+        match self.send_enrolment() {
+            Err(ClientError::Rejected(rejection)) if rejection.code == ErrorCode::BondTooSmall => {
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
     /// Sends an enrolment.
     fn send_enrolment(&mut self) -> Result<(), ClientError> {
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me);
+        let say =
+            enrolment_signer(&self.guard, &self.spec, self.me, self.config.invitation.as_ref());
         retry_with_backoff(
             self.config.backoff,
             self.shutdown,
@@ -121,9 +137,10 @@ impl Agent<'_, '_> {
     }
 
     /// Enrols with a bond that is on the ledger but that the coordinator may see only later.
-    fn enrol_after_bonding(&mut self) -> Result<(), ClientError> {
+    pub(super) fn enrol_after_bonding(&mut self) -> Result<(), ClientError> {
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me);
+        let say =
+            enrolment_signer(&self.guard, &self.spec, self.me, self.config.invitation.as_ref());
         let enrol = |expires| client.enrol(&say(expires));
         let enrolled = retry_with_backoff(
             self.config.backoff,
@@ -163,23 +180,6 @@ impl Agent<'_, '_> {
         }
         if state.closed {
             return Err(unfunded("it is closed"));
-        }
-        Ok(())
-    }
-
-    /// Bonds what all rows require, or as much as the limit allows, less the existing bond.
-    fn bond(&mut self) -> Result<(), AgentError> {
-        let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
-        let rows = self.context.data.rows() as u64;
-        let wanted = required_bond(&self.spec, rows, self.config.bond_max);
-        // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
-        let (added, bond) = self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted))?;
-        if !added.is_zero() {
-            self.emit(&ParticipantEvent::Bonded { added, bond });
-        }
-        let covered = self.spec.rows_counted(rows, bond);
-        if added.is_zero() || covered < rows {
-            self.emit(&ParticipantEvent::BondCoverage { bond, covered, rows });
         }
         Ok(())
     }
@@ -260,9 +260,13 @@ fn enrolment_signer(
     guard: &SigningGuard,
     spec: &TaskSpec,
     sender: Address,
+    invitation: Option<&Invitation>,
 ) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
     let (market, task) = (spec.market, spec.id());
-    move |expires| guard.sign(EnrolRequest { market, task, sender, expires })
+    move |expires| {
+        let invitation = invitation.cloned();
+        guard.sign(EnrolRequest { market, task, sender, invitation, expires })
+    }
 }
 
 /// Bonds the difference to `wanted`. Returns the amount added and the resulting bond.

@@ -14,10 +14,13 @@
 //! | the receipt | `receipt.json` | the agent waits for the end of the round |
 //! | the claim | the ledger's state | only the remaining amount is claimed |
 
+mod bonding;
 mod claiming;
 mod committing;
+pub mod contradictions;
 mod error;
 mod joining;
+mod quote;
 mod reports;
 mod residual;
 pub mod state_machine;
@@ -31,8 +34,8 @@ use std::path::PathBuf;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskSpec, TaskView,
-    UpdateReceipt, WalletSigner,
+    Address, Amount, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskSpec,
+    TaskView, UpdateReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::claim_pay;
@@ -40,6 +43,7 @@ pub use claiming::{BondStatus, ClaimError, claim, claim_with_proof, withdraw_bon
 pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
+pub use quote::ParticipationQuote;
 pub use task_folder::stored_receipts;
 
 use crate::atomic_file;
@@ -50,6 +54,7 @@ use crate::guard::SigningGuard;
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
+use contradictions::LabelComparison;
 use state_machine::{AgentStep, ParticipantState, RoundStage};
 use task_folder::TaskFolder;
 
@@ -62,8 +67,13 @@ pub struct ParticipantConfig {
     pub task: TaskId,
     /// Seed of the training. The same seed, data and machine give the same updates.
     pub seed: u64,
-    /// The most that this participant puts at risk; without a limit, as much as its rows require.
+    /// The most that this participant deposits as bond in total, with every top-up after a debit;
+    /// without a limit, as much as its rows require.
     pub bond_max: Option<Amount>,
+    /// The least floor of a round for one of `cohort_target` updates for which it deposits a bond.
+    pub pay_min: Option<Amount>,
+    /// The buyer's invitation, for a task that requires one.
+    pub invitation: Option<Invitation>,
     /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
     pub arbiters: Vec<Address>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
@@ -87,6 +97,8 @@ pub struct ParticipantContext<'a> {
     pub data: &'a Dataset,
     /// Honest training, or an experiment.
     pub behaviour: &'a mut dyn Behaviour,
+    /// Answers whether to deposit the first bond on the terms of a quote.
+    pub consent: &'a mut dyn FnMut(&ParticipationQuote) -> bool,
 }
 
 /// The result of a participation.
@@ -153,6 +165,9 @@ pub fn participate(
         disclosed_rows: Vec::new(),
         statements: Vec::new(),
         alarms: 0,
+        small_bond: None,
+        comparison: None,
+        is_leaving: false,
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
@@ -191,6 +206,13 @@ struct Agent<'a, 'p> {
     disclosed_rows: Vec<u32>,
     statements: Vec<Statement>,
     alarms: u32,
+    /// The reason that was emitted last for a bond that is smaller than the rows require: whether
+    /// the wallet has funds, and the number of rows that the bond covers.
+    small_bond: Option<(bool, u64)>,
+    /// The participant's rows, compared with the disclosed ones, from the first comparison on.
+    comparison: Option<LabelComparison>,
+    /// Whether to leave the task now.
+    is_leaving: bool,
 }
 
 impl Agent<'_, '_> {
@@ -230,6 +252,9 @@ impl Agent<'_, '_> {
                     other => other?,
                 },
             }
+            if self.is_leaving {
+                return self.leave(view.finalised);
+            }
         }
         self.emit(&ParticipantEvent::Stopped);
         Ok(self.summary(false, BondStatus::NotRequested))
@@ -237,12 +262,16 @@ impl Agent<'_, '_> {
 
     fn execute(&mut self, step: AgentStep, view: &TaskView) -> Result<(), AgentError> {
         match step {
-            AgentStep::ReadReport(round) => self.read_report(round),
+            AgentStep::ReadReport(round) => {
+                self.read_report(round)?;
+                self.restore_bond(view, round)
+            }
             AgentStep::Join => self.join(view),
             AgentStep::EnrolAgain => self.enrol_again(view),
             AgentStep::Claim => {
                 self.claim_during_task(view.finalised);
-                Ok(())
+                // The pay may be the funds that a higher bond was missing.
+                self.restore_bond(view, RoundNumber(view.reported))
             }
             AgentStep::Train => self.train(required_offer(view)?),
             AgentStep::Commit => self.commit(required_offer(view)?),
@@ -265,6 +294,19 @@ impl Agent<'_, '_> {
         self.remove_residuals(RoundNumber(self.reports_read))?;
         self.emit(&ParticipantEvent::Finished { task: self.config.task });
         Ok(bond)
+    }
+
+    /// Leaves before the task ends: claims what is final, and requests the bond back.
+    fn leave(mut self, finalised: u32) -> Result<ParticipationSummary, AgentError> {
+        self.claim_during_task(finalised);
+        let (ledger, wallet, task) = (self.context.ledger, self.context.wallet, self.config.task);
+        let bond = self.with_ledger(|| withdraw_bond(ledger, wallet, task))?;
+        match bond {
+            BondStatus::Locked(until) => self.emit(&ParticipantEvent::BondLocked { until }),
+            BondStatus::Returned(amount) => self.emit(&ParticipantEvent::BondReturned { amount }),
+            BondStatus::NotRequested | BondStatus::None => {}
+        }
+        Ok(self.summary(false, bond))
     }
 
     fn summary(self, finished: bool, bond: BondStatus) -> ParticipationSummary {

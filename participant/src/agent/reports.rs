@@ -28,6 +28,7 @@ impl Agent<'_, '_> {
                     });
                 }
                 self.check_receipt(round, &report.body)?;
+                self.compare_labels(&report.body)?;
                 self.store.write_report(round, &report)?;
                 report
             }

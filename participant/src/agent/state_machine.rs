@@ -148,6 +148,8 @@ mod tests {
             model,
             missing_blobs: Vec::new(),
             holdout_missing: false,
+            waiting: None,
+            end: None,
         }
     }
 

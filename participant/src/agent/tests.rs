@@ -1,6 +1,8 @@
 //! The agent in a test market: what it earns, how it recovers, and what it rejects.
 
+mod bonds;
 mod concurrent;
+mod refusals;
 mod residual;
 
 use std::ops::ControlFlow;
@@ -28,6 +30,8 @@ struct CountingEngine {
     inner: Box<dyn Engine>,
     trained: u32,
     fails: bool,
+    /// A change of the parameters that the next trainings return.
+    spoils: Option<fn(f32) -> f32>,
     /// If set, the next training fails and resets the flag.
     fails_next: Arc<AtomicBool>,
 }
@@ -38,6 +42,7 @@ impl CountingEngine {
             inner: engine(EngineKind::Reference, 1).unwrap(),
             trained: 0,
             fails: false,
+            spoils: None,
             fails_next: Arc::default(),
         }
     }
@@ -56,15 +61,23 @@ impl Trainer for CountingEngine {
         if self.fails || self.fails_next.swap(false, Ordering::SeqCst) {
             return Err(TrainError::Diverged { step: 1 });
         }
-        let trained = self.inner.train(model, start, data, how, seed, progress)?;
+        let mut trained = self.inner.train(model, start, data, how, seed, progress)?;
         self.trained += 1;
+        if let Some(spoil) = self.spoils {
+            trained.params.iter_mut().for_each(|value| *value = spoil(*value));
+        }
         Ok(trained)
     }
 }
 
 impl Evaluator for CountingEngine {
-    fn row_losses(&mut self, _: &ModelSpec, _: &[f64], _: &Dataset) -> Result<Vec<f64>, EvalError> {
-        Err(unsupported())
+    fn row_losses(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        self.inner.row_losses(model, params, data)
     }
     fn row_directional_derivatives(
         &mut self,
@@ -94,7 +107,7 @@ impl Evaluator for CountingEngine {
 }
 
 fn unsupported() -> EvalError {
-    BackendError { engine: "counting", why: "an agent does not evaluate".to_owned() }.into()
+    BackendError { engine: "counting", why: "an agent does not value rounds".to_owned() }.into()
 }
 
 impl Engine for CountingEngine {
@@ -110,6 +123,8 @@ struct TestParticipant {
     engine: CountingEngine,
     behaviour: Box<dyn Behaviour>,
     config: ParticipantConfig,
+    /// Whether it agrees to deposit the bond.
+    agrees: bool,
     events: Vec<ParticipantEvent>,
 }
 
@@ -125,10 +140,13 @@ impl TestParticipant {
                 task: market.task,
                 seed: 7,
                 bond_max: None,
+                pay_min: None,
+                invitation: None,
                 arbiters: vec![crate::testing::wallet(3).address()],
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
+            agrees: true,
             events: Vec::new(),
         }
     }
@@ -169,6 +187,7 @@ impl TestParticipant {
             engine: &mut self.engine,
             data: &self.data,
             behaviour: self.behaviour.as_mut(),
+            consent: &mut |_| self.agrees,
         };
         // Watchdog: stops an endless run, so that the test fails instead of hanging.
         let watch = shutdown.clone();
@@ -381,6 +400,7 @@ fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
         engine: &mut person.engine,
         data: &person.data,
         behaviour: &mut Honest,
+        consent: &mut |_| true,
     };
     let mut retries = 0;
     let mut on_event = |event: &ParticipantEvent| {
@@ -394,8 +414,8 @@ fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
 fn a_different_update_is_not_signed_for_the_same_round() {
     let market = TestMarket::start(1, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
-    // Registered, bonded, enrolled, selected, trained; the next step records the commit.
-    person.run(&market, Some(5)).unwrap();
+    // Registered, quoted, bonded, enrolled, selected, trained; the next step records the commit.
+    person.run(&market, Some(6)).unwrap();
     assert!(matches!(person.events.last(), Some(ParticipantEvent::Stopped)));
     let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
     let trained = std::fs::read(&path).unwrap();
@@ -435,9 +455,9 @@ fn diverged_training_fails_one_round_and_costs_no_bond() {
     let market = TestMarket::start(1, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
     person.engine.fails = true;
-    // Registered, bonded, enrolled, selected, and the round failed.
-    person.run(&market, Some(5)).unwrap();
-    assert_eq!(person.failed_round_codes(), ["TRAINING_FAILED"]);
+    // Registered, quoted, bonded, enrolled, selected, and the round failed.
+    person.run(&market, Some(6)).unwrap();
+    assert_eq!(person.failed_round_codes(), ["TRAINING_DIVERGED"]);
     assert_eq!(market.request_count("POST", "/commits"), 0);
     person.engine.fails = false;
     assert!(person.run(&market, None).unwrap().finished);

@@ -3,12 +3,18 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use florin_learning::engine::TrainError;
+use florin_learning::engine::{EvalError, TrainError};
 use florin_protocol::{Digest, Offer, RoundNumber, TaskId};
 
 use super::state_machine::RoundStage;
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
+
+/// A training has diverged if it raises the loss on the participant's own rows by more than this
+/// share of the loss of a guess, ln of the number of labels.
+const DIVERGED_RISE_SHARE: f64 = 0.5;
+/// Rows on which the losses before and after a training are compared, at most.
+const COMPARED_ROWS: usize = 1_024;
 
 impl Agent<'_, '_> {
     /// Fetches the base model, trains, encodes the update in the task's format and within its norm
@@ -23,11 +29,19 @@ impl Agent<'_, '_> {
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
             // No update is better than a broken one, and the next round starts from another model.
             Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
-                self.fail_round("TRAINING_FAILED", &source);
+                self.fail_round("TRAINING_DIVERGED", &source);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
+        if let Some(LossRise { before, after }) = self.loss_rise(&base, &delta)? {
+            let why = format!(
+                "the training diverged: the loss on this participant's rows rose from {before:.3} \
+                 to {after:.3} nats; the task's learning rate is too high for them"
+            );
+            self.fail_round("TRAINING_DIVERGED", &why);
+            return Ok(());
+        }
         let carried = self.residual_to_add(offer)?;
         let written = florin_work::encode_update(&self.spec, delta, carried.as_deref(), seed)
             .and_then(|written| {
@@ -53,6 +67,33 @@ impl Agent<'_, '_> {
         let loss_micro = self.current.loss_micronats;
         self.emit(&ParticipantEvent::Trained { round, rows, loss_micro, ms });
         Ok(())
+    }
+
+    /// The rise of the loss on some of the participant's rows by an honest training, if it is too
+    /// large for any but a diverged one. An update that is not finite has an infinite loss.
+    fn loss_rise(&mut self, base: &[f32], delta: &[f32]) -> Result<Option<LossRise>, AgentError> {
+        if self.context.behaviour.is_experiment() {
+            return Ok(None);
+        }
+        let round = self.current.round;
+        let failed = |source| AgentError::Training { round, source };
+        let data = self.context.data;
+        let step = data.rows().div_ceil(COMPARED_ROWS).max(1);
+        let some = data.subset(&(0..data.rows()).step_by(step).collect::<Vec<_>>())?;
+        let model = florin_work::model_spec(&self.spec.model);
+        let engine = &mut *self.context.engine;
+        let mut loss = |params: Vec<f64>| match params.iter().all(|value| value.is_finite()) {
+            true => engine.row_losses(&model, &params, &some).map(|losses| mean(&losses)),
+            false => Ok(f64::INFINITY),
+        };
+        let start = base.iter().map(|value| f64::from(*value)).collect();
+        let end = base.iter().zip(delta).map(|(a, b)| f64::from(*a) + f64::from(*b)).collect();
+        let before = loss(start).map_err(|error| failed(train_error(error)))?;
+        let after = loss(end).map_err(|error| failed(train_error(error)))?;
+        let rise_max = DIVERGED_RISE_SHARE * f64::from(self.spec.data.classes).ln();
+        // Written so that a loss that is not a number is too large.
+        let is_sound = after - before <= rise_max;
+        Ok((!is_sound).then_some(LossRise { before, after }))
     }
 
     fn base_model(&mut self, offer: &Offer) -> Result<Vec<f32>, AgentError> {
@@ -88,6 +129,23 @@ impl Agent<'_, '_> {
         // For display only; it is not sent.
         self.current.loss_micronats = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
         Ok(delta)
+    }
+}
+
+/// A loss before and after the training, in nats.
+struct LossRise {
+    before: f64,
+    after: f64,
+}
+
+fn mean(losses: &[f64]) -> f64 {
+    losses.iter().sum::<f64>() / losses.len().max(1) as f64
+}
+
+fn train_error(error: EvalError) -> TrainError {
+    match error {
+        EvalError::Input(error) => TrainError::Input(error),
+        EvalError::Backend(error) => TrainError::Backend(error),
     }
 }
 

@@ -28,6 +28,8 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         task: market.task,
         seed: 7,
         bond_max: None,
+        pay_min: None,
+        invitation: None,
         arbiters: Vec::new(),
         poll_ms: 1_000,
         backoff: Backoff::default(),
@@ -49,6 +51,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         engine: engine.as_mut(),
         data: &data,
         behaviour: &mut honest,
+        consent: &mut |_| true,
     };
     participate(&config, parts, shutdown, &mut on_event).unwrap();
 }

@@ -158,6 +158,7 @@ fn registrations_are_looked_up_by_role() {
         market: market.spec.market,
         task: market.task,
         sender: wallet.address(),
+        invitation: None,
         expires: Timestamp(99),
     };
     client.enrol(&node.sign(enrol)).unwrap();

@@ -18,9 +18,9 @@ use florin_work::{
     CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, ValuationOutput, initial_model,
     value_and_aggregate,
 };
-use serde::Serialize;
 
 pub(crate) use super::fault::Fault;
+use super::response::{FakeResponse, json, reject};
 use super::{rows, wallet};
 
 pub(super) struct ClosedRound {
@@ -48,16 +48,6 @@ pub(super) struct FakeCoordinator {
     pub(super) wants_provider: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) requests: Vec<String>,
-}
-
-pub(super) type FakeResponse = Result<Vec<u8>, Rejection>;
-
-pub(super) fn json(value: &impl Serialize) -> FakeResponse {
-    Ok(serde_json::to_vec(value).unwrap())
-}
-
-pub(super) fn reject<T>(code: ErrorCode) -> Result<T, Rejection> {
-    Err(Rejection::new(code, "rejected by the fake coordinator"))
 }
 
 impl FakeCoordinator {
@@ -225,6 +215,8 @@ impl FakeCoordinator {
             model: self.model(),
             missing_blobs: Vec::new(),
             holdout_missing: false,
+            waiting: None,
+            end: None,
         }
     }
 

@@ -5,6 +5,7 @@
 mod coordinator;
 mod fault;
 mod history;
+mod response;
 mod rows;
 mod server;
 

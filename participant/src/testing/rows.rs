@@ -3,7 +3,8 @@
 
 use florin_protocol::{Digest, ErrorCode, Offer, Report, UpdateEntry, draw_rows, round_seed};
 
-use super::coordinator::{FakeCoordinator, FakeResponse, Fault, reject};
+use super::coordinator::{FakeCoordinator, Fault};
+use super::response::{FakeResponse, reject};
 
 impl FakeCoordinator {
     /// The round's seed and the rows that it draws, unless a fault is injected.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use florin_protocol::{ErrorCode, TaskPhase};
 
-use super::coordinator::{FakeCoordinator, FakeResponse, Fault, json, reject};
+use super::coordinator::{FakeCoordinator, Fault};
+use super::response::{FakeResponse, json, reject};
 
 /// Serves on a free port until the process ends. Returns the URL.
 pub(super) fn serve(state: Arc<(Mutex<FakeCoordinator>, Condvar)>) -> String {

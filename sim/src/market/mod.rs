@@ -225,7 +225,13 @@ impl SimulatedMarket {
         let (task, market) = (self.id, self.spec.market);
         let bond = self.ledger.bond(task, sender).amount;
         Event::Enrolled {
-            enrol: unsigned(EnrolRequest { market, task, sender, expires: NEVER }),
+            enrol: unsigned(EnrolRequest {
+                market,
+                task,
+                sender,
+                invitation: None,
+                expires: NEVER,
+            }),
             bond,
         }
     }

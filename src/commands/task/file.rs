@@ -117,6 +117,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 show::fln(budget.infrastructure)
             ),
         ),
+        ("members", super::members::admission(&spec.admission)),
         ("price", format!("at most {} FLN per nat", show::fln(budget.per_nat_max))),
         (
             "bond",

@@ -3,7 +3,9 @@
 mod close;
 mod file;
 mod follow;
+mod invite;
 mod list;
+mod members;
 mod model;
 mod publish;
 mod quote;
@@ -21,6 +23,7 @@ pub(super) fn run(command: TaskCommand) -> anyhow::Result<Exit> {
         TaskCommand::Show(arguments) => show::run(&arguments),
         TaskCommand::Follow(arguments) => follow::run(&arguments),
         TaskCommand::Model(arguments) => model::run(&arguments),
+        TaskCommand::Invite(arguments) => invite::run(&arguments),
         TaskCommand::Close(arguments) => close::run(&arguments),
     }
 }

@@ -5,10 +5,11 @@ use florin_protocol::{Amount, Report, RoundOutcome, TaskView, nats};
 use serde_json::json;
 
 use super::file::{describe, spec_json};
+use super::members;
 use crate::cli::TaskShow;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
-use crate::show::{self, TextTable};
+use crate::show::{self, NOTE, TextTable};
 
 pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
@@ -31,6 +32,12 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         ("this round", format!("{} commits, {} updates", view.committed, view.revealed)),
         ("model", format!("{}…", view.model.short())),
     ]);
+    if let Some(text) = members::waiting(&view) {
+        anstream::println!("\n{NOTE}The task {text}{NOTE:#}");
+    }
+    if let Some(why) = view.end {
+        anstream::println!("\n{NOTE}No more rounds start: {}.{NOTE:#}", members::end(why));
+    }
     if !reports.is_empty() {
         anstream::println!();
         rounds(&reports)?.print();
@@ -158,6 +165,8 @@ fn as_json(
         "committed": view.committed,
         "revealed": view.revealed,
         "model": view.model,
+        "waiting": view.waiting,
+        "end": view.end,
         "missing_blobs": view.missing_blobs,
         "holdout_missing": view.holdout_missing,
         "rounds": rounds,

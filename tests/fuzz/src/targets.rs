@@ -10,8 +10,8 @@ use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
     Address, BlobRequest, Canonical, ChainId, CloseRequest, Commit, Digest, DisclosedRows,
-    EnrolRequest, MarketId, ModelArchitecture, Offer, Registration, Report, Signed, TaskSpec,
-    Timestamp, UpdateHeader, UpdateReceipt, WorkOrder, WorkRecord, WorkRequest,
+    EnrolRequest, Invitation, MarketId, ModelArchitecture, Offer, Registration, Report, Signed,
+    TaskSpec, Timestamp, UpdateHeader, UpdateReceipt, WorkOrder, WorkRecord, WorkRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 8] = [
+pub(super) const TARGETS: [Target; 9] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -36,6 +36,7 @@ pub(super) const TARGETS: [Target; 8] = [
     Target { name: "csv", run: csv },
     Target { name: "idx", run: idx },
     Target { name: "keystore", run: keystore },
+    Target { name: "invitation", run: invitation },
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
@@ -195,6 +196,18 @@ fn idx(bytes: &[u8]) -> String {
     let (images, labels) = (file(images), file(labels));
     let (a, b) = (images.path().to_owned(), labels.path().to_owned());
     load_result(&DataSource::Idx { images: a, labels: b }, &[&images, &labels])
+}
+
+/// The text form of an invitation: an accepted one is written as it was read, in lower case.
+fn invitation(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let read = text.parse::<Invitation>();
+    if let Ok(invitation) = &read {
+        let again = invitation.to_string();
+        assert!(again.eq_ignore_ascii_case(text.trim()), "an invitation has two text forms");
+        check_json_round_trip(invitation);
+    }
+    describe(&read)
 }
 
 /// A key file: its fields, and its key if the derivation is cheap.

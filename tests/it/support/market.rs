@@ -20,6 +20,8 @@ use super::process::{CommandOutput, Process, florin, until};
 
 /// Initial balance of every account except the buyer, in florins.
 const PURSE: &str = "50";
+/// The bond that the rows of one participant require: nothing is left to add after a debit.
+const BOND: &str = "6";
 /// Rows per participant.
 const ROWS: usize = 120;
 /// Path of the coordinator's self-signed certificate in the market's folder.
@@ -232,6 +234,23 @@ impl TestMarket {
         output.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
     }
 
+    /// Replaces texts in the task file.
+    pub(crate) fn change_task(&self, changes: &[(&str, &str)]) {
+        let mut text = std::fs::read_to_string(self.file("task.toml")).unwrap();
+        for (old, new) in changes {
+            assert!(text.contains(old), "{old} is not in {text}");
+            text = text.replace(old, new);
+        }
+        std::fs::write(self.file("task.toml"), text).unwrap();
+    }
+
+    /// Waits until this number of participants has enrolled.
+    pub(crate) fn wait_for_enrolled(&self, task: TaskId, count: u32) {
+        until(&format!("{count} enrolled"), || {
+            self.client().task(task).ok().filter(|view| view.enrolled >= count)
+        });
+    }
+
     /// Starts a participant of the plan.
     pub(crate) fn participant(&self, task: TaskId, name: &str) -> Process {
         self.participant_through(&self.url, task, name)
@@ -249,6 +268,7 @@ impl TestMarket {
         let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
         call.extend(words(&["--rows", &rows, "--task", &task.to_string()]));
         call.extend(words(&["--seed", &self.plan.seed.to_string()]));
+        call.extend(words(&["--max-bond", BOND]));
         if let Some(experiment) = self.plan.participants[at].1 {
             call.extend(words(&["--experiment", experiment]));
         }

@@ -30,7 +30,13 @@ impl Sender {
             Registration::sign(market_id, &wallet, &node, Role::Participant, expires).unwrap();
         client.register(&registration).unwrap();
         ledger.bond(&wallet, task, bond.parse::<Amount>().unwrap()).unwrap();
-        let enrol = EnrolRequest { market: market_id, task, sender: wallet.address(), expires };
+        let enrol = EnrolRequest {
+            market: market_id,
+            task,
+            sender: wallet.address(),
+            invitation: None,
+            expires,
+        };
         client.enrol(&node.sign(enrol)).unwrap();
         Self { wallet, node, market: market_id, task, host }
     }

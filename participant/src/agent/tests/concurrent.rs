@@ -28,7 +28,7 @@ fn a_removed_participant_enrols_again_and_continues() {
         });
         person.run(&market, None).unwrap()
     });
-    assert_eq!(person.failed_round_codes(), ["TRAINING_FAILED"]);
+    assert_eq!(person.failed_round_codes(), ["TRAINING_DIVERGED"]);
     assert!(done.finished, "{:?}", person.events);
     assert_eq!(market.request_count("POST", "/enrol"), 2);
     assert_eq!((done.statements.len(), done.alarms), (3, 0));

@@ -130,7 +130,7 @@ fn a_missed_round_without_a_model_change_is_ignored() {
         false
     });
     assert!(done.unwrap().finished);
-    assert_eq!(person.failed_round_codes(), ["TRAINING_FAILED"]);
+    assert_eq!(person.failed_round_codes(), ["TRAINING_DIVERGED"]);
     assert_eq!(signed(&market, &person, 2), None);
     let (_, left_out) = expected(&market, &person, 1, None);
     let carrying = expected(&market, &person, 3, left_out.as_deref()).0;

@@ -122,7 +122,8 @@ impl SimCoordinator {
                 let (market, sender) = (world.setup.spec.market, account_of(from));
                 let bond = bond(world, sender)?;
                 let expires = world.clock(ME).saturating_add_ms(EXPIRY_MS);
-                let enrol = unsigned(EnrolRequest { market, task, sender, expires });
+                let enrol =
+                    unsigned(EnrolRequest { market, task, sender, invitation: None, expires });
                 needs_event(Event::Enrolled { enrol, bond })
             }
             CoordinatorRequest::Commit(commit) => {

@@ -93,7 +93,13 @@ pub(crate) fn join(
             for task in tasks {
                 ledger.bond(wallet, *task, bond)?;
                 let sender = florin_protocol::WalletSigner::address(wallet);
-                let enrol = EnrolRequest { market: name, task: *task, sender, expires: later };
+                let enrol = EnrolRequest {
+                    market: name,
+                    task: *task,
+                    sender,
+                    invitation: None,
+                    expires: later,
+                };
                 client.enrol(&node.sign(enrol))?;
             }
             Ok(())

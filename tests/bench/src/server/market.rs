@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const HOLDOUT: f64 = 0.42;
 /// Passphrase of the processes; their wallets exist only during the benchmark.
 const PASSPHRASE: &str = "passphrase";
+/// The most that a participant deposits as bond: more than any number of rows requires.
+const MAX_BOND: &str = "1000";
 
 /// A simulated participant.
 pub(crate) struct BenchParticipant {
@@ -180,6 +182,7 @@ impl BenchMarket {
         command.args(["participate", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--data", "digits", "--rows", &format!("{}..{}", rows.start, rows.end)]);
         command.args(["--task", &task.to_string(), "--market", &self.url]);
+        command.args(["--max-bond", MAX_BOND]);
         self.signing(&mut command, name);
         self.children.push((name.to_owned(), command.spawn()?));
         Ok(())

@@ -1,0 +1,178 @@
+//! The bond: the quote and the consent before the first deposit, and top-ups after debits.
+//!
+//! The limit on the bond ([`ParticipantConfig::bond_max`](super::ParticipantConfig)) holds for all
+//! deposits of a task together, so it is also the most that debits can take. Without a limit, all
+//! deposits together are at most the bond that the rows require.
+
+use florin_ledger::{LedgerError, Refusal};
+use florin_protocol::{Amount, RoundNumber, TaskPhase, TaskView};
+
+use super::joining::{required_bond, top_up_bond};
+use super::quote::ParticipationQuote;
+use super::{Agent, AgentError};
+use crate::client::ClientError;
+use crate::event::ParticipantEvent;
+
+/// Bonds that a participant with some debits can have.
+#[derive(Clone, Copy, Debug)]
+struct BondTargets {
+    /// Covers all rows, as far as the limit allows.
+    all_rows: Amount,
+    /// The task's minimum, as far as the limit allows.
+    least: Amount,
+    /// Debits that the ledger has not applied yet.
+    pending: Amount,
+}
+
+impl Agent<'_, '_> {
+    /// Emits the quote. Before the first deposit, checks it against the participant's policy and
+    /// asks for consent.
+    fn quote(&mut self) -> Result<(), AgentError> {
+        let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
+        let rows = self.context.data.rows() as u64;
+        let (last, limit) = (self.last_report.as_ref(), self.config.bond_max);
+        let quote = ParticipationQuote::new(&self.spec, last, rows, limit)
+            .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;
+        let is_bonded = !self.with_ledger(|| ledger.bond_of(task, me))?.amount.is_zero();
+        self.emit(&ParticipantEvent::Quoted { quote: quote.clone() });
+        if is_bonded {
+            return Ok(());
+        }
+        let offered = quote.floor_share;
+        if let Some(least) = self.config.pay_min.filter(|least| offered < *least) {
+            return Err(AgentError::PayTooLow { task, offered, least });
+        }
+        if (self.context.consent)(&quote) { Ok(()) } else { Err(AgentError::Declined { task }) }
+    }
+
+    /// Bonds what all rows require, or as much as the limit allows, less the existing bond.
+    pub(super) fn bond(&mut self) -> Result<(), AgentError> {
+        self.quote()?;
+        let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
+        let me = self.me;
+        let before = self.with_ledger(|| ledger.bond_of(task, me))?;
+        if before.amount.is_zero() {
+            let wanted = self.bond_targets()?.all_rows;
+            // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
+            let (added, bond) = self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted))?;
+            self.emit(&ParticipantEvent::Bonded { added, bond });
+        } else {
+            self.raise_bond()?;
+        }
+        let rows = self.context.data.rows() as u64;
+        let bond = self.with_ledger(|| ledger.bond_of(task, me))?.amount;
+        let covered = self.spec.rows_counted(rows, bond);
+        let is_explained = self.small_bond.is_some();
+        if bond == before.amount || covered < rows && !is_explained {
+            self.emit(&ParticipantEvent::BondCoverage { bond, covered, rows });
+        }
+        Ok(())
+    }
+
+    /// The bonds to reach on the ledger. Debits that it has not applied yet come on top; those that
+    /// it has applied count against the limit.
+    fn bond_targets(&mut self) -> Result<BondTargets, AgentError> {
+        let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
+        let applied = self.with_ledger(|| ledger.claimed_totals(task, me))?.debited;
+        let overflow = |why| AgentError::InvalidTask { task, why };
+        let debits = Amount::total(self.statements.iter().map(|statement| statement.debit))
+            .map_err(|error| overflow(error.to_string()))?;
+        let pending = debits.minus(applied).unwrap_or(Amount::ZERO);
+        let required = required_bond(&self.spec, self.context.data.rows() as u64, None);
+        let limit = self.config.bond_max.unwrap_or(required);
+        let most = limit.minus(applied).unwrap_or(Amount::ZERO);
+        let reach = |bond: Amount| bond.plus(pending).unwrap_or(most).min(most);
+        let (all_rows, least) = (reach(required), reach(self.spec.budget.bond_min));
+        Ok(BondTargets { all_rows, least, pending })
+    }
+
+    /// After the report of a round: raises a bond that a debit made too small, as far as the limit
+    /// allows, and enrols with it.
+    pub(super) fn restore_bond(
+        &mut self,
+        view: &TaskView,
+        round: RoundNumber,
+    ) -> Result<(), AgentError> {
+        let is_latest = round.0 == view.reported && self.reported_at_enrolment.is_some();
+        let is_over = matches!(view.phase, TaskPhase::Closing | TaskPhase::Done)
+            || round.0 >= self.spec.rounds.count;
+        let debited = self.statements.iter().any(|statement| !statement.debit.is_zero());
+        if !is_latest || is_over || !debited {
+            return Ok(());
+        }
+        if self.raise_bond()?.is_zero() {
+            return Ok(());
+        }
+        match self.enrol_after_bonding() {
+            Ok(()) => self.reported_at_enrolment = Some(view.reported),
+            Err(ClientError::Rejected(rejection)) => {
+                self.emit(&ParticipantEvent::NotEnrolled { task: self.config.task, rejection });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Raises the bond to cover all rows, or else to the minimum; a bond below that is of no use.
+    /// Returns the amount added. If the
+    /// bond stays below what the rows require, emits the reason once.
+    fn raise_bond(&mut self) -> Result<Amount, AgentError> {
+        let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
+        let targets = self.bond_targets()?;
+        let mut added = Amount::ZERO;
+        let mut has_funds = true;
+        let least = self.spec.budget.bond_min;
+        let is_of_use =
+            |wanted: &Amount| wanted.minus(targets.pending).is_ok_and(|at_risk| at_risk >= least);
+        for wanted in [targets.all_rows, targets.least].into_iter().filter(is_of_use) {
+            match self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted)) {
+                Ok((more, bond)) => {
+                    if !more.is_zero() {
+                        self.emit(&ParticipantEvent::Bonded { added: more, bond });
+                    }
+                    added = more;
+                    break;
+                }
+                Err(LedgerError::Refused(Refusal::Insufficient { .. })) => has_funds = false,
+                // The task has ended since the view was fetched.
+                Err(LedgerError::Refused(Refusal::TaskClosed(_))) => return Ok(Amount::ZERO),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.explain_small_bond(targets, has_funds)?;
+        Ok(added)
+    }
+
+    /// Emits once why the bond is smaller than the rows require.
+    fn explain_small_bond(
+        &mut self,
+        targets: BondTargets,
+        has_funds: bool,
+    ) -> Result<(), AgentError> {
+        let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
+        let bond = self.with_ledger(|| ledger.bond_of(task, me))?.amount;
+        let at_risk = bond.minus(targets.pending).unwrap_or(Amount::ZERO);
+        let rows = self.context.data.rows() as u64;
+        let least = self.spec.budget.bond_min;
+        let covered = match at_risk < least {
+            true => 0,
+            false => self.spec.rows_counted(rows, at_risk),
+        };
+        if covered == rows {
+            self.small_bond = None;
+            return Ok(());
+        }
+        let reason = (has_funds, covered);
+        if self.small_bond != Some(reason) {
+            self.small_bond = Some(reason);
+            self.emit(&ParticipantEvent::BondNotRestored {
+                bond: at_risk,
+                covered,
+                rows,
+                least,
+                has_funds,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! The bond: the quote before it, and top-ups after debits.
+
+use florin_protocol::Micro;
+
+use super::*;
+
+fn bond_of(market: &TestMarket, person: &TestParticipant) -> Amount {
+    market.ledger.bond_of(market.task, person.wallet.address()).unwrap().amount
+}
+
+fn position(person: &TestParticipant, found: impl Fn(&ParticipantEvent) -> bool) -> Option<usize> {
+    person.events.iter().position(found)
+}
+
+#[test]
+fn the_quote_comes_before_the_bond_and_can_be_declined() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.agrees = false;
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "DECLINED");
+    assert!(bond_of(&market, &person).is_zero());
+    assert_eq!(market.request_count("POST", "/enrol"), 0);
+    person.agrees = true;
+    assert!(person.run(&market, None).unwrap().finished);
+    let quoted = position(&person, |event| matches!(event, ParticipantEvent::Quoted { .. }));
+    let bonded = position(&person, |event| matches!(event, ParticipantEvent::Bonded { .. }));
+    assert!(quoted.is_some() && quoted < bonded, "{:?}", person.events);
+}
+
+#[test]
+fn a_floor_below_the_least_pay_is_refused_before_the_bond() {
+    for (least, pays) in [("2", true), ("2.000001", false)] {
+        // A floor of 2 FLN per round for one update.
+        let share = |spec: &mut TaskSpec| spec.budget.floor_share = Micro(200_000);
+        let market = TestMarket::start_with(1, false, share);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        person.config.pay_min = Some(fln(least));
+        match person.run(&market, None) {
+            Ok(done) => assert!(pays && done.finished),
+            Err(error) => {
+                assert!(!pays, "{error}");
+                assert_eq!(error.code(), "PAY_TOO_LOW");
+                assert!(error.to_string().contains("2 FLN"), "{error}");
+                assert!(bond_of(&market, &person).is_zero());
+            }
+        }
+    }
+}
+
+/// Runs two honest members and one with flipped labels, whose bond debits make smaller.
+fn run_with_debits(prepare: impl FnOnce(&TestMarket, &mut TestParticipant)) -> TestParticipant {
+    let market = TestMarket::start(3, false);
+    let mut members =
+        [4, 5].map(|number| TestParticipant::new(&market, number, BehaviourKind::Honest));
+    let mut debited = TestParticipant::new(&market, 6, BehaviourKind::Flipped);
+    prepare(&market, &mut debited);
+    std::thread::scope(|scope| {
+        for member in &mut members {
+            scope.spawn(|| assert!(member.run(&market, None).unwrap().finished));
+        }
+        let done = debited.run(&market, None).unwrap();
+        assert!(done.finished);
+        let debits = Amount::total(done.statements.iter().map(|s| s.debit)).unwrap();
+        assert!(!debits.is_zero(), "the test needs debits: {:?}", done.statements);
+        let deposits = Amount::total(deposits(&debited)).unwrap();
+        assert_eq!(done.bond, BondStatus::Returned(deposits.minus(debits).unwrap()));
+    });
+    debited
+}
+
+fn deposits(person: &TestParticipant) -> Vec<Amount> {
+    let added = person.events.iter().filter_map(|event| match event {
+        ParticipantEvent::Bonded { added, .. } => Some(*added),
+        _ => None,
+    });
+    added.collect()
+}
+
+fn not_restored(person: &TestParticipant) -> Vec<(u64, bool)> {
+    let found = person.events.iter().filter_map(|event| match event {
+        ParticipantEvent::BondNotRestored { covered, has_funds, .. } => {
+            Some((*covered, *has_funds))
+        }
+        _ => None,
+    });
+    found.collect()
+}
+
+#[test]
+fn a_debited_bond_is_topped_up_within_the_limit() {
+    let member = run_with_debits(|_, member| member.config.bond_max = Some(fln("9")));
+    let deposits = deposits(&member);
+    assert!(deposits.len() >= 2, "{deposits:?}");
+    assert_eq!(deposits[0], fln("2"));
+    assert_eq!(not_restored(&member), []);
+    // The last round needs no bond, so that each top-up replaces one debit.
+    let debits = member.events.iter().filter_map(|event| match event {
+        ParticipantEvent::Reported { statement } => Some(statement.debit),
+        _ => None,
+    });
+    let debits: Vec<Amount> = debits.filter(|debit| !debit.is_zero()).collect();
+    assert!(deposits[1..].iter().zip(&debits).all(|(added, debit)| added == debit), "{debits:?}");
+}
+
+#[test]
+fn all_deposits_together_stay_within_the_limit() {
+    let member = run_with_debits(|_, member| member.config.bond_max = Some(fln("2.1")));
+    let total = Amount::total(deposits(&member)).unwrap();
+    assert_eq!(total, fln("2.1"));
+    let found = not_restored(&member);
+    assert!(!found.is_empty() && found.iter().all(|(_, has_funds)| *has_funds), "{found:?}");
+    // Without a limit, nothing is added to the bond that the rows require.
+    let member = run_with_debits(|_, _| ());
+    assert_eq!(deposits(&member), [fln("2")]);
+}
+
+#[test]
+fn a_wallet_without_funds_is_reported_once() {
+    let member = run_with_debits(|market, member| {
+        member.config.bond_max = Some(fln("9"));
+        let all_but_the_bond = fln("998");
+        market.ledger.transfer(&member.wallet, wallet(7).address(), all_but_the_bond).unwrap();
+    });
+    let found = not_restored(&member);
+    assert!(!found.is_empty() && found.iter().all(|(_, has_funds)| !has_funds), "{found:?}");
+    let mut distinct = found.clone();
+    distinct.dedup();
+    assert_eq!(found, distinct, "the same state is reported once");
+    assert_eq!(deposits(&member), [fln("2")]);
+}

@@ -1,0 +1,62 @@
+//! Updates that the participant's program refuses to submit, and reasons to leave a task.
+
+use super::*;
+
+#[test]
+fn a_training_that_raises_the_loss_or_is_not_finite_sends_no_update() {
+    type Spoil = fn(f32) -> f32;
+    let table: [(&str, Spoil); 3] = [
+        ("a step far beyond the minimum, uphill", |value| -100.0 * value),
+        ("not a number", |_| f32::NAN),
+        ("an infinity", |_| f32::INFINITY),
+    ];
+    for (name, spoil) in table {
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        person.engine.spoils = Some(spoil);
+        let failed = |event: &ParticipantEvent| {
+            matches!(event, ParticipantEvent::RoundFailed { code: "TRAINING_DIVERGED", .. })
+        };
+        person.run_until(&market, failed).unwrap();
+        assert_eq!(person.failed_round_codes(), ["TRAINING_DIVERGED"], "{name}");
+        assert_eq!(market.request_count("POST", "/commits"), 0, "{name}");
+        person.engine.spoils = None;
+        assert!(person.run(&market, None).unwrap().finished, "{name}: the next rounds go on");
+    }
+}
+
+/// The holdout's rows as a participant's own, with their labels moved by `shift`.
+fn with_shifted_labels(shift: u32) -> Dataset {
+    let holdout = rows(180, 99);
+    let labels = holdout.labels().iter().map(|label| (label + shift) % 3).collect();
+    Dataset::new(holdout.features().to_vec(), labels, 4, 3).unwrap()
+}
+
+#[test]
+fn rows_with_contradicting_labels_end_the_participation_with_an_alarm() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.data = with_shifted_labels(1);
+    let done = person.run(&market, None).unwrap();
+    assert!(!done.finished);
+    assert_eq!((done.alarms, done.statements.len()), (1, 1), "it leaves after the first round");
+    assert!(matches!(done.bond, BondStatus::Locked(_)), "the bond was requested: {:?}", done.bond);
+    let found = person.events.iter().find_map(|event| match event {
+        ParticipantEvent::LabelsContradict { matching, contradicting, .. } => {
+            Some((*matching, *contradicting))
+        }
+        _ => None,
+    });
+    assert_eq!(found, Some((60, 60)), "all rows of the round");
+}
+
+#[test]
+fn rows_with_the_same_labels_raise_no_alarm() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.data = with_shifted_labels(0);
+    let done = person.run(&market, None).unwrap();
+    assert!(done.finished);
+    assert_eq!((done.alarms, done.statements.len()), (0, 3));
+    assert_eq!(market.request_count("GET", "/holdout"), 3, "each round is compared");
+}
