@@ -63,7 +63,11 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
         arbiter: wallet(3).address(),
         name: "Ziffern, handgeschrieben – 手写数字".to_owned(),
         salt: u64::MAX,
-        data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
+        data: DataSchema {
+            width: model.inputs().unwrap(),
+            classes: model.classes(),
+            encoding: None,
+        },
         model,
         base_model: Digest([0x11; 32]),
         holdout: Holdout { root: Digest([0x22; 32]), rows: 360, rows_per_round: 36 },
