@@ -120,7 +120,7 @@ pub fn fit_scale(kind: ScaleKind, range: Option<NumberSummary>) -> NumberScale {
 /// [`FitError`], with the column or row.
 pub fn fit(table: &Table, kind: ScaleKind) -> Result<(RowEncoder, TableProfile), FitError> {
     let profile = TableProfile::new(table);
-    let (class_names, classes) = classes(table)?;
+    let (class_names, classes) = fit_class_names(table)?;
     let features = match table.features() {
         TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => {
             check_texts(table, &profile)?;
@@ -209,7 +209,10 @@ fn check_texts(table: &Table, profile: &TableProfile) -> Result<(), FitError> {
 
 /// The names of the classes and their number. Labels that are the whole numbers from 0 on have no
 /// names.
-fn classes(table: &Table) -> Result<(Vec<String>, usize), FitError> {
+///
+/// # Errors
+/// [`FitError`] if a label is missing, or if the labels are not classes.
+pub fn fit_class_names(table: &Table) -> Result<(Vec<String>, usize), FitError> {
     let missing = |row: usize| FitError::NoLabel { place: table.position(row) };
     let (names, are_labels) = match table.labels() {
         Cells::Numbers(numbers) => {

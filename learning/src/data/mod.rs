@@ -21,6 +21,7 @@ mod table;
 mod table_tests;
 #[cfg(test)]
 mod tests;
+mod unit_scale;
 
 use std::ops::Range;
 
@@ -31,7 +32,7 @@ use crate::params::first_not_finite;
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
-pub use fit::{FitError, ScaleKind, fit, fit_scale};
+pub use fit::{FitError, ScaleKind, ScaleKindError, fit, fit_class_names, fit_scale};
 pub use load::{load, load_table, save};
 pub use profile::{
     ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,
@@ -41,6 +42,9 @@ pub use row_encoder::{
 };
 pub use source::{DataSource, SourceError};
 pub use table::{Cells, MISSING_TEXTS, MatrixValues, Table, TableColumn, TableFeatures};
+pub use unit_scale::{
+    FEATURE_MEAN_MAX, FEATURE_SD_MAX, FEATURE_SD_MIN, UnscaledFeature, unscaled_feature,
+};
 
 /// Largest size of a data file after decompression: 2 GiB.
 pub const FILE_BYTES_MAX: u64 = 2 << 30;
