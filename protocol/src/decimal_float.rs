@@ -85,7 +85,8 @@ impl fmt::Display for DecimalFloat {
         let sign = if self.mantissa < 0 { "-" } else { "" };
         let digits = self.mantissa.unsigned_abs().to_string();
         let zeros = usize::from(self.exponent.unsigned_abs());
-        let text = if self.exponent >= 0 && zeros <= ZEROS_WRITTEN_MAX {
+        let fits = digits.len().saturating_add(zeros) <= DIGITS_MAX;
+        let text = if self.exponent >= 0 && zeros <= ZEROS_WRITTEN_MAX && fits {
             format!("{sign}{digits}{}", "0".repeat(zeros))
         } else if self.exponent < 0 && zeros <= digits.len().saturating_add(ZEROS_WRITTEN_MAX) {
             let padded = format!("{digits:0>width$}", width = zeros.saturating_add(1));
@@ -158,6 +159,7 @@ mod tests {
             ("0.00000004", 4, -8, "4e-8"),
             ("0.003921568627450980", 392_156_862_745_098, -17, "0.00392156862745098"),
             ("123456789012345678", 123_456_789_012_345_678, 0, "123456789012345678"),
+            ("123456789012345678000", 123_456_789_012_345_678, 3, "123456789012345678e3"),
         ] {
             let number: DecimalFloat = text.parse().unwrap();
             assert_eq!((number.mantissa, number.exponent), (mantissa, exponent), "{text}");
