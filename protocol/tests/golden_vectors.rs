@@ -131,6 +131,32 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// One scale for all pixels.
+fn pixels() -> RowEncoding {
+    let factor = "0.00392156862745098".parse().unwrap();
+    let number = NumberEncoding { offset: DecimalFloat::ZERO, factor, fill: None };
+    RowEncoding { class_names: Vec::new(), features: FeatureEncoding::Uniform(number) }
+}
+
+/// Columns of every kind, for four features and three classes.
+fn columns() -> RowEncoding {
+    let number = NumberEncoding {
+        offset: "-4e-9".parse().unwrap(),
+        factor: "0.25".parse().unwrap(),
+        fill: Some("1500".parse().unwrap()),
+    };
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let column = |name: &str, kind| ColumnEncoding { name: name.to_owned(), kind };
+    RowEncoding {
+        class_names: texts(&["rot", "grün", "蓝"]),
+        features: FeatureEncoding::Columns(vec![
+            column("mass", ColumnKind::Numeric { number, missing_indicator: true }),
+            column("id", ColumnKind::Ignored),
+            column("sex", ColumnKind::Categorical { categories: texts(&["f", "m"]) }),
+        ]),
+    }
+}
+
 /// Tasks of all models, with different aggregation rules and update formats.
 fn specs() -> [TaskSpec; 3] {
     let mlp = spec(
@@ -149,11 +175,13 @@ fn specs() -> [TaskSpec; 3] {
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
     cnn.rounds.format = UpdateFormat::Int8;
+    cnn.data.encoding = Some(pixels());
     let mut softmax = spec(
         ModelArchitecture::Softmax { inputs: 4, classes: 3 },
         Aggregation::Krum { byzantine: 1 },
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
+    softmax.data.encoding = Some(columns());
     [mlp, cnn, softmax]
 }
 

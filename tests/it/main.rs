@@ -9,6 +9,7 @@ mod a_market_runs_over_tls;
 mod a_payout_survives_a_crash;
 mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
+mod a_table_becomes_a_task;
 mod a_task_is_followed_live;
 mod an_upload_survives_disconnects_and_kills;
 mod anyone_can_recompute_a_payout;

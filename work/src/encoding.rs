@@ -94,11 +94,48 @@ fn to_decimal(number: f64) -> Result<DecimalFloat, ParseDecimalFloatError> {
 
 #[cfg(test)]
 mod tests {
+    use florin_learning::DataSource;
+    use florin_learning::data::load_table;
+
     use super::*;
 
     #[test]
     fn both_lists_of_missing_values_are_equal() {
         assert_eq!(florin_learning::data::MISSING_TEXTS, florin_protocol::encoding::MISSING_VALUES);
+    }
+
+    /// `check.py` verifies the same vectors in Python.
+    #[test]
+    fn tables_are_encoded_as_the_vectors_state() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = file.join("../protocol/vectors/encodings.json");
+        let vectors: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        for vector in vectors.as_array().unwrap() {
+            let encoding = serde_json::from_value(vector["encoding"].clone()).unwrap();
+            let texts = |value: &serde_json::Value| -> Vec<String> {
+                serde_json::from_value(value.clone()).unwrap()
+            };
+            let cells = vector["cells"].as_array().unwrap().iter().map(texts);
+            let lines: Vec<String> = std::iter::once(texts(&vector["header"]))
+                .chain(cells)
+                .map(|cells| cells.join(","))
+                .collect();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), lines.join("\n")).unwrap();
+            let label = vector["label"].as_str().unwrap().to_owned();
+            let source = DataSource::Csv { file: file.path().to_owned(), label };
+            let schema = DataSchema { width: 0, classes: 3, encoding: Some(encoding) };
+            let table = load_table(&source).unwrap();
+            let data = row_encoder(&schema).unwrap().encode(&table).unwrap();
+            let row = |at: usize| {
+                let features = data.row(at).iter().flat_map(|feature| feature.to_le_bytes());
+                let bytes = features.chain(data.labels()[at].to_le_bytes());
+                bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
+            };
+            let rows: Vec<String> = (0..data.rows()).map(row).collect();
+            assert_eq!(rows, texts(&vector["rows"]), "{}", vector["name"]);
+        }
     }
 
     #[test]

@@ -48,6 +48,11 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The task of a file, without its parties.
+pub(in crate::commands) fn spec_of_file(file: &Path) -> anyhow::Result<TaskSpec> {
+    Ok(task_file::read(file, &unknown_parties())?.spec)
+}
+
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     let ready = task_file::read(&arguments.file, &unknown_parties())?;
     if arguments.json.json {

@@ -8,6 +8,8 @@ mod model;
 mod publish;
 mod show;
 
+pub(super) use file::spec_of_file;
+
 use crate::cli::TaskCommand;
 use crate::failure::Exit;
 
