@@ -14,11 +14,16 @@ use crate::failure::Failure;
 
 /// Limits of the units of the hidden layer: the next power of two above the width, within them.
 const HIDDEN_UNITS: (usize, usize) = (16, 64);
-/// Passes over a participant's rows in a round. Small tables have few rows per participant, and
-/// their tasks few rounds.
-const EPOCHS: u32 = 5;
-/// Rows per step.
-const BATCH: u32 = 16;
+/// Fewest rows of a holdout for a model with a hidden layer. Participants are assumed to have about
+/// as many rows; with fewer rows softmax regression generalises better.
+const PERCEPTRON_ROWS_MIN: usize = 1_000;
+/// Passes over a participant's rows in a round, for fewer rows and for more.
+const EPOCHS: (u32, u32) = (10, 3);
+/// Rows per step, for fewer rows and for more.
+const BATCH: (u32, u32) = (16, 32);
+/// Step size and momentum. Momentum makes up for the few rounds of a task.
+const LEARNING_RATE: &str = "0.05";
+const MOMENTUM: &str = "0.9";
 /// Longest name of a task, in characters.
 const NAME_CHARS_MAX: usize = 60;
 
@@ -125,8 +130,12 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
     let source_name = source.rsplit(['/', ':']).next().unwrap_or(source);
     let name: String =
         source_name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    let is_small = shape.rows < PERCEPTRON_ROWS_MIN;
+    let of_size = |(small, large): (u32, u32)| if is_small { small } else { large }.to_string();
+    let kind = if is_small { "softmax" } else { "mlp" };
     let settings = [
         ("", "name", quoted(&name)),
+        ("model", "kind", quoted(kind)),
         ("model", "inputs", width.clone()),
         ("model", "hidden", format!("[{hidden}]")),
         ("model", "classes", classes.clone()),
@@ -136,12 +145,18 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
         ("holdout", "source", quoted(source)),
         ("holdout", "rows", quoted(&format!("0..{rows}"))),
         ("holdout", "rows_per_round", per_round.to_string()),
-        ("training", "epochs", EPOCHS.to_string()),
-        ("training", "batch", BATCH.to_string()),
+        ("training", "epochs", of_size(EPOCHS)),
+        ("training", "batch", of_size(BATCH)),
+        ("training", "learning_rate", LEARNING_RATE.to_owned()),
+        ("training", "momentum", MOMENTUM.to_owned()),
         ("rounds", "count", rounds.to_string()),
     ];
     let file = TEMPLATE.replace(SALT, &numbers.salt.to_string());
-    settings.iter().fold(file, |file, (section, key, value)| with_value(&file, section, key, value))
+    let file = settings
+        .iter()
+        .fold(file, |file, (section, key, value)| with_value(&file, section, key, value));
+    // Softmax regression has no hidden layer; its line remains as a comment.
+    if is_small { file.replacen("\nhidden = ", "\n# hidden = ", 1) } else { file }
 }
 
 /// A text as a TOML string.

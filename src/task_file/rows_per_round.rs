@@ -7,8 +7,8 @@ const ROWS_MIN: u32 = 8;
 const STANDARD_ERRORS: u32 = 4;
 /// Most rounds of a task whose file a program writes.
 pub(crate) const ROUNDS_MAX: u32 = 10;
-/// Fewest rounds: an improvement needs a later round that confirms it.
-const ROUNDS_MIN: u32 = 3;
+/// Fewest rounds, if the rows allow them: averaged updates need some rounds to converge.
+const ROUNDS_MIN: u32 = 5;
 
 /// Rows per round for a holdout of `rows` rows: those that the power calculation asks for, at most an
 /// equal part of the rows, at least [`ROWS_MIN`] if the rows allow it.
@@ -33,9 +33,11 @@ fn rows_needed(classes: u32) -> u32 {
 }
 
 /// The number of rounds of a holdout of `rows` rows: as many as have the rows that they need, within
-/// the limits.
+/// the limits. Scores accumulate over the rounds, and so do their rows: a task of more and shorter
+/// rounds pays honest work later, and not less.
 pub(crate) fn rounds_for(rows: u32, classes: u32) -> u32 {
-    (rows / rows_needed(classes).max(ROWS_MIN)).clamp(ROUNDS_MIN, ROUNDS_MAX)
+    let rounds = (rows / rows_needed(classes).max(ROWS_MIN)).clamp(ROUNDS_MIN, ROUNDS_MAX);
+    rounds.min(rows / ROWS_MIN).max(1)
 }
 
 #[cfg(test)]
@@ -60,7 +62,9 @@ mod tests {
 
     #[test]
     fn a_small_holdout_has_fewer_rounds() {
-        for (rows, classes, expected) in [(10_000, 10, 10), (114, 2, 3), (240, 2, 5), (9, 2, 3)] {
+        for (rows, classes, expected) in
+            [(10_000, 10, 10), (114, 2, 5), (288, 2, 6), (36, 3, 4), (9, 2, 1)]
+        {
             assert_eq!(rounds_for(rows, classes), expected, "{rows} rows");
         }
     }

@@ -100,15 +100,15 @@ fn a_table_that_does_not_fit_is_refused_with_column_and_line() {
 
 #[test]
 fn the_arithmetic_of_a_number_is_exact() {
-    // (0.1 − 0.3) · 3 in binary64 and then in binary32; in binary32 alone the last bit differs.
-    let scale = NumberScale { offset: 0.3, factor: 3.0, fill: None };
+    // (100.1 − 99.7) · 0.3 in binary64 and then in binary32; in binary32 alone seven bits differ.
+    let scale = NumberScale { offset: 99.7, factor: 0.3, fill: None };
     let folder = TempDir::new().unwrap();
     let features = FeatureEncoder::Columns(vec![numeric("a", scale, false)]);
     let encoder = RowEncoder { classes: 1, class_names: Vec::new(), features };
-    let data = encoder.encode(&csv_table(&folder, "a,y\n0.1,0\n")).unwrap();
-    assert_eq!(data.features()[0].to_bits(), 0xbf19_9999);
-    let single = (0.1_f32 - 0.3) * 3.0;
-    assert_ne!(single.to_bits(), 0xbf19_9999);
+    let data = encoder.encode(&csv_table(&folder, "a,y\n100.1,0\n")).unwrap();
+    assert_eq!(data.features()[0].to_bits(), 0x3df5_c28f);
+    let single = (100.1_f32 - 99.7) * 0.3;
+    assert_eq!(single.to_bits(), 0x3df5_c2cd);
 }
 
 #[test]
