@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_learning::DataSource;
-use florin_learning::data::{IgnoredReason, ScaleKind, TableFeatures, Treatment, fit, load_table};
+use florin_learning::data::{IgnoredReason, ScaleKind, Treatment, default_scale, fit, load_table};
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
 use super::overlay::{SALT, TEMPLATE};
@@ -89,10 +89,7 @@ fn shape(source: &DataSource) -> anyhow::Result<RowShape> {
     let table = load_table(source)?;
     let rows = table.rows();
     let refused = |why: String| Failure::input("INVALID_DATA", format!("{source}: {why}"));
-    let kind = match table.features() {
-        TableFeatures::Columns(_) => ScaleKind::Standard,
-        TableFeatures::Matrix { .. } => ScaleKind::MinMax,
-    };
+    let kind = default_scale(&table);
     let (encoder, profile) = fit(&table, kind).map_err(|error| refused(error.to_string()))?;
     let (width, classes) = (encoder.width(), encoder.classes);
     if let DataSource::Florin { .. } = source {

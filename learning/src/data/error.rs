@@ -261,7 +261,7 @@ pub enum LoadError {
         /// The source.
         data_source: DataSource,
         /// The first such cell.
-        source: EncodeError,
+        source: Box<EncodeError>,
     },
     /// A file is not in canonical form.
     #[error("{path}: {source}")]

@@ -114,6 +114,15 @@ pub fn fit_scale(kind: ScaleKind, range: Option<NumberSummary>) -> NumberScale {
     NumberScale { offset, factor, fill: Some(mean) }
 }
 
+/// The scale of a new task: standardised columns; 0 to 1 for tables with one scale for all features,
+/// which are usually images.
+pub fn default_scale(table: &Table) -> ScaleKind {
+    match table.features() {
+        TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => ScaleKind::Standard,
+        _ => ScaleKind::MinMax,
+    }
+}
+
 /// The encoding that fits a table, its description, and the treatment of each column.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         DataSource::Parquet { .. } | DataSource::Npy { .. } => {
             return plain(&load_table(source)?).map_err(|error| LoadError::NotPlain {
                 data_source: source.clone(),
-                source: error,
+                source: error.into(),
             });
         }
         DataSource::Florin { file } => {

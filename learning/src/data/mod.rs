@@ -32,7 +32,9 @@ use crate::params::first_not_finite;
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
-pub use fit::{FitError, ScaleKind, ScaleKindError, fit, fit_class_names, fit_scale};
+pub use fit::{
+    FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_scale,
+};
 pub use load::{load, load_table, save};
 pub use profile::{
     ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,

@@ -22,7 +22,9 @@ pub(super) fn table(features: &Path, labels: &Path) -> Result<Table, LoadError> 
     let x = Array::read(features)?;
     let y = Array::read(labels)?;
     let rows = x.shape[0];
-    let width = x.shape[1..].iter().product::<usize>();
+    // Without rows, the other dimensions may have any product.
+    let width = x.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
+    let width = width.unwrap_or(usize::MAX);
     if y.shape[0] != rows || y.values.len() != rows {
         return Err(LoadError::NpyCountsDiffer {
             features: features.to_owned(),
@@ -51,6 +53,8 @@ struct Header {
     /// Bytes of one number.
     size: usize,
     big_endian: bool,
+    /// Whether the first index varies fastest, as in a matrix that pandas returns.
+    is_fortran: bool,
     shape: Vec<usize>,
 }
 
@@ -84,7 +88,10 @@ impl Array {
         if header.shape.is_empty() {
             return Err(malformed(path, "it has a single number: an array of rows is needed"));
         }
-        let values = header.numbers(body);
+        let values = match header.is_fortran {
+            true => header.numbers(&header.in_rows(body)),
+            false => header.numbers(body),
+        };
         if let Some(at) = (0..values.len()).find(|at| values.value(*at).is_infinite()) {
             return Err(malformed(path, format!("number {at} is infinite; must be finite or NaN")));
         }
@@ -123,10 +130,8 @@ fn parse_header(text: &str) -> Result<Header, String> {
     let descr = value("descr").and_then(|rest| rest.strip_prefix('\''));
     let (descr, _) = descr.and_then(|rest| rest.split_once('\'')).ok_or_else(odd)?;
     let order = value("fortran_order").ok_or_else(odd)?;
-    if order.starts_with("True") {
-        return Err("its numbers are in Fortran order: save numpy.ascontiguousarray(…)".to_owned());
-    }
-    if !order.starts_with("False") {
+    let is_fortran = order.starts_with("True");
+    if !is_fortran && !order.starts_with("False") {
         return Err(odd());
     }
     let shape = value("shape").and_then(|rest| rest.strip_prefix('('));
@@ -136,8 +141,11 @@ fn parse_header(text: &str) -> Result<Header, String> {
     if shape.len() > DIMENSIONS_MAX {
         return Err(format!("it has {} dimensions; at most {DIMENSIONS_MAX}", shape.len()));
     }
+    if is_fortran && shape.len() > 2 {
+        return Err("its numbers are in Fortran order: save numpy.ascontiguousarray(…)".to_owned());
+    }
     let (kind, size, big_endian) = number_type(descr)?;
-    Ok(Header { kind, size, big_endian, shape })
+    Ok(Header { kind, size, big_endian, is_fortran, shape })
 }
 
 fn number_type(descr: &str) -> Result<(NumberKind, usize, bool), String> {
@@ -165,6 +173,18 @@ fn number_type(descr: &str) -> Result<(NumberKind, usize, bool), String> {
 }
 
 impl Header {
+    /// The bytes of a matrix in Fortran order, row after row.
+    fn in_rows(&self, body: &[u8]) -> Vec<u8> {
+        let (rows, size) = (self.shape[0], self.size);
+        let width = body.len() / size / rows.max(1);
+        let number = |row: usize, column: usize| {
+            let at = (column * rows + row) * size;
+            &body[at..at + size]
+        };
+        let row = |row: usize| (0..width).flat_map(move |column| number(row, column));
+        (0..rows).flat_map(row).copied().collect()
+    }
+
     fn numbers(&self, body: &[u8]) -> MatrixValues {
         match (self.kind, self.size) {
             (NumberKind::Unsigned | NumberKind::Bool, 1) => MatrixValues::Bytes(body.to_vec()),

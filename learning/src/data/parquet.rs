@@ -117,7 +117,7 @@ impl ColumnCells {
             (None, Field::Str(text)) => self.add_text(text),
             (None, Field::Bytes(bytes)) => {
                 let text = std::str::from_utf8(bytes.data()).map_err(|_| "bytes".to_owned())?;
-                self.add_text(&text.to_owned());
+                self.add_text(text);
             }
             // Dates, times and decimals, in the form in which Parquet's own tools print them.
             (None, other) => self.add_text(&other.to_string()),

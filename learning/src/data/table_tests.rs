@@ -278,6 +278,12 @@ fn numpy_arrays_of_every_type_load() {
         let TableFeatures::Matrix { values, .. } = data.features() else { panic!("a matrix") };
         assert_eq!([values.value(0), values.value(1)], expected, "{descr}");
     }
+    let by_column = header("<i2", "(2, 3)").replace("False", "True");
+    let by_column = npy(&by_column, &[1_i16, 4, 2, 5, 3, 6].map(i16::to_le_bytes).concat());
+    let table = npy_table(&folder, &by_column, &labels).unwrap();
+    let TableFeatures::Matrix { values, .. } = table.features() else { panic!("a matrix") };
+    let values: Vec<f64> = (0..6).map(|at| values.value(at)).collect();
+    assert_eq!(values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "row after row");
     let images = npy(&header("|u1", "(2, 2, 3)"), &[7; 12]);
     assert_eq!(npy_table(&folder, &images, &labels).unwrap().columns(), 6);
     let plain = DataSource::Npy {
@@ -291,7 +297,7 @@ fn numpy_arrays_of_every_type_load() {
 fn a_damaged_numpy_file_is_refused_with_its_reason() {
     let folder = TempDir::new().unwrap();
     let labels = npy(&header("|u1", "(2,)"), &[0, 1]);
-    let fortran = header("<f4", "(2, 1)").replace("False", "True");
+    let fortran = header("<f4", "(2, 1, 1)").replace("False", "True");
     let infinite = f64::INFINITY.to_le_bytes();
     for (file, message) in [
         (b"PK\x03\x04".to_vec(), "it does not begin with"),
@@ -309,6 +315,7 @@ fn a_damaged_numpy_file_is_refused_with_its_reason() {
         (npy(&header("<f4", "(2, x)"), &[0; 4]), "not that of an array"),
         (npy(&header("<f8", "(18446744073709551615, 9)"), &[]), "declares more"),
         (npy(&header("<f8", "(2, 0)"), &[]), "exceed a limit"),
+        (npy(&header("<f8", "(0, 99999999999, 99999999999)"), &[]), "has 0 rows, but"),
         (npy(&header("<f8", "(1, 1)"), &infinite), "number 0 is infinite"),
         (npy(&header("|u1", "(1,1,1,1,1,1,1,1,1)"), &[1]), "9 dimensions"),
     ] {

@@ -1,8 +1,8 @@
 //! `florin data show`: the columns and labels of a source, and their encoding in a new task.
 
 use florin_learning::data::{
-    Cells, ColumnProfile, ColumnSummary, FitError, IgnoredReason, NumberSummary, RowEncoder,
-    ScaleKind, Table, TableFeatures, TableProfile, Treatment, fit, load_table,
+    Cells, ColumnProfile, ColumnSummary, FitError, IgnoredReason, NumberSummary, RowEncoder, Table,
+    TableProfile, Treatment, default_scale, fit, load_table,
 };
 use serde_json::{Value, json};
 
@@ -22,11 +22,7 @@ pub(super) fn run(arguments: &DataShow) -> anyhow::Result<Exit> {
     let source = &arguments.source;
     let table = Progress::during(format!("reading {source}"), || load_table(source))?;
     let profile = TableProfile::new(&table);
-    let kind = match table.features() {
-        TableFeatures::Columns(_) => ScaleKind::Standard,
-        TableFeatures::Matrix { .. } => ScaleKind::MinMax,
-    };
-    let encoder = fit(&table, kind).map(|(encoder, _)| encoder);
+    let encoder = fit(&table, default_scale(&table)).map(|(encoder, _)| encoder);
     let labels = labels(&table, encoder.as_ref().ok());
     if arguments.json.json {
         let mut value = as_json(&table, &profile, &encoder, &labels);
