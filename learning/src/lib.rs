@@ -68,7 +68,7 @@ pub mod wire;
 pub use affine::AffineLoss;
 pub use aggregate::{AggregateError, AggregationRule, MeanAccumulator, aggregate, aggregate_on};
 pub use coalitions::{CoalitionMasks, Coalitions, Updates};
-pub use data::{DataSource, Dataset, RowChunks};
+pub use data::{DataSource, Dataset, RowChunks, RowEncoder, Table};
 pub use engine::{
     Engine, Evaluator, ParameterSegment, SegmentPoint, TrainedModel, Trainer, Training,
     TrainingStep, mean,

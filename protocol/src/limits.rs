@@ -1,5 +1,14 @@
 //! Limits of the protocol. A message that exceeds one of them is rejected before it is processed.
 
+/// Declared columns of an encoding.
+pub const ENCODED_COLUMNS_MAX: usize = 512;
+/// Categories of one declared column.
+pub const CATEGORIES_MAX: usize = 256;
+/// Length of a column's name, of a category and of a class name, in bytes.
+pub const CELL_TEXT_BYTES_MAX: usize = 128;
+/// Canonical bytes of an encoding: it is part of the task, which every view of the task contains.
+pub const ENCODING_BYTES_MAX: usize = 64 * 1024;
+
 /// Participants enrolled in one task.
 pub const ENROLLED_MAX: usize = 10_000;
 /// Accounts in a task's allow list. With more, the task would exceed the largest JSON request.

@@ -4,6 +4,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
+use crate::encoding::RowEncoding;
 use crate::limits::{HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, PARAMETERS_MAX};
 use crate::spec_error::{SpecError, spec_error};
 
@@ -54,6 +55,8 @@ pub struct DataSchema {
     pub width: u32,
     /// Number of classes; labels are `0..classes`.
     pub classes: u32,
+    /// Encoding of the participants' tables. `None`: features and labels are used as they are.
+    pub encoding: Option<RowEncoding>,
 }
 
 impl ModelArchitecture {

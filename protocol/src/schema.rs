@@ -11,6 +11,7 @@ use utoipa::openapi::{RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::amount::Amount;
+use crate::decimal_float::DecimalFloat;
 use crate::error_code::ErrorCode;
 use crate::id::{Address, Digest, NodeKey, SettlementId, TaskId};
 use crate::micro::Micro;
@@ -73,6 +74,12 @@ text_schema!(
     "decimal",
     "^[0-9]{1,20}(\\.[0-9]{1,18})?$",
     "Florins as a decimal string with at most 18 places, at most 2^128 - 1 base units."
+);
+text_schema!(
+    DecimalFloat,
+    "decimal",
+    "^-?[0-9]{1,25}(\\.[0-9]{1,25})?(e-?[0-9]{1,2})?$",
+    "A decimal number as a string, with at most 18 digits."
 );
 text_schema!(
     Micro,

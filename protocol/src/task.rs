@@ -198,7 +198,7 @@ impl TaskSpec {
             salt: 0,
             model: ModelArchitecture::Softmax { inputs: 64, classes: 10 },
             base_model: Digest([1; 32]),
-            data: DataSchema { width: 64, classes: 10 },
+            data: DataSchema { width: 64, classes: 10, encoding: None },
             holdout: Holdout { root: Digest([1; 32]), rows: 360, rows_per_round: 36 },
             training: Training::example(),
             rounds: RoundRules::example(),
@@ -344,6 +344,9 @@ impl TaskSpec {
         if self.data.classes != classes {
             let right = format!("the model has {classes} classes: make both equal");
             return Err(spec_error("data.classes", self.data.classes, right));
+        }
+        if let Some(encoding) = &self.data.encoding {
+            encoding.check(&self.data)?;
         }
         self.holdout.check(self.rounds.count, self.data.width)
     }

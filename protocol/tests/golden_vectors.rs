@@ -63,7 +63,11 @@ fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSpec {
         arbiter: wallet(3).address(),
         name: "Ziffern, handgeschrieben – 手写数字".to_owned(),
         salt: u64::MAX,
-        data: DataSchema { width: model.inputs().unwrap(), classes: model.classes() },
+        data: DataSchema {
+            width: model.inputs().unwrap(),
+            classes: model.classes(),
+            encoding: None,
+        },
         model,
         base_model: Digest([0x11; 32]),
         holdout: Holdout { root: Digest([0x22; 32]), rows: 360, rows_per_round: 36 },
@@ -127,6 +131,32 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// One scale for all pixels.
+fn pixels() -> RowEncoding {
+    let factor = "0.00392156862745098".parse().unwrap();
+    let number = NumberEncoding { offset: DecimalFloat::ZERO, factor, fill: None };
+    RowEncoding { class_names: Vec::new(), features: FeatureEncoding::Uniform(number) }
+}
+
+/// Columns of every kind, for four features and three classes.
+fn columns() -> RowEncoding {
+    let number = NumberEncoding {
+        offset: "-4e-9".parse().unwrap(),
+        factor: "0.25".parse().unwrap(),
+        fill: Some("1500".parse().unwrap()),
+    };
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let column = |name: &str, kind| ColumnEncoding { name: name.to_owned(), kind };
+    RowEncoding {
+        class_names: texts(&["rot", "grün", "蓝"]),
+        features: FeatureEncoding::Columns(vec![
+            column("mass", ColumnKind::Numeric { number, missing_indicator: true }),
+            column("id", ColumnKind::Ignored),
+            column("sex", ColumnKind::Categorical { categories: texts(&["f", "m"]) }),
+        ]),
+    }
+}
+
 /// Tasks of all models, with different aggregation rules and update formats.
 fn specs() -> [TaskSpec; 3] {
     let mlp = spec(
@@ -147,6 +177,7 @@ fn specs() -> [TaskSpec; 3] {
     cnn.rounds.format = UpdateFormat::Int8;
     let accounts = [5u8, 6, 7, 8, 9].map(|n| Address([n; 20])).to_vec();
     cnn.admission = Admission::AllowList { accounts };
+    cnn.data.encoding = Some(pixels());
     let mut softmax = spec(
         ModelArchitecture::Softmax { inputs: 4, classes: 3 },
         Aggregation::Krum { byzantine: 1 },
@@ -154,6 +185,7 @@ fn specs() -> [TaskSpec; 3] {
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
     softmax.rounds.stall_ms = 3_600_000;
     softmax.admission = Admission::Invitation;
+    softmax.data.encoding = Some(columns());
     [mlp, cnn, softmax]
 }
 

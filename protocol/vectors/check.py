@@ -4,8 +4,12 @@ usage: check.py FOLDER        prints one line per vector; exit code 1 if any dif
 """
 
 import json
+import math
 import pathlib
+import re
+import struct
 import sys
+from decimal import Decimal
 
 from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
@@ -27,7 +31,7 @@ def sint(size):
 
 
 u8, u16, u32, u64, u128 = (uint(n) for n in (1, 2, 4, 8, 16))
-i64, i128 = sint(8), sint(16)
+i8, i64, i128 = sint(1), sint(8), sint(16)
 
 
 def boolean(v):
@@ -109,6 +113,13 @@ def decimal(places, size):
 
 amount, micro = decimal(18, 16), decimal(6, 8)
 
+
+def decimal_float(v):
+    sign, digits, exponent = Decimal(v).normalize().as_tuple()
+    mantissa = int("".join(map(str, digits))) * (-1 if sign else 1)
+    return i64(mantissa) + i8(exponent)
+
+
 # --- the messages, as in docs/protocol.md ---
 
 market = fields(("chain", u64), ("genesis", digest))
@@ -124,6 +135,24 @@ model = tagged(
             ("filters", lambda v: u32(v[0]) + u32(v[1])), ("hidden", u32), ("classes", u32),
         ),
     ),
+)
+number_encoding = fields(
+    ("offset", decimal_float), ("factor", decimal_float), ("fill", option(decimal_float))
+)
+column_encoding = fields(
+    ("name", text),
+    (
+        "kind",
+        named(
+            ("numeric", fields(("number", number_encoding), ("missing_indicator", boolean))),
+            ("categorical", fields(("categories", many(text)))),
+            ("ignored", None),
+        ),
+    ),
+)
+row_encoding = fields(
+    ("class_names", many(text)),
+    ("features", named(("uniform", number_encoding), ("columns", many(column_encoding)))),
 )
 preprocessing_rules = fields(
     ("norm_scaling", named(("none", None), ("median", None))),
@@ -149,7 +178,7 @@ task = fields(
     ("version", u16), ("market", market), ("buyer", address), ("coordinator", address),
     ("arbiter", address), ("name", text), ("salt", u64), ("model", model),
     ("base_model", digest),
-    ("data", fields(("width", u32), ("classes", u32))),
+    ("data", fields(("width", u32), ("classes", u32), ("encoding", option(row_encoding)))),
     ("holdout", fields(("root", digest), ("rows", u32), ("rows_per_round", u32))),
     (
         "training",
@@ -455,10 +484,55 @@ def check_holdout(v):
     assert blake3(raw).hexdigest() == v["digest"], "digest differs"
 
 
+MISSING = {"", "?", "NA", "N/A", "NaN", "nan", "NULL", "null", "<NA>"}
+NUMBER = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def cell(raw):
+    """None, a finite float or a text."""
+    raw = raw.strip(" \t\n\r\f")
+    if raw in MISSING:
+        return None
+    if NUMBER.fullmatch(raw) and math.isfinite(float(raw)):
+        return float(raw)
+    return raw
+
+
+def position(value, names):
+    """The first name that is the same text or the same number."""
+    return next((i for i, name in enumerate(names) if value == cell(name)), None)
+
+
+def check_encoding(v):
+    """Encodes the cells of a table in binary64, with one rounding to binary32."""
+
+    def feature(number, value):
+        value = float(number["fill"]) if value is None else value
+        return (value - float(number["offset"])) * float(number["factor"])
+
+    for cells, expected in zip(v["cells"], v["rows"], strict=True):
+        row = dict(zip(v["header"], map(cell, cells), strict=True))
+        features = []
+        for column in v["encoding"]["features"]["columns"]:
+            kind, value = column["kind"], row[column["name"]]
+            if "numeric" in kind:
+                features.append(feature(kind["numeric"]["number"], value))
+                if kind["numeric"]["missing_indicator"]:
+                    features.append(float(value is None))
+            elif "categorical" in kind:
+                names = kind["categorical"]["categories"]
+                hot = None if value is None else position(value, names)
+                features += [float(i == hot) for i in range(len(names))]
+        label = position(row[v["label"]], v["encoding"]["class_names"])
+        raw = struct.pack(f"<{len(features)}fI", *features, label)
+        assert raw.hex() == expected, f"row {cells}: ours {raw.hex()}, theirs {expected}"
+
+
 CHECKS = {
     "messages": check_message, "registrations": check_registration,
     "close_requests": check_close_request, "invitations": check_invitation, "apportionments": check_apportionment,
     "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
+    "encodings": check_encoding,
 }
 
 

@@ -33,10 +33,22 @@ pub(crate) enum TaskCommand {
 
 /// `florin task new`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  florin task new --data csv:patients.csv#diagnosis --out patients.toml\n\n\
+        With --data the file fits the table: its rows are the holdout, and model, encoding, rounds \
+        and rows per round follow from them. Without --data it is a commented example."
+)]
 pub(crate) struct TaskNew {
     /// Path of the new task file
     #[arg(default_value = "task.toml")]
     pub(crate) file: PathBuf,
+    /// The buyer's labelled rows, which become the holdout: csv:FILE#LABEL, parquet:FILE#LABEL,
+    /// npy:FEATURES,LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE, digits
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) data: Option<DataSource>,
+    /// Another way to give the path
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// `florin task check`
@@ -112,8 +124,9 @@ pub(crate) struct TaskModel {
     /// File for the parameters (safetensors)
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Evaluate the model on this data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS,
-    /// cifar10:FILE,…, florin:FILE
+    /// Evaluate the model on this data source, encoded as the task declares: digits,
+    /// csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, idx:IMAGES,LABELS, cifar10:FILE,…,
+    /// florin:FILE
     #[arg(long, value_name = "DATA")]
     pub(crate) evaluate: Option<DataSource>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::JsonArg;
 /// `florin data …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Show the rows, features and labels of a data source
+    /// Show the columns and labels of a data source, and their encoding in a new task
     Show(DataShow),
     /// Split a data source into shards, optionally with a holdout and a test set
     Split(DataSplit),
@@ -19,7 +19,8 @@ pub(crate) enum DataCommand {
 /// `florin data show`
 #[derive(Debug, Args)]
 pub(crate) struct DataShow {
-    /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, idx:IMAGES,LABELS,
+    /// cifar10:FILE,…, florin:FILE, digits
     pub(crate) source: DataSource,
     #[command(flatten)]
     pub(crate) json: JsonArg,
@@ -32,8 +33,13 @@ pub(crate) struct DataShow {
         --holdout 0.2 --test 0.2 --seed 1 --out shards/"
 )]
 pub(crate) struct DataSplit {
-    /// Data source: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, idx:IMAGES,LABELS,
+    /// cifar10:FILE,…, florin:FILE, digits
     pub(crate) source: DataSource,
+    /// Encode the rows as this task file declares; without it, features must be numbers and are
+    /// used as they are
+    #[arg(long, value_name = "FILE")]
+    pub(crate) task: Option<PathBuf>,
     /// Number of shards
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) shards: u32,

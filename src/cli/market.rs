@@ -93,7 +93,8 @@ pub(crate) struct Participate {
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Training data: digits, csv:FILE#LABEL, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE
+    /// Training data, encoded as the task declares: csv:FILE#LABEL, parquet:FILE#LABEL,
+    /// npy:FEATURES,LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, florin:FILE, digits
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
     pub(crate) data: Option<DataSource>,
     /// Use only the rows from A to B, B excluded

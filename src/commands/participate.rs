@@ -5,14 +5,13 @@ use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use florin_learning::data::load;
 use florin_learning::{DataSource, Dataset};
 use florin_participant::{
     Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
     ParticipationQuote, ParticipationSummary, Shutdown, participate,
 };
 use florin_protocol::{
-    Address, Amount, Invitation, InvitationTextError, WalletSigner, blob_digest,
+    Address, Amount, Invitation, InvitationTextError, TaskSpec, WalletSigner, blob_digest,
 };
 use serde_json::json;
 
@@ -23,7 +22,7 @@ use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show::{self, JsonEvent};
-use crate::task_file::select_rows;
+use crate::task_file::{load_for_task, select_rows};
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
 pub(super) const POLL_MS: u64 = 2_000;
@@ -31,12 +30,12 @@ pub(super) const POLL_MS: u64 = 2_000;
 const ANSWER_BYTES_MAX: u64 = 4_096;
 
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
-    let data = rows(arguments)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let task = market.find(&arguments.task)?;
+    let data = rows(arguments, &market.task(task)?.spec)?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
     let wallet = wallet::open(&arguments.wallet)?;
@@ -119,13 +118,14 @@ pub(super) fn stop_on_request() -> anyhow::Result<Shutdown> {
     Ok(shutdown)
 }
 
-fn rows(arguments: &Participate) -> anyhow::Result<Dataset> {
+/// The rows to train on, encoded as the task declares.
+fn rows(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Dataset> {
     let shard = arguments.shard.clone().map(|file| DataSource::Florin { file });
     let Some(source) = shard.or_else(|| arguments.data.clone()) else {
         let message = "no training data: set --data or --shard";
         return Err(Failure::input("NO_DATA", message).into());
     };
-    let data = load(&source)?;
+    let data = load_for_task(spec, &source)?;
     match &arguments.rows {
         None => Ok(data),
         Some(range) => select_rows(&data, range.clone())

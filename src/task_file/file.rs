@@ -10,6 +10,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::TaskFileError;
+use super::data_section::DataSection;
 
 /// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
 const CROSS_CHECK_PAIRS: u8 = 1;
@@ -85,13 +86,6 @@ pub(super) enum ModelKind {
 pub(super) enum HiddenUnits {
     One(u32),
     Many(Vec<u32>),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DataSection {
-    pub(super) width: u32,
-    pub(super) classes: u32,
 }
 
 #[derive(Debug, Deserialize)]

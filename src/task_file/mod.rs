@@ -3,26 +3,35 @@
 //! An invalid file is refused with the line, the key, its value and the expected value. Keys have
 //! the names that the protocol's own checks use; durations are written without `_ms`, as `"90 s"`.
 
+mod data_section;
 mod duration;
 mod file;
 mod locate;
+mod new_task;
 mod overlay;
 mod rows;
+mod rows_for_task;
+mod rows_per_round;
 
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::data::{SourceError, canonical_bytes, load};
-use florin_learning::{DataSource, Dataset};
+use florin_learning::data::{
+    FEATURE_MEAN_MAX, FEATURE_SD_MAX, SourceError, canonical_bytes, load, load_table,
+    unscaled_feature,
+};
+use florin_learning::{DataSource, Dataset, Table};
 use florin_protocol::{
     Address, DataSchema, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError, TaskSpec,
     Timestamp, blob_digest,
 };
 
 pub(crate) use duration::{civil, format_ms, parse_date, parse_moment};
+pub(crate) use new_task::{TaskNumbers, ignored_because, task_for_data};
 pub use overlay::overlay;
 pub(crate) use overlay::{SALT, TEMPLATE};
 pub(crate) use rows::{parse_rows, select_rows};
+pub(crate) use rows_for_task::load_for_task;
 
 use crate::failure::Failure;
 use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};
@@ -160,7 +169,7 @@ pub fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
 fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
     let mut spec = build_spec(&file, parties)?;
-    let rows = read_holdout(&file, folder, &spec)?;
+    let rows = read_holdout(&file, folder, &mut spec)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
@@ -194,7 +203,11 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         salt: file.salt,
         model: model(&file.model)?,
         base_model: Default::default(),
-        data: DataSchema { width: file.data.width, classes: file.data.classes },
+        data: DataSchema {
+            width: file.data.width,
+            classes: file.data.classes,
+            encoding: file.data.complete_encoding()?,
+        },
         holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
         training: file.training.settings(),
         rounds: file.rounds.rules()?,
@@ -286,26 +299,102 @@ fn commit_holdout(
     Ok(Holdout { root, rows: count, rows_per_round: rows_per_round.unwrap_or(shared) })
 }
 
-/// Reads the holdout rows, selects the range, and checks them against the task's data schema.
-fn read_holdout(file: &TaskFile, folder: &Path, spec: &TaskSpec) -> Result<Dataset, TaskFileError> {
+/// Reads the holdout rows, selects the range, completes the task's encoding with their numbers,
+/// encodes them, and checks them against the task's data schema.
+fn read_holdout(
+    file: &TaskFile,
+    folder: &Path,
+    spec: &mut TaskSpec,
+) -> Result<Dataset, TaskFileError> {
     let written = format!("{:?}", file.holdout.source);
     let wrong = |right: String| TaskFileError::key("holdout.source", written.as_str(), right);
     let source: DataSource =
         file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
-    let data = load(&relative_to(folder, source)).map_err(|e| wrong(e.to_string()))?;
-    let data = match &file.holdout.rows {
-        None => data,
-        Some(text) => {
-            let wrong =
-                |right: String| TaskFileError::key("holdout.rows", format!("{text:?}"), right);
-            let range = parse_rows(text).map_err(wrong)?;
-            select_rows(&data, range).map_err(wrong)?
+    let source = relative_to(folder, source);
+    let (data, names) = if file.data.is_encoded() {
+        if let DataSource::Florin { .. } = source {
+            let right = "features of a florin: file are used as they are: remove the encoding from \
+                [data], or use the original table";
+            return Err(wrong(right.to_owned()));
         }
+        let table = load_table(&source).map_err(|e| wrong(e.to_string()))?;
+        let table = select_holdout(file, table)?;
+        spec.data.encoding = Some(file.data.encoding(&table)?);
+        let data = encode_holdout(spec, &table).map_err(wrong)?;
+        (data, Some(table))
+    } else {
+        let data = load(&source).map_err(|e| wrong(e.to_string()))?;
+        let data = match holdout_range(file, data.rows())? {
+            None => data,
+            Some(range) => select_rows(&data, range).map_err(wrong)?,
+        };
+        (data, None)
     };
+    if !file.data.accept_unscaled {
+        refuse_unscaled(file, spec, &data, names.as_ref())?;
+    }
     if let Some(right) = schema_mismatch(&data, spec) {
         return Err(TaskFileError::key("holdout.source", written.as_str(), right));
     }
     Ok(data)
+}
+
+/// The rows that `holdout.rows` selects; `None` stands for all.
+fn holdout_range(
+    file: &TaskFile,
+    rows: usize,
+) -> Result<Option<std::ops::Range<usize>>, TaskFileError> {
+    let Some(text) = &file.holdout.rows else { return Ok(None) };
+    let wrong = |right: String| TaskFileError::key("holdout.rows", format!("{text:?}"), right);
+    let range = parse_rows(text).map_err(wrong)?;
+    if range.end > rows {
+        let right = format!("the data has {rows} rows: write 0..{rows} or a range within it");
+        return Err(wrong(right));
+    }
+    Ok(Some(range))
+}
+
+fn select_holdout(file: &TaskFile, table: Table) -> Result<Table, TaskFileError> {
+    match holdout_range(file, table.rows())? {
+        None => Ok(table),
+        Some(range) => Ok(table.slice(range).unwrap_or(table)),
+    }
+}
+
+/// The rows of the holdout, encoded as the task declares. The error is a sentence.
+fn encode_holdout(spec: &TaskSpec, table: &Table) -> Result<Dataset, String> {
+    let encoder = florin_work::row_encoder(&spec.data).ok_or("the task has no encoding")?;
+    let (encoded, width) = (encoder.width(), spec.data.width);
+    if encoded != width as usize {
+        return Err(format!(
+            "its encoded rows have {encoded} features, but the task has data.width = {width}: \
+             make both equal, and model.inputs as well"
+        ));
+    }
+    encoder.encode(table).map_err(|error| error.to_string())
+}
+
+/// Refuses features that are far from unit scale: gradient descent does not train on them.
+fn refuse_unscaled(
+    file: &TaskFile,
+    spec: &TaskSpec,
+    data: &Dataset,
+    table: Option<&Table>,
+) -> Result<(), TaskFileError> {
+    let Some(found) = unscaled_feature(data) else { return Ok(()) };
+    let encoder = florin_work::row_encoder(&spec.data);
+    let name = table.map_or_else(
+        || format!("feature {}", found.feature),
+        |table| data_section::feature_name(encoder.as_ref(), table, found.feature),
+    );
+    let right = format!(
+        "{name} has mean {:.3} and standard deviation {:.3} in the holdout, and features need a \
+         mean within ±{FEATURE_MEAN_MAX} and a standard deviation of at most {FEATURE_SD_MAX}: \
+         write scale = \"standard\", or accept_unscaled = true to publish them as they are",
+        found.mean, found.sd
+    );
+    let written = file.data.scale_name().map_or("nothing".to_owned(), |name| format!("{name:?}"));
+    Err(TaskFileError::key("data.scale", written, right))
 }
 
 /// The reason why data does not fit a task's schema, as a sentence; `None` if it fits. Data in
@@ -334,6 +423,12 @@ pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
             DataSource::Cifar10 { files: files.into_iter().map(|f| folder.join(f)).collect() }
         }
         DataSource::Csv { file, label } => DataSource::Csv { file: folder.join(file), label },
+        DataSource::Parquet { file, label } => {
+            DataSource::Parquet { file: folder.join(file), label }
+        }
+        DataSource::Npy { features, labels } => {
+            DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }
+        }
         DataSource::Florin { file } => DataSource::Florin { file: folder.join(file) },
     }
 }

@@ -36,8 +36,7 @@ fn invalid_data_is_refused_with_file_and_position() {
         (format!("idx:{},{good_labels}", file(path, "magic", idx(0x999, 2, &images))), "magic"),
         (format!("idx:{good_images},{}", file(path, "count", idx(0x801, 3, &[0, 1, 2]))), "count"),
         (format!("idx:{},{good_labels}", file(path, "short", idx(0x803, 9, &images))), "short"),
-        (format!("csv:{}#y", file(path, "hole.csv", "a,y\n1,0\n,1\n")), "line 3"),
-        (format!("csv:{}#y", file(path, "word.csv", "a,y\n1,0\nx,1\n")), "line 3"),
+        (format!("csv:{}#y", file(path, "long.csv", "a,y\n1,0\n1,0,1\n")), "line: 3"),
         (format!("csv:{}#z", file(path, "label.csv", "a,y\n1,0\n")), "no column"),
         (format!("florin:{}", file(path, "junk.florin", "junk")), "junk.florin"),
         (format!("csv:{}#y", path.join("gone.csv").display()), "gone.csv"),
@@ -53,6 +52,14 @@ fn invalid_data_is_refused_with_file_and_position() {
     }
     assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
     florin(&["data", "show", "sprouts"]).expect(2);
+    // Without an encoding, cells are numbers.
+    for (name, text) in [("hole.csv", "a,y\n1,0\n,1\n"), ("word.csv", "a,y\n1,0\nx,1\n")] {
+        let (source, out) = (format!("csv:{}#y", file(path, name, text)), path.join("out"));
+        let call = ["data", "split", &source, "--shards", "1", "--out", out.to_str().unwrap()];
+        let output = florin(&call);
+        assert_contains(&output, &["line 3"]);
+        output.refused(2, "INVALID_DATA");
+    }
 }
 
 #[test]

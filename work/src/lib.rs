@@ -13,6 +13,7 @@ mod blob_source;
 mod codec;
 mod convert;
 mod cross_check;
+mod encoding;
 mod holdout;
 pub mod preprocess;
 mod public_baseline;
@@ -28,6 +29,7 @@ pub use codec::{
     update_bytes,
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
+pub use encoding::{number_encoding, row_encoder, row_encoding};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{

@@ -144,7 +144,7 @@ fn market_routes() -> Vec<Route> {
 fn task_routes() -> Vec<Route> {
     vec![
         Route::post("/v1/tasks", post(tasks::publish), "Publishes a task whose escrow is open.")
-            .with_body(RequestBody::json::<TaskSpec>(SMALL_BYTES_MAX))
+            .with_body(RequestBody::json::<TaskSpec>(LARGE_BYTES_MAX))
             .with_response(SuccessResponse::json::<TaskView>())
             .with_rejections(&[
                 InvalidTask,

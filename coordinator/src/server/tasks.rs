@@ -17,7 +17,9 @@ use tokio::time::Instant;
 use super::App;
 use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
-use super::extract::{JsonBody, PathParams, QueryParams, SMALL_BYTES_MAX, Verified, check_task};
+use super::extract::{
+    JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX, Verified, check_task,
+};
 use super::finished_rounds::finished_round;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
 use florin_engine::state::ReportedRound;
@@ -25,7 +27,7 @@ use florin_engine::{Event, EventStatus};
 
 pub(super) async fn publish(
     State(app): State<App>,
-    JsonBody(spec): JsonBody<TaskSpec, SMALL_BYTES_MAX>,
+    JsonBody(spec): JsonBody<TaskSpec, LARGE_BYTES_MAX>,
 ) -> ApiResult<Json<TaskView>> {
     spec.check().map_err(|error| ApiError::new(ErrorCode::InvalidTask, error.to_string()))?;
     let (id, terms) = (spec.id(), Terms::from_spec(&spec));

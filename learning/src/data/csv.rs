@@ -1,17 +1,20 @@
-//! CSV: a header and numeric columns, one of which is the label.
+//! CSV: a header and columns, one of which is the label.
 
 use std::path::Path;
 
 use csv::{ReaderBuilder, StringRecord};
 
 use super::file::read;
-use super::{CLASSES_MAX, Dataset, LoadError, WIDTH_MAX};
+use super::table::{Cells, Positions, TableColumn, TableFeatures};
+use super::{CLASSES_MAX, Dataset, LoadError, Table, WIDTH_MAX};
 
-/// Every column except `label` is a feature, in the order of the file.
+/// Every column except `label` is a feature, in the order of the file. Cells are numbers and are
+/// used as they are.
 pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
     let bytes = read(path)?;
     let malformed = |source| LoadError::CsvMalformed { path: path.to_owned(), source };
-    let mut reader = ReaderBuilder::new().from_reader(bytes.as_slice());
+    let mut reader =
+        ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
     let header = reader.headers().map_err(malformed)?.clone();
     let label_at = check_header(path, &header, label)?;
     let mut features = Vec::new();
@@ -34,16 +37,60 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
         .map_err(|source| LoadError::InvalidDataset { path: path.to_owned(), source })
 }
 
+/// The whole file as a table: every column except `label` is a feature column.
+pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
+    let bytes = read(path)?;
+    let malformed = |source| LoadError::CsvMalformed { path: path.to_owned(), source };
+    let mut reader =
+        ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
+    let mut header = reader.headers().map_err(malformed)?.clone();
+    header.trim();
+    let label_at = check_header(path, &header, label)?;
+    let mut records: Vec<StringRecord> = Vec::new();
+    for record in reader.records() {
+        records.push(record.map_err(malformed)?);
+        if !Table::fits(records.len(), header.len()) {
+            let (rows, columns) = (records.len(), header.len());
+            return Err(LoadError::TableSize { path: path.to_owned(), rows, columns });
+        }
+    }
+    let cells = |at: usize| Cells::from_texts(records.iter().map(move |record| &record[at]));
+    let features = (0..header.len())
+        .filter(|at| *at != label_at)
+        .map(|at| TableColumn { name: column_name(&header[at], at), cells: cells(at) });
+    let line = |record: &StringRecord| record.position().map_or(0, csv::Position::line);
+    Ok(Table {
+        features: TableFeatures::Columns(features.collect()),
+        labels: cells(label_at),
+        label: label.to_owned(),
+        classes_min: 0,
+        positions: Positions::Lines(records.iter().map(line).collect()),
+    })
+}
+
+/// The name of a column; a column without one, such as the row numbers that pandas and R write, has
+/// its position as a name.
+fn column_name(name: &str, at: usize) -> String {
+    if name.is_empty() { format!("unnamed {}", at + 1) } else { name.to_owned() }
+}
+
+/// The delimiter: a comma; a semicolon or a tab if the first line has one and no comma.
+fn delimiter(bytes: &[u8]) -> u8 {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let has = |delimiter: &u8| line.contains(delimiter);
+    [b',', b';', b'\t'].into_iter().find(has).unwrap_or(b',')
+}
+
 /// Index of the label column, if the first line is a header that contains it.
 fn check_header(path: &Path, header: &StringRecord, label: &str) -> Result<usize, LoadError> {
     let path = || path.to_owned();
     if !header.is_empty() && header.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
         return Err(LoadError::CsvNoHeader { path: path() });
     }
-    for (at, name) in header.iter().enumerate() {
-        if header.iter().take(at).any(|earlier| earlier == name) {
-            return Err(LoadError::CsvColumnTwice { path: path(), column: name.to_owned() });
-        }
+    let mut names: Vec<&str> = header.iter().collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(LoadError::CsvColumnTwice { path: path(), column: pair[0].to_owned() });
     }
     let label_at = header.iter().position(|name| name == label).ok_or_else(|| {
         let columns = header.iter().take(COLUMNS_SHOWN_MAX).collect::<Vec<_>>().join(", ");

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use flate2::read::GzDecoder;
 
-use super::{Dataset, LoadError};
+use super::table::MatrixValues;
+use super::{Dataset, LoadError, Table};
 
 const PACKED: &[u8] = include_bytes!("../../data/digits.csv.gz");
 const WIDTH: usize = 64;
@@ -14,12 +15,31 @@ const BRIGHTEST: f32 = 16.0;
 
 /// The digits, with brightness scaled to 0..=1. An error means that the program itself is damaged.
 pub(super) fn load() -> Result<Dataset, LoadError> {
-    let path = || PathBuf::from("digits.csv.gz (embedded)");
+    let (pixels, labels) = read()?;
+    let features = pixels.into_iter().map(|pixel| f32::from(pixel) / BRIGHTEST).collect();
+    Dataset::new(features, labels.into_iter().map(u32::from).collect(), WIDTH, CLASSES)
+        .map_err(|source| LoadError::InvalidDataset { path: path(), source })
+}
+
+/// The digits with brightness from 0 to 16, as published.
+pub(super) fn table() -> Result<Table, LoadError> {
+    let (pixels, labels) = read()?;
+    let labels = labels.into_iter().map(f64::from).collect();
+    let table = Table::from_matrix(WIDTH, MatrixValues::Bytes(pixels), labels);
+    Ok(Table { classes_min: CLASSES, ..table })
+}
+
+fn path() -> PathBuf {
+    PathBuf::from("digits.csv.gz (embedded)")
+}
+
+/// All pixels, and the label of each row.
+fn read() -> Result<(Vec<u8>, Vec<u8>), LoadError> {
     let mut text = String::new();
     GzDecoder::new(PACKED)
         .read_to_string(&mut text)
         .map_err(|source| LoadError::BrokenGzip { path: path(), source })?;
-    let mut features = Vec::new();
+    let mut all = Vec::new();
     let mut labels = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let damaged = || LoadError::DamagedProgram { path: path(), line: at + 1 };
@@ -31,11 +51,10 @@ pub(super) fn load() -> Result<Dataset, LoadError> {
         if pixels.len() != WIDTH {
             return Err(damaged());
         }
-        features.extend(pixels.iter().map(|&pixel| f32::from(pixel) / BRIGHTEST));
-        labels.push(u32::from(*label));
+        all.extend_from_slice(pixels);
+        labels.push(*label);
     }
-    Dataset::new(features, labels, WIDTH, CLASSES)
-        .map_err(|source| LoadError::InvalidDataset { path: path(), source })
+    Ok((all, labels))
 }
 
 #[cfg(test)]

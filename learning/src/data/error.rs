@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::source::DataSource;
-use super::{CanonicalError, DatasetError, FILE_BYTES_MAX};
+use super::{CanonicalError, DatasetError, EncodeError, FILE_BYTES_MAX};
 
 /// Loading or saving failed. Every message contains the file and the position in it.
 #[derive(Debug, Error)]
@@ -174,6 +174,94 @@ pub enum LoadError {
         value: String,
         /// The valid values.
         expected: &'static str,
+    },
+    /// The label column of a Parquet file does not exist.
+    #[error("{path}: no column `{label}` for the label; the columns are {columns}")]
+    TableNoLabel {
+        /// The file.
+        path: PathBuf,
+        /// The requested name.
+        label: String,
+        /// The existing names.
+        columns: String,
+    },
+    /// A table without a feature column, or with too many cells.
+    #[error(
+        "{path} has {rows} rows of {columns} columns: must be the label, 1 to {} features, and at \
+         most {} cells",
+        super::WIDTH_MAX,
+        super::FEATURES_MAX
+    )]
+    TableSize {
+        /// The file.
+        path: PathBuf,
+        /// Rows.
+        rows: usize,
+        /// Columns, including the label.
+        columns: usize,
+    },
+    /// The file is not a Parquet file, or is damaged.
+    #[cfg(feature = "parquet")]
+    #[error("{path} is not a valid Parquet file: {source}")]
+    ParquetMalformed {
+        /// The file.
+        path: PathBuf,
+        /// The decoder's error.
+        source: ::parquet::errors::ParquetError,
+    },
+    /// A column of lists or groups.
+    #[error("{path}: column `{column}` has lists or groups; must have one number or text per row")]
+    ParquetNested {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        column: String,
+    },
+    /// A value that is neither a finite number nor a text.
+    #[error("{path}, row {row}, column `{column}`: {value}; must be a finite number or a text")]
+    ParquetValue {
+        /// The file.
+        path: PathBuf,
+        /// Row, counted from 1.
+        row: usize,
+        /// The column's name.
+        column: String,
+        /// The value.
+        value: String,
+    },
+    /// This program was built without Parquet.
+    #[error("{path}: this program was built without the feature `parquet`; use a CSV file")]
+    NoParquet {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not an array of numbers, or is damaged.
+    #[error("{path} is not a usable .npy file: {why}")]
+    NpyMalformed {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The numbers of rows and labels differ.
+    #[error("{features} has {rows} rows, but {labels} has {count} labels: must be equal")]
+    NpyCountsDiffer {
+        /// The file of features.
+        features: PathBuf,
+        /// Its rows.
+        rows: usize,
+        /// The file of labels.
+        labels: PathBuf,
+        /// Number of labels.
+        count: usize,
+    },
+    /// A table of which not every cell can be used as it is.
+    #[error("{data_source}: {source}")]
+    NotPlain {
+        /// The source.
+        data_source: DataSource,
+        /// The first such cell.
+        source: Box<EncodeError>,
     },
     /// A file is not in canonical form.
     #[error("{path}: {source}")]

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::file::read;
-use super::{Dataset, LoadError};
+use super::table::MatrixValues;
+use super::{Dataset, LoadError, Table};
 
 /// Unsigned bytes in three dimensions: images, rows, columns.
 const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -14,9 +15,34 @@ const CLASSES_MIN: usize = 10;
 
 /// Images scaled to 0..=1, with their labels.
 pub(super) fn load(images: &Path, labels: &Path) -> Result<Dataset, LoadError> {
+    let (pixels, marks) = read_both(images, labels)?;
+    let width = pixels.sizes[1] * pixels.sizes[2];
+    let features = pixels.body().iter().map(|&pixel| f32::from(pixel) / 255.0).collect();
+    let labels_read: Vec<u32> = marks.body().iter().map(|&label| u32::from(label)).collect();
+    let classes = labels_read.iter().map(|&label| label as usize + 1).max().unwrap_or(0);
+    let width = usize::try_from(width).unwrap_or(usize::MAX);
+    Dataset::new(features, labels_read, width, classes.max(CLASSES_MIN))
+        .map_err(|source| LoadError::InvalidDataset { path: images.to_owned(), source })
+}
+
+/// Images with brightness from 0 to 255, with their labels.
+pub(super) fn table(images: &Path, labels: &Path) -> Result<Table, LoadError> {
+    let (pixels, marks) = read_both(images, labels)?;
+    let width = usize::try_from(pixels.sizes[1] * pixels.sizes[2]).unwrap_or(usize::MAX);
+    if width == 0 || !Table::fits(marks.body().len(), width) {
+        let (rows, columns) = (marks.body().len(), width);
+        return Err(LoadError::TableSize { path: images.to_owned(), rows, columns });
+    }
+    let numbers = marks.body().iter().map(|&label| f64::from(label)).collect();
+    let table = Table::from_matrix(width, MatrixValues::Bytes(pixels.body().to_vec()), numbers);
+    Ok(Table { classes_min: CLASSES_MIN, ..table })
+}
+
+/// Both files, with equal counts.
+fn read_both(images: &Path, labels: &Path) -> Result<(Idx, Idx), LoadError> {
     let pixels = Idx::read(images, IMAGES_MAGIC, 3)?;
     let marks = Idx::read(labels, LABELS_MAGIC, 1)?;
-    let (count, width) = (pixels.sizes[0], pixels.sizes[1] * pixels.sizes[2]);
+    let count = pixels.sizes[0];
     if count != marks.sizes[0] {
         return Err(LoadError::IdxCountsDiffer {
             images: images.to_owned(),
@@ -25,12 +51,7 @@ pub(super) fn load(images: &Path, labels: &Path) -> Result<Dataset, LoadError> {
             labels_count: marks.sizes[0],
         });
     }
-    let features = pixels.body().iter().map(|&pixel| f32::from(pixel) / 255.0).collect();
-    let labels_read: Vec<u32> = marks.body().iter().map(|&label| u32::from(label)).collect();
-    let classes = labels_read.iter().map(|&label| label as usize + 1).max().unwrap_or(0);
-    let width = usize::try_from(width).unwrap_or(usize::MAX);
-    Dataset::new(features, labels_read, width, classes.max(CLASSES_MIN))
-        .map_err(|source| LoadError::InvalidDataset { path: images.to_owned(), source })
+    Ok((pixels, marks))
 }
 
 struct Idx {

@@ -1,20 +1,31 @@
-//! Loading a data set from its source, and saving it.
+//! Loading a data set or a table from its source, and saving a data set.
 
 use std::io::Write;
 use std::path::Path;
 
 use super::error::LoadError;
 use super::file::read;
+use super::row_encoder::{FeatureEncoder, NumberScale, RowEncoder};
 use super::source::DataSource;
-use super::{Dataset, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx};
+use super::table::MatrixValues;
+use super::{
+    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, npy,
+};
 
-/// Loads a data set of at least one row; only `florin:` files, which contain shards, may be empty.
+/// Loads a data set of at least one row whose features and labels are used as they are; pixels are
+/// scaled to 0..=1. Only `florin:` files, which contain shards, may be empty.
 pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
     let data = match source {
         DataSource::Digits => digits::load()?,
         DataSource::Idx { images, labels } => idx::load(images, labels)?,
         DataSource::Cifar10 { files } => cifar::load(files)?,
         DataSource::Csv { file, label } => csv::load(file, label)?,
+        DataSource::Parquet { .. } | DataSource::Npy { .. } => {
+            return plain(&load_table(source)?).map_err(|error| LoadError::NotPlain {
+                data_source: source.clone(),
+                source: error.into(),
+            });
+        }
         DataSource::Florin { file } => {
             return from_canonical_bytes(&read(file)?)
                 .map_err(|source| LoadError::NotCanonical { path: file.clone(), source });
@@ -24,6 +35,47 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         return Err(LoadError::NoRows { data_source: source.clone() });
     }
     Ok(data)
+}
+
+/// Loads a table of at least one row as its source has it: pixels are bytes. The rows of a
+/// `florin:` file have been encoded before; their features are the cells.
+pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
+    let table = match source {
+        DataSource::Digits => digits::table()?,
+        DataSource::Idx { images, labels } => idx::table(images, labels)?,
+        DataSource::Cifar10 { files } => cifar::table(files)?,
+        DataSource::Csv { file, label } => csv::table(file, label)?,
+        #[cfg(feature = "parquet")]
+        DataSource::Parquet { file, label } => super::parquet::table(file, label)?,
+        #[cfg(not(feature = "parquet"))]
+        DataSource::Parquet { file, .. } => {
+            return Err(LoadError::NoParquet { path: file.clone() });
+        }
+        DataSource::Npy { features, labels } => npy::table(features, labels)?,
+        DataSource::Florin { .. } => {
+            let data = load(source)?;
+            let labels = data.labels().iter().map(|label| f64::from(*label)).collect();
+            let values = MatrixValues::Singles(data.features().to_vec());
+            let table = Table::from_matrix(data.width(), values, labels);
+            Table { classes_min: data.classes(), ..table }
+        }
+    };
+    if table.rows() == 0 {
+        return Err(LoadError::NoRows { data_source: source.clone() });
+    }
+    Ok(table)
+}
+
+/// A table of numbers and whole labels, used as they are.
+fn plain(table: &Table) -> Result<Dataset, super::EncodeError> {
+    let highest = match table.labels() {
+        Cells::Numbers(numbers) => numbers.iter().copied().fold(0.0, f64::max),
+        Cells::Texts { .. } => 0.0,
+    };
+    // The encoder refuses labels that are not whole or too high.
+    let classes = (highest as usize).saturating_add(1).min(super::CLASSES_MAX);
+    let features = FeatureEncoder::Uniform { width: table.columns(), scale: NumberScale::IDENTITY };
+    RowEncoder { classes, class_names: Vec::new(), features }.encode(table)
 }
 
 /// Writes the canonical bytes of a data set to a file, which `florin:FILE` loads. The file is

@@ -7,11 +7,21 @@ mod csv;
 mod digits;
 mod error;
 mod file;
+mod fit;
 mod idx;
 mod load;
+mod npy;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod profile;
+mod row_encoder;
 mod source;
+mod table;
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
+mod unit_scale;
 
 use std::ops::Range;
 
@@ -22,8 +32,21 @@ use crate::params::first_not_finite;
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
-pub use load::{load, save};
+pub use fit::{
+    FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_scale,
+};
+pub use load::{load, load_table, save};
+pub use profile::{
+    ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,
+};
+pub use row_encoder::{
+    ColumnEncoder, ColumnRole, EncodeError, FeatureEncoder, NumberScale, RowEncoder,
+};
 pub use source::{DataSource, SourceError};
+pub use table::{Cells, MISSING_TEXTS, MatrixValues, Table, TableColumn, TableFeatures};
+pub use unit_scale::{
+    FEATURE_MEAN_MAX, FEATURE_SD_MAX, FEATURE_SD_MIN, UnscaledFeature, unscaled_feature,
+};
 
 /// Largest size of a data file after decompression: 2 GiB.
 pub const FILE_BYTES_MAX: u64 = 2 << 30;

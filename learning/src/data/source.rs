@@ -7,7 +7,9 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
-/// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`.
+/// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
+/// `npy:FEATURES,LABELS` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in
+/// `.csv`, `.csv.gz`, `.tsv` or `.parquet`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
     /// The embedded UCI digits.
@@ -31,6 +33,20 @@ pub enum DataSource {
         /// The name of the label column.
         label: String,
     },
+    /// A Parquet file of flat columns.
+    Parquet {
+        /// The file.
+        file: PathBuf,
+        /// The name of the label column.
+        label: String,
+    },
+    /// A pair of NumPy arrays.
+    Npy {
+        /// The file of features, a row for each index of the first dimension.
+        features: PathBuf,
+        /// The file of labels.
+        labels: PathBuf,
+    },
     /// A file of [`canonical_bytes`](super::canonical_bytes).
     Florin {
         /// The file.
@@ -41,13 +57,17 @@ pub enum DataSource {
 /// The text is not a data source.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "`{given}` is not a data source: {why}; use `digits`, `idx:IMAGES,LABELS`, \
-     `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL` or `florin:FILE`"
+    "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
+     `npy:FEATURES,LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
     why: &'static str,
 }
+
+/// File name endings of tables that need no `kind:`.
+const TABLE_ENDINGS: [(&str, &str); 4] =
+    [(".csv", "csv"), (".csv.gz", "csv"), (".tsv", "csv"), (".parquet", "parquet")];
 
 impl FromStr for DataSource {
     type Err = SourceError;
@@ -57,35 +77,47 @@ impl FromStr for DataSource {
         if text == "digits" {
             return Ok(Self::Digits);
         }
-        let (kind, rest) = text.split_once(':').ok_or_else(|| fail("it has no `kind:`"))?;
+        let (kind, rest) = kind_of(text).ok_or_else(|| fail("it has no `kind:`"))?;
         let file = |part: &str| match part {
             "" => Err(fail("a file name is empty")),
             part => Ok(PathBuf::from(part)),
         };
-        match kind {
-            "idx" => {
-                let (images, labels) =
-                    rest.split_once(',').ok_or_else(|| fail("idx needs two files"))?;
-                if labels.contains(',') {
-                    return Err(fail("idx needs two files"));
-                }
-                Ok(Self::Idx { images: file(images)?, labels: file(labels)? })
+        let table = || {
+            let (path, label) =
+                rest.rsplit_once('#').ok_or_else(|| fail("a table needs FILE#LABEL"))?;
+            if label.is_empty() {
+                return Err(fail("the label column is empty"));
             }
+            Ok((file(path)?, label.to_owned()))
+        };
+        let two_files = || match rest.split_once(',') {
+            Some((first, second)) if !second.contains(',') => Ok((file(first)?, file(second)?)),
+            _ => Err(fail("this kind needs two files")),
+        };
+        match kind {
+            "idx" => two_files().map(|(images, labels)| Self::Idx { images, labels }),
+            "npy" => two_files().map(|(features, labels)| Self::Npy { features, labels }),
             "cifar10" => {
                 Ok(Self::Cifar10 { files: rest.split(',').map(file).collect::<Result<_, _>>()? })
             }
-            "csv" => {
-                let (path, label) =
-                    rest.rsplit_once('#').ok_or_else(|| fail("csv needs FILE#LABEL"))?;
-                if label.is_empty() {
-                    return Err(fail("the label column is empty"));
-                }
-                Ok(Self::Csv { file: file(path)?, label: label.to_owned() })
-            }
+            "csv" => table().map(|(file, label)| Self::Csv { file, label }),
+            "parquet" => table().map(|(file, label)| Self::Parquet { file, label }),
             "florin" => Ok(Self::Florin { file: file(rest)? }),
             _ => Err(fail("the kind is unknown")),
         }
     }
+}
+
+/// The kind of a source and the rest of its text; the kind of a bare `FILE#LABEL` follows from the
+/// end of the file's name.
+fn kind_of(text: &str) -> Option<(&str, &str)> {
+    let file = text.rsplit_once('#').map_or(text, |(file, _)| file).to_ascii_lowercase();
+    let named = text.split_once(':');
+    if named.is_some_and(|(kind, _)| !kind.contains(['/', '.'])) {
+        return named;
+    }
+    let ending = TABLE_ENDINGS.iter().find(|(ending, _)| file.ends_with(ending));
+    ending.map(|(_, kind)| (*kind, text)).or(named)
 }
 
 impl fmt::Display for DataSource {
@@ -101,6 +133,10 @@ impl fmt::Display for DataSource {
                 write!(f, "cifar10:{}", files.join(","))
             }
             Self::Csv { file, label } => write!(f, "csv:{}#{label}", file.display()),
+            Self::Parquet { file, label } => write!(f, "parquet:{}#{label}", file.display()),
+            Self::Npy { features, labels } => {
+                write!(f, "npy:{},{}", features.display(), labels.display())
+            }
             Self::Florin { file } => write!(f, "florin:{}", file.display()),
         }
     }

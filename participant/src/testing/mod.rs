@@ -69,7 +69,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
         name: "clusters".to_owned(),
         base_model: blob_digest(&initial_model(&model, 1).unwrap()),
         model,
-        data: DataSchema { width: 4, classes: 3 },
+        data: DataSchema { width: 4, classes: 3, encoding: None },
         holdout: Holdout {
             root: CommittedHoldout::new(rows(180, 99)).root(),
             rows: 180,

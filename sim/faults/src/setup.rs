@@ -165,7 +165,7 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         model: ModelArchitecture::Softmax { inputs: WIDTH as u32, classes: CLASSES as u32 },
         // Set when the model and the rows are known.
         base_model: Digest([1; 32]),
-        data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32 },
+        data: DataSchema { width: WIDTH as u32, classes: CLASSES as u32, encoding: None },
         holdout: Holdout {
             root: Digest([1; 32]),
             rows: PER_ROUND * rounds,

@@ -79,7 +79,7 @@ impl Scenario {
             salt: seed,
             model,
             base_model: UNNAMED,
-            data: DataSchema { width, classes },
+            data: DataSchema { width, classes, encoding: None },
             holdout: Holdout {
                 root: UNNAMED,
                 rows: l.holdout_rows,

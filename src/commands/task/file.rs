@@ -1,9 +1,12 @@
 //! `florin task new|check`: writes and checks a task file, before it is published.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context;
-use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, TaskSpec};
+use florin_protocol::{
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, TaskSpec,
+};
 use serde_json::json;
 
 use super::quote::TaskQuote;
@@ -12,12 +15,24 @@ use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, PreparedTask, SALT, TEMPLATE, format_ms};
+use crate::task_file::{
+    self, Parties, PreparedTask, SALT, TEMPLATE, TaskNumbers, format_ms, task_for_data,
+};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
-    let shown = arguments.file.display();
-    let text = TEMPLATE.replace(SALT, &compose::random_number()?.to_string());
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(&arguments.file);
+    let path = arguments.out.as_ref().unwrap_or(&arguments.file);
+    let shown = path.display();
+    let salt = compose::random_number()?;
+    let (text, notes) = match &arguments.data {
+        None => (TEMPLATE.replace(SALT, &salt.to_string()), Vec::new()),
+        Some(source) => {
+            let numbers = TaskNumbers { salt, model_seed: compose::random_number()? };
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let task = task_for_data(source, folder, numbers, &unknown_parties())?;
+            (task.text, task.notes)
+        }
+    };
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let message =
@@ -28,19 +43,19 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     };
     file.write_all(text.as_bytes()).with_context(|| shown.to_string())?;
     anstream::println!("Wrote {shown}; it explains every key.");
-    show::hint(&format!("Edit it, then run: florin task check {shown}"));
+    notes.iter().for_each(|note| anstream::println!("{note}"));
+    let first = if arguments.data.is_some() { "Run" } else { "Edit it, then run" };
+    show::hint(&format!("{first}: florin task check {shown}"));
     Ok(Exit::Done)
 }
 
+/// The task of a file, without its parties.
+pub(in crate::commands) fn spec_of_file(file: &Path) -> anyhow::Result<TaskSpec> {
+    Ok(task_file::read(file, &unknown_parties())?.spec)
+}
+
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
-    // No check depends on the market, the buyer or the coordinator.
-    let parties = Parties {
-        market: MarketId { chain: ChainId(0), genesis: Digest::default() },
-        buyer: Address([1; 20]),
-        coordinator: Address([2; 20]),
-        now: now(),
-    };
-    let ready = task_file::read(&arguments.file, &parties)?;
+    let ready = task_file::read(&arguments.file, &unknown_parties())?;
     let quote = match arguments.no_quote {
         true => TaskQuote::without_simulation(&ready.spec)?,
         false => TaskQuote::simulate(&arguments.file, &ready)?,
@@ -64,6 +79,16 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Parties of a task that is only checked: no check depends on them.
+fn unknown_parties() -> Parties {
+    Parties {
+        market: MarketId { chain: ChainId(0), genesis: Digest::default() },
+        buyer: Address([1; 20]),
+        coordinator: Address([2; 20]),
+        now: now(),
+    }
+}
+
 /// Prints a task for people.
 pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
     let budget = &spec.budget;
@@ -79,7 +104,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 show::thousands(&parameters.to_string())
             ),
         ),
-        ("rows", format!("{} features, {} labels", spec.data.width, spec.data.classes)),
+        ("rows", rows(spec)),
         (
             "holdout",
             format!(
@@ -130,6 +155,19 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         ),
     ]);
     Ok(())
+}
+
+/// The schema of the rows, and their encoding in a few words.
+fn rows(spec: &TaskSpec) -> String {
+    let DataSchema { width, classes, encoding } = &spec.data;
+    let encoding = match encoding.as_ref().map(|encoding| &encoding.features) {
+        None => "used as they are".to_owned(),
+        Some(FeatureEncoding::Uniform(_)) => "encoded with one scale".to_owned(),
+        Some(FeatureEncoding::Columns(columns)) => {
+            format!("encoded from {} columns", columns.len())
+        }
+    };
+    format!("{width} features, {encoding}; {classes} labels")
 }
 
 /// Prints the default for `holdout.rows_per_round`, if the file omits it.

@@ -11,6 +11,8 @@ mod publish;
 mod quote;
 mod show;
 
+pub(super) use file::spec_of_file;
+
 use crate::cli::TaskCommand;
 use crate::failure::Exit;
 

@@ -1,7 +1,6 @@
 //! `florin task model`: fetches the trained model, checks its digest, and evaluates it.
 
 use anyhow::Context;
-use florin_learning::data::load;
 use serde_json::json;
 
 use crate::cli::TaskModel;
@@ -10,6 +9,7 @@ use crate::evaluation::evaluate;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
 use crate::show;
+use crate::task_file::load_for_task;
 
 pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
         None => None,
         Some(source) => {
             let mut engine = compose::engine(arguments.engine)?;
-            Some(evaluate(&view.spec, &bytes, &load(source)?, &mut *engine)?)
+            Some(evaluate(&view.spec, &bytes, &load_for_task(&view.spec, source)?, &mut *engine)?)
         }
     };
     if arguments.json.json {

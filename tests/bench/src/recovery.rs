@@ -312,7 +312,7 @@ fn spec(salt: u64) -> TaskSpec {
         salt,
         model: ModelArchitecture::Mlp { inputs: 64, hidden: vec![128], classes: 10 },
         base_model: Digest([6; 32]),
-        data: DataSchema { width: 64, classes: 10 },
+        data: DataSchema { width: 64, classes: 10, encoding: None },
         holdout: Holdout { root: Digest([8; 32]), rows: 1_000, rows_per_round: 10 },
         training: Training {
             epochs: 1,

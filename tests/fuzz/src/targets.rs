@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use florin_coordinator::Config;
 use florin_learning::DataSource;
-use florin_learning::data::{from_canonical_bytes, load};
+use florin_learning::data::{ScaleKind, fit, from_canonical_bytes, load, load_table};
 use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
@@ -27,7 +27,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 9] = [
+pub(super) const TARGETS: [Target; 10] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -35,6 +35,7 @@ pub(super) const TARGETS: [Target; 9] = [
     Target { name: "task_file", run: task },
     Target { name: "csv", run: csv },
     Target { name: "idx", run: idx },
+    Target { name: "npy", run: npy },
     Target { name: "keystore", run: keystore },
     Target { name: "invitation", run: invitation },
 ];
@@ -186,7 +187,12 @@ fn load_result(source: &DataSource, files: &[&NamedTempFile]) -> String {
 fn csv(bytes: &[u8]) -> String {
     let file = file(bytes);
     let source = DataSource::Csv { file: file.path().to_owned(), label: "label".to_owned() };
-    load_result(&source, &[&file])
+    // A table that fits an encoding is encoded by it.
+    let encoded = load_table(&source).ok().map(|table| match fit(&table, ScaleKind::Standard) {
+        Ok((encoder, _)) => describe(&encoder.encode(&table)),
+        Err(error) => error.to_string(),
+    });
+    format!("{} {}", load_result(&source, &[&file]), encoded.unwrap_or_default())
 }
 
 /// Two files: the first byte is the length of the images file, the rest is the labels file.
@@ -208,6 +214,16 @@ fn invitation(bytes: &[u8]) -> String {
         check_json_round_trip(invitation);
     }
     describe(&read)
+}
+
+/// Two files: the first two bytes are the length of the features file, the rest is the labels file.
+fn npy(bytes: &[u8]) -> String {
+    let (first, rest) = bytes.split_at(bytes.len().min(2));
+    let length = first.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let (features, labels) = rest.split_at(rest.len().min(length));
+    let (features, labels) = (file(features), file(labels));
+    let (a, b) = (features.path().to_owned(), labels.path().to_owned());
+    load_result(&DataSource::Npy { features: a, labels: b }, &[&features, &labels])
 }
 
 /// A key file: its fields, and its key if the derivation is cheap.

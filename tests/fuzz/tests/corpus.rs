@@ -47,6 +47,7 @@ fn an_injected_panic_is_found_in_every_target_and_its_input_is_added_to_the_corp
         ("task_file", "unknown field"),
         ("csv", "must name the columns"),
         ("idx", "its header declares"),
+        ("npy", "its header is cut off"),
         ("keystore", "must be a power of two"),
     ] {
         let call = ["--seconds", "60", "--corpus", &at, "--target", target];

@@ -1,4 +1,4 @@
-//! `florin data show|split`: inspects rows, and splits them into shards.
+//! `florin data split`: splits rows into shards, optionally with a holdout and a test set.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -9,10 +9,12 @@ use florin_learning::{DataSource, Dataset, SplitPart, partition, split};
 use florin_protocol::blob_digest;
 use serde_json::json;
 
-use crate::cli::{DataCommand, DataShow, DataSplit};
+use crate::cli::DataSplit;
+use crate::commands::task::spec_of_file;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::show::{self, TextTable};
+use crate::task_file::load_for_task;
 
 /// File name of a split's holdout.
 const HOLDOUT_FILE: &str = "holdout.florin";
@@ -21,43 +23,14 @@ const TEST_FILE: &str = "test.florin";
 /// Start of the file name of a shard; its number follows.
 const SHARD_PREFIX: &str = "shard-";
 
-pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
-    match command {
-        DataCommand::Show(arguments) => show(&arguments),
-        DataCommand::Split(arguments) => split_command(&arguments),
-    }
-}
-
-fn read(source: &DataSource) -> anyhow::Result<Dataset> {
-    Ok(Progress::during(format!("reading {source}"), || load(source))?)
-}
-
-fn show(arguments: &DataShow) -> anyhow::Result<Exit> {
-    let data = read(&arguments.source)?;
-    let counts = data.class_counts();
-    if arguments.json.json {
-        show::json(&json!({
-            "source": arguments.source.to_string(),
-            "rows": data.rows(),
-            "width": data.width(),
-            "classes": data.classes(),
-            "rows_by_label": counts,
-        }))?;
-        return Ok(Exit::Done);
-    }
-    show::facts(&[
-        ("source", arguments.source.to_string()),
-        ("rows", data.rows().to_string()),
-        ("features", data.width().to_string()),
-        ("labels", data.classes().to_string()),
-    ]);
-    anstream::println!();
-    let mut table = TextTable::new(&[">label", ">rows"]);
-    for (label, rows) in counts.iter().enumerate() {
-        table.row([label.into(), rows.into()]);
-    }
-    table.print();
-    Ok(Exit::Done)
+/// All rows: encoded as the task file declares, if one is given.
+fn read(arguments: &DataSplit) -> anyhow::Result<Dataset> {
+    let source = &arguments.source;
+    let read = || match &arguments.task {
+        None => Ok(load(source)?),
+        Some(file) => load_for_task(&spec_of_file(file)?, source),
+    };
+    Progress::during(format!("reading {source}"), read)
 }
 
 /// A part of a data set and its file name.
@@ -147,9 +120,9 @@ fn write(pieces: &[DataPart], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn split_command(arguments: &DataSplit) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &DataSplit) -> anyhow::Result<Exit> {
     refuse_earlier_split(&arguments.out)?;
-    let data = read(&arguments.source)?;
+    let data = read(arguments)?;
     let names: Vec<String> =
         (0..arguments.shards).map(|at| format!("{SHARD_PREFIX}{at}")).collect();
     let pieces = split_rows(

@@ -1,0 +1,259 @@
+//! An encoding that fits a table: scales from the ranges of its columns, categories and classes from
+//! its texts.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::profile::{ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment};
+use super::row_encoder::{ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, RowEncoder};
+use super::table::{Cells, Table, TableFeatures, parse_number};
+
+/// Most classes whose names are found in a table.
+const CLASSES_FOUND_MAX: usize = 1_000;
+/// Most columns that are encoded one by one; wider tables of numbers have one scale.
+const COLUMNS_MAX: usize = 512;
+
+/// The rule by which the numbers of a scale are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleKind {
+    /// Mean 0 and standard deviation 1.
+    Standard,
+    /// From 0 to 1.
+    MinMax,
+    /// As they are.
+    None,
+}
+
+/// The text is not the name of a scale.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("`{0}` is not a scale: must be \"standard\", \"min_max\" or \"none\"")]
+pub struct ScaleKindError(String);
+
+impl ScaleKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::MinMax => "min_max",
+            Self::None => "none",
+        }
+    }
+}
+
+impl FromStr for ScaleKind {
+    type Err = ScaleKindError;
+
+    fn from_str(text: &str) -> Result<Self, ScaleKindError> {
+        let all = [Self::Standard, Self::MinMax, Self::None];
+        let found = all.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| ScaleKindError(text.to_owned()))
+    }
+}
+
+/// No encoding fits a table.
+#[derive(Debug, Error, PartialEq)]
+pub enum FitError {
+    /// A column of numbers with a few texts.
+    #[error(
+        "column `{column}` has {numbers} numbers and the text `{text}` ({place}): correct it, or \
+         write NA if the value is missing"
+    )]
+    MostlyNumbers {
+        /// The column.
+        column: String,
+        /// Number of cells that are numbers.
+        numbers: usize,
+        /// The first text.
+        text: String,
+        /// Its line or row.
+        place: String,
+    },
+    /// No column can be a feature.
+    #[error("no column can be a feature: each has one value, or only names")]
+    NoFeature,
+    /// A wide table has texts.
+    #[error(
+        "column `{column}` has texts: a table of more than {COLUMNS_MAX} columns must have numbers"
+    )]
+    WideTexts {
+        /// The first such column.
+        column: String,
+    },
+    /// A label is missing.
+    #[error("{place}: no label: remove the row or label it")]
+    NoLabel {
+        /// Line or row.
+        place: String,
+    },
+    /// The labels are all equal.
+    #[error("all labels are equal: a task needs at least two classes")]
+    OneClass,
+    /// The labels are not classes.
+    #[error(
+        "the label column has {distinct} different values: a class label has at most \
+         {CLASSES_FOUND_MAX}; a task cannot predict a quantity"
+    )]
+    NotClasses {
+        /// Number of different values.
+        distinct: usize,
+    },
+}
+
+/// The scale of values with this range; `None` stands for no values.
+pub fn fit_scale(kind: ScaleKind, range: Option<NumberSummary>) -> NumberScale {
+    let Some(NumberSummary { min, mean, max, sd }) = range else {
+        return NumberScale { fill: Some(0.0), ..NumberScale::IDENTITY };
+    };
+    let (offset, factor) = match kind {
+        ScaleKind::Standard if sd > 0.0 => (mean, 1.0 / sd),
+        ScaleKind::MinMax if max > min => (min, 1.0 / (max - min)),
+        ScaleKind::None => (0.0, 1.0),
+        ScaleKind::Standard | ScaleKind::MinMax => (mean, 1.0),
+    };
+    NumberScale { offset, factor, fill: Some(mean) }
+}
+
+/// The scale of a new task: standardised columns; 0 to 1 for tables with one scale for all features,
+/// which are usually images.
+pub fn default_scale(table: &Table) -> ScaleKind {
+    match table.features() {
+        TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => ScaleKind::Standard,
+        _ => ScaleKind::MinMax,
+    }
+}
+
+/// The encoding that fits a table, its description, and the treatment of each column.
+///
+/// # Errors
+/// [`FitError`], with the column or row.
+pub fn fit(table: &Table, kind: ScaleKind) -> Result<(RowEncoder, TableProfile), FitError> {
+    let profile = TableProfile::new(table);
+    let (class_names, classes) = fit_class_names(table)?;
+    let features = match table.features() {
+        TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => {
+            check_texts(table, &profile)?;
+            FeatureEncoder::Columns(column_encoders(&profile, kind))
+        }
+        features => FeatureEncoder::Uniform {
+            width: table.columns(),
+            scale: fit_scale(kind, range(features, &profile)?),
+        },
+    };
+    let encoder = RowEncoder { classes, class_names, features };
+    if encoder.width() == 0 {
+        return Err(FitError::NoFeature);
+    }
+    Ok((encoder, profile))
+}
+
+/// The range of all features together.
+fn range(
+    features: &TableFeatures,
+    profile: &TableProfile,
+) -> Result<Option<NumberSummary>, FitError> {
+    let TableFeatures::Columns(columns) = features else {
+        return Ok(profile.columns.iter().find_map(|column| match &column.summary {
+            ColumnSummary::Numeric(summary) => *summary,
+            ColumnSummary::Categorical { .. } => None,
+        }));
+    };
+    let mut numbers: Vec<&[f64]> = Vec::with_capacity(columns.len());
+    for column in columns {
+        match &column.cells {
+            Cells::Numbers(cells) => numbers.push(cells),
+            Cells::Texts { .. } => {
+                return Err(FitError::WideTexts { column: column.name.clone() });
+            }
+        }
+    }
+    Ok(NumberSummary::new(numbers.into_iter().flatten().copied()))
+}
+
+fn column_encoders(profile: &TableProfile, kind: ScaleKind) -> Vec<ColumnEncoder> {
+    let role = |summary: &ColumnSummary, treatment: &Treatment| match (treatment, summary) {
+        (Treatment::Scaled, ColumnSummary::Numeric(range)) => {
+            ColumnRole::Numeric { scale: fit_scale(kind, *range), missing_indicator: false }
+        }
+        (Treatment::OneHot, ColumnSummary::Categorical { texts }) => {
+            ColumnRole::OneHot(texts.clone())
+        }
+        _ => ColumnRole::Ignored,
+    };
+    let columns = profile.columns.iter();
+    columns
+        .map(|column| ColumnEncoder {
+            name: column.name.clone(),
+            role: role(&column.summary, &column.treatment),
+        })
+        .collect()
+}
+
+/// Refuses a column of numbers that a few texts would turn into a column of names.
+fn check_texts(table: &Table, profile: &TableProfile) -> Result<(), FitError> {
+    let TableFeatures::Columns(columns) = table.features() else { return Ok(()) };
+    for (column, profile) in columns.iter().zip(&profile.columns) {
+        let Cells::Texts { texts, cells } = &column.cells else { continue };
+        if profile.treatment != Treatment::Ignored(IgnoredReason::ManyTexts) {
+            continue;
+        }
+        let is_number: Vec<bool> = texts.iter().map(|text| parse_number(text).is_some()).collect();
+        let present = || cells.iter().flatten().map(|text| *text as usize);
+        let numbers = present().filter(|text| is_number[*text]).count();
+        let first = cells.iter().position(|cell| cell.is_some_and(|at| !is_number[at as usize]));
+        let first = first.and_then(|row| Some((row, cells[row]? as usize)));
+        if let Some((row, text)) = first
+            && 2 * numbers > present().count()
+        {
+            return Err(FitError::MostlyNumbers {
+                column: column.name.clone(),
+                numbers,
+                text: texts[text].clone(),
+                place: table.position(row),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The names of the classes and their number. Labels that are the whole numbers from 0 on have no
+/// names.
+///
+/// # Errors
+/// [`FitError`] if a label is missing, or if the labels are not classes.
+pub fn fit_class_names(table: &Table) -> Result<(Vec<String>, usize), FitError> {
+    let missing = |row: usize| FitError::NoLabel { place: table.position(row) };
+    let (names, are_labels) = match table.labels() {
+        Cells::Numbers(numbers) => {
+            if let Some(row) = numbers.iter().position(|number| number.is_nan()) {
+                return Err(missing(row));
+            }
+            let mut distinct = numbers.clone();
+            distinct.sort_unstable_by(f64::total_cmp);
+            distinct.dedup();
+            let are_labels = distinct.iter().enumerate().all(|(at, number)| *number == at as f64);
+            let within = |number: &f64| (0.0..table.classes_min as f64).contains(number);
+            let are_labels =
+                are_labels || distinct.iter().all(|number| number.fract() == 0.0 && within(number));
+            (distinct.iter().map(ToString::to_string).collect::<Vec<_>>(), are_labels)
+        }
+        Cells::Texts { texts, cells } => {
+            if let Some(row) = cells.iter().position(Option::is_none) {
+                return Err(missing(row));
+            }
+            let mut used = vec![false; texts.len()];
+            cells.iter().flatten().for_each(|text| used[*text as usize] = true);
+            let used = texts.iter().zip(used).filter(|(_, used)| *used);
+            let mut names: Vec<String> = used.map(|(text, _)| text.clone()).collect();
+            names.sort_unstable();
+            (names, false)
+        }
+    };
+    let classes = names.len().max(table.classes_min);
+    match names.len() {
+        0 | 1 if classes < 2 => Err(FitError::OneClass),
+        distinct if distinct > CLASSES_FOUND_MAX => Err(FitError::NotClasses { distinct }),
+        _ if are_labels => Ok((Vec::new(), classes)),
+        found => Ok((names, found)),
+    }
+}

@@ -1,0 +1,220 @@
+//! NumPy's `.npy` files: a header in Python's syntax, followed by the numbers of one array.
+//!
+//! The header is one line of at most [`HEADER_BYTES_MAX`] bytes with three keys. The crates that read
+//! it depend on a parser of Python literals and its ten dependencies; this parser reads the only form
+//! that NumPy writes, and refuses any other.
+
+use std::path::Path;
+
+use super::file::read;
+use super::table::MatrixValues;
+use super::{LoadError, Table};
+
+const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// Largest header; NumPy writes 118 bytes for most arrays.
+const HEADER_BYTES_MAX: usize = 4_096;
+/// Most dimensions of an array.
+const DIMENSIONS_MAX: usize = 8;
+
+/// Rows of numbers and their labels, from two arrays. All dimensions of the features behind the
+/// first one are the features of a row.
+pub(super) fn table(features: &Path, labels: &Path) -> Result<Table, LoadError> {
+    let x = Array::read(features)?;
+    let y = Array::read(labels)?;
+    let rows = x.shape[0];
+    // Without rows, the other dimensions may have any product.
+    let width = x.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
+    let width = width.unwrap_or(usize::MAX);
+    if y.shape[0] != rows || y.values.len() != rows {
+        return Err(LoadError::NpyCountsDiffer {
+            features: features.to_owned(),
+            rows,
+            labels: labels.to_owned(),
+            count: y.values.len(),
+        });
+    }
+    if width == 0 || !Table::fits(rows, width) {
+        return Err(malformed(features, format!("{rows} rows of {width} features exceed a limit")));
+    }
+    let numbers = (0..rows).map(|row| y.values.value(row)).collect();
+    Ok(Table::from_matrix(width, x.values, numbers))
+}
+
+/// One array.
+struct Array {
+    shape: Vec<usize>,
+    values: MatrixValues,
+}
+
+/// The header of an array.
+#[derive(Debug, PartialEq)]
+struct Header {
+    kind: NumberKind,
+    /// Bytes of one number.
+    size: usize,
+    big_endian: bool,
+    /// Whether the first index varies fastest, as in a matrix that pandas returns.
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum NumberKind {
+    Bool,
+    Signed,
+    Unsigned,
+    Float,
+}
+
+fn malformed(path: &Path, why: impl Into<String>) -> LoadError {
+    LoadError::NpyMalformed { path: path.to_owned(), why: why.into() }
+}
+
+impl Array {
+    fn read(path: &Path) -> Result<Self, LoadError> {
+        let bytes = read(path)?;
+        let (header, body) = split(&bytes).map_err(|why| malformed(path, why))?;
+        let header = parse_header(header).map_err(|why| malformed(path, why))?;
+        let count = header.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
+        let expected = count.and_then(|count| count.checked_mul(header.size));
+        if expected != Some(body.len()) {
+            let why = format!(
+                "it has {} bytes of numbers, and its header declares {}",
+                body.len(),
+                expected.map_or("more".to_owned(), |bytes| bytes.to_string())
+            );
+            return Err(malformed(path, why));
+        }
+        if header.shape.is_empty() {
+            return Err(malformed(path, "it has a single number: an array of rows is needed"));
+        }
+        let values = match header.is_fortran {
+            true => header.numbers(&header.in_rows(body)),
+            false => header.numbers(body),
+        };
+        if let Some(at) = (0..values.len()).find(|at| values.value(*at).is_infinite()) {
+            return Err(malformed(path, format!("number {at} is infinite; must be finite or NaN")));
+        }
+        Ok(Self { shape: header.shape, values })
+    }
+}
+
+/// Splits a file into its header and its numbers.
+fn split(bytes: &[u8]) -> Result<(&str, &[u8]), String> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or("it does not begin with \"\\x93NUMPY\"")?;
+    let (length, rest) = match rest {
+        [1, _, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
+        [2 | 3, _, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
+        _ => return Err("its header is cut off, or its version is not 1 to 3".to_owned()),
+    };
+    if length > HEADER_BYTES_MAX {
+        return Err(format!("its header has {length} bytes; at most {HEADER_BYTES_MAX}"));
+    }
+    if rest.len() < length {
+        return Err("its header is cut off".to_owned());
+    }
+    let (header, body) = rest.split_at(length);
+    let header = std::str::from_utf8(header).map_err(|_| "its header is not text")?;
+    Ok((header, body))
+}
+
+/// Parses `{'descr': '<f8', 'fortran_order': False, 'shape': (150, 4), }`.
+fn parse_header(text: &str) -> Result<Header, String> {
+    let odd = || format!("its header is not that of an array of numbers: {}", text.trim_end());
+    let inner = text.trim_ascii().strip_prefix('{').and_then(|t| t.strip_suffix('}'));
+    let inner = inner.ok_or_else(odd)?;
+    let value = |key: &str| {
+        let (_, rest) = inner.split_once(&format!("'{key}':"))?;
+        Some(rest.trim_ascii_start())
+    };
+    let descr = value("descr").and_then(|rest| rest.strip_prefix('\''));
+    let (descr, _) = descr.and_then(|rest| rest.split_once('\'')).ok_or_else(odd)?;
+    let order = value("fortran_order").ok_or_else(odd)?;
+    let is_fortran = order.starts_with("True");
+    if !is_fortran && !order.starts_with("False") {
+        return Err(odd());
+    }
+    let shape = value("shape").and_then(|rest| rest.strip_prefix('('));
+    let (shape, _) = shape.and_then(|rest| rest.split_once(')')).ok_or_else(odd)?;
+    let sizes = shape.split(',').map(str::trim_ascii).filter(|size| !size.is_empty());
+    let shape: Vec<usize> = sizes.map(str::parse).collect::<Result<_, _>>().map_err(|_| odd())?;
+    if shape.len() > DIMENSIONS_MAX {
+        return Err(format!("it has {} dimensions; at most {DIMENSIONS_MAX}", shape.len()));
+    }
+    if is_fortran && shape.len() > 2 {
+        return Err("its numbers are in Fortran order: save numpy.ascontiguousarray(…)".to_owned());
+    }
+    let (kind, size, big_endian) = number_type(descr)?;
+    Ok(Header { kind, size, big_endian, is_fortran, shape })
+}
+
+fn number_type(descr: &str) -> Result<(NumberKind, usize, bool), String> {
+    let order = descr.chars().next().filter(|c| "<>|=".contains(*c));
+    let name = descr.get(order.map_or(0, char::len_utf8)..).unwrap_or_default();
+    let (kind, size) = match name {
+        "b1" => (NumberKind::Bool, 1),
+        "i1" => (NumberKind::Signed, 1),
+        "i2" => (NumberKind::Signed, 2),
+        "i4" => (NumberKind::Signed, 4),
+        "i8" => (NumberKind::Signed, 8),
+        "u1" => (NumberKind::Unsigned, 1),
+        "u2" => (NumberKind::Unsigned, 2),
+        "u4" => (NumberKind::Unsigned, 4),
+        "u8" => (NumberKind::Unsigned, 8),
+        "f4" => (NumberKind::Float, 4),
+        "f8" => (NumberKind::Float, 8),
+        _ => {
+            return Err(format!(
+                "its type is {descr:?}; must be bool, an integer, float32 or float64"
+            ));
+        }
+    };
+    Ok((kind, size, order == Some('>')))
+}
+
+impl Header {
+    /// The bytes of a matrix in Fortran order, row after row.
+    fn in_rows(&self, body: &[u8]) -> Vec<u8> {
+        let (rows, size) = (self.shape[0], self.size);
+        let width = body.len() / size / rows.max(1);
+        let number = |row: usize, column: usize| {
+            let at = (column * rows + row) * size;
+            &body[at..at + size]
+        };
+        let row = |row: usize| (0..width).flat_map(move |column| number(row, column));
+        (0..rows).flat_map(row).copied().collect()
+    }
+
+    fn numbers(&self, body: &[u8]) -> MatrixValues {
+        match (self.kind, self.size) {
+            (NumberKind::Unsigned | NumberKind::Bool, 1) => MatrixValues::Bytes(body.to_vec()),
+            (NumberKind::Float, 4) => {
+                let single = |raw: u64| f32::from_bits(raw as u32);
+                MatrixValues::Singles(self.raw(body).map(single).collect())
+            }
+            (kind, size) => {
+                let double = |raw: u64| match kind {
+                    NumberKind::Float => f64::from_bits(raw),
+                    NumberKind::Signed => {
+                        let unused = 64 - 8 * size as u32;
+                        ((raw << unused) as i64 >> unused) as f64
+                    }
+                    NumberKind::Bool | NumberKind::Unsigned => raw as f64,
+                };
+                MatrixValues::Doubles(self.raw(body).map(double).collect())
+            }
+        }
+    }
+
+    /// The bits of each number, on the right.
+    fn raw<'a>(&self, body: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
+        let (size, big_endian) = (self.size, self.big_endian);
+        body.chunks_exact(size).map(move |chunk| {
+            let byte = |raw: u64, byte: &u8| raw << 8 | u64::from(*byte);
+            match big_endian {
+                true => chunk.iter().fold(0, byte),
+                false => chunk.iter().rev().fold(0, byte),
+            }
+        })
+    }
+}

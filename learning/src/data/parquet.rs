@@ -1,0 +1,159 @@
+//! Parquet: flat columns of numbers, booleans and texts, one of which is the label.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+
+use super::table::{Cells, Positions, TableColumn, TableFeatures, is_missing, parse_number};
+use super::{FILE_BYTES_MAX, LoadError, Table};
+
+/// Every column except `label` is a feature column.
+pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.len() > FILE_BYTES_MAX {
+        return Err(LoadError::FileTooLarge { path: path.to_owned() });
+    }
+    // The decoder may panic on a damaged file, which is the sender's fault and not this program's.
+    let read = std::panic::catch_unwind(|| read(path, file, label));
+    read.unwrap_or_else(|_| {
+        let source = ParquetError::General("the decoder stopped".to_owned());
+        Err(LoadError::ParquetMalformed { path: path.to_owned(), source })
+    })
+}
+
+fn read(path: &Path, file: File, label: &str) -> Result<Table, LoadError> {
+    let malformed = |source| LoadError::ParquetMalformed { path: path.to_owned(), source };
+    let reader = SerializedFileReader::new(file).map_err(malformed)?;
+    let metadata = reader.metadata().file_metadata();
+    let rows = usize::try_from(metadata.num_rows()).unwrap_or(usize::MAX);
+    let names = column_names(path, metadata.schema())?;
+    let label_at = names.iter().position(|name| name == label).ok_or_else(|| {
+        let (label, columns) = (label.to_owned(), names.join(", "));
+        LoadError::TableNoLabel { path: path.to_owned(), label, columns }
+    })?;
+    if names.len() < 2 || !Table::fits(rows, names.len()) {
+        return Err(LoadError::TableSize { path: path.to_owned(), rows, columns: names.len() });
+    }
+    let mut columns: Vec<ColumnCells> = names.iter().map(|_| ColumnCells::default()).collect();
+    for (at, row) in reader.get_row_iter(None).map_err(malformed)?.enumerate() {
+        let row = row.map_err(malformed)?;
+        for ((name, field), column) in row.get_column_iter().zip(&mut columns) {
+            column.push(field).map_err(|value| LoadError::ParquetValue {
+                path: path.to_owned(),
+                row: at + 1,
+                column: name.clone(),
+                value,
+            })?;
+        }
+    }
+    let mut cells = names.into_iter().zip(columns.into_iter().map(ColumnCells::finish));
+    let named = |(name, cells)| TableColumn { name, cells };
+    let mut features: Vec<TableColumn> = cells.by_ref().take(label_at).map(named).collect();
+    let labels = cells.next().map_or(Cells::Numbers(Vec::new()), |(_, cells)| cells);
+    features.extend(cells.map(named));
+    Ok(Table {
+        features: TableFeatures::Columns(features),
+        labels,
+        label: label.to_owned(),
+        classes_min: 0,
+        positions: Positions::Rows(0),
+    })
+}
+
+/// The names of the columns, if each is a plain column and has a name of its own.
+fn column_names(path: &Path, schema: &Type) -> Result<Vec<String>, LoadError> {
+    let mut names: Vec<String> = Vec::new();
+    for field in schema.get_fields() {
+        let name = field.name().to_owned();
+        if !field.is_primitive() {
+            return Err(LoadError::ParquetNested { path: path.to_owned(), column: name });
+        }
+        if names.contains(&name) {
+            return Err(LoadError::CsvColumnTwice { path: path.to_owned(), column: name });
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// The cells of a column while it is read. A column has one type, so either list remains empty or
+/// has only missing values.
+#[derive(Default)]
+struct ColumnCells {
+    numbers: Vec<f64>,
+    index: BTreeMap<String, u32>,
+    texts: Vec<String>,
+    cells: Vec<Option<u32>>,
+}
+
+impl ColumnCells {
+    /// Adds a value; an unusable one is returned as text.
+    fn push(&mut self, field: &Field) -> Result<(), String> {
+        let number = match field {
+            Field::Null => Some(f64::NAN),
+            Field::Bool(value) => Some(f64::from(u8::from(*value))),
+            Field::Byte(value) => Some((*value).into()),
+            Field::Short(value) => Some((*value).into()),
+            Field::Int(value) => Some((*value).into()),
+            Field::Long(value) => Some(*value as f64),
+            Field::UByte(value) => Some((*value).into()),
+            Field::UShort(value) => Some((*value).into()),
+            Field::UInt(value) => Some((*value).into()),
+            Field::ULong(value) => Some(*value as f64),
+            Field::Float16(value) => Some(value.to_f64()),
+            Field::Float(value) => Some((*value).into()),
+            Field::Double(value) => Some(*value),
+            _ => None,
+        };
+        match (number, field) {
+            (Some(number), _) if number.is_infinite() => return Err(number.to_string()),
+            (Some(number), _) => self.add(number, None),
+            (None, Field::Str(text)) => self.add_text(text),
+            (None, Field::Bytes(bytes)) => {
+                let text = std::str::from_utf8(bytes.data()).map_err(|_| "bytes".to_owned())?;
+                self.add_text(text);
+            }
+            // Dates, times and decimals, in the form in which Parquet's own tools print them.
+            (None, other) => self.add_text(&other.to_string()),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, number: f64, text: Option<u32>) {
+        self.numbers.push(number);
+        self.cells.push(text);
+    }
+
+    fn add_text(&mut self, text: &str) {
+        if is_missing(text) {
+            return self.add(f64::NAN, None);
+        }
+        let text = text.trim_ascii();
+        let next = self.texts.len() as u32;
+        let at = *self.index.entry(text.to_owned()).or_insert(next);
+        if at == next {
+            self.texts.push(text.to_owned());
+        }
+        self.add(f64::NAN, Some(at));
+    }
+
+    /// The column: numbers if every text is a number.
+    fn finish(mut self) -> Cells {
+        let numbers: Option<Vec<f64>> = self.texts.iter().map(|text| parse_number(text)).collect();
+        let Some(numbers) = numbers else {
+            return Cells::Texts { texts: self.texts, cells: self.cells };
+        };
+        for (number, text) in self.numbers.iter_mut().zip(&self.cells) {
+            if let Some(text) = text {
+                *number = numbers[*text as usize];
+            }
+        }
+        Cells::Numbers(self.numbers)
+    }
+}

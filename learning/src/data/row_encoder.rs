@@ -1,0 +1,384 @@
+//! Encoding of a table's cells as features and labels. The arithmetic is exact: equal cells give
+//! equal bits on every machine.
+
+use thiserror::Error;
+
+use super::table::{CellValue, Cells, parse_number};
+use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, Table, TableColumn, TableFeatures};
+
+/// An encoding of tables of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowEncoder {
+    /// Number of classes.
+    pub classes: usize,
+    /// Names of the classes, in the order of their labels. Empty: labels are whole numbers.
+    pub class_names: Vec<String>,
+    /// Encoding of the features.
+    pub features: FeatureEncoder,
+}
+
+/// Encoding of the features.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeatureEncoder {
+    /// One scale for all features, in the order of the source.
+    Uniform {
+        /// Features per row.
+        width: usize,
+        /// Their scale.
+        scale: NumberScale,
+    },
+    /// Columns, found by name; their features are in this order.
+    Columns(Vec<ColumnEncoder>),
+}
+
+/// Encoding of a number x as (x − offset) · factor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NumberScale {
+    /// Subtracted from the number.
+    pub offset: f64,
+    /// Multiplies the difference.
+    pub factor: f64,
+    /// Replaces a missing value; without it, a missing value is an error.
+    pub fill: Option<f64>,
+}
+
+/// A column and its encoding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnEncoder {
+    /// The name of the column.
+    pub name: String,
+    /// Its encoding.
+    pub role: ColumnRole,
+}
+
+/// Encoding of the cells of one column.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ColumnRole {
+    /// One feature, and a second one with an indicator.
+    Numeric {
+        /// The scale.
+        scale: NumberScale,
+        /// Adds a feature behind it: 1 if the value is missing, 0 otherwise.
+        missing_indicator: bool,
+    },
+    /// One feature for each category. A cell of no category, or without a value, is zeros.
+    OneHot(Vec<String>),
+    /// No feature.
+    Ignored,
+}
+
+/// A table does not fit an encoding.
+#[derive(Debug, Error, PartialEq)]
+pub enum EncodeError {
+    /// Columns that the encoding does not declare.
+    #[error("column `{name}` is not one of the task's columns: remove it from the file")]
+    SurplusColumn {
+        /// The first such column.
+        name: String,
+    },
+    /// A declared column is missing.
+    #[error("column `{name}` is missing; the task declares {declared}")]
+    MissingColumn {
+        /// The first such column.
+        name: String,
+        /// The declared columns.
+        declared: String,
+    },
+    /// The encoding names its columns, and the source has none.
+    #[error("the task names its columns, and this source has no names: use a CSV or Parquet file")]
+    NoNames,
+    /// Another number of features than the uniform encoding has.
+    #[error("rows have {found} features: the task requires {width}")]
+    Width {
+        /// Features of the source.
+        found: usize,
+        /// Features of the encoding.
+        width: usize,
+    },
+    /// A number is missing, and there is no fill.
+    #[error("{place}, {column}: missing value; the task has no fill for it: remove the row")]
+    NoValue {
+        /// Line or row.
+        place: String,
+        /// The column.
+        column: String,
+    },
+    /// A text in a numeric column.
+    #[error("{place}, {column}: `{text}`; must be a finite number")]
+    NotANumber {
+        /// Line or row.
+        place: String,
+        /// The column.
+        column: String,
+        /// The text.
+        text: String,
+    },
+    /// A label is missing.
+    #[error("{place}: no label; must be {expected}: remove the row or label it")]
+    NoLabel {
+        /// Line or row.
+        place: String,
+        /// The valid labels.
+        expected: String,
+    },
+    /// A label is none of the classes.
+    #[error("{place}: label `{label}`; must be {expected}")]
+    UnknownLabel {
+        /// Line or row.
+        place: String,
+        /// The label.
+        label: String,
+        /// The valid labels.
+        expected: String,
+    },
+    /// The encoded rows exceed a limit, or a feature is not finite.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// Largest number of names in a message.
+const NAMES_SHOWN_MAX: usize = 20;
+
+impl NumberScale {
+    /// The number as it is; a missing value is an error.
+    pub const IDENTITY: Self = Self { offset: 0.0, factor: 1.0, fill: None };
+
+    /// The feature of a number: subtraction and multiplication in `f64`, then one rounding to `f32`.
+    fn feature(&self, number: f64) -> f32 {
+        ((number - self.offset) * self.factor) as f32
+    }
+}
+
+impl ColumnRole {
+    /// Number of features.
+    pub fn features(&self) -> usize {
+        match self {
+            Self::Numeric { missing_indicator, .. } => 1 + usize::from(*missing_indicator),
+            Self::OneHot(categories) => categories.len(),
+            Self::Ignored => 0,
+        }
+    }
+}
+
+impl RowEncoder {
+    /// Features of an encoded row.
+    pub fn width(&self) -> usize {
+        match &self.features {
+            FeatureEncoder::Uniform { width, .. } => *width,
+            FeatureEncoder::Columns(columns) => {
+                columns.iter().map(|column| column.role.features()).sum()
+            }
+        }
+    }
+
+    /// Encodes all rows of a table.
+    ///
+    /// # Errors
+    /// [`EncodeError`] for the first column or cell that does not fit.
+    pub fn encode(&self, table: &Table) -> Result<Dataset, EncodeError> {
+        let (rows, width) = (table.rows(), self.width());
+        if rows.checked_mul(width).is_none_or(|features| features > FEATURES_MAX) {
+            return Err(DatasetError::TooLarge { rows, width }.into());
+        }
+        let labels = self.labels(table)?;
+        let features = match (&self.features, table.features()) {
+            (FeatureEncoder::Uniform { width, scale }, features) => {
+                uniform(table, features, *width, scale)?
+            }
+            (FeatureEncoder::Columns(encoders), TableFeatures::Columns(columns)) => {
+                by_name(table, columns, encoders, width)?
+            }
+            (FeatureEncoder::Columns(_), TableFeatures::Matrix { .. }) => {
+                return Err(EncodeError::NoNames);
+            }
+        };
+        Ok(Dataset::new(features, labels, width, self.classes)?)
+    }
+
+    fn labels(&self, table: &Table) -> Result<Vec<u32>, EncodeError> {
+        let label = |row| self.label(table, row);
+        (0..table.rows()).map(label).collect()
+    }
+
+    fn label(&self, table: &Table, row: usize) -> Result<u32, EncodeError> {
+        let cell = table.labels().cell(row);
+        let found = match cell {
+            CellValue::Missing => {
+                let (place, expected) = (table.position(row), self.expected_labels());
+                return Err(EncodeError::NoLabel { place, expected });
+            }
+            CellValue::Number(number) if self.class_names.is_empty() => {
+                let last = self.classes.min(CLASSES_MAX) as f64 - 1.0;
+                let is_label = number.fract() == 0.0 && (0.0..=last).contains(&number);
+                is_label.then_some(number as u32)
+            }
+            cell => category(cell, &self.class_names).map(|at| at as u32),
+        };
+        found.ok_or_else(|| EncodeError::UnknownLabel {
+            place: table.position(row),
+            label: shown(cell),
+            expected: self.expected_labels(),
+        })
+    }
+
+    fn expected_labels(&self) -> String {
+        if self.class_names.is_empty() {
+            return format!("a whole number from 0 to {}", self.classes.saturating_sub(1));
+        }
+        format!("one of {}", listed(self.class_names.iter().map(String::as_str)))
+    }
+}
+
+fn shown(cell: CellValue<'_>) -> String {
+    match cell {
+        CellValue::Missing => String::new(),
+        CellValue::Number(number) => number.to_string(),
+        CellValue::Text(text) => text.to_owned(),
+    }
+}
+
+/// The first names of a list, for a message.
+fn listed<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
+    let shown = names.clone().take(NAMES_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+    match names.count().checked_sub(NAMES_SHOWN_MAX) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+/// The category of a cell: the first one that has the cell's text, or that is the same number.
+fn category(cell: CellValue<'_>, categories: &[String]) -> Option<usize> {
+    categories.iter().position(|category| match cell {
+        CellValue::Missing => false,
+        CellValue::Number(number) => parse_number(category) == Some(number),
+        CellValue::Text(text) => category == text,
+    })
+}
+
+/// The feature of a cell that should be a number.
+fn number(
+    scale: &NumberScale,
+    cell: CellValue<'_>,
+    place: impl Fn() -> (String, String),
+) -> Result<f32, EncodeError> {
+    match cell {
+        CellValue::Number(number) => Ok(scale.feature(number)),
+        CellValue::Missing => match scale.fill {
+            Some(fill) => Ok(scale.feature(fill)),
+            None => {
+                let (place, column) = place();
+                Err(EncodeError::NoValue { place, column })
+            }
+        },
+        CellValue::Text(text) => {
+            let (place, column) = place();
+            Err(EncodeError::NotANumber { place, column, text: text.to_owned() })
+        }
+    }
+}
+
+/// Features by position, with one scale.
+fn uniform(
+    table: &Table,
+    features: &TableFeatures,
+    width: usize,
+    scale: &NumberScale,
+) -> Result<Vec<f32>, EncodeError> {
+    let found = table.columns();
+    if found != width {
+        return Err(EncodeError::Width { found, width });
+    }
+    match features {
+        TableFeatures::Matrix { values, .. } => {
+            let feature = |at: usize| {
+                let place = || (table.position(at / width), format!("feature {}", at % width));
+                number(scale, cell_of(values.value(at)), place)
+            };
+            (0..values.len()).map(feature).collect()
+        }
+        TableFeatures::Columns(columns) => {
+            let mut out = Vec::with_capacity(table.rows() * width);
+            for row in 0..table.rows() {
+                for column in columns {
+                    let place = || (table.position(row), format!("column `{}`", column.name));
+                    out.push(number(scale, column.cells.cell(row), place)?);
+                }
+            }
+            Ok(out)
+        }
+    }
+}
+
+fn cell_of(value: f64) -> CellValue<'static> {
+    if value.is_nan() { CellValue::Missing } else { CellValue::Number(value) }
+}
+
+/// Features of columns that are found by their names, in the order of the encoding.
+fn by_name(
+    table: &Table,
+    columns: &[TableColumn],
+    encoders: &[ColumnEncoder],
+    width: usize,
+) -> Result<Vec<f32>, EncodeError> {
+    let declared = |name: &str| encoders.iter().any(|encoder| encoder.name == name);
+    let missing = encoders.iter().find(|e| columns.iter().all(|column| column.name != e.name));
+    if let Some(encoder) = missing {
+        let declared = listed(encoders.iter().map(|encoder| encoder.name.as_str()));
+        return Err(EncodeError::MissingColumn { name: encoder.name.clone(), declared });
+    }
+    if let Some(column) = columns.iter().find(|column| !declared(&column.name)) {
+        return Err(EncodeError::SurplusColumn { name: column.name.clone() });
+    }
+    let mut out = vec![0.0; table.rows() * width];
+    let mut first = 0;
+    for encoder in encoders {
+        let Some(column) = columns.iter().find(|column| column.name == encoder.name) else {
+            continue;
+        };
+        let at = |row: usize| row * width + first;
+        match &encoder.role {
+            ColumnRole::Ignored => {}
+            ColumnRole::Numeric { scale, missing_indicator } => {
+                for row in 0..table.rows() {
+                    let cell = column.cells.cell(row);
+                    let place = || (table.position(row), format!("column `{}`", column.name));
+                    out[at(row)] = number(scale, cell, place)?;
+                    if *missing_indicator && cell == CellValue::Missing {
+                        out[at(row) + 1] = 1.0;
+                    }
+                }
+            }
+            ColumnRole::OneHot(categories) => one_hot(&column.cells, categories, |row, hot| {
+                out[at(row) + hot] = 1.0;
+            }),
+        }
+        first += encoder.role.features();
+    }
+    Ok(out)
+}
+
+/// Calls `set` with the row and the category of each cell that has one.
+fn one_hot(cells: &Cells, categories: &[String], mut set: impl FnMut(usize, usize)) {
+    match cells {
+        Cells::Numbers(numbers) => {
+            for (row, number) in numbers.iter().enumerate() {
+                if let Some(hot) = category(cell_of(*number), categories) {
+                    set(row, hot);
+                }
+            }
+        }
+        // Each distinct text is looked up once.
+        Cells::Texts { texts, cells: rows } => {
+            let of_text = |text: &String| match parse_number(text) {
+                Some(number) => category(CellValue::Number(number), categories),
+                None => category(CellValue::Text(text), categories),
+            };
+            let found: Vec<Option<usize>> = texts.iter().map(of_text).collect();
+            for (row, text) in rows.iter().enumerate() {
+                if let Some(hot) = text.and_then(|text| found[text as usize]) {
+                    set(row, hot);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Encoding of rows as a task declares it, so that all participants and the buyer encode equal rows
+//! as equal features. `docs/protocol.md` has the arithmetic; this module has the declaration and its
+//! rules.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
+
+use crate::decimal_float::DecimalFloat;
+use crate::limits::{CATEGORIES_MAX, CELL_TEXT_BYTES_MAX, ENCODED_COLUMNS_MAX, ENCODING_BYTES_MAX};
+use crate::model::DataSchema;
+use crate::spec_error::{SpecError, require, spec_error};
+
+/// Texts of a missing value.
+pub const MISSING_VALUES: [&str; 9] = ["", "?", "NA", "N/A", "NaN", "nan", "NULL", "null", "<NA>"];
+
+/// Encoding of the rows: from the cells of a table to features and labels.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct RowEncoding {
+    /// Names of the classes, in the order of their labels. Empty: labels are whole numbers.
+    pub class_names: Vec<String>,
+    /// Encoding of the features.
+    pub features: FeatureEncoding,
+}
+
+/// Encoding of the features of a row.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum FeatureEncoding {
+    /// One scale for all features, which are numbers in the order of the source: images and other
+    /// wide rows.
+    Uniform(NumberEncoding),
+    /// Columns that are matched by name; their features are in this order.
+    Columns(Vec<ColumnEncoding>),
+}
+
+/// Encoding of a number x as (x − offset) · factor.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct NumberEncoding {
+    /// Subtracted from the number.
+    pub offset: DecimalFloat,
+    /// Multiplies the difference; not 0.
+    pub factor: DecimalFloat,
+    /// Replaces a missing value; without it, a missing value is an error.
+    pub fill: Option<DecimalFloat>,
+}
+
+/// A column and its encoding.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ColumnEncoding {
+    /// The name of the column.
+    pub name: String,
+    /// Its encoding.
+    pub kind: ColumnKind,
+}
+
+/// Encoding of the cells of one column.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub enum ColumnKind {
+    /// Numbers: one feature, and a second one with an indicator.
+    Numeric {
+        /// Encoding of the number.
+        number: NumberEncoding,
+        /// Adds a feature behind it: 1 if the value is missing, 0 otherwise.
+        missing_indicator: bool,
+    },
+    /// One feature for each category: 1 for the category of the cell, 0 for the others. A missing
+    /// value and a cell of no category are zeros.
+    Categorical {
+        /// The categories.
+        categories: Vec<String>,
+    },
+    /// The column exists and has no features.
+    Ignored,
+}
+
+impl ColumnKind {
+    /// Number of features.
+    fn features(&self) -> u64 {
+        match self {
+            Self::Numeric { missing_indicator, .. } => {
+                1_u64.saturating_add(u64::from(*missing_indicator))
+            }
+            Self::Categorical { categories } => u64::try_from(categories.len()).unwrap_or(u64::MAX),
+            Self::Ignored => 0,
+        }
+    }
+}
+
+impl RowEncoding {
+    /// Checks the declaration against the limits and the schema that it belongs to.
+    pub(crate) fn check(&self, schema: &DataSchema) -> Result<(), SpecError> {
+        let bytes = borsh::object_length(self).unwrap_or(usize::MAX);
+        if bytes > ENCODING_BYTES_MAX {
+            let right = format!(
+                "the encoding takes {bytes} bytes, at most {ENCODING_BYTES_MAX}: declare fewer \
+                 columns or categories, or one offset and factor for all features"
+            );
+            return Err(spec_error("data.columns", "…", right));
+        }
+        if !self.class_names.is_empty() {
+            self.check_class_names(schema.classes)?;
+        }
+        match &self.features {
+            FeatureEncoding::Uniform(number) => check_number(number, "data.factor"),
+            FeatureEncoding::Columns(columns) => check_columns(columns, schema.width),
+        }
+    }
+
+    fn check_class_names(&self, classes: u32) -> Result<(), SpecError> {
+        const KEY: &str = "data.class_names";
+        let names = self.class_names.len();
+        if u32::try_from(names) != Ok(classes) {
+            let right = format!("the task has {classes} classes: name each of them, in order");
+            return Err(spec_error(KEY, format!("{names} names"), right));
+        }
+        check_texts(KEY, &self.class_names)
+    }
+}
+
+fn check_columns(columns: &[ColumnEncoding], width: u32) -> Result<(), SpecError> {
+    const KEY: &str = "data.columns";
+    if columns.is_empty() || columns.len() > ENCODED_COLUMNS_MAX {
+        let right = format!(
+            "declare 1 to {ENCODED_COLUMNS_MAX} columns; for more, one offset and factor for all \
+             features"
+        );
+        return Err(spec_error(KEY, format!("{} columns", columns.len()), right));
+    }
+    let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    check_texts(KEY, &names)?;
+    let mut features = 0_u64;
+    for column in columns {
+        match &column.kind {
+            ColumnKind::Numeric { number, missing_indicator } => {
+                check_number(number, KEY)?;
+                require(
+                    !missing_indicator || number.fill.is_some(),
+                    KEY,
+                    format!("{:?}", column.name),
+                    "a missing_indicator needs a fill: the value that replaces a missing one",
+                )?;
+            }
+            ColumnKind::Categorical { categories } => {
+                if categories.is_empty() || categories.len() > CATEGORIES_MAX {
+                    let right = format!("a column has 1 to {CATEGORIES_MAX} categories");
+                    return Err(spec_error(KEY, format!("{:?}", column.name), right));
+                }
+                check_texts(KEY, categories)?;
+            }
+            ColumnKind::Ignored => {}
+        }
+        features = features.saturating_add(column.kind.features());
+    }
+    if features != u64::from(width) {
+        let right = format!("the declared columns have {features} features: make both equal");
+        return Err(spec_error("data.width", width, right));
+    }
+    Ok(())
+}
+
+fn check_number(number: &NumberEncoding, key: &'static str) -> Result<(), SpecError> {
+    require(
+        number.factor != DecimalFloat::ZERO,
+        key,
+        number.factor,
+        "a factor must not be 0: every value would become 0",
+    )
+}
+
+/// Checks names or categories: texts as a cell can have them, each once.
+fn check_texts(key: &'static str, texts: &[String]) -> Result<(), SpecError> {
+    for text in texts {
+        let is_trimmed = text.trim_ascii().len() == text.len();
+        let fits = is_trimmed
+            && text.len() <= CELL_TEXT_BYTES_MAX
+            && !text.chars().any(char::is_control)
+            && !MISSING_VALUES.contains(&text.as_str());
+        if !fits {
+            let right = format!(
+                "a name or category has 1 to {CELL_TEXT_BYTES_MAX} bytes without control \
+                 characters or spaces around it, and is not a missing value such as \"NA\""
+            );
+            return Err(spec_error(key, format!("{text:?}"), right));
+        }
+    }
+    let mut sorted: Vec<&String> = texts.iter().collect();
+    sorted.sort_unstable();
+    let twice = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a == b);
+    match twice {
+        Some((text, _)) => Err(spec_error(key, format!("{text:?}"), "occurs twice: remove one")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "encoding_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! Rules of a declared encoding.
+
+use super::*;
+use crate::bytes::Canonical;
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::task::TaskSpec;
+
+fn number(offset: &str, factor: &str, fill: Option<&str>) -> NumberEncoding {
+    NumberEncoding {
+        offset: offset.parse().unwrap(),
+        factor: factor.parse().unwrap(),
+        fill: fill.map(|fill| fill.parse().unwrap()),
+    }
+}
+
+fn numeric(name: &str) -> ColumnEncoding {
+    let kind =
+        ColumnKind::Numeric { number: number("1", "0.5", Some("2")), missing_indicator: false };
+    ColumnEncoding { name: name.to_owned(), kind }
+}
+
+fn categorical(name: &str, categories: &[&str]) -> ColumnEncoding {
+    let categories = categories.iter().map(|text| (*text).to_owned()).collect();
+    ColumnEncoding { name: name.to_owned(), kind: ColumnKind::Categorical { categories } }
+}
+
+/// One number with an indicator, three categories, and a column without features: width 5.
+fn encoding() -> RowEncoding {
+    let mut age = numeric("age");
+    if let ColumnKind::Numeric { missing_indicator, .. } = &mut age.kind {
+        *missing_indicator = true;
+    }
+    let id = ColumnEncoding { name: "id".to_owned(), kind: ColumnKind::Ignored };
+    RowEncoding {
+        class_names: vec!["no".to_owned(), "yes".to_owned()],
+        features: FeatureEncoding::Columns(vec![age, categorical("hue", &["a", "b", "c"]), id]),
+    }
+}
+
+fn schema(encoding: RowEncoding) -> DataSchema {
+    DataSchema { width: 5, classes: 2, encoding: Some(encoding) }
+}
+
+fn refused(encoding: RowEncoding) -> String {
+    let schema = schema(encoding);
+    schema.encoding.as_ref().unwrap().check(&schema).unwrap_err().to_string()
+}
+
+fn with_columns(columns: Vec<ColumnEncoding>) -> RowEncoding {
+    RowEncoding { features: FeatureEncoding::Columns(columns), ..encoding() }
+}
+
+#[test]
+fn a_valid_encoding_is_accepted() {
+    let schema = schema(encoding());
+    assert_eq!(schema.encoding.as_ref().unwrap().check(&schema), Ok(()));
+}
+
+#[test]
+fn an_invalid_encoding_is_refused_with_its_key() {
+    let mut names = encoding();
+    names.class_names.push("maybe".to_owned());
+    assert!(refused(names).contains("data.class_names = 3 names: the task has 2 classes"));
+    let mut twice = encoding();
+    twice.class_names = vec!["no".to_owned(), "no".to_owned()];
+    assert!(refused(twice).contains("data.class_names = \"no\": occurs twice"));
+    let uniform = RowEncoding {
+        class_names: Vec::new(),
+        features: FeatureEncoding::Uniform(number("0", "0", None)),
+    };
+    assert!(refused(uniform).contains("data.factor = 0: a factor must not be 0"));
+    for (columns, part) in [
+        (vec![], "0 columns: declare 1 to 512 columns"),
+        (vec![numeric("a"), numeric("b")], "data.width = 5: the declared columns have 2 features"),
+        (vec![numeric("a"), numeric("a")], "\"a\": occurs twice"),
+        (vec![numeric(" a")], "\" a\": a name or category"),
+        (vec![numeric("a\tb")], "a name or category"),
+        (vec![numeric(&"x".repeat(129))], "1 to 128 bytes"),
+        (vec![categorical("a", &["NA"])], "\"NA\": a name or category"),
+        (vec![categorical("a", &[""])], "\"\": a name or category"),
+        (vec![categorical("a", &[])], "a column has 1 to 256 categories"),
+    ] {
+        let message = refused(with_columns(columns));
+        assert!(message.contains(part), "{message} lacks {part}");
+    }
+    let mut indicator = numeric("a");
+    indicator.kind =
+        ColumnKind::Numeric { number: number("0", "1", None), missing_indicator: true };
+    assert!(refused(with_columns(vec![indicator])).contains("needs a fill"));
+}
+
+#[test]
+fn the_size_of_an_encoding_is_limited() {
+    let many: Vec<String> = (0..256).map(|n| format!("{n:0>128}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let columns = vec![categorical("a", &many), categorical("b", &many)];
+    assert!(refused(with_columns(columns)).contains("at most 65536: declare fewer columns"));
+    let columns = (0..513).map(|n| numeric(&n.to_string())).collect();
+    assert!(refused(with_columns(columns)).contains("513 columns"));
+    const { assert!(ENCODING_BYTES_MAX < MESSAGE_BYTES_MAX) };
+}
+
+#[test]
+fn an_encoding_changes_the_task_and_survives_bytes_and_json() {
+    let mut spec = TaskSpec::example();
+    let plain = spec.id();
+    spec.data.encoding = Some(encoding());
+    assert_ne!(spec.id(), plain);
+    assert_eq!(TaskSpec::from_bytes(&spec.to_bytes()).unwrap(), spec);
+    let json = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<TaskSpec>(&json).unwrap(), spec);
+    assert!(json.contains(r#""kind":{"categorical":{"categories":["a","b","c"]}}"#), "{json}");
+    assert!(json.contains(r#""kind":"ignored""#), "{json}");
+    assert!(spec.check().unwrap_err().to_string().contains("data."), "64 features are not 5");
+}

@@ -1,0 +1,219 @@
+//! A task file that fits a data source: `florin task new --data`.
+
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::DataSource;
+use florin_learning::data::{IgnoredReason, ScaleKind, Treatment, default_scale, fit, load_table};
+use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
+
+use super::overlay::{SALT, TEMPLATE};
+use super::rows_per_round::{rounds_for, rows_per_round};
+use super::{Parties, from_text, relative_to};
+use crate::failure::Failure;
+
+/// Limits of the units of the hidden layer: the next power of two above the width, within them.
+const HIDDEN_UNITS: (usize, usize) = (16, 64);
+/// Fewest rows of a holdout for a model with a hidden layer. Participants are assumed to have about
+/// as many rows; with fewer rows softmax regression generalises better.
+const PERCEPTRON_ROWS_MIN: usize = 1_000;
+/// Passes over a participant's rows in a round, for fewer rows and for more.
+const EPOCHS: (u32, u32) = (10, 3);
+/// Rows per step, for fewer rows and for more.
+const BATCH: (u32, u32) = (16, 32);
+/// Step size and momentum. Momentum makes up for the few rounds of a task.
+const LEARNING_RATE: &str = "0.05";
+const MOMENTUM: &str = "0.9";
+/// Longest name of a task, in characters.
+const NAME_CHARS_MAX: usize = 60;
+
+/// Random numbers of a new task file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskNumbers {
+    /// Distinguishes equal tasks.
+    pub(crate) salt: u64,
+    /// Seed of the initial parameters.
+    pub(crate) model_seed: u64,
+}
+
+/// A task file whose holdout is a data source, and notes for its buyer.
+#[derive(Debug)]
+pub(crate) struct FittedTask {
+    /// The file's text.
+    pub(crate) text: String,
+    /// Sentences about columns that the task ignores.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The shape of a task's rows.
+struct RowShape {
+    rows: usize,
+    width: usize,
+    classes: usize,
+    /// The keys of the encoding, for `[data]`.
+    encoding: String,
+    notes: Vec<String>,
+}
+
+/// Writes the task that fits a source: all of its rows are the holdout. `folder` is the folder of
+/// the file, to which the file names in it are relative.
+///
+/// # Errors
+/// `INVALID_DATA` if no task fits the source; every task that is returned passes `florin task check`.
+pub(crate) fn task_for_data(
+    source: &DataSource,
+    folder: &Path,
+    numbers: TaskNumbers,
+    parties: &Parties,
+) -> anyhow::Result<FittedTask> {
+    let shape = shape(source)?;
+    let written = relative_to(&absolute_unless_here(folder)?, source.clone());
+    let text = text(&shape, &written.to_string(), numbers);
+    if let Err(problem) = from_text(&text, folder, parties) {
+        let failure = problem.at(Path::new("the task"), &text);
+        return Err(Failure::input("INVALID_DATA", format!("{source}: {failure}")).into());
+    }
+    Ok(FittedTask { text, notes: shape.notes })
+}
+
+/// The working directory, if the task file is in another folder: file names in it would otherwise be
+/// relative to that folder. Empty if it is in this one.
+fn absolute_unless_here(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
+    if folder == Path::new("") || folder == Path::new(".") {
+        return Ok(std::path::PathBuf::new());
+    }
+    std::env::current_dir().context("the working directory")
+}
+
+fn shape(source: &DataSource) -> anyhow::Result<RowShape> {
+    let table = load_table(source)?;
+    let rows = table.rows();
+    let refused = |why: String| Failure::input("INVALID_DATA", format!("{source}: {why}"));
+    let kind = default_scale(&table);
+    let (encoder, profile) = fit(&table, kind).map_err(|error| refused(error.to_string()))?;
+    let (width, classes) = (encoder.width(), encoder.classes);
+    if let DataSource::Florin { .. } = source {
+        return Ok(RowShape { rows, width, classes, encoding: String::new(), notes: Vec::new() });
+    }
+    let encoding =
+        florin_work::row_encoding(&encoder).map_err(|error| refused(error.to_string()))?;
+    let ignored = profile.columns.iter().filter_map(|column| match &column.treatment {
+        Treatment::Ignored(reason) => {
+            Some(format!("Column {:?} is ignored: {}.", column.name, ignored_because(reason)))
+        }
+        Treatment::Scaled | Treatment::OneHot => None,
+    });
+    let notes = ignored.collect();
+    Ok(RowShape { rows, width, classes, encoding: encoding_keys(kind, &encoding), notes })
+}
+
+/// The reason why a column has no features, as a clause.
+pub(crate) fn ignored_because(reason: &IgnoredReason) -> String {
+    match reason {
+        IgnoredReason::Constant => "all rows have one value".to_owned(),
+        IgnoredReason::Duplicate(other) => format!("it equals column {other:?}"),
+        IgnoredReason::RowNumber => "it numbers the rows".to_owned(),
+        IgnoredReason::ManyTexts => "its texts are names, not categories".to_owned(),
+    }
+}
+
+fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
+    let (width, classes) = (shape.width.to_string(), shape.classes.to_string());
+    let rows = u32::try_from(shape.rows).unwrap_or(u32::MAX);
+    let classes_counted = u32::try_from(shape.classes).unwrap_or(u32::MAX);
+    let rounds = rounds_for(rows, classes_counted);
+    let per_round = rows_per_round(rows, classes_counted, rounds);
+    let hidden = shape.width.next_power_of_two().clamp(HIDDEN_UNITS.0, HIDDEN_UNITS.1);
+    let source_name = source.rsplit(['/', ':']).next().unwrap_or(source);
+    let name: String =
+        source_name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    let is_small = shape.rows < PERCEPTRON_ROWS_MIN;
+    let of_size = |(small, large): (u32, u32)| if is_small { small } else { large }.to_string();
+    let kind = if is_small { "softmax" } else { "mlp" };
+    let settings = [
+        ("", "name", quoted(&name)),
+        ("model", "kind", quoted(kind)),
+        ("model", "inputs", width.clone()),
+        ("model", "hidden", format!("[{hidden}]")),
+        ("model", "classes", classes.clone()),
+        ("model", "seed", numbers.model_seed.to_string()),
+        ("data", "width", width),
+        ("data", "classes", format!("{classes}\n{}", shape.encoding).trim_end().to_owned()),
+        ("holdout", "source", quoted(source)),
+        ("holdout", "rows", quoted(&format!("0..{rows}"))),
+        ("holdout", "rows_per_round", per_round.to_string()),
+        ("training", "epochs", of_size(EPOCHS)),
+        ("training", "batch", of_size(BATCH)),
+        ("training", "learning_rate", LEARNING_RATE.to_owned()),
+        ("training", "momentum", MOMENTUM.to_owned()),
+        ("rounds", "count", rounds.to_string()),
+    ];
+    let file = TEMPLATE.replace(SALT, &numbers.salt.to_string());
+    let file = settings
+        .iter()
+        .fold(file, |file, (section, key, value)| with_value(&file, section, key, value));
+    // Softmax regression has no hidden layer; its line remains as a comment.
+    if is_small { file.replacen("\nhidden = ", "\n# hidden = ", 1) } else { file }
+}
+
+/// A text as a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A task file with another value of one key. Comments remain.
+fn with_value(file: &str, section: &str, key: &str, value: &str) -> String {
+    let mut here = String::new();
+    let line = |line: &str| {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            name.clone_into(&mut here);
+        }
+        let is_key = line.split_once(" = ").is_some_and(|(name, _)| name == key);
+        if is_key && here == section { format!("{key} = {value}\n") } else { format!("{line}\n") }
+    };
+    file.lines().map(line).collect()
+}
+
+/// The keys of an encoding, as lines of `[data]`.
+fn encoding_keys(kind: ScaleKind, encoding: &RowEncoding) -> String {
+    let mut lines = vec![format!("scale = {:?}", kind.name())];
+    if !encoding.class_names.is_empty() {
+        lines.push(format!("class_names = {}", list(&encoding.class_names)));
+    }
+    match &encoding.features {
+        FeatureEncoding::Uniform(number) => lines.extend(number_keys(number)),
+        FeatureEncoding::Columns(columns) => {
+            lines.push("columns = [".to_owned());
+            for column in columns {
+                let keys = match &column.kind {
+                    ColumnKind::Numeric { number, missing_indicator } => {
+                        let mut keys = number_keys(number);
+                        if *missing_indicator {
+                            keys.push("missing_indicator = true".to_owned());
+                        }
+                        keys.join(", ")
+                    }
+                    ColumnKind::Categorical { categories } => {
+                        format!("categories = {}", list(categories))
+                    }
+                    ColumnKind::Ignored => "ignored = true".to_owned(),
+                };
+                lines.push(format!("  {{ name = {}, {keys} }},", quoted(&column.name)));
+            }
+            lines.push("]".to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
+fn number_keys(number: &NumberEncoding) -> Vec<String> {
+    let mut keys =
+        vec![format!("offset = {}", number.offset), format!("factor = {}", number.factor)];
+    keys.extend(number.fill.map(|fill| format!("fill = {fill}")));
+    keys
+}
+
+fn list(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+    format!("[{}]", quoted.join(", "))
+}

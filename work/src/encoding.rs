@@ -1,0 +1,163 @@
+//! Converts a task's declared encoding into the encoder of its tables, and back.
+
+use florin_learning::data::{ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, RowEncoder};
+use florin_protocol::{
+    ColumnEncoding, ColumnKind, DataSchema, DecimalFloat, FeatureEncoding, NumberEncoding,
+    ParseDecimalFloatError, RowEncoding,
+};
+
+/// The encoder of a task's tables; `None` if the task declares no encoding.
+#[must_use]
+pub fn row_encoder(schema: &DataSchema) -> Option<RowEncoder> {
+    let encoding = schema.encoding.as_ref()?;
+    let to_usize = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let features = match &encoding.features {
+        FeatureEncoding::Uniform(number) => {
+            FeatureEncoder::Uniform { width: to_usize(schema.width), scale: scale(number) }
+        }
+        FeatureEncoding::Columns(columns) => {
+            FeatureEncoder::Columns(columns.iter().map(column_encoder).collect())
+        }
+    };
+    let (classes, class_names) = (to_usize(schema.classes), encoding.class_names.clone());
+    Some(RowEncoder { classes, class_names, features })
+}
+
+/// The declaration of an encoder.
+///
+/// # Errors
+/// [`ParseDecimalFloatError`] if a number is beyond the range of a declaration.
+pub fn row_encoding(encoder: &RowEncoder) -> Result<RowEncoding, ParseDecimalFloatError> {
+    let features = match &encoder.features {
+        FeatureEncoder::Uniform { scale, .. } => FeatureEncoding::Uniform(number_encoding(scale)?),
+        FeatureEncoder::Columns(columns) => {
+            FeatureEncoding::Columns(columns.iter().map(column_encoding).collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(RowEncoding { class_names: encoder.class_names.clone(), features })
+}
+
+/// The declaration of a scale.
+///
+/// # Errors
+/// [`ParseDecimalFloatError`] if a number is beyond the range of a declaration.
+pub fn number_encoding(scale: &NumberScale) -> Result<NumberEncoding, ParseDecimalFloatError> {
+    Ok(NumberEncoding {
+        offset: to_decimal(scale.offset)?,
+        factor: to_decimal(scale.factor)?,
+        fill: scale.fill.map(to_decimal).transpose()?,
+    })
+}
+
+fn column_encoder(column: &ColumnEncoding) -> ColumnEncoder {
+    let role = match &column.kind {
+        ColumnKind::Numeric { number, missing_indicator } => {
+            ColumnRole::Numeric { scale: scale(number), missing_indicator: *missing_indicator }
+        }
+        ColumnKind::Categorical { categories } => ColumnRole::OneHot(categories.clone()),
+        ColumnKind::Ignored => ColumnRole::Ignored,
+    };
+    ColumnEncoder { name: column.name.clone(), role }
+}
+
+fn column_encoding(column: &ColumnEncoder) -> Result<ColumnEncoding, ParseDecimalFloatError> {
+    let kind = match &column.role {
+        ColumnRole::Numeric { scale, missing_indicator } => ColumnKind::Numeric {
+            number: number_encoding(scale)?,
+            missing_indicator: *missing_indicator,
+        },
+        ColumnRole::OneHot(categories) => {
+            ColumnKind::Categorical { categories: categories.clone() }
+        }
+        ColumnRole::Ignored => ColumnKind::Ignored,
+    };
+    Ok(ColumnEncoding { name: column.name.clone(), kind })
+}
+
+fn scale(number: &NumberEncoding) -> NumberScale {
+    NumberScale {
+        offset: to_f64(number.offset),
+        factor: to_f64(number.factor),
+        fill: number.fill.map(to_f64),
+    }
+}
+
+/// The binary64 number that is nearest to a decimal number.
+fn to_f64(number: DecimalFloat) -> f64 {
+    number.to_string().parse().expect("a decimal number is a number")
+}
+
+/// The shortest decimal number to which a binary64 number is the nearest.
+fn to_decimal(number: f64) -> Result<DecimalFloat, ParseDecimalFloatError> {
+    format!("{number:e}").parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_learning::DataSource;
+    use florin_learning::data::load_table;
+
+    use super::*;
+
+    #[test]
+    fn both_lists_of_missing_values_are_equal() {
+        assert_eq!(florin_learning::data::MISSING_TEXTS, florin_protocol::encoding::MISSING_VALUES);
+    }
+
+    /// `check.py` verifies the same vectors in Python.
+    #[test]
+    fn tables_are_encoded_as_the_vectors_state() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = file.join("../protocol/vectors/encodings.json");
+        let vectors: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        for vector in vectors.as_array().unwrap() {
+            let encoding = serde_json::from_value(vector["encoding"].clone()).unwrap();
+            let texts = |value: &serde_json::Value| -> Vec<String> {
+                serde_json::from_value(value.clone()).unwrap()
+            };
+            let cells = vector["cells"].as_array().unwrap().iter().map(texts);
+            let lines: Vec<String> = std::iter::once(texts(&vector["header"]))
+                .chain(cells)
+                .map(|cells| cells.join(","))
+                .collect();
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), lines.join("\n")).unwrap();
+            let label = vector["label"].as_str().unwrap().to_owned();
+            let source = DataSource::Csv { file: file.path().to_owned(), label };
+            let schema = DataSchema { width: 0, classes: 3, encoding: Some(encoding) };
+            let table = load_table(&source).unwrap();
+            let data = row_encoder(&schema).unwrap().encode(&table).unwrap();
+            let row = |at: usize| {
+                let features = data.row(at).iter().flat_map(|feature| feature.to_le_bytes());
+                let bytes = features.chain(data.labels()[at].to_le_bytes());
+                bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
+            };
+            let rows: Vec<String> = (0..data.rows()).map(row).collect();
+            assert_eq!(rows, texts(&vector["rows"]), "{}", vector["name"]);
+        }
+    }
+
+    #[test]
+    fn an_encoder_survives_its_declaration_to_the_bit() {
+        let numbers = [0.0, -1.0, 1.0 / 255.0, 14.127_291_739_894_563, 1e-30, 5e20, f64::EPSILON];
+        for offset in numbers {
+            let fill = Some(offset * 3.0);
+            let scale = NumberScale { offset, factor: 0.1 + offset, fill };
+            let role = ColumnRole::Numeric { scale, missing_indicator: true };
+            let hue = ColumnRole::OneHot(vec!["a".to_owned(), "b".to_owned()]);
+            let columns = [("x", role), ("hue", hue), ("id", ColumnRole::Ignored)];
+            let columns = columns.map(|(name, role)| ColumnEncoder { name: name.to_owned(), role });
+            let encoder = RowEncoder {
+                classes: 2,
+                class_names: vec!["no".to_owned(), "yes".to_owned()],
+                features: FeatureEncoder::Columns(columns.to_vec()),
+            };
+            let encoding = Some(row_encoding(&encoder).unwrap());
+            let schema = DataSchema { width: 4, classes: 2, encoding };
+            assert_eq!(row_encoder(&schema), Some(encoder));
+        }
+        let huge = NumberScale { offset: 1e300, factor: 1.0, fill: None };
+        assert!(number_encoding(&huge).is_err());
+    }
+}
