@@ -164,7 +164,7 @@ pub struct PublicBaseline {
 impl PublicBaseline {
     /// Whether the step becomes part of the round's model: it lowers the loss.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub fn is_adopted(&self) -> bool {
         self.validation_loss_nano.is_some_and(|after| after < self.loss_before_nano)
     }
 }

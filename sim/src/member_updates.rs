@@ -147,25 +147,11 @@ impl MemberTraining<'_> {
                 self.train(engine, &self.holdout.subset(self.disclosed)?, 0)
             }
             Strategy::TrainOnHoldout { identities, .. } => {
-                let mut all = TrainingResult::default();
-                for identity in 0..identities {
-                    let learned = self.train(engine, self.holdout, u64::from(identity))?;
-                    all.deltas.extend(learned.deltas);
-                    all.steps += learned.steps;
-                }
-                Ok(all)
+                self.train_on_holdout(engine, identities)
             }
             Strategy::AdaptiveEffort => self.train_fraction(engine, self.effort),
             Strategy::FlipLabels { fraction } => {
-                let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
-                let last = rows.classes() as u32 - 1;
-                let flip = |label: &u32| {
-                    if uniform(rng) < fraction { last - label } else { *label }
-                };
-                let labels = rows.labels().iter().map(flip).collect();
-                let flipped =
-                    Dataset::new(rows.features().to_vec(), labels, rows.width(), rows.classes())?;
-                self.train(engine, &flipped, 0)
+                self.train(engine, &self.flipped_rows(fraction)?, 0)
             }
             Strategy::Backdoor { fraction, .. } => {
                 self.train(engine, &with_trigger(rows, fraction)?, 0)
@@ -184,6 +170,31 @@ impl MemberTraining<'_> {
             }
             _ => self.train(engine, rows, 0),
         }
+    }
+
+    /// The member's rows with a fraction of their labels mirrored.
+    fn flipped_rows(&self, fraction: f64) -> Result<Dataset, DatasetError> {
+        let rows = &self.member.rows;
+        let rng = &mut stream(self.seed, "flipped", [self.member.number as u64, 0]);
+        let last = rows.classes() as u32 - 1;
+        let flip = |label: &u32| if uniform(rng) < fraction { last - label } else { *label };
+        let labels = rows.labels().iter().map(flip).collect();
+        Dataset::new(rows.features().to_vec(), labels, rows.width(), rows.classes())
+    }
+
+    /// Trains on the whole holdout, once for each identity.
+    fn train_on_holdout(
+        &self,
+        engine: &mut Reference,
+        identities: u32,
+    ) -> Result<TrainingResult, MemberTrainingError> {
+        let mut all = TrainingResult::default();
+        for identity in 0..identities {
+            let learned = self.train(engine, self.holdout, u64::from(identity))?;
+            all.deltas.extend(learned.deltas);
+            all.steps += learned.steps;
+        }
+        Ok(all)
     }
 
     /// Trains on each selected identity's part of the rows.

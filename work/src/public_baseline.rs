@@ -2,7 +2,7 @@
 //! the rounds so far disclosed.
 //!
 //! These rows are public, so a participant that has nothing else could train on them and be paid
-//! for it. The baseline takes that gain into the model without pay. The step is kept only if it
+//! for it. The baseline takes that gain into the model without pay. The step is adopted only if it
 //! lowers the loss on rows that it did not train on: the round's own rows are split into two halves,
 //! and each half is evaluated after training on the other and on all earlier rows (two-fold
 //! cross-validation). Then the step trains on all of them. It runs on the reference engine, whose
@@ -42,7 +42,7 @@ pub fn baseline_rows<'a>(spec: &TaskSpec, drawn: &'a [u32]) -> &'a [u32] {
 /// The result of the baseline's training.
 pub(crate) struct BaselineStep {
     pub(crate) record: PublicBaseline,
-    /// The parameters, if the step is kept.
+    /// The parameters, if the step is adopted.
     pub(crate) params: Option<Vec<f32>>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn public_baseline(
     let validation_loss_nano = if is_complete { Some(to_nano(mean(&losses))?) } else { None };
     let mut record = PublicBaseline { rows, loss_before_nano, validation_loss_nano };
     let mut params = None;
-    if record.is_kept() {
+    if record.is_adopted() {
         params = trainer.train(after, &all)?;
         if params.is_none() {
             record.validation_loss_nano = None;

@@ -39,7 +39,7 @@ fn the_model_also_trains_on_disclosed_rows() {
     let done = value(&world, &rounds).unwrap();
     let baseline = done.result.baseline.unwrap();
     assert_eq!(baseline.rows as usize, rows.len() + world.drawn().len());
-    assert!(baseline.is_kept());
+    assert!(baseline.is_adopted());
     assert_eq!(baseline.loss_before_nano, done.result.valuation.model_loss_nano);
     assert!(done.result.metrics.loss_after_nano < done.result.valuation.model_loss_nano);
     assert_eq!(done.result.model, blob_digest(&done.model));
@@ -78,7 +78,7 @@ fn a_step_that_raises_the_loss_or_diverges_is_not_kept() {
         world.spec.training.learning_rate = Micro(rate);
         let done = value(&world, &rounds).unwrap();
         let baseline = done.result.baseline.unwrap();
-        assert!(!baseline.is_kept(), "{baseline:?}");
+        assert!(!baseline.is_adopted(), "{baseline:?}");
         assert_eq!(baseline.validation_loss_nano.is_none(), diverges, "{baseline:?}");
         assert_ne!(done.result.model, kept.result.model);
         let aggregated = done.result.valuation.model_loss_nano;

@@ -16,6 +16,7 @@
 //! well, because silence about them would look like agreement.
 
 mod receipts;
+mod rows;
 mod settlements;
 #[cfg(test)]
 mod tests;
@@ -27,10 +28,10 @@ use std::path::Path;
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
+use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
     Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Report, Role, RoundNumber,
-    RoundOutcome, RoundScope, Signed, TaskId, TaskSpec, TaskView, UpdateHeader, UpdateReceipt,
+    RoundOutcome, Signed, TaskId, TaskSpec, TaskView, UpdateHeader, UpdateReceipt,
 };
 use florin_work::{
     AuditInputs, EarlierUpdateBlobs, Mismatch, SpotCheckOptions, SpotCheckResult, ValuationInputs,
@@ -481,61 +482,6 @@ impl<'a> Auditor<'a> {
         let wanted = if better { report.entries.len() } else { updates.len() };
         self.models.replace(models);
         self.updates.replace(updates.get(..wanted).unwrap_or_default());
-    }
-
-    /// Fetches the disclosed holdout rows of the round; empty if none were drawn.
-    fn fetch_disclosed_rows(
-        &self,
-        report: &Report,
-        found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<u8>>, AuditError> {
-        if !self.spec.has_quorum(report.entries.len()) {
-            return Ok(Some(Vec::new()));
-        }
-        let RoundScope { task, round, .. } = report.scope;
-        self.fetch_rows_of(task, round, found)
-    }
-
-    /// Fetches the rows that train the public baseline, the earliest round first.
-    fn fetch_earlier_rows(
-        &self,
-        report: &Report,
-        found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<Vec<u8>>>, AuditError> {
-        if self.spec.rounds.baseline_epochs == 0 {
-            return Ok(Some(Vec::new()));
-        }
-        let first = self.rounds_with_rows.len().saturating_sub(BASELINE_ROUNDS_MAX);
-        let mut all = Vec::new();
-        for round in self.rounds_with_rows.iter().skip(first) {
-            let known = self.rows_cache.get(round).cloned();
-            let bytes = match known {
-                Some(bytes) => Some(bytes),
-                None => self.fetch_rows_of(report.scope.task, *round, found)?,
-            };
-            match bytes {
-                Some(bytes) => all.push(bytes),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(all))
-    }
-
-    fn fetch_rows_of(
-        &self,
-        task: TaskId,
-        round: RoundNumber,
-        found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<u8>>, AuditError> {
-        let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
-        match self.client.disclosed_rows(task, round, limit) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(ClientError::Rejected(rejection)) => {
-                found.push(mismatch("holdout.rows", &"disclosed", &rejection));
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn fetch_blob(

@@ -13,7 +13,7 @@ use florin_work::{
 
 use super::{ORDER_BYTES_MAX, ProviderDaemon, ProviderError, ServedTask, scratch_space};
 use crate::agent::EXPIRY_MS;
-use crate::blob_cache::{EMPTY_MODEL, byte_slices};
+use crate::blob_cache::{CachedBlob, EMPTY_MODEL, byte_slices};
 
 impl ProviderDaemon<'_, '_> {
     pub(super) fn execute_order(
@@ -25,7 +25,7 @@ impl ProviderDaemon<'_, '_> {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let ServedTask { spec, .. } = served;
+        let spec = &served.spec;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous_models.len() as u64);
         // A decoded update has the length of a model.
@@ -40,21 +40,11 @@ impl ProviderDaemon<'_, '_> {
         }
         let limit = spec.holdout.disclosed_bytes_max(spec.data.width);
         let rows = self.context.client.blob(order.disclosed_rows, limit)?;
-        let expected = baseline_rows(spec, &served.disclosed_rows);
-        if order.earlier_rows.len() > BASELINE_ROUNDS_MAX {
-            let rounds = order.earlier_rows.len();
-            return Ok(Err(format!(
-                "it names the rows of {rounds} earlier rounds: the limit is {BASELINE_ROUNDS_MAX}"
-            )));
-        }
-        let earlier =
-            self.earlier_rows.get_or_fetch(order.earlier_rows.iter().copied(), |_, digest| {
-                self.context.client.blob(digest, limit).map(Some)
-            })?;
+        let earlier = match self.fetch_earlier_rows(order, served)? {
+            Ok(earlier) => earlier,
+            Err(why) => return Ok(Err(why)),
+        };
         let earlier_rows = byte_slices(&earlier);
-        if disclosed_indices(&earlier_rows).as_deref() != Ok(expected) {
-            return Ok(Err("it names other rows than those of the earlier rounds".to_owned()));
-        }
         let task = spec.id();
         let began = [order.base_model].into_iter().chain(order.previous_models.iter().copied());
         let models = self
@@ -89,6 +79,31 @@ impl ProviderDaemon<'_, '_> {
         self.earlier_rows.replace(&earlier);
         self.updates.replace(updates.get(..wanted).unwrap_or_default());
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+    }
+
+    /// Fetches the rows of earlier rounds that train the public baseline. The inner error is the
+    /// reason why they are not the rows of these rounds.
+    fn fetch_earlier_rows(
+        &self,
+        order: &WorkOrder,
+        served: &ServedTask,
+    ) -> Result<Result<Vec<CachedBlob>, String>, ProviderError> {
+        let (spec, rounds) = (&served.spec, order.earlier_rows.len());
+        if rounds > BASELINE_ROUNDS_MAX {
+            return Ok(Err(format!(
+                "it names the rows of {rounds} earlier rounds: the limit is {BASELINE_ROUNDS_MAX}"
+            )));
+        }
+        let limit = spec.holdout.disclosed_bytes_max(spec.data.width);
+        let digests = order.earlier_rows.iter().copied();
+        let earlier = self
+            .earlier_rows
+            .get_or_fetch(digests, |_, digest| self.context.client.blob(digest, limit).map(Some))?;
+        let expected = baseline_rows(spec, &served.disclosed_rows);
+        Ok(match disclosed_indices(&byte_slices(&earlier)) {
+            Ok(rows) if rows == expected => Ok(earlier),
+            _ => Err("it names other rows than those of the earlier rounds".to_owned()),
+        })
     }
 
     /// Draws the holdout rows of the order's round. Work on other rows is not paid. The inner error

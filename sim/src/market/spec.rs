@@ -130,7 +130,7 @@ impl Scenario {
             delta_norm_max: micro(NORM_MAX),
             aggregation,
             preprocessing: self.preprocessing_rules(),
-            baseline_epochs: t.baseline_epochs,
+            baseline_epochs: if self.mode.is_real() { t.baseline_epochs } else { 0 },
             ..TaskSpec::example().rounds
         }
     }

@@ -165,7 +165,7 @@ pub struct BuyerTerms {
     /// no limit.
     pub weight_cap: u16,
     /// Passes over the validation rows of earlier rounds by which the model trains after each
-    /// productive round; 0 for none.
+    /// productive round; 0 for none. A surrogate has none.
     pub baseline_epochs: u32,
     /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,

@@ -60,6 +60,8 @@ impl Scenario {
     pub(crate) fn scaled_down(&self, part: f64) -> Self {
         let mut small = self.clone();
         small.mode = SimulationMode::Real;
+        // A surrogate has no rows on which its model could train.
+        small.task.baseline_epochs = 0;
         small.criteria.clear();
         let all: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let wanted = f64::from(self.surrogate.members);

@@ -48,17 +48,7 @@ impl Simulation<'_> {
     ) -> Result<Vec<Arrival>, SimError> {
         let there = self.online_cohort()?;
         let round = self.rounds.len() as u64 + 1;
-        let tasks: Vec<MemberTask> = there
-            .into_iter()
-            .map(|(member, asked)| {
-                let rng = &mut stream(self.seed, "effort", [member as u64, round]);
-                let effort = match self.population.members[member].strategy {
-                    Strategy::AdaptiveEffort => self.habits[member].choose_effort(uniform(rng)),
-                    _ => EFFORTS.len() - 1,
-                };
-                MemberTask { member, asked, effort }
-            })
-            .collect();
+        let tasks = self.member_tasks(there, round);
         let members = &self.population.members;
         let job = |task: &MemberTask| MemberTraining {
             member: &members[task.member],
@@ -112,6 +102,19 @@ impl Simulation<'_> {
             self.habits[turn.task.member].record_work(turn.task.effort, cost);
         }
         Ok(arrivals)
+    }
+
+    /// The tasks of the members that work in a round, each with its effort.
+    fn member_tasks(&self, there: Vec<(usize, Vec<u32>)>, round: u64) -> Vec<MemberTask> {
+        let task = |(member, asked): (usize, Vec<u32>)| {
+            let rng = &mut stream(self.seed, "effort", [member as u64, round]);
+            let effort = match self.population.members[member].strategy {
+                Strategy::AdaptiveEffort => self.habits[member].choose_effort(uniform(rng)),
+                _ => EFFORTS.len() - 1,
+            };
+            MemberTask { member, asked, effort }
+        };
+        there.into_iter().map(task).collect()
     }
 
     /// Online members that take part, with their identities that are in the cohort. Members that

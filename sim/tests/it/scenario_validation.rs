@@ -21,8 +21,8 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
         ("population.honest.label_noise=2", "population.honest.label_noise = 2: must be 0 to 1"),
         ("population.honest.strategy={kind=\"fly\"}", "unknown variant `fly`"),
         (
-            "population.honest.strategy={kind=\"sybil\", identities=9, updates=\"same\"}",
-            "strategy.identities = 9",
+            "population.honest.strategy={kind=\"sybil\", identities=17, updates=\"same\"}",
+            "strategy.identities = 17",
         ),
         ("learning.holdout_rows_per_round=900", "each of 8 rounds uses up"),
         ("population.honest.count=100", "set learning.feature_noise above 0"),

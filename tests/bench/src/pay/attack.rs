@@ -32,7 +32,7 @@ const fn crowds_out(name: &'static str, attacker: &'static str, bars: Option<[f6
 
 /// No attack.
 pub(super) const NOBODY: Attack = Attack {
-    name: "nobody",
+    name: "no attack",
     attacker: None,
     pay_max: None,
     kept_min: None,
