@@ -116,7 +116,7 @@ impl BaselineTrainer<'_> {
 }
 
 fn subset(rows: &Dataset, at: &[usize]) -> Result<Dataset, WorkError> {
-    rows.subset(at).map_err(invalid_rows)
+    rows.subset(at).map_err(|error| invalid_rows(&error))
 }
 
 /// The earlier rows, followed by others.
@@ -124,10 +124,11 @@ fn append_rows(earlier: Option<&Dataset>, rows: &Dataset) -> Result<Dataset, Wor
     let Some(earlier) = earlier else { return Ok(rows.clone()) };
     let features = [earlier.features(), rows.features()].concat();
     let labels = [earlier.labels(), rows.labels()].concat();
-    Dataset::new(features, labels, rows.width(), rows.classes()).map_err(invalid_rows)
+    Dataset::new(features, labels, rows.width(), rows.classes())
+        .map_err(|error| invalid_rows(&error))
 }
 
-fn invalid_rows(error: DatasetError) -> WorkError {
+fn invalid_rows(error: &DatasetError) -> WorkError {
     DisclosureError::ModelMismatch(error.to_string()).into()
 }
 

@@ -117,7 +117,7 @@ fn an_audit_recomputes_the_baseline() {
     };
     assert_eq!(of_baseline(audit(&report, &rows, &rounds)), [""; 0]);
     assert_eq!(of_baseline(audit(&report, &rows, &rounds[..1])), ["rows of earlier rounds"]);
-    let mut swapped = rounds.clone();
+    let mut swapped = rounds;
     swapped.swap(0, 1);
     assert_eq!(of_baseline(audit(&report, &rows, &swapped)), ["rows of earlier rounds"]);
     let mut forged = done.result.clone();

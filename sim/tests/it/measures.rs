@@ -91,7 +91,7 @@ fn identities_that_are_not_selected_cost_nothing() {
 fn without_exclusion_no_update_is_excluded() {
     let text = |exclude_harmful: bool| {
         format!(
-            "rounds = 6\n[seeds]\ncount = 2\n[task]\nexclude_harmful = \
+            "rounds = 6\n[seeds]\ncount = 2\n[task]\nbaseline_epochs = 0\nexclude_harmful = \
              {exclude_harmful}\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
              [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
              fraction = 1.0 }}"
