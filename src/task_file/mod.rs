@@ -29,7 +29,7 @@ use florin_protocol::{
 pub(crate) use duration::{civil, format_ms, parse_date, parse_moment};
 pub(crate) use new_task::{TaskNumbers, ignored_because, task_for_data};
 pub use overlay::overlay;
-pub(crate) use overlay::{SALT, TEMPLATE};
+pub(crate) use overlay::template;
 pub(crate) use rows::{parse_rows, select_rows};
 pub(crate) use rows_for_task::load_for_task;
 

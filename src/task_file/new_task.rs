@@ -7,7 +7,7 @@ use florin_learning::DataSource;
 use florin_learning::data::{IgnoredReason, ScaleKind, Treatment, default_scale, fit, load_table};
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
-use super::overlay::{SALT, TEMPLATE};
+use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
 use super::{Parties, from_text, relative_to};
 use crate::failure::Failure;
@@ -136,7 +136,6 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
         ("model", "inputs", width.clone()),
         ("model", "hidden", format!("[{hidden}]")),
         ("model", "classes", classes.clone()),
-        ("model", "seed", numbers.model_seed.to_string()),
         ("data", "width", width),
         ("data", "classes", format!("{classes}\n{}", shape.encoding).trim_end().to_owned()),
         ("holdout", "source", quoted(source)),
@@ -148,7 +147,7 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
         ("training", "momentum", MOMENTUM.to_owned()),
         ("rounds", "count", rounds.to_string()),
     ];
-    let file = TEMPLATE.replace(SALT, &numbers.salt.to_string());
+    let file = template(numbers.salt, numbers.model_seed);
     let file = settings
         .iter()
         .fold(file, |file, (section, key, value)| with_value(&file, section, key, value));

@@ -16,7 +16,7 @@ fn parties() -> Parties {
 }
 
 fn template() -> String {
-    TEMPLATE.replace(SALT, "42")
+    super::template(42, 1)
 }
 
 fn refused(text: &str) -> String {

@@ -16,17 +16,17 @@ use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
 use crate::task_file::{
-    self, Parties, PreparedTask, SALT, TEMPLATE, TaskNumbers, format_ms, task_for_data,
+    self, Parties, PreparedTask, TaskNumbers, format_ms, task_for_data, template,
 };
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let path = arguments.out.as_ref().unwrap_or(&arguments.file);
     let shown = path.display();
-    let salt = compose::random_number()?;
+    let (salt, model_seed) = (compose::random_number()?, compose::random_number()?);
     let (text, notes) = match &arguments.data {
-        None => (TEMPLATE.replace(SALT, &salt.to_string()), Vec::new()),
+        None => (template(salt, model_seed), Vec::new()),
         Some(source) => {
-            let numbers = TaskNumbers { salt, model_seed: compose::random_number()? };
+            let numbers = TaskNumbers { salt, model_seed };
             let folder = path.parent().unwrap_or(Path::new(""));
             let task = task_for_data(source, folder, numbers, &unknown_parties())?;
             (task.text, task.notes)
