@@ -103,7 +103,8 @@ fn features_far_from_unit_scale_are_refused_unless_asked_for() {
     output.refused(2, "INVALID_TASK");
     let accepted = format!("{before}scale = \"none\"\naccept_unscaled = true\n{after}");
     let accepted = put(folder.path(), "accepted.toml", &accepted);
-    florin(&["task", "check", &accepted]).expect(0);
+    // Without the quote, which finds that this model learns nothing from these features.
+    florin(&["task", "check", "--no-quote", &accepted]).expect(0);
 }
 
 #[test]

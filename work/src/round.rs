@@ -12,8 +12,8 @@ use florin_learning::{
 use florin_protocol::void::is_gap_resolved;
 use florin_protocol::{
     Address, Digest, DuplicateMatch, DuplicatePolicy, DuplicateSource, Estimator, ModelMetrics,
-    Preprocessing, Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore, Valuation,
-    ValuationEvidence, ValuationStage, WorkResult, blob_digest,
+    Preprocessing, PublicBaseline, Rejection, ScoreEstimator, TaskSpec, UpdateEntry, UpdateScore,
+    Valuation, ValuationEvidence, ValuationStage, WorkResult, blob_digest,
 };
 
 use crate::blob_source::{BlobSource, NO_BLOBS};
@@ -138,24 +138,68 @@ pub fn value_and_aggregate(
 ) -> Result<ValuationOutput, WorkError> {
     let opened = DecodedRound::decode(inputs)?;
     let mut valuation = value_updates(inputs, &opened, engine)?;
-    let (mut bytes, after) = aggregate_updates(inputs, &opened, &valuation)?;
-    let mut metrics =
-        evaluate_models(&opened.model, &opened.base, &after, &opened.holdout, engine)?;
-    valuation.model_loss_nano = metrics.loss_after_nano;
-    let mut baseline = None;
-    if valuation.void_reason().is_some() {
-        bytes = encode_parameters(inputs.spec, &opened.base);
-        metrics = void_metrics(metrics, &valuation);
-    } else if let Some(step) = public_baseline(inputs, &opened, &after)? {
-        baseline = Some(step.record);
-        if let Some(params) = step.params {
-            metrics =
-                evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
-            bytes = encode_parameters(inputs.spec, &params);
-        }
-    }
+    let aggregated = AggregatedModel::new(inputs, &opened, &valuation, engine)?;
+    valuation.model_loss_nano = aggregated.metrics.loss_after_nano;
+    let RoundModel { bytes, metrics, baseline } =
+        aggregated.finish(inputs, &opened, &valuation, engine)?;
     let result = WorkResult { valuation, baseline, metrics, model: blob_digest(&bytes) };
     Ok(ValuationOutput { result, model: bytes })
+}
+
+/// The model that the task's rule aggregates from the updates that are not excluded.
+pub(crate) struct AggregatedModel {
+    bytes: Vec<u8>,
+    params: Vec<f32>,
+    pub(crate) metrics: ModelMetrics,
+}
+
+/// The model after a round.
+pub(crate) struct RoundModel {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) metrics: ModelMetrics,
+    pub(crate) baseline: Option<PublicBaseline>,
+}
+
+impl AggregatedModel {
+    pub(crate) fn new(
+        inputs: &ValuationInputs<'_>,
+        opened: &DecodedRound,
+        valuation: &Valuation,
+        engine: &mut dyn Engine,
+    ) -> Result<Self, WorkError> {
+        let (bytes, params) = aggregate_updates(inputs, opened, valuation)?;
+        let metrics =
+            evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
+        Ok(Self { bytes, params, metrics })
+    }
+
+    /// The round's model: the base model in a void round, otherwise this one after the step of the
+    /// public baseline, if the step lowers the loss.
+    pub(crate) fn finish(
+        self,
+        inputs: &ValuationInputs<'_>,
+        opened: &DecodedRound,
+        valuation: &Valuation,
+        engine: &mut dyn Engine,
+    ) -> Result<RoundModel, WorkError> {
+        let Self { bytes, params, metrics } = self;
+        if valuation.void_reason().is_some() {
+            let bytes = encode_parameters(inputs.spec, &opened.base);
+            return Ok(RoundModel {
+                bytes,
+                metrics: void_metrics(metrics, valuation),
+                baseline: None,
+            });
+        }
+        let step = public_baseline(inputs, opened, &params)?;
+        let baseline = step.as_ref().map(|step| step.record);
+        let Some(params) = step.and_then(|step| step.params) else {
+            return Ok(RoundModel { bytes, metrics, baseline });
+        };
+        let metrics =
+            evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
+        Ok(RoundModel { bytes: encode_parameters(inputs.spec, &params), metrics, baseline })
+    }
 }
 
 /// The metrics of a void round, whose model stays.
@@ -355,7 +399,7 @@ fn decode_earlier_updates(
 /// are neither rejected as near-duplicates nor excluded, in sender order. The result is bit for bit
 /// the model of a round without the rejected updates. The same holds for excluded updates, except
 /// that they count in the median norm.
-pub(crate) fn aggregate_updates(
+fn aggregate_updates(
     inputs: &ValuationInputs<'_>,
     opened: &DecodedRound,
     valuation: &Valuation,
@@ -384,7 +428,7 @@ pub(crate) fn aggregate_updates(
     Ok((encode_parameters(spec, &after), after))
 }
 
-pub(crate) fn evaluate_models(
+fn evaluate_models(
     model: &ModelSpec,
     before: &[f32],
     after: &[f32],

@@ -23,15 +23,13 @@ use florin_contribution::{
 };
 use florin_learning::{Engine, mean};
 use florin_protocol::{
-    CrossCheck, Digest, Estimator, ModelMetrics, ScoreEstimator, Valuation, WorkResult, blob_digest,
+    CrossCheck, Estimator, ModelMetrics, PublicBaseline, ScoreEstimator, Valuation, WorkResult,
+    blob_digest,
 };
 
 use crate::audit::{AuditInputs, Mismatch, audit_round, check_inputs, check_pay, stated_result};
-use crate::codec::encode_parameters;
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
-use crate::round::{
-    DecodedRound, TOLERANCE_NANO, WorkError, aggregate_updates, evaluate_models, void_metrics,
-};
+use crate::round::{AggregatedModel, DecodedRound, TOLERANCE_NANO, WorkError};
 
 /// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
 /// grand coalition, and the gradient for the null variance. A second stage reuses the first one's
@@ -186,7 +184,6 @@ impl<'a> SpotChecker<'a> {
         spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
         self.check_preprocessing(spotted);
-        let after = self.check_model_digest(result.model, spotted);
         let due = self.required_cross_check()?;
         let passes = due.as_ref().map_or(0, |(_, passes)| *passes);
         let due = due.map(|(check, _)| check);
@@ -196,9 +193,7 @@ impl<'a> SpotChecker<'a> {
             self.check_coalition_values(due, spot, engine, spotted)?;
         }
         self.check_losses(engine, spotted)?;
-        if let Some(after) = after {
-            self.check_metrics(result.metrics, &after, engine, spotted)?;
-        }
+        self.check_model(result, engine, spotted)?;
         let units = self.valuation_passes() + passes;
         if self.stated.units != units {
             spotted.push_mismatch("valuation.units", &self.stated.units, &units);
@@ -240,29 +235,39 @@ impl<'a> SpotChecker<'a> {
         }
     }
 
-    /// Checks the model's digest. Returns the parameters that follow from the stated exclusions; `None` if the aggregation fails, which is
-    /// impossible for an honest round.
-    fn check_model_digest(
+    /// Recomputes the model, its metrics and the public baseline from the stated exclusions.
+    fn check_model(
         &self,
-        stated: Digest,
+        result: &WorkResult,
+        engine: &mut dyn Engine,
         spotted: &mut SpotCheckResult,
-    ) -> Option<Vec<f32>> {
-        match aggregate_updates(&self.inputs.round, self.opened, self.stated) {
-            Ok((mut bytes, after)) => {
-                if self.stated.void_reason().is_some() {
-                    bytes = encode_parameters(self.inputs.round.spec, &self.opened.base);
-                }
-                let ours = blob_digest(&bytes);
-                if stated != ours {
-                    spotted.push_mismatch("model", &stated, &ours);
-                }
-                Some(after)
+    ) -> Result<(), WorkError> {
+        let (inputs, opened) = (&self.inputs.round, self.opened);
+        let aggregated = match AggregatedModel::new(inputs, opened, self.stated, engine) {
+            Ok(aggregated) => aggregated,
+            // Impossible for an honest round.
+            Err(error @ WorkError::Aggregation(_)) => {
+                spotted.push_mismatch("model", &result.model, &error);
+                return Ok(());
             }
-            Err(error) => {
-                spotted.push_mismatch("model", &stated, &error);
-                None
-            }
+            Err(error) => return Err(error),
+        };
+        let model_loss = aggregated.metrics.loss_after_nano;
+        let ours = aggregated.finish(inputs, opened, self.stated, engine)?;
+        let digest = blob_digest(&ours.bytes);
+        if result.model != digest {
+            spotted.push_mismatch("model", &result.model, &digest);
         }
+        if result.baseline != ours.baseline {
+            let text = |baseline: Option<PublicBaseline>| format!("{baseline:?}");
+            spotted.push_mismatch("baseline", &text(result.baseline), &text(ours.baseline));
+        }
+        if model_loss.abs_diff(self.stated.model_loss_nano) > TOLERANCE_NANO {
+            let line = "valuation.model_loss_nano";
+            spotted.push_mismatch(line, &self.stated.model_loss_nano, &model_loss);
+        }
+        Self::check_metrics(result.metrics, ours.metrics, spotted);
+        Ok(())
     }
 
     /// The cross-check that the task requires over the remaining members, with placeholder
@@ -494,27 +499,11 @@ impl<'a> SpotChecker<'a> {
         }
     }
 
-    /// Recomputes the metrics of the model before and after the round.
-    fn check_metrics(
-        &self,
-        theirs: ModelMetrics,
-        after: &[f32],
-        engine: &mut dyn Engine,
-        spotted: &mut SpotCheckResult,
-    ) -> Result<(), WorkError> {
-        let DecodedRound { model, base, holdout, .. } = self.opened;
-        let mut ours = evaluate_models(model, base, after, holdout, engine)?;
-        let model_loss = ours.loss_after_nano;
-        if self.stated.void_reason().is_some() {
-            ours = void_metrics(ours, self.stated);
-        }
-        for (line, stated, ours) in [
-            ("valuation.model_loss_nano", self.stated.model_loss_nano, model_loss),
-            ("metrics.loss_after_nano", theirs.loss_after_nano, ours.loss_after_nano),
-        ] {
-            if ours.abs_diff(stated) > TOLERANCE_NANO {
-                spotted.push_mismatch(line, &stated, &ours);
-            }
+    /// Compares the metrics of the model before and after the round.
+    fn check_metrics(theirs: ModelMetrics, ours: ModelMetrics, spotted: &mut SpotCheckResult) {
+        if ours.loss_after_nano.abs_diff(theirs.loss_after_nano) > TOLERANCE_NANO {
+            let line = "metrics.loss_after_nano";
+            spotted.push_mismatch(line, &theirs.loss_after_nano, &ours.loss_after_nano);
         }
         for (line, theirs, ours) in [
             ("metrics.rows", theirs.rows, ours.rows),
@@ -525,7 +514,6 @@ impl<'a> SpotChecker<'a> {
                 spotted.push_mismatch(line, &theirs, &ours);
             }
         }
-        Ok(())
     }
 }
 
