@@ -18,6 +18,7 @@ mod holdout;
 pub mod preprocess;
 mod public_baseline;
 mod round;
+mod round_model;
 mod round_source;
 mod spot_check;
 
@@ -34,8 +35,9 @@ pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{
     EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
-    WorkError, compare_results, value_and_aggregate, void_metrics,
+    WorkError, compare_results, value_and_aggregate,
 };
+pub use round_model::void_metrics;
 pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ use florin_protocol::{
 
 use crate::audit::{AuditInputs, Mismatch, audit_round, check_inputs, check_pay, stated_result};
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
-use crate::round::{AggregatedModel, DecodedRound, TOLERANCE_NANO, WorkError};
+use crate::round::{DecodedRound, TOLERANCE_NANO, WorkError};
+use crate::round_model::AggregatedModel;
 
 /// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
 /// grand coalition, and the gradient for the null variance. A second stage reuses the first one's
