@@ -116,20 +116,20 @@ pub(super) const ATTACKS: [Attack; 18] = [
     ),
 ];
 
-/// The settings of buyers who mean to pay nothing. Honest members must get the floor, and keep
-/// their bonds.
+/// The settings of buyers who mean to pay nothing, with the largest thresholds that a task may have.
+/// Honest members must get the floor, and keep their bonds.
 pub(super) const BUYERS: [Attack; 3] = [
     Attack { name: "holdout with wrong labels", holdout_label_noise: 0.9, ..NOBODY },
     Attack {
-        name: "holdout with wrong labels, z = 10",
+        name: "holdout with wrong labels, z = 4",
         holdout_label_noise: 0.9,
-        confidence_z: 10.0,
+        confidence_z: 4.0,
         ..NOBODY
     },
     Attack {
-        name: "two rows a round, z = 10",
+        name: "two rows a round, z = 3",
         rows_per_round: Some(2),
-        confidence_z: 10.0,
+        confidence_z: 3.0,
         ..NOBODY
     },
 ];
