@@ -116,14 +116,14 @@ pub(super) const ATTACKS: [Attack; 18] = [
     ),
 ];
 
-/// The settings of buyers who mean to pay nothing, with the largest thresholds that a task may have.
+/// The settings of buyers who mean to pay nothing, with the largest threshold of a small round.
 /// Honest members must get the floor, and keep their bonds.
 pub(super) const BUYERS: [Attack; 3] = [
     Attack { name: "holdout with wrong labels", holdout_label_noise: 0.9, ..NOBODY },
     Attack {
-        name: "holdout with wrong labels, z = 4",
+        name: "holdout with wrong labels, z = 3",
         holdout_label_noise: 0.9,
-        confidence_z: 4.0,
+        confidence_z: 3.0,
         ..NOBODY
     },
     Attack {
