@@ -153,9 +153,23 @@ pub fn verify_disclosed_rows(
     drawn: &[u32],
     bytes: &[u8],
 ) -> Result<Dataset, DisclosureError> {
-    let shown = DisclosedRows::from_bytes(bytes)
-        .map_err(|error| DisclosureError::Malformed(error.to_string()))?
-        .rows;
+    let shown = decode_disclosed_rows(bytes)?;
+    check_disclosed_rows(spec, drawn, &shown)?;
+    dataset(spec, &shown)
+}
+
+/// The disclosed rows in these bytes, without any check of them.
+pub(crate) fn decode_disclosed_rows(bytes: &[u8]) -> Result<Vec<DisclosedRow>, DisclosureError> {
+    let disclosed = DisclosedRows::from_bytes(bytes);
+    Ok(disclosed.map_err(|error| DisclosureError::Malformed(error.to_string()))?.rows)
+}
+
+/// Verifies that these are the drawn rows and that the task committed to them.
+pub(crate) fn check_disclosed_rows(
+    spec: &TaskSpec,
+    drawn: &[u32],
+    shown: &[DisclosedRow],
+) -> Result<(), DisclosureError> {
     if shown.len() != drawn.len() {
         return Err(DisclosureError::Count { disclosed: shown.len(), drawn: drawn.len() });
     }
@@ -167,10 +181,11 @@ pub fn verify_disclosed_rows(
             return Err(DisclosureError::NotCommitted { at, row: *drawn });
         }
     }
-    dataset(spec, &shown)
+    Ok(())
 }
 
-fn dataset(spec: &TaskSpec, shown: &[DisclosedRow]) -> Result<Dataset, DisclosureError> {
+/// The rows as a data set.
+pub(crate) fn dataset(spec: &TaskSpec, shown: &[DisclosedRow]) -> Result<Dataset, DisclosureError> {
     let misfit = |message: String| DisclosureError::ModelMismatch(message);
     let width = spec.data.width as usize;
     let (mut features, mut labels) = (Vec::with_capacity(width * shown.len()), Vec::new());

@@ -15,12 +15,12 @@ use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Trainer, Training, mean};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
-use florin_protocol::{DisclosedRows, PublicBaseline, TaskSpec};
+use florin_protocol::{DisclosedRow, PublicBaseline, TaskSpec};
 
 use crate::blob_source::BlobSource;
 use crate::convert::training;
 use crate::cross_check::cross_check_seed;
-use crate::holdout::{DisclosureError, verify_disclosed_rows};
+use crate::holdout::{DisclosureError, check_disclosed_rows, dataset, decode_disclosed_rows};
 use crate::round::{DecodedRound, ValuationInputs, WorkError};
 
 /// Parts into which the round's own rows are split.
@@ -139,24 +139,23 @@ fn invalid_rows(error: &DatasetError) -> WorkError {
 pub fn disclosed_indices(rounds: &dyn BlobSource) -> Result<Vec<u32>, DisclosureError> {
     let mut all = Vec::new();
     for bytes in rounds.iter() {
-        all.extend(indices(bytes)?);
+        all.extend(indices(&decode_disclosed_rows(bytes)?));
     }
     Ok(all)
 }
 
-fn indices(bytes: &[u8]) -> Result<Vec<u32>, DisclosureError> {
-    let disclosed = DisclosedRows::from_bytes(bytes)
-        .map_err(|error| DisclosureError::Malformed(error.to_string()))?;
-    Ok(disclosed.rows.iter().map(|row| row.index).collect())
+fn indices(rows: &[DisclosedRow]) -> impl Iterator<Item = u32> {
+    rows.iter().map(|row| row.index)
 }
 
 /// Decodes the rows of earlier rounds and verifies that the task committed to them. `None` in the
 /// first round.
 fn earlier_rows(spec: &TaskSpec, rounds: &dyn BlobSource) -> Result<Option<Dataset>, WorkError> {
-    let mut all: Option<Dataset> = None;
+    let mut all = Vec::new();
     for bytes in rounds.iter() {
-        let rows = verify_disclosed_rows(spec, &indices(bytes)?, bytes)?;
-        all = Some(append_rows(all.as_ref(), &rows)?);
+        let rows = decode_disclosed_rows(bytes)?;
+        check_disclosed_rows(spec, &indices(&rows).collect::<Vec<_>>(), &rows)?;
+        all.extend(rows);
     }
-    Ok(all)
+    Ok(if all.is_empty() { None } else { Some(dataset(spec, &all)?) })
 }

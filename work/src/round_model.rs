@@ -1,9 +1,7 @@
 //! The model after a round: the aggregate of its updates, and the step of the public baseline.
 
 use florin_contribution::to_nano;
-use florin_learning::{
-    AggregateError, AggregationRule, Dataset, Engine, ModelSpec, aggregate, mean,
-};
+use florin_learning::{AggregateError, AggregationRule, Engine, aggregate, mean};
 use florin_protocol::{ModelMetrics, PublicBaseline, Valuation};
 
 use crate::codec::encode_parameters;
@@ -13,7 +11,6 @@ use crate::round::{DecodedRound, ValuationInputs, WorkError};
 
 /// The model that the task's rule aggregates from the updates that are not excluded.
 pub(crate) struct AggregatedModel {
-    bytes: Vec<u8>,
     params: Vec<f32>,
     pub(crate) metrics: ModelMetrics,
 }
@@ -32,10 +29,9 @@ impl AggregatedModel {
         valuation: &Valuation,
         engine: &mut dyn Engine,
     ) -> Result<Self, WorkError> {
-        let (bytes, params) = aggregate_updates(inputs, opened, valuation)?;
-        let metrics =
-            evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
-        Ok(Self { bytes, params, metrics })
+        let params = aggregate_updates(inputs, opened, valuation)?;
+        let metrics = evaluate_models(opened, &params, engine)?;
+        Ok(Self { params, metrics })
     }
 
     /// The round's model: the base model in a void round, otherwise this one after the step of the
@@ -47,23 +43,19 @@ impl AggregatedModel {
         valuation: &Valuation,
         engine: &mut dyn Engine,
     ) -> Result<RoundModel, WorkError> {
-        let Self { bytes, params, metrics } = self;
+        let Self { params, metrics } = self;
+        let encoded = |params: &[f32]| encode_parameters(inputs.spec, params);
         if valuation.void_reason().is_some() {
-            let bytes = encode_parameters(inputs.spec, &opened.base);
-            return Ok(RoundModel {
-                bytes,
-                metrics: void_metrics(metrics, valuation),
-                baseline: None,
-            });
+            let (bytes, metrics) = (encoded(&opened.base), void_metrics(metrics, valuation));
+            return Ok(RoundModel { bytes, metrics, baseline: None });
         }
         let step = public_baseline(inputs, opened, &params)?;
         let baseline = step.as_ref().map(|step| step.record);
         let Some(params) = step.and_then(|step| step.params) else {
-            return Ok(RoundModel { bytes, metrics, baseline });
+            return Ok(RoundModel { bytes: encoded(&params), metrics, baseline });
         };
-        let metrics =
-            evaluate_models(&opened.model, &opened.base, &params, &opened.holdout, engine)?;
-        Ok(RoundModel { bytes: encode_parameters(inputs.spec, &params), metrics, baseline })
+        let metrics = with_model_after(metrics, opened, &params, engine)?;
+        Ok(RoundModel { bytes: encoded(&params), metrics, baseline })
     }
 }
 
@@ -77,7 +69,7 @@ pub fn void_metrics(metrics: ModelMetrics, valuation: &Valuation) -> ModelMetric
     }
 }
 
-/// The model after the round, as bytes and as numbers. The task's rule aggregates the updates that
+/// The parameters after the round. The task's rule aggregates the updates that
 /// are neither rejected as near-duplicates nor excluded, in sender order. The result is bit for bit
 /// the model of a round without the rejected updates. The same holds for excluded updates, except
 /// that they count in the median norm.
@@ -85,7 +77,7 @@ fn aggregate_updates(
     inputs: &ValuationInputs<'_>,
     opened: &DecodedRound,
     valuation: &Valuation,
-) -> Result<(Vec<u8>, Vec<f32>), WorkError> {
+) -> Result<Vec<f32>, WorkError> {
     let spec = inputs.spec;
     let included: Vec<(u64, &[f32])> = opened
         .updates
@@ -98,7 +90,7 @@ fn aggregate_updates(
         .collect();
     let base = &opened.base;
     if included.iter().all(|(weight, _)| *weight == 0) {
-        return Ok((encode_parameters(spec, base), base.clone()));
+        return Ok(base.clone());
     }
     let step = match aggregate(aggregation_rule(spec.rounds.aggregation), &included) {
         // Exclusion may leave fewer updates than the rule requires. The median takes any number and
@@ -106,24 +98,42 @@ fn aggregate_updates(
         Err(AggregateError::TooFew { .. }) => aggregate(AggregationRule::Median, &included)?,
         step => step?,
     };
-    let after: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
-    Ok((encode_parameters(spec, &after), after))
+    Ok(base.iter().zip(step).map(|(base, step)| base + step).collect())
 }
 
 fn evaluate_models(
-    model: &ModelSpec,
-    before: &[f32],
+    opened: &DecodedRound,
     after: &[f32],
-    holdout: &Dataset,
     engine: &mut dyn Engine,
 ) -> Result<ModelMetrics, WorkError> {
-    let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
-    let (before, after) = (wide(before), wide(after));
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Ok(ModelMetrics {
+    let DecodedRound { model, base, holdout, .. } = opened;
+    let before = ModelMetrics {
         rows: count(holdout.rows()),
-        correct_before: count(engine.correct_predictions(model, &before, holdout)?),
+        correct_before: count(engine.correct_predictions(model, &wide(base), holdout)?),
+        ..ModelMetrics::default()
+    };
+    with_model_after(before, opened, after, engine)
+}
+
+/// The metrics with those of another model after the round.
+fn with_model_after(
+    metrics: ModelMetrics,
+    opened: &DecodedRound,
+    after: &[f32],
+    engine: &mut dyn Engine,
+) -> Result<ModelMetrics, WorkError> {
+    let (model, holdout, after) = (&opened.model, &opened.holdout, wide(after));
+    Ok(ModelMetrics {
         correct_after: count(engine.correct_predictions(model, &after, holdout)?),
         loss_after_nano: to_nano(mean(&engine.row_losses(model, &after, holdout)?))?,
+        ..metrics
     })
+}
+
+fn wide(params: &[f32]) -> Vec<f64> {
+    params.iter().map(|value| f64::from(*value)).collect()
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
