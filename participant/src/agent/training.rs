@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use florin_learning::engine::{EvalError, TrainError};
+use florin_learning::mean;
 use florin_protocol::{Digest, Offer, RoundNumber, TaskId};
 
 use super::state_machine::RoundStage;
@@ -136,10 +137,6 @@ impl Agent<'_, '_> {
 struct LossRise {
     before: f64,
     after: f64,
-}
-
-fn mean(losses: &[f64]) -> f64 {
-    losses.iter().sum::<f64>() / losses.len().max(1) as f64
 }
 
 fn train_error(error: EvalError) -> TrainError {

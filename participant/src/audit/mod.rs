@@ -42,6 +42,7 @@ use crate::blob_cache::{BlobCache, CachedBlob, EMPTY_MODEL, byte_slices};
 use crate::client::{Client, ClientError};
 use crate::provider::{ORDER_BYTES_MAX, scratch_space};
 use crate::report_check::{check_report, mismatch};
+use rows::RowBytes;
 
 /// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
@@ -241,13 +242,13 @@ struct RoundBlobs {
     /// protocol's limit.
     models: Vec<CachedBlob>,
     /// The disclosed holdout rows of the round; empty if there were too few updates.
-    disclosed_rows: Vec<u8>,
+    disclosed_rows: RowBytes,
     /// The round's updates, then the updates of earlier rounds that they are compared with.
     updates: Vec<CachedBlob>,
     /// Senders and digests of the updates of earlier rounds.
     earlier_updates: Vec<(Address, Digest)>,
     /// The disclosed rows of earlier rounds that train the public baseline.
-    earlier_rows: Vec<Vec<u8>>,
+    earlier_rows: Vec<RowBytes>,
 }
 
 /// A round's report with the documents that it depends on.
@@ -268,10 +269,8 @@ struct Auditor<'a> {
     earlier_updates: EarlierUpdates,
     /// The holdout rows that earlier rounds disclosed.
     disclosed_rows: Vec<u32>,
-    /// The earlier rounds that disclosed rows.
-    rounds_with_rows: Vec<RoundNumber>,
-    /// Cached rows of these rounds.
-    rows_cache: BTreeMap<RoundNumber, Vec<u8>>,
+    /// The earlier rounds whose rows train the public baseline, with the rows if they were fetched.
+    baseline_rounds: BTreeMap<RoundNumber, Option<RowBytes>>,
     /// Cached models of the last recomputed round.
     models: BlobCache,
     /// Its cached updates, as far as the next round may be compared with them.
@@ -303,8 +302,7 @@ impl<'a> Auditor<'a> {
             earlier_models,
             earlier_updates,
             disclosed_rows,
-            rounds_with_rows: Vec::new(),
-            rows_cache: BTreeMap::new(),
+            baseline_rounds: BTreeMap::new(),
             models,
             updates,
             spot,
@@ -319,9 +317,7 @@ impl<'a> Auditor<'a> {
     fn advance(&mut self, report: &Report) {
         self.earlier_models.insert(0, report.base_model);
         self.disclosed_rows.extend(&report.holdout.rows);
-        if !report.holdout.rows.is_empty() {
-            self.rounds_with_rows.push(report.scope.round);
-        }
+        self.advance_baseline(report);
         self.earlier_updates.add_report(report);
     }
 
@@ -472,12 +468,8 @@ impl<'a> Auditor<'a> {
     /// Caches the blobs that the next round may need. After a round that did not improve the model,
     /// the next round is compared with the same earlier updates and with those of this round.
     fn cache_blobs(&mut self, report: &Report, bytes: &RoundBlobs) {
-        let RoundBlobs { models, updates, disclosed_rows, earlier_rows, .. } = bytes;
-        if self.spec.rounds.baseline_epochs > 0 {
-            let rounds = self.rounds_with_rows.iter().rev().zip(earlier_rows.iter().rev());
-            self.rows_cache = rounds.map(|(round, rows)| (*round, rows.clone())).collect();
-            self.rows_cache.insert(report.scope.round, disclosed_rows.clone());
-        }
+        let RoundBlobs { models, updates, .. } = bytes;
+        self.cache_rows(report, bytes);
         let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
         self.models.replace(models);

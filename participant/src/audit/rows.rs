@@ -1,22 +1,49 @@
-//! Fetches the disclosed holdout rows of a round, and those of earlier rounds.
+//! The disclosed holdout rows of a round, and of the earlier rounds that train the public baseline.
+
+use std::sync::Arc;
 
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
 use florin_protocol::{Report, RoundNumber, RoundScope, TaskId};
 use florin_work::Mismatch;
 
-use super::{AuditError, Auditor};
+use super::{AuditError, Auditor, RoundBlobs};
 use crate::client::ClientError;
 use crate::report_check::mismatch;
 
+/// Bytes of a round's disclosed rows.
+pub(super) type RowBytes = Arc<[u8]>;
+
 impl Auditor<'_> {
+    /// Adds a round to those that train the baseline of later rounds, if it disclosed rows.
+    pub(super) fn advance_baseline(&mut self, report: &Report) {
+        if self.spec.rounds.baseline_epochs == 0 || report.holdout.rows.is_empty() {
+            return;
+        }
+        self.baseline_rounds.entry(report.scope.round).or_default();
+        if self.baseline_rounds.len() > BASELINE_ROUNDS_MAX {
+            self.baseline_rounds.pop_first();
+        }
+    }
+
+    /// Caches the rows of a round and of those before it.
+    pub(super) fn cache_rows(&mut self, report: &Report, bytes: &RoundBlobs) {
+        for (cached, rows) in self.baseline_rounds.values_mut().zip(&bytes.earlier_rows) {
+            *cached = Some(Arc::clone(rows));
+        }
+        if self.spec.rounds.baseline_epochs > 0 && !report.holdout.rows.is_empty() {
+            let own = Some(Arc::clone(&bytes.disclosed_rows));
+            self.baseline_rounds.insert(report.scope.round, own);
+        }
+    }
+
     /// Fetches the disclosed holdout rows of the round; empty if none were drawn.
     pub(super) fn fetch_disclosed_rows(
         &self,
         report: &Report,
         found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<u8>>, AuditError> {
+    ) -> Result<Option<RowBytes>, AuditError> {
         if !self.spec.has_quorum(report.entries.len()) {
-            return Ok(Some(Vec::new()));
+            return Ok(Some(Arc::default()));
         }
         let RoundScope { task, round, .. } = report.scope;
         self.fetch_rows_of(task, round, found)
@@ -27,22 +54,15 @@ impl Auditor<'_> {
         &self,
         report: &Report,
         found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<Vec<u8>>>, AuditError> {
-        if self.spec.rounds.baseline_epochs == 0 {
-            return Ok(Some(Vec::new()));
-        }
-        let first = self.rounds_with_rows.len().saturating_sub(BASELINE_ROUNDS_MAX);
-        let mut all = Vec::new();
-        for round in self.rounds_with_rows.iter().skip(first) {
-            let known = self.rows_cache.get(round).cloned();
-            let bytes = match known {
-                Some(bytes) => Some(bytes),
+    ) -> Result<Option<Vec<RowBytes>>, AuditError> {
+        let mut all = Vec::with_capacity(self.baseline_rounds.len());
+        for (round, cached) in &self.baseline_rounds {
+            let rows = match cached {
+                Some(rows) => Some(Arc::clone(rows)),
                 None => self.fetch_rows_of(report.scope.task, *round, found)?,
             };
-            match bytes {
-                Some(bytes) => all.push(bytes),
-                None => return Ok(None),
-            }
+            let Some(rows) = rows else { return Ok(None) };
+            all.push(rows);
         }
         Ok(Some(all))
     }
@@ -52,10 +72,10 @@ impl Auditor<'_> {
         task: TaskId,
         round: RoundNumber,
         found: &mut Vec<Mismatch>,
-    ) -> Result<Option<Vec<u8>>, AuditError> {
+    ) -> Result<Option<RowBytes>, AuditError> {
         let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
         match self.client.disclosed_rows(task, round, limit) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => Ok(Some(bytes.into())),
             Err(ClientError::Rejected(rejection)) => {
                 found.push(mismatch("holdout.rows", &"disclosed", &rejection));
                 Ok(None)
