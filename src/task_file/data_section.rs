@@ -2,8 +2,8 @@
 //! section leaves out are computed from the holdout.
 
 use florin_learning::data::{
-    ColumnEncoder, ColumnRole, ColumnSummary, FeatureEncoder, NumberScale, NumberSummary,
-    RowEncoder, ScaleKind, Table, TableFeatures, TableProfile, fit, fit_class_names, fit_scale,
+    ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, NumberSummary, RowEncoder, ScaleKind,
+    Table, TableFeatures, TableProfile, fit, fit_class_names, fit_scale,
 };
 use florin_protocol::{DecimalFloat, RowEncoding};
 use serde::{Deserialize, Deserializer, de};
@@ -133,13 +133,13 @@ impl DataSection {
             return Ok(RowEncoding { class_names, ..complete });
         }
         let kind = self.scale()?;
+        let profile = TableProfile::new(holdout);
         let features = match &self.columns {
             Some(columns) => {
-                let profile = TableProfile::new(holdout);
                 let encoder = |column: &ColumnSection| column.fitted(kind, &profile);
                 FeatureEncoder::Columns(columns.iter().map(encoder).collect())
             }
-            None => fit(holdout, kind).map_err(unfit)?.0.features,
+            None => fit(holdout, &profile, kind).map_err(unfit)?.features,
         };
         self.declaration(features, class_names)
     }
@@ -219,11 +219,7 @@ impl ColumnSection {
 /// The range of a column of numbers; `None` if there is no such column, which the encoding of the
 /// holdout refuses.
 fn range_of(profile: &TableProfile, name: &str) -> Option<NumberSummary> {
-    let column = profile.columns.iter().find(|column| column.name == name)?;
-    match &column.summary {
-        ColumnSummary::Numeric(range) => *range,
-        ColumnSummary::Categorical { .. } => None,
-    }
+    profile.columns.iter().find(|column| column.name == name)?.summary.range()
 }
 
 /// The names of a table's features in the order of an encoding, for messages.

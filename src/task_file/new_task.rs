@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_learning::DataSource;
-use florin_learning::data::{IgnoredReason, ScaleKind, Treatment, default_scale, fit, load_table};
+use florin_learning::data::{
+    IgnoredReason, ScaleKind, TableProfile, Treatment, default_scale, fit, load_table,
+};
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
 use super::overlay::template;
@@ -90,7 +92,8 @@ fn shape(source: &DataSource) -> anyhow::Result<RowShape> {
     let rows = table.rows();
     let refused = |why: String| Failure::input("INVALID_DATA", format!("{source}: {why}"));
     let kind = default_scale(&table);
-    let (encoder, profile) = fit(&table, kind).map_err(|error| refused(error.to_string()))?;
+    let profile = TableProfile::new(&table);
+    let encoder = fit(&table, &profile, kind).map_err(|error| refused(error.to_string()))?;
     let (width, classes) = (encoder.width(), encoder.classes);
     if let DataSource::Florin { .. } = source {
         return Ok(RowShape { rows, width, classes, encoding: String::new(), notes: Vec::new() });

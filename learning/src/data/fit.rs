@@ -123,28 +123,27 @@ pub fn default_scale(table: &Table) -> ScaleKind {
     }
 }
 
-/// The encoding that fits a table, its description, and the treatment of each column.
+/// The encoding that fits a table; `profile` describes it.
 ///
 /// # Errors
 /// [`FitError`], with the column or row.
-pub fn fit(table: &Table, kind: ScaleKind) -> Result<(RowEncoder, TableProfile), FitError> {
-    let profile = TableProfile::new(table);
+pub fn fit(table: &Table, profile: &TableProfile, kind: ScaleKind) -> Result<RowEncoder, FitError> {
     let (class_names, classes) = fit_class_names(table)?;
     let features = match table.features() {
         TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => {
-            check_texts(table, &profile)?;
-            FeatureEncoder::Columns(column_encoders(&profile, kind))
+            check_texts(table, profile)?;
+            FeatureEncoder::Columns(column_encoders(profile, kind))
         }
         features => FeatureEncoder::Uniform {
             width: table.columns(),
-            scale: fit_scale(kind, range(features, &profile)?),
+            scale: fit_scale(kind, range(features, profile)?),
         },
     };
     let encoder = RowEncoder { classes, class_names, features };
     if encoder.width() == 0 {
         return Err(FitError::NoFeature);
     }
-    Ok((encoder, profile))
+    Ok(encoder)
 }
 
 /// The range of all features together.
@@ -153,10 +152,7 @@ fn range(
     profile: &TableProfile,
 ) -> Result<Option<NumberSummary>, FitError> {
     let TableFeatures::Columns(columns) = features else {
-        return Ok(profile.columns.iter().find_map(|column| match &column.summary {
-            ColumnSummary::Numeric(summary) => *summary,
-            ColumnSummary::Categorical { .. } => None,
-        }));
+        return Ok(profile.columns.iter().find_map(|column| column.summary.range()));
     };
     let mut numbers: Vec<&[f64]> = Vec::with_capacity(columns.len());
     for column in columns {
@@ -237,16 +233,11 @@ pub fn fit_class_names(table: &Table) -> Result<(Vec<String>, usize), FitError> 
                 are_labels || distinct.iter().all(|number| number.fract() == 0.0 && within(number));
             (distinct.iter().map(ToString::to_string).collect::<Vec<_>>(), are_labels)
         }
-        Cells::Texts { texts, cells } => {
+        Cells::Texts { cells, .. } => {
             if let Some(row) = cells.iter().position(Option::is_none) {
                 return Err(missing(row));
             }
-            let mut used = vec![false; texts.len()];
-            cells.iter().flatten().for_each(|text| used[*text as usize] = true);
-            let used = texts.iter().zip(used).filter(|(_, used)| *used);
-            let mut names: Vec<String> = used.map(|(text, _)| text.clone()).collect();
-            names.sort_unstable();
-            (names, false)
+            (table.labels().distinct_texts(), false)
         }
     };
     let classes = names.len().max(table.classes_min);

@@ -88,9 +88,19 @@ pub enum IgnoredReason {
     ManyTexts,
 }
 
+impl ColumnSummary {
+    /// The range of the numbers; `None` for texts, and if all numbers are missing.
+    pub const fn range(&self) -> Option<NumberSummary> {
+        match self {
+            Self::Numeric(range) => *range,
+            Self::Categorical { .. } => None,
+        }
+    }
+}
+
 impl NumberSummary {
     /// The summary of all numbers that are not missing.
-    pub(super) fn new(numbers: impl Iterator<Item = f64> + Clone) -> Option<Self> {
+    pub fn new(numbers: impl Iterator<Item = f64> + Clone) -> Option<Self> {
         let present = numbers.filter(|number| !number.is_nan());
         let (mut count, mut sum) = (0.0_f64, 0.0);
         let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -155,13 +165,8 @@ fn column_profile(column: &TableColumn) -> ColumnProfile {
             };
             (ColumnSummary::Numeric(summary), treatment)
         }
-        Cells::Texts { texts, cells } => {
-            // A slice of a table may have fewer of its texts.
-            let mut used = vec![false; texts.len()];
-            cells.iter().flatten().for_each(|text| used[*text as usize] = true);
-            let used = texts.iter().zip(used).filter(|(_, used)| *used);
-            let mut texts: Vec<String> = used.map(|(text, _)| text.clone()).collect();
-            texts.sort_unstable();
+        Cells::Texts { .. } => {
+            let texts = cells.distinct_texts();
             let treatment = text_treatment(texts.len(), cells.len());
             (ColumnSummary::Categorical { texts }, treatment)
         }

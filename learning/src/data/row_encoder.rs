@@ -144,7 +144,7 @@ impl NumberScale {
     pub const IDENTITY: Self = Self { offset: 0.0, factor: 1.0, fill: None };
 
     /// The feature of a number: subtraction and multiplication in `f64`, then one rounding to `f32`.
-    fn feature(&self, number: f64) -> f32 {
+    pub fn feature(&self, number: f64) -> f32 {
         ((number - self.offset) * self.factor) as f32
     }
 }

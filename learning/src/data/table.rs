@@ -102,6 +102,18 @@ impl Cells {
         self.len() == 0
     }
 
+    /// The distinct texts of these cells, ascending; none if the cells are numbers. A slice of a
+    /// table may have fewer than its `texts`.
+    pub(super) fn distinct_texts(&self) -> Vec<String> {
+        let Self::Texts { texts, cells } = self else { return Vec::new() };
+        let mut used = vec![false; texts.len()];
+        cells.iter().flatten().for_each(|text| used[*text as usize] = true);
+        let used = texts.iter().zip(used).filter(|(_, used)| *used);
+        let mut distinct: Vec<String> = used.map(|(text, _)| text.clone()).collect();
+        distinct.sort_unstable();
+        distinct
+    }
+
     /// Cells from the texts of a column: numbers if every text that is not missing is a number.
     pub(super) fn from_texts<'a>(column: impl Iterator<Item = &'a str> + Clone) -> Self {
         let number = |text: &str| match is_missing(text) {

@@ -36,6 +36,10 @@ fn encoder() -> RowEncoder {
     }
 }
 
+fn fitted(table: &Table, kind: ScaleKind) -> Result<RowEncoder, FitError> {
+    fit(table, &TableProfile::new(table), kind)
+}
+
 #[test]
 fn cells_are_encoded_by_the_name_of_their_column() {
     let folder = TempDir::new().unwrap();
@@ -130,7 +134,7 @@ fn images_and_a_table_of_their_pixels_are_encoded_alike() {
     let table = csv_table(&folder, &text);
     let images = load_table(&source).unwrap();
     for kind in [ScaleKind::Standard, ScaleKind::MinMax, ScaleKind::None] {
-        let (encoder, _) = fit(&images, kind).unwrap();
+        let encoder = fitted(&images, kind).unwrap();
         let (a, b) = (encoder.encode(&images).unwrap(), encoder.encode(&table).unwrap());
         assert_eq!((a.features(), a.labels()), (b.features(), b.labels()), "{kind:?}");
         if kind == ScaleKind::MinMax {
@@ -146,7 +150,8 @@ fn an_encoding_fits_numbers_categories_and_labels() {
         &folder,
         "a,same,hue,one,b,y\n1,1,x,5,0,p\n2,2,y,5,1,q\n3,3,,5,NA,p\n4,4,x,5,3,p\n",
     );
-    let (encoder, profile) = fit(&table, ScaleKind::Standard).unwrap();
+    let profile = TableProfile::new(&table);
+    let encoder = fit(&table, &profile, ScaleKind::Standard).unwrap();
     assert_eq!((encoder.class_names.clone(), encoder.width()), (vec!["p".into(), "q".into()], 4));
     let treatments: Vec<Treatment> = profile.columns.iter().map(|c| c.treatment.clone()).collect();
     let ignored = |reason| Treatment::Ignored(reason);
@@ -187,7 +192,7 @@ fn columns_that_are_no_features_are_found() {
             ("name", &Treatment::Ignored(IgnoredReason::ManyTexts)),
         ]
     );
-    assert_eq!(fit(&csv_table(&folder, &text), ScaleKind::None), Err(FitError::NoFeature));
+    assert_eq!(fitted(&csv_table(&folder, &text), ScaleKind::None), Err(FitError::NoFeature));
 }
 
 #[test]
@@ -204,7 +209,7 @@ fn a_table_without_an_encoding_is_refused() {
         ("a,y\n1,x\n2,\n", "line 3: no label"),
         ("a,y\n1,0\n2,NA\n", "line 3: no label"),
     ] {
-        let error = fit(&csv_table(&folder, text), ScaleKind::Standard).unwrap_err().to_string();
+        let error = fitted(&csv_table(&folder, text), ScaleKind::Standard).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
 }
@@ -222,12 +227,12 @@ fn labels_that_do_not_count_from_zero_get_names() {
     ] {
         let [a, b, c] = labels;
         let table = csv_table(&folder, &format!("x,y\n1,{a}\n2,{b}\n4,{c}\n"));
-        let (encoder, _) = fit(&table, ScaleKind::None).unwrap();
+        let encoder = fitted(&table, ScaleKind::None).unwrap();
         assert_eq!(encoder.class_names, names, "{labels:?}");
         encoder.encode(&table).unwrap();
     }
-    let (digits, _) =
-        fit(&load_table(&DataSource::Digits).unwrap().slice(0..3).unwrap(), ScaleKind::MinMax)
+    let digits =
+        fitted(&load_table(&DataSource::Digits).unwrap().slice(0..3).unwrap(), ScaleKind::MinMax)
             .unwrap();
     assert_eq!(digits.classes, 10, "a slice of the digits still has ten classes");
 }

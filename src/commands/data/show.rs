@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &DataShow) -> anyhow::Result<Exit> {
     let source = &arguments.source;
     let table = Progress::during(format!("reading {source}"), || load_table(source))?;
     let profile = TableProfile::new(&table);
-    let encoder = fit(&table, default_scale(&table)).map(|(encoder, _)| encoder);
+    let encoder = fit(&table, &profile, default_scale(&table));
     let labels = labels(&table, encoder.as_ref().ok());
     if arguments.json.json {
         let mut value = as_json(&table, &profile, &encoder, &labels);
@@ -103,10 +103,7 @@ fn column_table(profile: &TableProfile) -> TextTable {
     let titles = ["column", ">min", ">mean", ">max", ">sd", ">missing", "encoding"];
     let mut table = TextTable::new(&titles);
     for column in profile.columns.iter().take(COLUMNS_SHOWN_MAX) {
-        let range = match &column.summary {
-            ColumnSummary::Numeric(range) => *range,
-            ColumnSummary::Categorical { .. } => None,
-        };
+        let range = column.summary.range();
         let cell = |value: fn(&NumberSummary) -> f64| {
             range.as_ref().map_or(String::new(), |r| number(value(r)))
         };

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use florin_coordinator::Config;
 use florin_learning::DataSource;
-use florin_learning::data::{ScaleKind, fit, from_canonical_bytes, load, load_table};
+use florin_learning::data::{ScaleKind, TableProfile, fit, from_canonical_bytes, load, load_table};
 use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
@@ -188,9 +188,11 @@ fn csv(bytes: &[u8]) -> String {
     let file = file(bytes);
     let source = DataSource::Csv { file: file.path().to_owned(), label: "label".to_owned() };
     // A table that fits an encoding is encoded by it.
-    let encoded = load_table(&source).ok().map(|table| match fit(&table, ScaleKind::Standard) {
-        Ok((encoder, _)) => describe(&encoder.encode(&table)),
-        Err(error) => error.to_string(),
+    let encoded = load_table(&source).ok().map(|table| {
+        match fit(&table, &TableProfile::new(&table), ScaleKind::Standard) {
+            Ok(encoder) => describe(&encoder.encode(&table)),
+            Err(error) => error.to_string(),
+        }
     });
     format!("{} {}", load_result(&source, &[&file]), encoded.unwrap_or_default())
 }
