@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Canonical, DecodeError};
 use crate::eip712::{TypedData, TypedValue};
-use crate::id::{Address, Digest, MarketId, TaskId, write_hex};
+use crate::id::{Address, Digest, MarketId, TaskId, hex_byte, write_hex};
 use crate::limits::{ALLOW_LIST_MAX, INVITATION_BYTES_MAX};
 use crate::signature::{SignError, VerifyError, WalletSignature, WalletSigner, verify_wallet};
 use crate::spec_error::{SpecError, require, spec_error};
@@ -198,8 +198,7 @@ fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     if !rest.is_empty() {
         return None;
     }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    pairs.iter().map(|[high, low]| Some((digit(*high)? << 4) | digit(*low)?)).collect()
+    pairs.iter().map(|pair| hex_byte(*pair)).collect()
 }
 
 #[cfg(test)]

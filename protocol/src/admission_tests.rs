@@ -1,30 +1,10 @@
 //! Invitations: the text form, and which are valid.
 
-use alloy_signer::SignerSync;
-use alloy_signer_local::PrivateKeySigner;
-
 use super::*;
-use crate::id::ChainId;
+use crate::signature::tests::{TestWallet, market, wallet};
 
-struct BuyerKey(PrivateKeySigner);
-
-impl WalletSigner for BuyerKey {
-    fn address(&self) -> Address {
-        Address(self.0.address().into_array())
-    }
-    fn sign_typed_data(&self, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
-        let signature =
-            self.0.sign_hash_sync(&hash.into()).map_err(|e| SignError(e.to_string()))?;
-        Ok(WalletSignature(signature.as_bytes()))
-    }
-}
-
-fn buyer() -> BuyerKey {
-    BuyerKey(PrivateKeySigner::from_slice(&[1; 32]).unwrap())
-}
-
-fn market(chain: u64) -> MarketId {
-    MarketId { chain: ChainId(chain), genesis: Digest([9; 32]) }
+fn buyer() -> TestWallet {
+    wallet(1)
 }
 
 fn invitation(account: Option<Address>) -> Invitation {

@@ -41,12 +41,16 @@ pub(crate) fn parse_hex<const N: usize>(
     if pairs.len() != N || !rest.is_empty() {
         return Err(wrong());
     }
-    for (byte, [high, low]) in out.iter_mut().zip(pairs) {
-        let nibble = |c: &u8| char::from(*c).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        let (high, low) = (nibble(high).ok_or_else(wrong)?, nibble(low).ok_or_else(wrong)?);
-        *byte = (high << 4) | low;
+    for (byte, pair) in out.iter_mut().zip(pairs) {
+        *byte = hex_byte(*pair).ok_or_else(wrong)?;
     }
     Ok(out)
+}
+
+/// The byte of two hexadecimal digits.
+pub(crate) fn hex_byte([high, low]: [u8; 2]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some((digit(high)? << 4) | digit(low)?)
 }
 
 /// The two lower-case hexadecimal digits of a byte.

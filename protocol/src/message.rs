@@ -43,6 +43,19 @@ pub struct EnrolRequest {
     pub expires: Timestamp,
 }
 
+impl EnrolRequest {
+    /// A request for a task that requires no invitation.
+    #[must_use]
+    pub const fn without_invitation(
+        market: MarketId,
+        task: TaskId,
+        sender: Address,
+        expires: Timestamp,
+    ) -> Self {
+        Self { market, task, sender, invitation: None, expires }
+    }
+}
+
 impl Canonical for EnrolRequest {
     const DOMAIN: &'static str = "florin v1 enrol";
 }

@@ -440,4 +440,4 @@ impl Registration {
 
 #[cfg(test)]
 #[path = "signature_tests.rs"]
-mod tests;
+pub(crate) mod tests;

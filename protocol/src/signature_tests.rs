@@ -10,7 +10,7 @@ use crate::id::{ChainId, Digest};
 use crate::message::{Commit, RoundScope};
 use crate::{RoundNumber, TaskId};
 
-struct TestWallet(PrivateKeySigner);
+pub(crate) struct TestWallet(PrivateKeySigner);
 
 impl WalletSigner for TestWallet {
     fn address(&self) -> Address {
@@ -23,11 +23,11 @@ impl WalletSigner for TestWallet {
     }
 }
 
-fn wallet(n: u8) -> TestWallet {
+pub(crate) fn wallet(n: u8) -> TestWallet {
     TestWallet(PrivateKeySigner::from_slice(&[n; 32]).unwrap())
 }
 
-fn market(chain: u64) -> MarketId {
+pub(crate) fn market(chain: u64) -> MarketId {
     MarketId { chain: ChainId(chain), genesis: Digest([9; 32]) }
 }
 

@@ -99,13 +99,7 @@ async fn play(router: &axum::Router, host: &Host, spec: &TaskSpec) {
         let (wallet, node, role) = (SeededWallet::number(i), node(i), Role::Participant);
         let registration = Registration::sign(spec.market, &wallet, &node, role, expires).unwrap();
         send("registrations".to_owned(), serde_json::to_vec(&registration).unwrap()).await;
-        let enrol = EnrolRequest {
-            market: spec.market,
-            task: id,
-            sender: address(i),
-            invitation: None,
-            expires,
-        };
+        let enrol = EnrolRequest::without_invitation(spec.market, id, address(i), expires);
         let body = serde_json::to_vec(&node.sign(enrol)).unwrap();
         send(format!("tasks/{id}/enrol"), body).await;
     }

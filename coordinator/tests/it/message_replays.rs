@@ -55,8 +55,7 @@ pub(crate) async fn first_round(folder: &std::path::Path) -> RecordedRound {
     }
     record.shop.publish_task().await;
     for i in 1..=4 {
-        let enrol =
-            EnrolRequest { market: market(), task, sender: address(i), invitation: None, expires };
+        let enrol = EnrolRequest::without_invitation(market(), task, address(i), expires);
         let body = json(&node(i).sign(enrol));
         record.send("an enrolment", format!("tasks/{task}/enrol"), body).await;
     }
@@ -298,7 +297,7 @@ async fn messages_for(shop: &TestCoordinator, market: MarketId) -> Vec<SentMessa
         (
             "an enrolment",
             format!("tasks/{task}/enrol"),
-            json(&by.sign(EnrolRequest { market, task, sender, invitation: None, expires })),
+            json(&by.sign(EnrolRequest::without_invitation(market, task, sender, expires))),
         ),
         (
             "a commit",

@@ -99,13 +99,7 @@ async fn forged_messages_do_not_use_up_a_wallets_rate() {
     });
     shop.publish().await;
     let (task, sender) = (shop.id, address(1));
-    let enrol = EnrolRequest {
-        market: market(),
-        task,
-        sender,
-        invitation: None,
-        expires: Timestamp(1_000_000),
-    };
+    let enrol = EnrolRequest::without_invitation(market(), task, sender, Timestamp(1_000_000));
     let path = format!("tasks/{task}/enrol");
     for _ in 0..50 {
         let forged = serde_json::to_vec(&node(2).sign(enrol.clone())).unwrap();

@@ -86,13 +86,7 @@ fn a_message_exactly_at_its_deadline_is_accepted() {
         assert_eq!(world.apply(reveal).err().map(|r| r.code), verdict, "reveal {late}");
         let mut world = EngineFixture::with_published_task(4);
         let expires = world.now.saturating_add_ms(50);
-        let enrol = EnrolRequest {
-            market: market(),
-            task: world.id,
-            sender: address(1),
-            invitation: None,
-            expires,
-        };
+        let enrol = EnrolRequest::without_invitation(market(), world.id, address(1), expires);
         world.now = Timestamp(expires.0.checked_add_signed(late).unwrap());
         let event = Event::Enrolled { enrol: node(1).sign(enrol), bond: fln("5") };
         assert_eq!(world.apply(event).err().map(|r| r.code), verdict, "enrol {late}");

@@ -170,13 +170,7 @@ impl EngineFixture {
 
     pub(crate) fn enrol_event(&self, i: u8) -> Event {
         let (task, sender) = (self.id, address(i));
-        let enrol = EnrolRequest {
-            market: market(),
-            task,
-            sender,
-            invitation: None,
-            expires: Timestamp(1_000_000),
-        };
+        let enrol = EnrolRequest::without_invitation(market(), task, sender, Timestamp(1_000_000));
         Event::Enrolled { enrol: node(i).sign(enrol), bond: fln("5") }
     }
 

@@ -237,13 +237,7 @@ impl TestCoordinator {
 
     pub(crate) async fn enrol(&self, i: u8) -> Result<(), Rejection> {
         let (task, sender) = (self.id, address(i));
-        let enrol = EnrolRequest {
-            market: market(),
-            task,
-            sender,
-            invitation: None,
-            expires: Timestamp(1_000_000),
-        };
+        let enrol = EnrolRequest::without_invitation(market(), task, sender, Timestamp(1_000_000));
         self.post(&format!("tasks/{task}/enrol"), &node(i).sign(enrol)).await
     }
 

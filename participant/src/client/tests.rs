@@ -154,13 +154,12 @@ fn registrations_are_looked_up_by_role() {
     let found = client.registration(wallet.address(), Role::Provider).unwrap().unwrap();
     assert_eq!(found.node_key, node.key());
     assert_eq!(client.registration(wallet.address(), Role::Participant).unwrap(), None);
-    let enrol = EnrolRequest {
-        market: market.spec.market,
-        task: market.task,
-        sender: wallet.address(),
-        invitation: None,
-        expires: Timestamp(99),
-    };
+    let enrol = EnrolRequest::without_invitation(
+        market.spec.market,
+        market.task,
+        wallet.address(),
+        Timestamp(99),
+    );
     client.enrol(&node.sign(enrol)).unwrap();
     assert_eq!(client.task(market.task).unwrap().enrolled, 1);
 }

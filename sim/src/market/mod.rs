@@ -225,13 +225,7 @@ impl SimulatedMarket {
         let (task, market) = (self.id, self.spec.market);
         let bond = self.ledger.bond(task, sender).amount;
         Event::Enrolled {
-            enrol: unsigned(EnrolRequest {
-                market,
-                task,
-                sender,
-                invitation: None,
-                expires: NEVER,
-            }),
+            enrol: unsigned(EnrolRequest::without_invitation(market, task, sender, NEVER)),
             bond,
         }
     }

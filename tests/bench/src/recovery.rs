@@ -147,13 +147,8 @@ impl SyntheticMarket {
         self.apply(Event::BlobArrived { task, digest: spec.base_model })?;
         self.apply(Event::HoldoutArrived { task, digest: Digest([8; 32]) })?;
         for sender in self.people.clone() {
-            let enrol = EnrolRequest {
-                market: MARKET,
-                task,
-                sender,
-                invitation: None,
-                expires: Timestamp(1_000_000_000),
-            };
+            let enrol =
+                EnrolRequest::without_invitation(MARKET, task, sender, Timestamp(1_000_000_000));
             self.apply(Event::Enrolled { enrol: signed(enrol), bond: fln(5) })?;
         }
         self.tasks.push(task);

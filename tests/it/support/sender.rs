@@ -30,13 +30,7 @@ impl Sender {
             Registration::sign(market_id, &wallet, &node, Role::Participant, expires).unwrap();
         client.register(&registration).unwrap();
         ledger.bond(&wallet, task, bond.parse::<Amount>().unwrap()).unwrap();
-        let enrol = EnrolRequest {
-            market: market_id,
-            task,
-            sender: wallet.address(),
-            invitation: None,
-            expires,
-        };
+        let enrol = EnrolRequest::without_invitation(market_id, task, wallet.address(), expires);
         client.enrol(&node.sign(enrol)).unwrap();
         Self { wallet, node, market: market_id, task, host }
     }

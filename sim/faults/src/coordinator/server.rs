@@ -123,7 +123,7 @@ impl SimCoordinator {
                 let bond = bond(world, sender)?;
                 let expires = world.clock(ME).saturating_add_ms(EXPIRY_MS);
                 let enrol =
-                    unsigned(EnrolRequest { market, task, sender, invitation: None, expires });
+                    unsigned(EnrolRequest::without_invitation(market, task, sender, expires));
                 needs_event(Event::Enrolled { enrol, bond })
             }
             CoordinatorRequest::Commit(commit) => {

@@ -93,13 +93,7 @@ pub(crate) fn join(
             for task in tasks {
                 ledger.bond(wallet, *task, bond)?;
                 let sender = florin_protocol::WalletSigner::address(wallet);
-                let enrol = EnrolRequest {
-                    market: name,
-                    task: *task,
-                    sender,
-                    invitation: None,
-                    expires: later,
-                };
+                let enrol = EnrolRequest::without_invitation(name, *task, sender, later);
                 client.enrol(&node.sign(enrol))?;
             }
             Ok(())
