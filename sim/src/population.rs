@@ -5,8 +5,8 @@ use florin_learning::Dataset;
 use florin_learning::data::{DatasetError, LoadError};
 use rand_chacha::ChaCha8Rng;
 
-use crate::random::{dirichlet, normal, stream, uniform, uniform_below};
-use crate::scenario::{Availability, Group, Scenario, Standardisation};
+use crate::random::{dirichlet, normal, shuffle, stream, uniform, uniform_below};
+use crate::scenario::{Availability, Group, Scenario, TableScales};
 use crate::strategy::Strategy;
 
 /// Hours per virtual day.
@@ -82,11 +82,11 @@ impl Population {
                 members.push(member);
             }
         }
-        if let Some(scaling) = Standardisation::new(learning.table.as_ref(), &holdout) {
-            test = scaling.apply(&test)?;
-            holdout = scaling.apply(&holdout)?;
+        if let Some(scales) = TableScales::new(learning.table.as_ref(), &holdout) {
+            test = scales.apply(&test)?;
+            holdout = scales.apply(&holdout)?;
             for member in &mut members {
-                member.rows = scaling.apply(&member.rows)?;
+                member.rows = scales.apply(&member.rows)?;
             }
         }
         let rng = &mut stream(seed, "holdout labels", [0, 0]);
@@ -120,10 +120,7 @@ struct RowSampler<'a> {
 impl<'a> RowSampler<'a> {
     fn shuffled(data: &'a Dataset, scenario: &Scenario, seed: u64) -> Self {
         let mut order: Vec<usize> = (0..data.rows()).collect();
-        let rng = &mut stream(seed, "deck", [0, 0]);
-        for last in (1..order.len()).rev() {
-            order.swap(last, uniform_below(rng, last as u64 + 1) as usize);
-        }
+        shuffle(&mut stream(seed, "deck", [0, 0]), &mut order);
         let members_from = data.rows() / 2;
         let noise = stream(seed, "jitter", [0, 0]);
         Self {

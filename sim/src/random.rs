@@ -30,6 +30,13 @@ pub fn uniform_below(rng: &mut impl Rng, bound: u64) -> u64 {
     (product >> 64) as u64
 }
 
+/// Shuffles `items` uniformly (Fisher and Yates).
+pub fn shuffle<T>(rng: &mut impl Rng, items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, uniform_below(rng, last as u64 + 1) as usize);
+    }
+}
+
 /// A standard normal number (G. E. P. Box and M. E. Muller, 1958).
 pub fn normal(rng: &mut impl Rng) -> f64 {
     let radius = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt();

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use florin_learning::engine::TrainError;
 use florin_learning::{
-    Dataset, Evaluator, ModelSpec, PartitionScheme, Reference, Trainer, Training, partition,
+    Dataset, Evaluator, ModelSpec, PartitionScheme, Reference, Trainer, Training, params, partition,
 };
 use florin_participant::required_bond;
 use florin_protocol::{Address, Amount, Report, RoundOutcome, TaskSpec};
@@ -19,7 +19,7 @@ use crate::market::{
 };
 use crate::mechanism::{Mechanism, RoundScorer};
 use crate::population::mislabelled;
-use crate::random::{random_direction, stream, uniform_below};
+use crate::random::{random_direction, shuffle, stream, uniform_below};
 
 /// Accuracies are stated in millionths.
 const MILLION: u64 = 1_000_000;
@@ -209,7 +209,7 @@ impl QuoteTask<'_> {
                     }
                 }
             };
-            norm = norm.max(euclidean_norm(&delta));
+            norm = norm.max(params::norm(&delta));
             arrivals.push(Arrival {
                 account: member.account,
                 rows: member.rows.rows() as u64,
@@ -271,17 +271,10 @@ impl QuoteTask<'_> {
 /// The numbers below `count` in a random order (Fisher–Yates shuffle).
 pub(super) fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    let rng = &mut stream(seed, "quote rows", [0, 0]);
-    for last in (1..count).rev() {
-        order.swap(last, uniform_below(rng, last as u64 + 1) as usize);
-    }
+    shuffle(&mut stream(seed, "quote rows", [0, 0]), &mut order);
     order
 }
 
 pub(super) fn dataset_error(error: florin_learning::data::DatasetError) -> SimError {
     SimError::Population(error.into())
-}
-
-fn euclidean_norm(values: &[f32]) -> f64 {
-    values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
 }

@@ -25,7 +25,7 @@ pub use error::ScenarioError;
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};
-pub use table::{DataShape, DataTable, FeatureScale, Standardisation};
+pub use table::{DataShape, DataTable, FeatureScale, TableScales};
 pub use trace::{AvailabilityTrace, TraceError};
 
 /// The definition of an experiment.

@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use florin_learning::data::{DatasetError, LoadError, load};
+use florin_learning::data::{
+    DatasetError, LoadError, NumberScale, NumberSummary, ScaleKind, fit_scale, load,
+};
 use florin_learning::{DataSource, Dataset};
 use serde::{Deserialize, Serialize};
 
@@ -118,25 +120,30 @@ impl super::Learning {
     }
 }
 
-/// Mean and standard deviation of each feature.
-#[derive(Clone, Debug)]
-pub struct Standardisation(Vec<(f64, f64)>);
+impl FeatureScale {
+    const fn kind(self) -> ScaleKind {
+        match self {
+            Self::Standard => ScaleKind::Standard,
+            Self::None => ScaleKind::None,
+        }
+    }
+}
 
-impl Standardisation {
-    /// The figures of a scenario's holdout; `None` if the scenario scales nothing.
+/// The scale of each feature.
+#[derive(Clone, Debug)]
+pub struct TableScales(Vec<NumberScale>);
+
+impl TableScales {
+    /// The scales of a scenario's table, as a task computes them from its holdout; `None` without a
+    /// table.
     #[must_use]
     pub fn new(table: Option<&DataTable>, holdout: &Dataset) -> Option<Self> {
-        if table?.scale == FeatureScale::None {
-            return None;
-        }
-        let rows = holdout.rows().max(1) as f64;
-        let figures = |column: usize| {
-            let values = || (0..holdout.rows()).map(|row| f64::from(holdout.row(row)[column]));
-            let mean = values().sum::<f64>() / rows;
-            let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / rows;
-            (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 })
+        let kind = table?.scale.kind();
+        let scale = |column: usize| {
+            let values = (0..holdout.rows()).map(|row| f64::from(holdout.row(row)[column]));
+            fit_scale(kind, NumberSummary::new(values))
         };
-        Some(Self((0..holdout.width()).map(figures).collect()))
+        Some(Self((0..holdout.width()).map(scale).collect()))
     }
 
     /// The rows with scaled features.
@@ -144,10 +151,8 @@ impl Standardisation {
     /// # Errors
     /// [`DatasetError`].
     pub fn apply(&self, rows: &Dataset) -> Result<Dataset, DatasetError> {
-        let scaled = |(at, value): (usize, &f32)| {
-            let (mean, deviation) = self.0[at % rows.width()];
-            ((f64::from(*value) - mean) / deviation) as f32
-        };
+        let scaled =
+            |(at, value): (usize, &f32)| self.0[at % rows.width()].feature(f64::from(*value));
         let features = rows.features().iter().enumerate().map(scaled).collect();
         Dataset::new(features, rows.labels().to_vec(), rows.width(), rows.classes())
     }

@@ -46,19 +46,21 @@ const DIGITS: Table = Table {
     hidden: 64,
 };
 
+const CANCER: Table = Table {
+    name: "cancer",
+    file: Some("cancer.csv"),
+    members: 6,
+    rows: 30,
+    rounds: 8,
+    rows_per_round: 20,
+    hidden: 32,
+    ..DIGITS
+};
+
 /// The tables. Three of them also as they are, without scaling.
 const TABLES: [Table; 9] = [
     DIGITS,
-    Table {
-        name: "cancer",
-        file: Some("cancer.csv"),
-        members: 6,
-        rows: 30,
-        rounds: 8,
-        rows_per_round: 20,
-        hidden: 32,
-        ..DIGITS
-    },
+    CANCER,
     WINE,
     Table {
         name: "penguins",
@@ -71,17 +73,7 @@ const TABLES: [Table; 9] = [
     Table { name: "iris", file: Some("iris.csv"), rows: 8, rows_per_round: 5, ..WINE },
     Table { name: "digits 0-16", file: Some("digits16.csv"), ..DIGITS },
     Table { name: "digits raw", file: Some("digits16.csv"), scaled: false, ..DIGITS },
-    Table {
-        name: "cancer raw",
-        file: Some("cancer.csv"),
-        scaled: false,
-        members: 6,
-        rows: 30,
-        rounds: 8,
-        rows_per_round: 20,
-        hidden: 32,
-        ..DIGITS
-    },
+    Table { name: "cancer raw", scaled: false, ..CANCER },
     Table { name: "wine raw", scaled: false, ..WINE },
 ];
 
