@@ -32,38 +32,42 @@ impl Deref for MarketConnection {
     }
 }
 
-/// The error of opening a ledger, for the retry loop.
+/// An error of a command, for the retry loop.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-struct OpenLedgerError(anyhow::Error);
+struct CommandError(anyhow::Error);
 
-impl Transient for OpenLedgerError {
+impl Transient for CommandError {
     fn is_transient(&self) -> bool {
-        self.0.downcast_ref::<LedgerError>().is_some_and(Transient::is_transient)
+        let Self(error) = self;
+        error.downcast_ref::<LedgerError>().is_some_and(Transient::is_transient)
+            || error.downcast_ref::<ClientError>().is_some_and(Transient::is_transient)
     }
+}
+
+/// Calls `attempt` until it succeeds, for a long-running command: waits while the coordinator is
+/// starting or restarting. `on_event` receives an event for each retry.
+///
+/// # Errors
+/// The last error of `attempt`.
+pub(crate) fn with_retries<T>(
+    shutdown: &Shutdown,
+    on_event: &mut dyn FnMut(&ParticipantEvent),
+    mut attempt: impl FnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let result = retry_with_backoff(
+        Backoff::default(),
+        shutdown,
+        |error: &CommandError| on_event(&ParticipantEvent::Retrying { why: error.to_string() }),
+        || attempt().map_err(CommandError),
+    );
+    result.map_err(|CommandError(error)| error)
 }
 
 impl MarketConnection {
     /// Connects to the market that the arguments name.
     pub(crate) fn connect(at: &MarketArg) -> anyhow::Result<Self> {
         let client = Client::connect(&config(at)?)?;
-        Ok(Self { client, at: at.clone() })
-    }
-
-    /// Connects with retries, for a long-running command: waits while the coordinator is starting
-    /// or restarting. `on_event` receives an event for each retry.
-    pub(crate) fn connect_with_retries(
-        at: &MarketArg,
-        shutdown: &Shutdown,
-        on_event: &mut dyn FnMut(&ParticipantEvent),
-    ) -> anyhow::Result<Self> {
-        let config = config(at)?;
-        let client = retry_with_backoff(
-            Backoff::default(),
-            shutdown,
-            |error: &ClientError| on_event(&ParticipantEvent::Retrying { why: error.to_string() }),
-            || Client::connect(&config),
-        )?;
         Ok(Self { client, at: at.clone() })
     }
 
@@ -85,24 +89,6 @@ impl MarketConnection {
     ) -> anyhow::Result<Box<dyn Ledger>> {
         let by = (wallet, arg.wallet.as_path());
         compose::signing_ledger(&self.client, &self.at.market, &self.at.node, by)
-    }
-
-    /// As [`MarketConnection::signing_ledger`], with retries.
-    pub(crate) fn signing_ledger_with_retries(
-        &self,
-        (wallet, arg): (&Wallet, &WalletArg),
-        shutdown: &Shutdown,
-        on_event: &mut dyn FnMut(&ParticipantEvent),
-    ) -> anyhow::Result<Box<dyn Ledger>> {
-        let opened = retry_with_backoff(
-            Backoff::default(),
-            shutdown,
-            |error: &OpenLedgerError| {
-                on_event(&ParticipantEvent::Retrying { why: error.to_string() })
-            },
-            || self.signing_ledger(wallet, arg).map_err(OpenLedgerError),
-        );
-        opened.map_err(|OpenLedgerError(error)| error)
     }
 
     /// Finds a task by its whole or shortened id.

@@ -20,7 +20,7 @@ use crate::cli::{Experiment, Participate};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
-use crate::market::MarketConnection;
+use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, JsonEvent};
 use crate::task_file::{load_for_task, select_rows};
 
@@ -33,23 +33,25 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
-    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
-    let task = market.find(&arguments.task)?;
-    let data = rows(arguments, &market.task(task)?.spec)?;
+    let connect = || MarketConnection::connect(&arguments.market);
+    let market = with_retries(&shutdown, &mut print, connect)?;
+    let view = || Ok(market.task(market.find(&arguments.task)?)?);
+    let view = with_retries(&shutdown, &mut print, view)?;
+    let data = rows(arguments, &view.spec)?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
     let wallet = wallet::open(&arguments.wallet)?;
-    let by = (&wallet, &arguments.wallet);
-    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
+    let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
+    let ledger = with_retries(&shutdown, &mut print, ledger)?;
     if !arguments.json.json {
-        let (task, url) = (task.short(), &arguments.market.market);
+        let (task, url) = (view.id.short(), &arguments.market.market);
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
     }
     let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
-        task,
+        task: view.id,
         seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
         bond_max: arguments.max_bond,
         pay_min: arguments.min_pay,

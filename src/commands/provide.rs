@@ -9,21 +9,21 @@ use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::Exit;
-use crate::market::MarketConnection;
+use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, JsonEvent};
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
-    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
-    let tasks = match &arguments.task {
-        Some(task) => Some(vec![market.find(task)?]),
-        None => None,
-    };
+    let connect = || MarketConnection::connect(&arguments.market);
+    let market = with_retries(&shutdown, &mut print, connect)?;
+    let tasks = || arguments.task.iter().map(|task| market.find(task)).collect();
+    let tasks: Vec<_> = with_retries(&shutdown, &mut print, tasks)?;
+    let tasks = arguments.task.is_some().then_some(tasks);
     let wallet = wallet::open(&arguments.wallet)?;
-    let by = (&wallet, &arguments.wallet);
-    let ledger = market.signing_ledger_with_retries(by, &shutdown, &mut print)?;
+    let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
+    let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let mut engine = compose::engine(arguments.engine)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),

@@ -26,6 +26,8 @@ enum Victim {
     Participant,
     Provider,
     Coordinator,
+    /// The coordinator, at a request of one participant.
+    CoordinatorOfParticipant,
 }
 
 /// The result of a round.
@@ -65,7 +67,11 @@ impl WatchedRound {
 
     /// The URL at which a process reaches the coordinator.
     fn url(&self, of: Victim) -> String {
-        let watched = [of, Victim::Coordinator].contains(&self.victim);
+        let watched = match self.victim {
+            Victim::Coordinator => true,
+            Victim::CoordinatorOfParticipant => of == Victim::Participant,
+            victim => of == victim,
+        };
         if watched { self.wire.url.clone() } else { self.market.url.clone() }
     }
 
@@ -88,8 +94,10 @@ impl WatchedRound {
         });
         let url = self.url(Victim::Participant);
         self.all.push(self.market.participant_through(&url, self.task, "ann"));
-        if self.victim == Victim::Participant {
-            set(&self.wire, &self.all[1]);
+        match self.victim {
+            Victim::Participant => set(&self.wire, &self.all[1]),
+            Victim::CoordinatorOfParticipant => set(&self.wire, &self.market.coordinator),
+            Victim::Provider | Victim::Coordinator => {}
         }
         let url = if self.victim == Victim::Coordinator { &url } else { &self.market.url };
         self.all.push(self.market.participant_through(url, self.task, "ben"));
@@ -109,7 +117,9 @@ impl WatchedRound {
         }
         self.revived = true;
         match self.victim {
-            Victim::Coordinator => self.market.restart_coordinator(),
+            Victim::Coordinator | Victim::CoordinatorOfParticipant => {
+                self.market.restart_coordinator();
+            }
             Victim::Provider => self.all[0].restart(),
             Victim::Participant => self.all[1].restart(),
         }
@@ -182,4 +192,19 @@ fn a_provider_killed_at_any_request_is_paid_once() {
 #[test]
 fn a_coordinator_killed_at_any_request_pays_once() {
     check_kills(Victim::Coordinator);
+}
+
+/// A process that starts waits for the coordinator at each of its requests, not only at the first.
+#[test]
+fn a_coordinator_killed_while_a_participant_enrols_is_waited_for() {
+    let victim = Victim::CoordinatorOfParticipant;
+    let undisturbed = WatchedRound::open(victim).play(None).requests;
+    let enrols = |request: &String| request.starts_with("POST") && request.ends_with("/enrol");
+    let last = undisturbed.iter().position(enrols).expect("the participant enrolled");
+    for nth in 0..=last {
+        let ended = WatchedRound::open(victim).play(Some((nth, KillPoint::BeforeRequest)));
+        eprintln!("killed at {:?}", ended.killed_at);
+        assert!(ended.killed_at.is_some());
+        assert_eq!(ended.balances, *UNDISTURBED, "killed at {:?}", ended.killed_at);
+    }
 }

@@ -3,7 +3,7 @@
 //! On a terminal the line of the current phase is redrawn below the reported rounds. Into a pipe
 //! each change is one line, and with `--json` one JSON object.
 
-use florin_participant::{Backoff, ClientError, ParticipantEvent, Shutdown, retry_with_backoff};
+use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{
     Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
 };
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::show::paid;
 use crate::cli::TaskFollow;
 use crate::failure::Exit;
-use crate::market::MarketConnection;
+use crate::market::{MarketConnection, with_retries};
 use crate::progress::progress_bar;
 use crate::show::{self, BAD, JsonEvent, NOTE};
 
@@ -23,19 +23,20 @@ const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
     let (screen, shutdown) = (Screen::new(arguments.json.json), Shutdown::new());
     let mut on_event = |event: &ParticipantEvent| screen.note(&event.to_string());
-    let market =
-        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut on_event)?;
-    let (task, ledger) = (market.find(&arguments.task)?, market.ledger()?);
-    let mut view = market.task(task)?;
+    let connect = || MarketConnection::connect(&arguments.market);
+    let market = with_retries(&shutdown, &mut on_event, connect)?;
+    let opened = || Ok((market.task(market.find(&arguments.task)?)?, market.ledger()?));
+    let (mut view, ledger) = with_retries(&shutdown, &mut on_event, opened)?;
+    let task = view.id;
     // Reports before the last one are not news: `florin task show` prints all rounds.
     let (mut reported, mut shown) = (view.reported.saturating_sub(1), None);
     loop {
         for round in reported + 1..=view.reported {
-            let report = market.report(task, RoundNumber(round))?.body;
-            screen.round(task, &report)?;
+            let report = || Ok(market.report(task, RoundNumber(round))?.body);
+            screen.round(task, &with_retries(&shutdown, &mut on_event, report)?)?;
         }
         reported = view.reported;
-        let books = ledger.task(task)?;
+        let books = with_retries(&shutdown, &mut on_event, || Ok(ledger.task(task)?))?;
         let locked = books.map(|books| books.data_locked.plus(books.infrastructure_locked));
         let state = TaskProgress::new(&view, locked.transpose()?);
         if shown.as_ref() != Some(&state) {
@@ -46,12 +47,8 @@ pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
             screen.finish();
             return Ok(Exit::Done);
         }
-        view = retry_with_backoff(
-            Backoff::default(),
-            &shutdown,
-            |error: &ClientError| screen.note(&format!("retrying: {error}")),
-            || market.task_after(task, view.sequence, POLL_MS),
-        )?;
+        let next = || Ok(market.task_after(task, view.sequence, POLL_MS)?);
+        view = with_retries(&shutdown, &mut on_event, next)?;
     }
 }
 
