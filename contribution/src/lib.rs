@@ -134,7 +134,7 @@ pub use regression::{KAdd, KernelShap, LeverageShap};
 pub use rng::SeededRng;
 pub use round::{
     RoundError, RoundRules, RoundScore, RoundValuation, StageRecord, Z_MICRO_PER_UNIT,
-    is_negative_beyond_error, value_members, value_round,
+    is_negative_beyond_error, value_members, value_round, value_round_confirmed,
 };
 pub use run::{RunOptions, ValuationProgress};
 pub use sampling::Gtg;

@@ -7,7 +7,9 @@
 //! player keeps its score of stage 1. A player with a zero update has the score 0 ± 0 and remains.
 //!
 //! The gap rules ([`stage_estimators`]) choose the estimator of a stage. A stage that none resolves
-//! leaves the round unresolved: its scores are worth no money.
+//! leaves the round unresolved: its scores are worth no money. A small gap does not prove that the
+//! scores are right, since their errors may cancel. A second opinion can therefore deny them, and
+//! then estimators without a gap value the round again ([`value_round_confirmed`]).
 //!
 //! The error of a score has three parts, added in quadrature. One is the sampling error of the
 //! holdout's rows. One is the error of the estimator, if it samples coalitions. The last is the
@@ -21,7 +23,7 @@
 
 use std::num::TryFromIntError;
 
-use crate::gap_rules::{StageEstimator, stage_estimators};
+use crate::gap_rules::{PERMUTED_PLAYERS_MAX, StageEstimator, stage_estimators};
 use crate::row_permutations::RowPermutations;
 use crate::statistics::mean;
 use crate::{
@@ -91,7 +93,8 @@ pub struct RoundValuation {
     pub gap_nano: i64,
     /// One row per player, in the players' order.
     pub rows: Vec<RoundScore>,
-    /// The stages, in order: one, or two if a player is excluded.
+    /// The stages, in order: one, or two if a player is excluded; after a second opinion that
+    /// denies the scores, also those of the second valuation.
     pub stages: Vec<StageRecord>,
 }
 
@@ -196,43 +199,138 @@ pub fn value_round<S: AffineSource>(
     weights: &[u64],
     rules: RoundRules,
 ) -> Result<RoundValuation, RoundError> {
-    let first = value_stage(source, FixedWeights::over_all(weights)?, None, Climb::All(rules))?;
-    let mut rows = first.rows;
-    let mut stages = vec![first.record];
-    if first.record.is_resolved {
-        for row in &mut rows {
-            row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, rules.z_micro);
+    value_round_confirmed(source, weights, rules, |_, _| Ok(true))
+}
+
+/// As [`value_round`], with a second opinion: `confirms` compares the scores of the remaining
+/// players with an estimate of its own. It is called if the path integral resolved all stages and
+/// at most [`PERMUTED_PLAYERS_MAX`] players remain. If it denies them, the round is valued again by
+/// the estimators that have no gap: the last stage, and its exclusions if it is the first one. The
+/// stages of both valuations are listed.
+///
+/// # Errors
+/// As [`value_round`], and those of `confirms`.
+pub fn value_round_confirmed<S, F>(
+    source: &mut S,
+    weights: &[u64],
+    rules: RoundRules,
+    confirms: F,
+) -> Result<RoundValuation, RoundError>
+where
+    S: AffineSource,
+    F: FnOnce(&mut S, &RoundValuation) -> Result<bool, RoundError>,
+{
+    let mut stages = Stages::of_all_players(source, weights, Climb::All(rules))?;
+    let has_second = stages.exclude(rules.z_micro, weights);
+    if has_second {
+        stages.value_remaining(source, weights, Climb::All(rules))?;
+    }
+    let valued = stages.valuation()?;
+    let by_path = |stage: &StageRecord| matches!(stage.estimator, StageEstimator::Path { .. });
+    if !valued.is_resolved()
+        || !valued.stages.last().is_some_and(by_path)
+        || valued.remaining().count() > PERMUTED_PLAYERS_MAX
+        || confirms(source, &valued)?
+    {
+        return Ok(valued);
+    }
+    let climb = Climb::WithoutGap(rules);
+    if has_second {
+        stages.value_remaining(source, weights, climb)?;
+    } else {
+        stages.value_all_again(source, weights, climb)?;
+        if stages.exclude(rules.z_micro, weights) {
+            stages.value_remaining(source, weights, climb)?;
         }
     }
-    let remaining: Vec<usize> =
-        rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect();
-    let any_weight_remains = remaining.iter().any(|&player| weights[player] > 0);
+    stages.valuation()
+}
 
-    let mut after_nano = first.after_nano;
-    if !any_weight_remains {
-        after_nano = first.before_nano;
-    } else if remaining.len() < rows.len() {
-        let over_remaining = FixedWeights::over(weights, &remaining)?;
-        let second = value_stage(source, over_remaining, Some(first.base), Climb::All(rules))?;
-        for row in second.rows {
+/// The stages of a round so far.
+struct Stages {
+    base: Vec<f64>,
+    before_nano: i64,
+    after_nano: i64,
+    rows: Vec<RoundScore>,
+    records: Vec<StageRecord>,
+}
+
+impl Stages {
+    fn of_all_players<S: AffineSource>(
+        source: &mut S,
+        weights: &[u64],
+        climb: Climb,
+    ) -> Result<Self, RoundError> {
+        let first = value_stage(source, FixedWeights::over_all(weights)?, None, climb)?;
+        let StageResult { base, before_nano, after_nano, rows, record } = first;
+        Ok(Self { base, before_nano, after_nano, rows, records: vec![record] })
+    }
+
+    fn value_all_again<S: AffineSource>(
+        &mut self,
+        source: &mut S,
+        weights: &[u64],
+        climb: Climb,
+    ) -> Result<(), RoundError> {
+        let (all, base) = (FixedWeights::over_all(weights)?, self.base.clone());
+        let stage = value_stage(source, all, Some(base), climb)?;
+        (self.after_nano, self.rows) = (stage.after_nano, stage.rows);
+        self.records.push(stage.record);
+        Ok(())
+    }
+
+    /// Excludes players by the scores of a resolved stage. Returns whether the others need a stage
+    /// of their own.
+    fn exclude(&mut self, z_micro: u64, weights: &[u64]) -> bool {
+        if !self.records.last().is_some_and(|stage| stage.is_resolved) {
+            return false;
+        }
+        for row in &mut self.rows {
+            row.excluded = is_negative_beyond_error(row.score_nano, row.error_nano, z_micro);
+        }
+        let remaining = self.remaining();
+        if !remaining.iter().any(|&player| weights[player] > 0) {
+            self.after_nano = self.before_nano;
+            return false;
+        }
+        remaining.len() < self.rows.len()
+    }
+
+    fn remaining(&self) -> Vec<usize> {
+        self.rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect()
+    }
+
+    /// Values the remaining players, with shares over them alone.
+    fn value_remaining<S: AffineSource>(
+        &mut self,
+        source: &mut S,
+        weights: &[u64],
+        climb: Climb,
+    ) -> Result<(), RoundError> {
+        let over_remaining = FixedWeights::over(weights, &self.remaining())?;
+        let stage = value_stage(source, over_remaining, Some(self.base.clone()), climb)?;
+        for row in stage.rows {
             let player = row.player;
-            rows[player] = row;
+            self.rows[player] = row;
         }
-        after_nano = second.after_nano;
-        stages.push(second.record);
+        self.after_nano = stage.after_nano;
+        self.records.push(stage.record);
+        Ok(())
     }
 
-    let total = i128::from(first.before_nano) - i128::from(after_nano);
-    let explained: i128 =
-        rows.iter().filter(|row| !row.excluded).map(|row| i128::from(row.score_nano)).sum();
-    Ok(RoundValuation {
-        loss_before_nano: first.before_nano,
-        loss_after_nano: after_nano,
-        total_nano: i64::try_from(total)?,
-        gap_nano: i64::try_from(total - explained)?,
-        rows,
-        stages,
-    })
+    fn valuation(&self) -> Result<RoundValuation, RoundError> {
+        let total = i128::from(self.before_nano) - i128::from(self.after_nano);
+        let included = self.rows.iter().filter(|row| !row.excluded);
+        let explained: i128 = included.map(|row| i128::from(row.score_nano)).sum();
+        Ok(RoundValuation {
+            loss_before_nano: self.before_nano,
+            loss_after_nano: self.after_nano,
+            total_nano: i64::try_from(total)?,
+            gap_nano: i64::try_from(total - explained)?,
+            rows: self.rows.clone(),
+            stages: self.records.clone(),
+        })
+    }
 }
 
 /// The scores of `members` (ascending players of `source`) with shares over them alone, by one
@@ -260,6 +358,8 @@ pub fn value_members<S: AffineSource>(
 enum Climb {
     /// All of the gap rules, until one resolves the stage.
     All(RoundRules),
+    /// Those of them that have no gap.
+    WithoutGap(RoundRules),
     /// One, whose gap does not matter.
     To { estimator: StageEstimator, seed: u64 },
 }
@@ -268,13 +368,18 @@ impl Climb {
     fn estimators(self, players: usize) -> (Vec<StageEstimator>, u64) {
         match self {
             Self::All(rules) => (stage_estimators(rules.nodes, players), rules.seed),
+            Self::WithoutGap(rules) => {
+                let all = stage_estimators(rules.nodes, players).into_iter();
+                let is_path = |one: &StageEstimator| matches!(one, StageEstimator::Path { .. });
+                (all.filter(|one| !is_path(one)).collect(), rules.seed)
+            }
             Self::To { estimator, seed } => (vec![estimator], seed),
         }
     }
 
     fn resolves(self, gap_nano: i64, total_nano: i64) -> bool {
         match self {
-            Self::All(rules) => (rules.is_resolved)(gap_nano, total_nano),
+            Self::All(rules) | Self::WithoutGap(rules) => (rules.is_resolved)(gap_nano, total_nano),
             Self::To { .. } => true,
         }
     }

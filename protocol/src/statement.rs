@@ -101,20 +101,21 @@ fn explain_final(line: &PayLine) -> String {
     )
 }
 
-/// Mentions an estimator that the gap rules chose because fewer nodes left too much unexplained.
-fn explain_estimator(report: &Report) -> &'static str {
-    let stage = report.valuation.as_ref().and_then(|valuation| valuation.stages.last());
-    match stage.map(|stage| stage.estimator) {
-        Some(ScoreEstimator::Shapley) => {
-            " The scores are exact Shapley values: a quadrature along the path left more than 2 % of \
-             the improvement unexplained."
-        }
-        Some(ScoreEstimator::Permutations(_)) => {
-            " The scores come from random orders of the updates: a quadrature along the path left \
-             more than 2 % of the improvement unexplained."
-        }
-        Some(ScoreEstimator::Path(_)) | None => "",
-    }
+/// Mentions an estimator that the gap rules or the cross-check chose, and why.
+fn explain_estimator(report: &Report) -> String {
+    let Some(valuation) = &report.valuation else { return String::new() };
+    let scores = match valuation.stages.last().map(|stage| stage.estimator) {
+        Some(ScoreEstimator::Shapley) => "are exact Shapley values",
+        Some(ScoreEstimator::Permutations(_)) => "come from random orders of the updates",
+        Some(ScoreEstimator::Path(_)) | None => return String::new(),
+    };
+    // One stage, and one more after an exclusion; only a second valuation has others.
+    let due = if valuation.scores.iter().any(|score| score.excluded) { 2 } else { 1 };
+    let why = match valuation.stages.len() > due {
+        true => "the cross-check contradicted those of a quadrature along the path",
+        false => "a quadrature along the path left more than 2 % of the improvement unexplained",
+    };
+    format!(" The scores {scores}: {why}.")
 }
 
 /// Why a round pays no scores.
@@ -188,7 +189,7 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         why.push_str(&format!(" The floor of the round paid {} FLN.", line.floor));
     }
     why.push_str(&explain_preprocessing(treatment));
-    why.push_str(explain_estimator(report));
+    why.push_str(&explain_estimator(report));
     let capped = report
         .entries
         .iter()

@@ -4,12 +4,17 @@
 //! A void round leaves the model as it is, and neither pays nor debits scores. Its provider is paid.
 
 use crate::message::VoidReason;
-use crate::report::{UpdateScore, Valuation, ValuationStage};
+use crate::report::{ScoreEstimator, UpdateScore, Valuation, ValuationStage};
 
 /// A gap up to one part in this many of the improvement is resolved.
 const GAP_PARTS: u64 = 50;
 /// A gap up to this many nano-nats is resolved: 10⁻⁴ nats.
 const GAP_NANO_MIN: u64 = 100_000;
+
+/// The largest gap that is small beside an improvement, in nano-nats.
+fn largest_small_gap(total_nano: i64) -> u64 {
+    (total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+}
 
 impl ValuationStage {
     /// Whether the scores of the stage explain its improvement.
@@ -22,7 +27,22 @@ impl ValuationStage {
 /// Whether a gap is small: at most 2 % of the improvement, or 10⁻⁴ nats.
 #[must_use]
 pub fn is_gap_resolved(gap_nano: i64, total_nano: i64) -> bool {
-    gap_nano.unsigned_abs() <= (total_nano.unsigned_abs() / GAP_PARTS).max(GAP_NANO_MIN)
+    gap_nano.unsigned_abs() <= largest_small_gap(total_nano)
+}
+
+/// Whether a second estimate confirms a score: the two differ by at most the score's standard
+/// error, or by a gap that is small beside the improvement. A score of 0 with an error of 0 is that
+/// of an update without effect, and needs no confirmation.
+#[must_use]
+pub fn is_score_confirmed(
+    score_nano: i64,
+    error_nano: u64,
+    second_nano: i64,
+    total_nano: i64,
+) -> bool {
+    let is_null_player = score_nano == 0 && error_nano == 0;
+    is_null_player
+        || score_nano.abs_diff(second_nano) <= error_nano.max(largest_small_gap(total_nano))
 }
 
 /// Why a round whose stages are resolved is void, if it is.
@@ -53,10 +73,26 @@ impl Valuation {
         self.total_nano.min(self.loss_before_nano.saturating_sub(self.model_loss_nano))
     }
 
+    /// Whether the cross-check confirms the scores of the updates that are not excluded. Only
+    /// scores of the path integral need it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        let estimator = self.stages.last().map(|stage| stage.estimator);
+        let (Some(ScoreEstimator::Path(_)), Some(check)) = (estimator, &self.evidence.cross_check)
+        else {
+            return true;
+        };
+        let included = || self.scores.iter().filter(|score| !score.excluded);
+        included().count() == check.scores_nano.len()
+            && included().zip(&check.scores_nano).all(|(score, second)| {
+                is_score_confirmed(score.score_nano, score.error_nano, *second, self.total_nano)
+            })
+    }
+
     /// Why the round is void, if it is.
     #[must_use]
     pub fn void_reason(&self) -> Option<VoidReason> {
-        match self.stages.iter().all(ValuationStage::is_resolved) {
+        match self.is_confirmed() && self.stages.iter().all(ValuationStage::is_resolved) {
             true => void_reason(&self.scores, self.improvement_nano()),
             false => Some(VoidReason::Unresolved),
         }
@@ -67,7 +103,7 @@ impl Valuation {
 mod tests {
     use super::*;
     use crate::id::Address;
-    use crate::report::{Preprocessing, ScoreEstimator, ValuationEvidence};
+    use crate::report::{CrossCheck, Preprocessing, ValuationEvidence};
 
     fn stage(total_nano: i64, gap_nano: i64) -> ValuationStage {
         ValuationStage { estimator: ScoreEstimator::Path(3), total_nano, gap_nano, units: 5 }
@@ -135,6 +171,44 @@ mod tests {
             unresolved.stages = vec![stage(0, 0), stage(0, 0)];
             unresolved.stages[at] = stage(0, 100_001);
             assert_eq!(reason(unresolved), Some(VoidReason::Unresolved), "before all others");
+        }
+    }
+
+    #[test]
+    fn a_second_estimate_confirms_a_score_within_its_error_or_a_small_gap() {
+        for (score, error, second, total, confirmed) in [
+            (300_000, 200_000, 500_000, 0, true),
+            (300_000, 200_000, 500_001, 0, false),
+            (-300_000, 0, -400_000, 0, true),
+            (-300_000, 0, -400_001, 0, false),
+            (0, 1, 20_000_000, 1_000_000_000, true),
+            (0, 1, -20_000_001, -1_000_000_000, false),
+            (0, 0, i64::MIN, 0, true),
+            (1, 0, i64::MIN, 0, false),
+            (i64::MIN, u64::MAX, i64::MAX, 0, true),
+        ] {
+            let ours = is_score_confirmed(score, error, second, total);
+            assert_eq!(ours, confirmed, "{score} ± {error} and {second} of {total}");
+        }
+    }
+
+    #[test]
+    fn a_round_whose_cross_check_denies_a_score_is_unresolved() {
+        let with_check = |scores: &[i64], estimator| {
+            let mut round = valuation(&[(10, false), (19, true), (10, false)], 10, 990);
+            round.stages[0].estimator = estimator;
+            let (version, seed, passes, table) = (1, 0, 6, Vec::new());
+            let scores_nano = scores.to_vec();
+            round.evidence.cross_check =
+                Some(CrossCheck { version, seed, passes, table, scores_nano });
+            round.void_reason()
+        };
+        let path = ScoreEstimator::Path(3);
+        assert_eq!(with_check(&[100_001, 1], path), None, "the excluded update has no score");
+        for denied in [&[100_002, 1][..], &[1, 100_002], &[1], &[1, 1, 1]] {
+            assert_eq!(with_check(denied, path), Some(VoidReason::Unresolved), "{denied:?}");
+            let exact = with_check(denied, ScoreEstimator::Shapley);
+            assert_eq!(exact, None, "enumeration needs no second opinion");
         }
     }
 }

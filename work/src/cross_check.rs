@@ -3,9 +3,10 @@
 
 use florin_contribution::{
     AffineSource, Coalition, CrossCheckOptions, Estimator, OddRegression, RecordedGame, RoundError,
-    cross_check_round, scores_from_table,
+    RoundValuation, cross_check_round, scores_from_table,
 };
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
+use florin_protocol::void::is_score_confirmed;
 use florin_protocol::{CoalitionValue, CrossCheck, Valuation, blob_digest};
 
 use crate::round::{ResultMismatch, TOLERANCE_NANO, ValuationInputs};
@@ -50,6 +51,68 @@ pub(crate) fn cross_check<S: AffineSource>(
     let table = checked.table.iter().map(worth).collect();
     let check = CrossCheck { version, seed, passes, table, scores_nano: checked.scores_nano };
     Ok(Some((check, checked.passes)))
+}
+
+/// The cross-checks of a round: one, or two if it is valued again and other members remain.
+pub(crate) struct CrossChecks<'a> {
+    rows: &'a [u64],
+    seed: u64,
+    pairs: u8,
+    /// The members of the last cross-check, and its result.
+    last: Option<(Vec<usize>, Option<CrossCheck>)>,
+    /// Passes of all cross-checks.
+    units: u64,
+}
+
+impl<'a> CrossChecks<'a> {
+    /// Cross-checks with `pairs` pairs of coalitions per participant; none if it is 0.
+    pub(crate) const fn new(rows: &'a [u64], seed: u64, pairs: u8) -> Self {
+        Self { rows, seed, pairs, last: None, units: 0 }
+    }
+
+    /// Whether a cross-check of the remaining members confirms their scores.
+    pub(crate) fn confirm<S: AffineSource>(
+        &mut self,
+        source: &mut S,
+        valued: &RoundValuation,
+    ) -> Result<bool, RoundError> {
+        let members: Vec<usize> = valued.remaining().collect();
+        let check = self.check(source, &members)?;
+        Ok(check.is_none_or(|check| {
+            members.iter().zip(&check.scores_nano).all(|(&member, second)| {
+                let row = &valued.rows[member];
+                is_score_confirmed(row.score_nano, row.error_nano, *second, valued.total_nano)
+            })
+        }))
+    }
+
+    /// The cross-check of the members that remain at the end, and the passes of all.
+    pub(crate) fn finish<S: AffineSource>(
+        mut self,
+        source: &mut S,
+        valued: &RoundValuation,
+    ) -> Result<(Option<CrossCheck>, u64), RoundError> {
+        let members: Vec<usize> = valued.remaining().collect();
+        let check = self.check(source, &members)?;
+        Ok((check, self.units))
+    }
+
+    fn check<S: AffineSource>(
+        &mut self,
+        source: &mut S,
+        members: &[usize],
+    ) -> Result<Option<CrossCheck>, RoundError> {
+        if let Some((of, check)) = &self.last
+            && of == members
+        {
+            return Ok(check.clone());
+        }
+        let checked = cross_check(source, self.rows, members, self.seed, self.pairs)?;
+        self.units += checked.as_ref().map_or(0, |(_, passes)| *passes);
+        let check = checked.map(|(check, _)| check);
+        self.last = Some((members.to_vec(), check.clone()));
+        Ok(check)
+    }
 }
 
 /// Compares a stated cross-check with the recomputed one: the coalitions, their values within

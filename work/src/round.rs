@@ -1,8 +1,8 @@
 //! Valuation and aggregation of one round.
 
 use florin_contribution::{
-    AffineSource, NanoError, RoundError, RoundRules, StageEstimator, StageRecord, to_nano,
-    value_round,
+    AffineSource, NanoError, RoundError, RoundRules, RoundValuation, StageEstimator, StageRecord,
+    to_nano, value_round_confirmed,
 };
 use florin_learning::engine::{EvalError, TrainError};
 use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace, mean};
@@ -16,7 +16,7 @@ use florin_protocol::{
 use crate::blob_source::{BlobSource, NO_BLOBS};
 use crate::codec::{decode_model, decode_update_into};
 use crate::convert::model_spec;
-use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
+use crate::cross_check::{CrossChecks, compare_cross_checks, cross_check_seed};
 use crate::holdout::{DisclosureError, verify_disclosed_rows};
 use crate::preprocess::{PreprocessedUpdates, PublicHistory, preprocess};
 use crate::round_model::{AggregatedModel, RoundModel};
@@ -207,9 +207,11 @@ fn value_updates(
     let seed = cross_check_seed(inputs);
     let z_micro = spec.budget.confidence_z.0;
     let rules = RoundRules { z_micro, nodes, seed, is_resolved: is_gap_resolved };
-    let valued = value_round(&mut source, &held.rows, rules)?;
-    let members: Vec<usize> = valued.remaining().collect();
-    let check = cross_check(&mut source, &held.rows, &members, seed, cross_check_pairs)?;
+    let mut checks = CrossChecks::new(&held.rows, seed, cross_check_pairs);
+    let confirms =
+        |source: &mut RoundSource<'_>, valued: &RoundValuation| checks.confirm(source, valued);
+    let valued = value_round_confirmed(&mut source, &held.rows, rules, confirms)?;
+    let (check, check_units) = checks.finish(&mut source, &valued)?;
     let scores = valued
         .rows
         .iter()
@@ -231,10 +233,10 @@ fn value_updates(
         model_loss_nano: valued.loss_after_nano,
         stages: valued.stages.iter().map(valuation_stage).collect(),
         scores,
-        units: valued.passes() + check.as_ref().map_or(0, |(_, passes)| *passes),
+        units: valued.passes() + check_units,
         evidence: ValuationEvidence {
             derivatives_nano: valued.rows.iter().map(|row| row.derivatives_nano.clone()).collect(),
-            cross_check: check.map(|(check, _)| check),
+            cross_check: check,
         },
     })
 }

@@ -3,7 +3,9 @@
 
 use florin_learning::Reference;
 use florin_learning::data::{DataSource, load};
-use florin_protocol::{CrossCheck, Micro, Report, WorkResult};
+use florin_protocol::{
+    CrossCheck, Micro, Report, RoundOutcome, ScoreEstimator, VoidReason, WorkResult,
+};
 
 use crate::tests::{TestRound, flipped, shift_gap, world, world_of, world_with};
 use crate::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
@@ -157,7 +159,7 @@ fn a_wrong_cross_check_is_named_and_the_other_checks_still_run() {
         // The third sender is excluded.
         ("table[1].members", |check| check.table[1].members = vec![2]),
         ("table[1].members", |check| check.table.swap(1, 2)),
-        ("scores_nano", |check| check.scores_nano.clear()),
+        ("scores_nano[1]", |check| check.scores_nano[1] += 11),
     ];
     for (line, forge) in forgeries {
         let report = forged(&world, |result| {
@@ -223,4 +225,34 @@ fn a_round_of_idle_members_has_no_differences() {
     let world = world_of(&digits, &[None, None, None]);
     let report = forged(&world, |_| ());
     assert_eq!(spot_check(&world, &report, 1_000, 1).mismatches, []);
+}
+
+/// A round of large steps, in which scores of the path integral are wrong although their gap is
+/// small.
+#[test]
+fn denied_scores_are_valued_by_coalitions_and_audit_without_differences() {
+    let digits = load(&DataSource::Digits).unwrap();
+    let shard = |i: usize| Some(digits.slice(500 + 200 * i..505 + 200 * i).unwrap());
+    let world = world_with(&digits, &(0..4).map(shard).collect::<Vec<_>>(), |spec| {
+        spec.training.epochs = 3;
+        spec.training.learning_rate = Micro(3_000_000);
+    });
+    let result = world.outcome().result;
+    let valuation = &result.valuation;
+    let path = ScoreEstimator::Path(3);
+    let estimators: Vec<ScoreEstimator> =
+        valuation.stages.iter().map(|stage| stage.estimator).collect();
+    assert_eq!(estimators, [path, path, ScoreEstimator::Shapley]);
+    let check = valuation.evidence.cross_check.as_ref().unwrap();
+    let stages: u64 = valuation.stages.iter().map(|stage| stage.units).sum();
+    // The table's empty coalition takes no pass, but the cross-check evaluates the base model.
+    assert_eq!(valuation.units, 1 + stages + check.table.len() as u64);
+    let report = world.report(Ok(&result));
+    // Steps as large as these do not improve the model, which is what the right scores show.
+    assert_eq!(report.outcome, RoundOutcome::Void(VoidReason::NoImprovement));
+    assert_eq!(world.audit(&report), []);
+    assert_eq!(lines(&spot_check(&world, &report, 5, 1)), Vec::<String>::new());
+
+    let report = forged(&world, |result| result.valuation.stages.truncate(2));
+    assert_eq!(world.audit(&report)[0].line, "valuation.stages");
 }

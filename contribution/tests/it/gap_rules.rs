@@ -4,8 +4,8 @@
 use std::cell::Cell;
 
 use florin_contribution::{
-    AffineSource, GameError, PERMUTED_PLAYERS_MAX, RoundRules, RoundValuation, StageEstimator,
-    stage_estimators, value_members, value_round,
+    AffineSource, ClosureSource, GameError, PERMUTED_PLAYERS_MAX, RoundRules, RoundValuation,
+    StageEstimator, stage_estimators, value_members, value_round, value_round_confirmed,
 };
 
 use crate::support::is_resolved;
@@ -140,4 +140,90 @@ fn the_passes_of_a_stage_follow_from_its_estimator() {
         }
         assert_eq!(stage.passes, passes);
     }
+}
+
+/// Valued with a second opinion that confirms the scores or not.
+fn valued_again(players: usize, steepness: f64, confirmed: bool) -> (RoundValuation, u32) {
+    let (passes, mut asked) = (Cell::new(0), 0);
+    let mut source = Step { players, steepness, passes: &passes };
+    let valuation = value_round_confirmed(&mut source, &vec![1; players], RULES, |_, _| {
+        asked += 1;
+        Ok(confirmed)
+    });
+    let valuation = valuation.unwrap();
+    assert_eq!(valuation.passes(), passes.get(), "{players} players, steepness {steepness}");
+    (valuation, asked)
+}
+
+#[test]
+fn denied_scores_of_the_path_integral_are_replaced_by_those_of_coalitions() {
+    for (players, estimator) in [
+        (8, StageEstimator::Shapley),
+        (9, StageEstimator::Permutations { pairs: 32 }),
+        (PERMUTED_PLAYERS_MAX, StageEstimator::Permutations { pairs: 32 }),
+    ] {
+        let once = valued(players, 1.0);
+        assert_eq!(valued_again(players, 1.0, true), (once.clone(), 1));
+        let (again, asked) = valued_again(players, 1.0, false);
+        assert_eq!(asked, 1);
+        assert_eq!(again.stages[0], once.stages[0], "the first valuation is listed");
+        assert_eq!(again.stages.len(), 2);
+        assert_eq!((last(&again), again.gap_nano.abs() <= players as i64), (estimator, true));
+        let mut source = Step { players, steepness: 1.0, passes: &Cell::new(0) };
+        let (weights, all) = (vec![1; players], (0..players).collect::<Vec<_>>());
+        let rows = value_members(&mut source, &weights, &all, estimator, RULES.seed).unwrap();
+        assert_eq!(again.rows, rows);
+    }
+}
+
+#[test]
+fn scores_without_a_gap_and_large_cohorts_need_no_second_opinion() {
+    for (players, steepness) in [(5, 400.0), (9, 400.0), (PERMUTED_PLAYERS_MAX + 1, 1.0)] {
+        assert_eq!(valued_again(players, steepness, false), (valued(players, steepness), 0));
+    }
+}
+
+/// A loss in which the last of three players is harmful, with these slopes along each player.
+fn harmful_round(slopes: [f64; 3], is_confirmed: bool) -> RoundValuation {
+    let loss = |c: &[f64]| [0.0, 1e-3].map(|row| 1.0 - c[0] - c[1] + c[2] + row).to_vec();
+    let mut source = ClosureSource::new(
+        3,
+        |c: &[f64]| Ok::<_, GameError>(loss(c)),
+        |_: &[f64]| Ok::<_, GameError>(slopes.map(|slope| vec![slope; 2]).to_vec()),
+    );
+    value_round_confirmed(&mut source, &[1, 1, 1], RULES, |_, _| Ok(is_confirmed)).unwrap()
+}
+
+fn excluded(valued: &RoundValuation) -> Vec<bool> {
+    valued.rows.iter().map(|row| row.excluded).collect()
+}
+
+fn estimators(valued: &RoundValuation) -> Vec<StageEstimator> {
+    valued.stages.iter().map(|stage| stage.estimator).collect()
+}
+
+const PATH: StageEstimator = StageEstimator::Path { nodes: 3 };
+
+#[test]
+fn a_denied_second_stage_is_valued_again_over_the_same_members() {
+    let slopes = [-1.0, -1.0, 1.0];
+    let (once, again) = (harmful_round(slopes, true), harmful_round(slopes, false));
+    assert_eq!(excluded(&once), [false, false, true]);
+    assert_eq!(excluded(&again), excluded(&once));
+    assert_eq!(estimators(&once), [PATH, PATH]);
+    assert_eq!(estimators(&again), [PATH, PATH, StageEstimator::Shapley]);
+    assert_eq!(again.total_nano, 1_000_000_000);
+}
+
+#[test]
+fn wrong_scores_whose_errors_cancel_are_denied_and_the_harmful_member_is_excluded() {
+    // The slopes give the harmful player's share to the first one: the gap is zero.
+    let slopes = [-1.0, 0.0, 0.0];
+    let (once, again) = (harmful_round(slopes, true), harmful_round(slopes, false));
+    assert_eq!((once.gap_nano.abs() <= 1, estimators(&once)), (true, vec![PATH]));
+    assert_eq!(excluded(&once), [false, false, false]);
+    let shapley = StageEstimator::Shapley;
+    assert_eq!(estimators(&again), [PATH, shapley, shapley]);
+    assert_eq!(excluded(&again), [false, false, true]);
+    assert_eq!(again.rows[1].score_nano, 500_000_000);
 }

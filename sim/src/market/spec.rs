@@ -32,6 +32,8 @@ pub const ENROL_MS: u64 = 1;
 const NORM_MAX: f64 = 20.0;
 /// Quadrature nodes of a valuation: gradient evaluations along the path.
 const NODES: u8 = 3;
+/// Pairs of coalitions per member of the cross-check, as in the template of a task.
+const CROSS_CHECK_PAIRS: u8 = 1;
 
 /// The account of one identity of a member.
 #[must_use]
@@ -92,7 +94,7 @@ impl Scenario {
                 ..example.training
             },
             rounds: self.round_rules(),
-            estimator: Estimator::Path { nodes: NODES, cross_check_pairs: 0 },
+            estimator: Estimator::Path { nodes: NODES, cross_check_pairs: CROSS_CHECK_PAIRS },
             budget: self.budget(),
             expires: Timestamp(u64::MAX >> 2),
             ..example

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use florin_protocol::{Report, RoundOutcome, ScoreEstimator};
+use florin_protocol::{Report, RoundOutcome, ScoreEstimator, ValuationStage};
 use florin_sim::market::{amount_to_florins, florins_to_amount};
 use florin_sim::population::Population;
 use florin_sim::{Scenario, Simulation};
@@ -37,10 +37,10 @@ pub(super) struct Game {
     pub(super) overpaid: u32,
     /// Void rounds.
     pub(super) void: u32,
-    /// Passes over a round's rows of all stages, and of those that did not climb.
+    /// Passes over the rows of all valued rounds, and of each that the first estimator resolved.
     pub(super) units: u64,
     pub(super) settled_units: Vec<u64>,
-    /// Stages that climbed.
+    /// Valued rounds that needed another estimator.
     pub(super) climbed: u32,
     /// Rounds that ended, of those of the task.
     pub(super) rounds: u32,
@@ -84,15 +84,14 @@ impl Game {
         let paid = amount_to_florins(report.score_pay_total);
         self.overpaid += u32::from(paid > per_nat_max * improvement * (1.0 + 1e-12));
         let Some(valuation) = &report.valuation else { return };
-        let resolved = valuation.stages.iter().all(florin_protocol::ValuationStage::is_resolved);
+        let resolved = valuation.stages.iter().all(ValuationStage::is_resolved);
         self.unresolved += u32::from(!resolved && report.outcome == RoundOutcome::Settled);
         self.void += u32::from(matches!(report.outcome, RoundOutcome::Void(_)));
-        for stage in &valuation.stages {
-            self.units += stage.units;
-            match stage.estimator {
-                ScoreEstimator::Path(3) => self.settled_units.push(stage.units),
-                _ => self.climbed += 1,
-            }
+        self.units += valuation.units;
+        let is_first = |stage: &ValuationStage| stage.estimator == ScoreEstimator::Path(3);
+        match valuation.stages.iter().all(is_first) {
+            true => self.settled_units.push(valuation.units),
+            false => self.climbed += 1,
         }
     }
 }

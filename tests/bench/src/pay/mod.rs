@@ -172,10 +172,10 @@ fn properties(market: &Market, games: &[Game]) -> Vec<Measurement> {
         let settled: Vec<u64> =
             games.iter().flat_map(|game| game.settled_units.iter().copied()).collect();
         let usual = settled.iter().sum::<u64>() as f64 / settled.len().max(1) as f64;
-        let stages: usize =
+        let rounds: usize =
             games.iter().map(|game| game.settled_units.len() + game.climbed as usize).sum();
         let units = games.iter().map(|game| game.units).sum::<u64>() as f64;
-        let ratio = units / (usual * stages.max(1) as f64);
+        let ratio = units / (usual * rounds.max(1) as f64);
         rows.push(Measurement::at_most(name("passes"), ratio, "×", UNITS_MAX));
     } else {
         rows.push(Measurement::plain(name("forfeited"), all, ""));
