@@ -32,8 +32,6 @@ pub const ENROL_MS: u64 = 1;
 const NORM_MAX: f64 = 20.0;
 /// Quadrature nodes of a valuation: gradient evaluations along the path.
 const NODES: u8 = 3;
-/// Pairs of coalitions per member of the cross-check, as in the template of a task.
-const CROSS_CHECK_PAIRS: u8 = 1;
 
 /// The account of one identity of a member.
 #[must_use]
@@ -94,7 +92,10 @@ impl Scenario {
                 ..example.training
             },
             rounds: self.round_rules(),
-            estimator: Estimator::Path { nodes: NODES, cross_check_pairs: CROSS_CHECK_PAIRS },
+            estimator: Estimator::Path {
+                nodes: NODES,
+                cross_check_pairs: self.task.cross_check_pairs,
+            },
             budget: self.budget(),
             expires: Timestamp(u64::MAX >> 2),
             ..example

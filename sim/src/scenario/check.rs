@@ -4,7 +4,7 @@ use super::{Availability, Group, Scenario, ScenarioError};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
-use florin_protocol::limits::COHORT_MAX;
+use florin_protocol::limits::{COHORT_MAX, CROSS_CHECK_PAIRS_MAX};
 
 /// Maximum number of seeds of one experiment.
 pub(super) const SEEDS_MAX: u32 = 10_000;
@@ -207,6 +207,9 @@ impl Scenario {
         }
         Check::require_range("task.confidence_z", t.confidence_z, 0.0, 100.0)?;
         Check::require_range("task.floor_share", t.floor_share, 0.0, 1.0)?;
+        let pairs = t.cross_check_pairs;
+        let right = format!("must be 0 to {CROSS_CHECK_PAIRS_MAX}");
+        Check::require(pairs <= CROSS_CHECK_PAIRS_MAX, "task.cross_check_pairs", &pairs, &right)?;
         Check::require_range("task.train_s", t.train_s, 0.001, 2_000_000.0)?;
         Check::require_range("task.reveal_s", t.reveal_s, 0.001, 2_000_000.0)?;
         let most = if self.mode.is_real() { COHORT_MAX } else { SURROGATES_MAX };

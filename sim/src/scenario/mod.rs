@@ -167,6 +167,9 @@ pub struct BuyerTerms {
     /// Passes over the validation rows of earlier rounds by which the model trains after each
     /// productive round; 0 for none. A surrogate has none.
     pub baseline_epochs: u32,
+    /// Pairs of coalitions per member that check the scores of a round; 0 for none. A task file's
+    /// default is 1, which costs as many passes as several valuations.
+    pub cross_check_pairs: u8,
     /// Whether updates are scaled to the median norm of the cohort.
     pub clip: bool,
     /// Whether near-duplicate updates are rejected.
@@ -197,6 +200,7 @@ impl Default for BuyerTerms {
             aggregation: Aggregation::Mean,
             weight_cap: 3,
             baseline_epochs: 2,
+            cross_check_pairs: 0,
             clip: true,
             reject_near_duplicates: true,
             exclude_harmful: true,

@@ -123,7 +123,8 @@ impl Market {
         }
         write!(
             text,
-            "[task]\nbudget = 1000\nper_nat_max = 1000\nconfidence_z = {}\nbond_min = 5\n\
+            "[task]\nbudget = 1000\nper_nat_max = 1000\ncross_check_pairs = 1\n\
+             confidence_z = {}\nbond_min = 5\n\
              bond_per_row = 0.1\ndebit_max = 5\n\
              [population.honest]\ncount = {members}\nrows = [{rows}, {rows}]\n",
             attack.confidence_z,
