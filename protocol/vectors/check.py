@@ -19,6 +19,8 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
+from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
+
 # --- borsh, from its specification: little-endian integers, u32 lengths, enums by index, fields in order. ---
 
 
@@ -532,7 +534,8 @@ CHECKS = {
     "messages": check_message, "registrations": check_registration,
     "close_requests": check_close_request, "invitations": check_invitation, "apportionments": check_apportionment,
     "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
-    "encodings": check_encoding,
+    "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
+    "confirmations": check_confirmation, "rounds": check_rounds,
 }
 
 

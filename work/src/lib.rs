@@ -45,6 +45,8 @@ mod codec_tests;
 #[cfg(test)]
 mod duplicate_tests;
 #[cfg(test)]
+mod gap_rule_vectors;
+#[cfg(test)]
 mod large_cohort_tests;
 #[cfg(test)]
 mod public_baseline_tests;

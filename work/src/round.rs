@@ -272,7 +272,7 @@ fn value_nothing(
     })
 }
 
-fn valuation_stage(stage: &StageRecord) -> ValuationStage {
+pub(crate) fn valuation_stage(stage: &StageRecord) -> ValuationStage {
     ValuationStage {
         estimator: match stage.estimator {
             StageEstimator::Path { nodes } => ScoreEstimator::Path(nodes),
