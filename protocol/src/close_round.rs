@@ -147,3 +147,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         settlement_id: Report::settlement_id(offer.scope.task, offer.scope.round),
     })
 }
+
+#[cfg(test)]
+#[path = "close_round_tests.rs"]
+mod tests;

@@ -159,6 +159,15 @@ mod tests {
     }
 
     #[test]
+    fn the_median_weight_is_the_lower_one_of_the_positive_weights() {
+        let of = |weights: &[u64]| -> Vec<_> { weights.iter().map(|w| (*w, false, 21)).collect() };
+        // Of 10, 20, 30, 40 and 50 the median is 30: 10 : 20 : 30 : 30 : 30, of 120.
+        assert_eq!(split(120, &of(&[50, 0, 40, 10, 0, 30, 20]), None), [30, 0, 30, 10, 0, 30, 20]);
+        // Of 10, 20, 30 and 40 the lower one is 20: 10 : 20 : 20 : 20.
+        assert_eq!(split(70, &of(&[40, 10, 30, 20]), None), [20, 10, 20, 20]);
+    }
+
+    #[test]
     fn the_floor_goes_to_all_if_the_holdout_separates_no_update_from_noise() {
         let updates = [(10, false, 20), (30, false, -20), (10, true, 90), (0, false, 20)];
         assert_eq!(split(100, &updates, None), [50, 50, 0, 0]);

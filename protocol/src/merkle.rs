@@ -177,6 +177,13 @@ mod tests {
     }
 
     #[test]
+    fn a_node_hashes_its_smaller_child_first() {
+        let (low, high) = (Digest([1; 32]), Digest([2; 32]));
+        let expected = Digest(keccak256(&[low.0, high.0].concat()));
+        assert_eq!((parent(low, high), parent(high, low)), (expected, expected));
+    }
+
+    #[test]
     fn an_overlong_or_empty_proof_does_not_verify() {
         let tree = ClaimTree::new(all(4));
         let too_long = vec![Digest::default(); PROOF_LEN_MAX + 1];

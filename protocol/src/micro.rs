@@ -63,12 +63,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_are_exact() {
+    fn decimals_are_exact_and_others_are_refused() {
         for (text, millionths) in [("0.1", 100_000), ("2", 2_000_000), ("0.000001", 1)] {
             let micro: Micro = text.parse().unwrap();
             assert_eq!((micro.0, micro.to_string().as_str()), (millionths, text));
         }
-        for text in ["-1", "0.0000001", "nan", "1e-3", "99999999999999999999"] {
+        for text in [
+            "",
+            "-1",
+            "+1",
+            "1.",
+            ".5",
+            "1.+5",
+            "0.0000001",
+            "nan",
+            "1e-3",
+            "99999999999999999999",
+            "18446744073710",
+        ] {
             assert!(text.parse::<Micro>().is_err(), "{text}");
         }
     }

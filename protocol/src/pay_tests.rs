@@ -122,6 +122,18 @@ fn pay_matches_the_hand_computed_table() {
 }
 
 #[test]
+fn only_a_score_and_an_error_of_zero_are_idle() {
+    let reasons = |scores: &[UpdateScore], total_m| -> Vec<_> {
+        pay(&start(), scores, total_m).lines.iter().map(|line| line.reason).collect()
+    };
+    let scores = [score(1, 0, 0), score(2, 0, 5), score(3, 9, 5)];
+    use PayReason::{Idle, NotHelpful, Withheld};
+    assert_eq!(reasons(&scores, 9), [Idle, NotHelpful, Withheld]);
+    // In a void round a harmful score without an error is not debited.
+    assert_eq!(reasons(&[score(1, -9, 0)], 0), [NotHelpful]);
+}
+
+#[test]
 fn a_good_round_after_a_harmful_one_earns_nothing() {
     let first = pay(&start(), &[score(1, -50, 1), score(2, 60, 1)], 60);
     assert_eq!(first.lines[0].reason, PayReason::Excluded);
