@@ -9,6 +9,10 @@ mod tables;
 mod tasks;
 
 #[cfg(test)]
+mod boundary_tests;
+#[cfg(test)]
+mod conservation_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod tests;
