@@ -6,7 +6,7 @@ use florin_protocol::{DATA_PER_ROUND_MIN, Digest};
 use super::tests::*;
 use super::*;
 use crate::action::Action;
-use crate::api::{Settlement, Terms};
+use crate::api::{Settlement, Slash, Terms};
 
 type Outcome = Result<TransactionOutcome, &'static str>;
 
@@ -49,6 +49,71 @@ fn a_whole_balance_can_be_spent_and_no_unit_more() {
         ];
         assert_eq!(spent, [expected; 3], "{amount}");
     }
+}
+
+#[test]
+fn each_movement_takes_from_one_account_and_gives_to_another() {
+    let mut state = state_with_open_task();
+    let (alice, amount) = (address(ALICE), units(30));
+    let balance = |state: &LedgerState| in_units(state.balance(alice));
+    let transfer = Action::Transfer { to: address(ARBITER), amount };
+    execute(&mut state, 0, ALICE, transfer).unwrap();
+    assert_eq!((balance(&state), in_units(state.balance(address(ARBITER)))), (970, 1_030));
+    execute(&mut state, 0, ALICE, Action::Bond { task: TASK, amount }).unwrap();
+    assert_eq!((balance(&state), in_units(state.bond(TASK, alice).amount)), (940, 30));
+    execute(&mut state, 0, ALICE, Action::Stake { amount }).unwrap();
+    assert_eq!((balance(&state), in_units(state.stake(alice).amount)), (910, 30));
+    execute(&mut state, 0, ALICE, Action::Unstake).unwrap();
+    let moved = execute(&mut state, 0, ALICE, Action::WithdrawStake);
+    assert_eq!(moved, Ok(TransactionOutcome::Moved(amount)));
+    assert_eq!((balance(&state), state.stake(alice).amount), (940, Amount::ZERO));
+    // The budget of the task is in its two pools.
+    let task = state.task(TASK).unwrap();
+    assert_eq!([task.data_locked, task.infrastructure_locked].map(in_units), [300, 100]);
+    assert_eq!(in_units(state.balance(address(BUYER))), 600);
+}
+
+#[test]
+fn a_pledged_stake_is_free_after_the_delay_of_its_task_and_not_before() {
+    let mut state = state_with_open_task();
+    let (stake, early) = (Action::Stake { amount: units(60) }, Err("TOO_EARLY"));
+    let mut at = |at, action| execute(&mut state, at, ALICE, action);
+    at(0, stake.clone()).unwrap();
+    at(0, Action::Pledge { task: TASK }).unwrap();
+    // A deposit cancels the request for its return.
+    at(0, Action::Unstake).unwrap();
+    at(0, stake).unwrap();
+    assert_eq!(at(1_000, Action::WithdrawStake), Err("NOT_FOUND"));
+    at(1_000, Action::Unstake).unwrap();
+    assert_eq!(at(1_000, Action::WithdrawStake), early);
+    assert_eq!(at(1_299, Action::WithdrawStake), early);
+    assert_eq!(at(1_300, Action::WithdrawStake), Ok(TransactionOutcome::Moved(units(120))));
+    assert_eq!(at(1_300, Action::WithdrawStake), Err("NOT_FOUND"));
+    assert_eq!(
+        (state.balance(address(ALICE)), state.is_pledged(TASK, address(ALICE))),
+        (units(1_000), false)
+    );
+}
+
+#[test]
+fn a_used_up_pledge_ends_and_a_bond_needs_a_request() {
+    let mut state = state_with_open_task();
+    let (task, account, evidence) = (TASK, address(ALICE), Digest([6; 32]));
+    execute(&mut state, 0, ALICE, Action::Stake { amount: units(60) }).unwrap();
+    execute(&mut state, 0, ALICE, Action::Pledge { task }).unwrap();
+    for (amount, still) in [(units(49), true), (units(1), false)] {
+        let slash = Slash { task, account, stake: true, amount, evidence };
+        assert_eq!(
+            execute(&mut state, 0, BUYER, Action::Slash(slash.clone())),
+            Err("UNAUTHORIZED")
+        );
+        let taken = execute(&mut state, 0, ARBITER, Action::Slash(slash));
+        assert_eq!(taken, Ok(TransactionOutcome::Moved(amount)));
+        assert_eq!(state.is_pledged(task, account), still);
+    }
+    execute(&mut state, 0, ALICE, Action::Bond { task, amount: units(20) }).unwrap();
+    let withdrawn = execute(&mut state, 10_000, ALICE, Action::WithdrawBond { task });
+    assert_eq!(withdrawn, Err("NOT_FOUND"));
 }
 
 #[test]
