@@ -102,7 +102,7 @@ fn vector(name: &str, nodes: u8, loss: Loss, moves: &[f64]) -> Value {
     })
 }
 
-/// Moves 1, 2, … of so many updates.
+/// Moves 1, 2, … of a number of updates.
 fn ascending(updates: u32) -> Vec<f64> {
     (1..=updates).map(f64::from).collect()
 }

@@ -125,7 +125,7 @@ fn valuation(round: Round<'_>, entries: &[UpdateEntry]) -> Valuation {
         each.map(|(update, entry)| update.score(entry.rows_counted, excludes)).collect::<Vec<_>>()
     };
     let sum = |scores: &[UpdateScore]| -> i64 {
-        scores.iter().filter(|score| !score.excluded).map(|score| score.score_nano).sum()
+        scores.iter().filter(|score| !score.excluded).fold(0, |sum, score| sum + score.score_nano)
     };
     let all = sum(&scored(false)) + round.gap_nano;
     let mut stages = vec![ValuationStage {
@@ -157,7 +157,7 @@ fn valuation(round: Round<'_>, entries: &[UpdateEntry]) -> Valuation {
         total_nano,
         gap_nano: total_nano - sum(&scores),
         model_loss_nano: LOSS - total_nano + round.worse_nano,
-        units: 1 + stages.iter().map(|stage| stage.units).sum::<u64>(),
+        units: 1 + stages.iter().fold(0, |sum, stage| sum + stage.units),
         evidence: ValuationEvidence {
             derivatives_nano: scores.iter().map(|s| vec![s.score_nano; derivatives]).collect(),
             cross_check: round.second_nano.map(|scores| CrossCheck {
