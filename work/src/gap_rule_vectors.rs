@@ -1,6 +1,7 @@
 //! Golden vectors of the gap rules: the figures of every estimator that a stage tried, and the
 //! decision. A program in another language makes the same decisions from the same figures
-//! (`protocol/vectors/rounds.py`). `FLORIN_BLESS=1 cargo test -p florin-work gap_rule` rewrites them.
+//! (`protocol/vectors/rounds.py`). `FLORIN_BLESS=1 cargo test -p florin-work gap_rule` rewrites the
+//! file.
 
 use std::cell::RefCell;
 use std::path::Path;

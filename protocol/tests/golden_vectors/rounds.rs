@@ -83,8 +83,8 @@ impl Update {
     }
 }
 
-/// A round to value: its updates, the estimator that resolves its first stage, that stage's gap, and
-/// the model's loss above that of the aggregate. The cross-check, if there is one, has its own scores.
+/// A round to value: its updates, the estimator that resolves its first stage, that stage's gap,
+/// the model's loss above that of the aggregate, and the scores of the cross-check, if there is one.
 #[derive(Clone, Copy)]
 struct Round<'a> {
     updates: &'a [Update],
@@ -395,7 +395,9 @@ pub(crate) fn gaps() -> Value {
     ];
     let one = |(name, total_nano, gap_nano): (&str, i64, i64)| {
         let resolved = void::is_gap_resolved(gap_nano, total_nano);
-        json!({ "name": name, "total_nano": total_nano, "gap_nano": gap_nano, "resolved": resolved })
+        json!({
+            "name": name, "total_nano": total_nano, "gap_nano": gap_nano, "resolved": resolved
+        })
     };
     figures.map(one).to_vec().into()
 }
