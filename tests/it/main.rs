@@ -1,6 +1,7 @@
 //! The market as its users see it: the program itself, as real processes over the loopback
 //! interface.
 
+mod a_bond_is_confirmed_on_a_terminal;
 mod a_bucket_replaces_lost_blobs;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
