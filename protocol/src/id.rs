@@ -12,7 +12,9 @@ use crate::bytes::keccak256;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The wrong number of hexadecimal digits, or a character that is not one.
-    #[error("{text:?} is not a {what}: expected {expected} hexadecimal digits, with or without 0x")]
+    #[error(
+        "{text:?} is not a valid {what}: expected {expected} hexadecimal digits, with or without 0x"
+    )]
     InvalidHex {
         /// Kind of the expected id.
         what: &'static str,

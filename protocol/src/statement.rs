@@ -158,9 +158,20 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
     let mut why = match line.reason {
         PayReason::Paid => format!(
             "The score of the update is {figures}. The payable part of all scores so far grew by \
-             {} nats since the last payment and earned {} FLN.",
+             {} nats since the last payment{} and earned {} FLN.",
             nats(line.increment.try_into().unwrap_or(i128::MAX)),
+            match i128::try_from(line.increment).is_ok_and(|grown| grown > score.into()) {
+                true => {
+                    ", by more than the score because fewer nats are withheld (after the last \
+                     round none of a significant sum),"
+                }
+                false => "",
+            },
             line.payout.minus(line.floor).unwrap_or_default()
+        ),
+        PayReason::Withheld if was_paid(report, line) => format!(
+            "The score of the update is {figures}. The payable part of all scores so far did not \
+             grow: the rest is withheld until later rounds confirm it."
         ),
         PayReason::Withheld => format!(
             "The score of the update is {figures}. Over all rounds so far this is not yet \
@@ -201,6 +212,11 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         ));
     }
     why
+}
+
+/// Whether the account of a line has been paid for data in any round so far.
+fn was_paid(report: &Report, line: &PayLine) -> bool {
+    report.account_totals.get(&line.account).is_some_and(|totals| !totals.data.is_zero())
 }
 
 /// Preprocessing of an update where it changed its pay, in sentences.
