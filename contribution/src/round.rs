@@ -220,10 +220,10 @@ where
     S: AffineSource,
     F: FnOnce(&mut S, &RoundValuation) -> Result<bool, RoundError>,
 {
-    let mut stages = Stages::of_all_players(source, weights, Climb::All(rules))?;
+    let mut stages = Stages::new(source, weights, Climb::All(rules))?;
     let has_second = stages.exclude(rules.z_micro, weights);
     if has_second {
-        stages.value_remaining(source, weights, Climb::All(rules))?;
+        stages.value(source, weights, Climb::All(rules))?;
     }
     let valued = stages.valuation()?;
     let by_path = |stage: &StageRecord| matches!(stage.estimator, StageEstimator::Path { .. });
@@ -235,13 +235,12 @@ where
         return Ok(valued);
     }
     let climb = Climb::WithoutGap(rules);
-    if has_second {
-        stages.value_remaining(source, weights, climb)?;
-    } else {
-        stages.value_all_again(source, weights, climb)?;
-        if stages.exclude(rules.z_micro, weights) {
-            stages.value_remaining(source, weights, climb)?;
-        }
+    if !has_second {
+        stages.include_all();
+    }
+    stages.value(source, weights, climb)?;
+    if !has_second && stages.exclude(rules.z_micro, weights) {
+        stages.value(source, weights, climb)?;
     }
     stages.valuation()
 }
@@ -256,7 +255,8 @@ struct Stages {
 }
 
 impl Stages {
-    fn of_all_players<S: AffineSource>(
+    /// The first stage, which values all players.
+    fn new<S: AffineSource>(
         source: &mut S,
         weights: &[u64],
         climb: Climb,
@@ -264,19 +264,6 @@ impl Stages {
         let first = value_stage(source, FixedWeights::over_all(weights)?, None, climb)?;
         let StageResult { base, before_nano, after_nano, rows, record } = first;
         Ok(Self { base, before_nano, after_nano, rows, records: vec![record] })
-    }
-
-    fn value_all_again<S: AffineSource>(
-        &mut self,
-        source: &mut S,
-        weights: &[u64],
-        climb: Climb,
-    ) -> Result<(), RoundError> {
-        let (all, base) = (FixedWeights::over_all(weights)?, self.base.clone());
-        let stage = value_stage(source, all, Some(base), climb)?;
-        (self.after_nano, self.rows) = (stage.after_nano, stage.rows);
-        self.records.push(stage.record);
-        Ok(())
     }
 
     /// Excludes players by the scores of a resolved stage. Returns whether the others need a stage
@@ -296,12 +283,16 @@ impl Stages {
         remaining.len() < self.rows.len()
     }
 
+    fn include_all(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.excluded = false);
+    }
+
     fn remaining(&self) -> Vec<usize> {
         self.rows.iter().filter(|row| !row.excluded).map(|row| row.player).collect()
     }
 
-    /// Values the remaining players, with shares over them alone.
-    fn value_remaining<S: AffineSource>(
+    /// A further stage: values the remaining players, with shares over them alone.
+    fn value<S: AffineSource>(
         &mut self,
         source: &mut S,
         weights: &[u64],
