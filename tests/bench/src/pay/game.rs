@@ -31,7 +31,8 @@ pub(super) struct Game {
     pub(super) debits: u32,
     /// Accuracy of the last model on the test rows.
     pub(super) accuracy: f64,
-    /// Rounds that paid scores although a stage had an unresolved gap.
+    /// Rounds that paid scores although a stage had an unresolved gap, or the cross-check denied a
+    /// score.
     pub(super) unresolved: u32,
     /// Rounds after which more than `per_nat_max` was paid for the measured improvement.
     pub(super) overpaid: u32,
@@ -84,7 +85,8 @@ impl Game {
         let paid = amount_to_florins(report.score_pay_total);
         self.overpaid += u32::from(paid > per_nat_max * improvement * (1.0 + 1e-12));
         let Some(valuation) = &report.valuation else { return };
-        let resolved = valuation.stages.iter().all(ValuationStage::is_resolved);
+        let resolved =
+            valuation.is_confirmed() && valuation.stages.iter().all(ValuationStage::is_resolved);
         self.unresolved += u32::from(!resolved && report.outcome == RoundOutcome::Settled);
         self.void += u32::from(matches!(report.outcome, RoundOutcome::Void(_)));
         self.units += valuation.units;
