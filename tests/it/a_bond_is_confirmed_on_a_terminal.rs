@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use florin_protocol::{Amount, TaskId, TaskPhase};
 
-use crate::support::process::command;
+use crate::support::process::{command, florin};
 use crate::support::{On, TestMarket, TestPlan};
 
 /// Runs a program on a terminal of its own, and answers its question.
@@ -42,12 +42,16 @@ fn open() -> (TestMarket, TaskId) {
     (market, task)
 }
 
-/// The participant without `--max-bond`, on a terminal.
-fn start(market: &TestMarket, task: TaskId, answer: &str) -> Child {
+fn call_without_limit(market: &TestMarket, task: TaskId) -> Vec<String> {
     let mut call = market.participant_call(&market.url, task, "ann");
     let at = call.iter().position(|argument| argument == "--max-bond").unwrap();
     call.drain(at..at + 2);
-    let program = command(&call);
+    call
+}
+
+/// The participant without `--max-bond`, on a terminal.
+fn start(market: &TestMarket, task: TaskId, answer: &str) -> Child {
+    let program = command(&call_without_limit(market, task));
     let mut python = Command::new("python3");
     python.args(["-c", TERMINAL, answer]).arg(program.get_program()).args(program.get_args());
     python.env_clear().envs(
@@ -94,9 +98,6 @@ fn a_participant_that_agrees_bonds_and_takes_part() {
 #[test]
 fn without_a_terminal_a_limit_is_required() {
     let (market, task) = open();
-    let mut call = market.participant_call(&market.url, task, "ann");
-    let at = call.iter().position(|argument| argument == "--max-bond").unwrap();
-    call.drain(at..at + 2);
-    crate::support::process::florin(&call).refused(2, "MAX_BOND_REQUIRED");
+    florin(&call_without_limit(&market, task)).refused(2, "MAX_BOND_REQUIRED");
     assert_eq!(bonded(&market, task), Amount::ZERO);
 }
