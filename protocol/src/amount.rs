@@ -45,6 +45,8 @@ pub enum AmountError {
 
 /// Decimals of the token.
 const DECIMALS: usize = 18;
+/// Decimals in a sentence.
+const DECIMALS_SHORT: u32 = 4;
 const UNITS_PER_FLORIN: u128 = 1_000_000_000_000_000_000;
 
 impl Amount {
@@ -67,6 +69,19 @@ impl Amount {
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
+    }
+
+    /// The amount in florins for a sentence: at most four decimals, rounded down. A positive amount
+    /// never reads 0.
+    #[must_use]
+    pub fn short(self) -> String {
+        let step = UNITS_PER_FLORIN / 10_u128.pow(DECIMALS_SHORT);
+        let rest = self.0 % step;
+        match self.0 {
+            0 => "0".to_owned(),
+            units if units < step => format!("<{}", Self(step)),
+            units => Self(units - rest).to_string(),
+        }
     }
 
     /// `self + other`.
@@ -147,6 +162,21 @@ impl_text_form!(Amount);
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_short_amount_is_rounded_down_and_never_reads_zero() {
+        for (exact, short) in [
+            ("0", "0"),
+            ("6", "6"),
+            ("12.5", "12.5"),
+            ("12.345678901234567890", "12.3456"),
+            ("0.99999", "0.9999"),
+            ("0.0001", "0.0001"),
+            ("0.000099999999999999", "<0.0001"),
+        ] {
+            assert_eq!(exact.parse::<Amount>().unwrap().short(), short);
+        }
+    }
 
     #[test]
     fn text_form_and_base_units_agree() {

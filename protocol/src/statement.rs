@@ -62,7 +62,7 @@ impl Statement {
             if !why.is_empty() {
                 why.push(' ');
             }
-            why.push_str(&format!("{units} units of verified work earned {work} FLN."));
+            why.push_str(&format!("{units} units of verified work earned {} FLN.", work.short()));
         }
         Some(Self {
             round: report.scope.round,
@@ -97,7 +97,7 @@ fn explain_final(line: &PayLine) -> String {
         "The task has ended. The sum of all scores is statistically significant, so that {} nats, \
          which were withheld, earned {} FLN.",
         nats(line.increment.try_into().unwrap_or(i128::MAX)),
-        line.payout
+        line.payout.short()
     )
 }
 
@@ -167,7 +167,7 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
                 }
                 false => "",
             },
-            line.payout.minus(line.floor).unwrap_or_default()
+            line.payout.minus(line.floor).unwrap_or_default().short()
         ),
         PayReason::Withheld if was_paid(report, line) => format!(
             "The score of the update is {figures}. The payable part of all scores so far did not \
@@ -186,18 +186,18 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
              The harm is not statistically significant, so there is no debit."
         ),
         PayReason::CarriedOver => format!(
-            "The score of the update is {figures}, but {}: no score is paid, and the increment is \
-             carried over to a later round.",
+            "The score of the update is {figures}, but {}: this round pays no scores. The \
+             payable part is carried over to the next round that does.",
             explain_void(report)
         ),
         PayReason::Excluded => format!(
             "The update significantly raised the validation loss ({figures}): it was not merged \
              into the model, and {} FLN are debited from the bond once the settlement is final.",
-            line.debit
+            line.debit.short()
         ),
     };
     if !line.floor.is_zero() {
-        why.push_str(&format!(" The floor of the round paid {} FLN.", line.floor));
+        why.push_str(&format!(" The floor of the round paid {} FLN.", line.floor.short()));
     }
     why.push_str(&explain_preprocessing(treatment));
     why.push_str(&explain_estimator(report));
@@ -208,7 +208,9 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
     if let Some(entry) = capped {
         why.push_str(&format!(
             " The bond of {} FLN covers {} of the {} declared rows; only those count.",
-            entry.bond, entry.rows_counted, entry.rows_declared
+            entry.bond.short(),
+            entry.rows_counted,
+            entry.rows_declared
         ));
     }
     why

@@ -89,11 +89,17 @@ impl fmt::Display for ParticipationQuote {
         let Self { rows, rows_covered, bond, debit_max, debits_max, .. } = self;
         write!(
             f,
-            "offer: {rounds_left} rounds left; the next one pays at most {pool} FLN, {equal_share} \
-             FLN each at an equal split, of which {floor_share} FLN as floor; at most \
-             {per_nat_max} FLN per nat. Risk: a bond of {bond} FLN for {rows_covered} of {rows} \
-             rows; debits take at most {debit_max} FLN per round, {debits_max} FLN in total. The \
-             bond comes back {} after the task's last settlement, or {} after you leave",
+            "offer: {rounds_left} rounds left; the next one pays at most {} FLN, {} FLN each at an \
+             equal split, of which {} FLN as floor; at most {} FLN per nat. Risk: a bond of {} FLN \
+             for {rows_covered} of {rows} rows; debits take at most {} FLN per round, {} FLN in \
+             total. The bond comes back {} after the task's last settlement, or {} after you leave",
+            pool.short(),
+            equal_share.short(),
+            floor_share.short(),
+            per_nat_max.short(),
+            bond.short(),
+            debit_max.short(),
+            debits_max.short(),
             Duration(self.returned_after_ms),
             Duration(self.unbond_ms)
         )
