@@ -180,7 +180,7 @@ impl RowEncoder {
         if rows.checked_mul(width).is_none_or(|features| features > FEATURES_MAX) {
             return Err(DatasetError::TooLarge { rows, width }.into());
         }
-        let labels = self.labels(table)?;
+        // The columns first: a wrong file is then named as such, not by its first label.
         let features = match (&self.features, table.features()) {
             (FeatureEncoder::Uniform { width, scale }, features) => {
                 uniform(table, features, *width, scale)?
@@ -192,7 +192,7 @@ impl RowEncoder {
                 return Err(EncodeError::NoNames);
             }
         };
-        Ok(Dataset::new(features, labels, width, self.classes)?)
+        Ok(Dataset::new(features, self.labels(table)?, width, self.classes)?)
     }
 
     fn labels(&self, table: &Table) -> Result<Vec<u32>, EncodeError> {

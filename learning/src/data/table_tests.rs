@@ -69,6 +69,7 @@ fn a_table_that_does_not_fit_is_refused_with_column_and_line() {
     for (text, message) in [
         ("age,hue,y\n1,red,no\n", "column `id` is missing; the task declares age, hue, id"),
         ("age,hue,id,size,y\n1,red,a,3,no\n", "column `size` is not one of the task's columns"),
+        ("age,hue,y\n1,red,1\n", "column `id` is missing"),
         ("age,hue,id,y\n1,red,a,no\nold,red,b,no\n", "line 3, column `age`: `old`"),
         ("age,hue,id,y\n1,red,a,perhaps\n", "line 2: label `perhaps`; must be one of no, yes"),
         ("age,hue,id,y\n1,red,a,\n", "line 2: no label; must be one of no, yes"),
@@ -90,8 +91,9 @@ fn a_table_that_does_not_fit_is_refused_with_column_and_line() {
         assert!(error.contains("must be a whole number from 0 to 1"), "{error}");
     }
     let digits = load_table(&DataSource::Digits).unwrap();
+    let features = FeatureEncoder::Uniform { width: 64, scale: NumberScale::IDENTITY };
     assert_eq!(
-        encoder().encode(&digits),
+        RowEncoder { features, ..encoder() }.encode(&digits),
         Err(EncodeError::UnknownLabel {
             place: "row 1".into(),
             label: "0".into(),
