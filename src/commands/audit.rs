@@ -105,33 +105,38 @@ fn print_summary(found: &AuditReport) {
     }
 }
 
-/// The smallest number of scores that a spot check drew in a round; `None` if it drew none.
-fn fewest_draws(found: &AuditReport) -> Option<usize> {
+/// The round in which the spot check drew the smallest part of the scores: the number of draws, and
+/// of scores. `None` if it drew none.
+fn weakest_sample(found: &AuditReport) -> Option<(usize, usize)> {
     let looked = found.rounds.iter().filter_map(|round| round.spot_check.as_ref());
-    looked.map(|looked| looked.scores.0).filter(|draws| *draws > 0).min()
+    let drawn = looked.map(|looked| looked.scores).filter(|(draws, _)| *draws > 0);
+    drawn.min_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))
 }
 
 /// The probability that forged scores escape the spot check, for each fraction of
 /// [`FORGED_SHARES`].
 fn escapes(found: &AuditReport) -> Vec<(f64, f64)> {
-    let draws = fewest_draws(found);
-    let of = |share| draws.map(|draws| (share, escape_probability(share, draws)));
+    let sample = weakest_sample(found);
+    let of = |share| sample.map(|(draws, all)| (share, escape_probability(share, draws, all)));
     FORGED_SHARES.into_iter().filter_map(of).collect()
 }
 
 /// Prints the detection power of a spot check.
 fn print_escape_probabilities(found: &AuditReport, spot: SpotCheckOptions) {
-    let Some(fewest) = fewest_draws(found) else { return };
+    let Some(sample) = weakest_sample(found) else { return };
     let chances: Vec<String> = escapes(found)
         .iter()
         .map(|(share, escapes)| format!("{:.0} % forged: {:.1} %", 100.0 * share, 100.0 * escapes))
         .collect();
-    anstream::println!(
-        "{NOTE}If the coordinator had forged a fraction of a round's scores, {fewest} random draws \
-         would miss all of them with a probability of at most: {}. Seed {}.{NOTE:#}",
+    let text = format!(
+        "If the coordinator had forged a fraction of a round's scores, {} random draws of {} would \
+         miss all of them with a probability of at most: {}. Seed {}.",
+        sample.0,
+        sample.1,
         chances.join("; "),
         spot.seed
     );
+    show::paragraph("", &text, NOTE);
 }
 
 fn as_json(found: &AuditReport, spot: Option<SpotCheckOptions>) -> Value {

@@ -82,12 +82,13 @@ fn a_spot_check_recomputes_a_random_part_of_a_task(on: On) {
     assert_eq!((&spot["draws"], &spot["seed"]), (&1.into(), &7.into()), "{honest:#}");
     assert_eq!(spot["rounds"].as_array().unwrap().len(), 2, "{honest:#}");
     assert_eq!(spot["rounds"][0]["scores"][0], 1, "{honest:#}");
+    // One draw of three scores, of which at least two are forged.
     assert_eq!(
         spot["escape_probabilities"][2],
-        serde_json::json!({ "forged": 0.5, "probability": 0.5 })
+        serde_json::json!({ "forged": 0.5, "probability": 1.0 / 3.0 })
     );
     let output = look(&market.url, &["--spot-check", "1", "--seed", "7"]).expect(0);
-    assert!(output.out.contains("50 % forged: 50.0 %. Seed 7."), "{output:?}");
+    assert!(output.out.contains("50 % forged: 33.3 %. Seed 7."), "{output:?}");
 
     let node = market.wallet("coordinator").node_signer();
     let liar = Proxy::before(&market.url, "/rounds/2/report", move |body| {

@@ -13,7 +13,7 @@
 //! They are drawn by a seed that only the auditor knows. A drawn score is recomputed with its
 //! standard error and derivatives. If other updates were excluded, the check also recomputes
 //! whether the drawn update should have been. If a fraction `f` of such figures is forged, `q`
-//! draws all miss with a probability of at most `(1 − f)^q`.
+//! different draws all miss with a probability of at most `(1 − f)^q`; with few figures, less.
 
 use std::collections::BTreeSet;
 
@@ -60,11 +60,14 @@ pub struct SpotCheckResult {
     pub cross_check_distance: Option<f64>,
 }
 
-/// The probability that `draws` random checks all miss if a fraction `forged` of the figures is
-/// forged: an upper bound.
+/// The probability that `draws` random checks of different figures, of `all`, miss every forged one
+/// if a fraction `forged` of them is forged, and at least one: sampling without replacement.
 #[must_use]
-pub fn escape_probability(forged: f64, draws: usize) -> f64 {
-    (0..draws).map(|_| 1.0 - forged).product()
+pub fn escape_probability(forged: f64, draws: usize, all: usize) -> f64 {
+    let count = all as f64;
+    let genuine = count - if forged > 0.0 { (forged * count).ceil().max(1.0) } else { 0.0 };
+    let is_genuine = |drawn: usize| (genuine - drawn as f64).max(0.0) / (count - drawn as f64);
+    (0..draws.min(all)).map(is_genuine).product()
 }
 
 /// Audits a sample of a round's figures. An honest report has no differences.

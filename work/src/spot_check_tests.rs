@@ -109,9 +109,15 @@ fn model_totals_and_exclusions_are_checked_without_samples() {
 
 #[test]
 fn the_escape_probability_falls_with_every_sample() {
-    assert_eq!(escape_probability(0.5, 0), 1.0);
-    assert_eq!(escape_probability(0.5, 3), 0.125);
-    assert_eq!(escape_probability(0.0, 9), 1.0);
+    assert_eq!(escape_probability(0.5, 0, 8), 1.0);
+    // 4 of 8 are forged: 4/8 · 3/7 · 2/6.
+    assert!((escape_probability(0.5, 3, 8) - 1.0 / 14.0).abs() < 1e-15);
+    assert_eq!(escape_probability(0.5, 5, 8), 0.0);
+    // At least one is forged.
+    assert_eq!(escape_probability(0.01, 2, 8), 0.75);
+    assert_eq!(escape_probability(0.01, 8, 8), 0.0);
+    assert_eq!(escape_probability(0.0, 9, 20), 1.0);
+    assert!(escape_probability(0.1, 20, 10_000) <= 0.9_f64.powi(20));
 }
 
 #[test]
