@@ -103,6 +103,13 @@ pub enum ParticipantEvent {
         /// The task's arbiter.
         arbiter: Address,
     },
+    /// Rounds were reported before this start; the events of their reports follow.
+    EarlierReports {
+        /// Number of rounds.
+        rounds: u32,
+        /// Whether the task is over.
+        is_over: bool,
+    },
     /// The participant is selected for a round.
     Selected {
         /// The round.
@@ -330,10 +337,16 @@ impl fmt::Display for ParticipantEvent {
             Self::Selected { round, pool, cohort } => {
                 write!(
                     f,
-                    "round {round}: selected with {} others; pool of {pool} FLN",
-                    cohort.saturating_sub(1)
+                    "round {round}: selected with {} others; pool of {} FLN",
+                    cohort.saturating_sub(1),
+                    pool.short()
                 )
             }
+            Self::EarlierReports { rounds, is_over } => write!(
+                f,
+                "{}rounds 1 to {rounds} were reported before this start; reading their reports",
+                if *is_over { "the task is over; " } else { "" }
+            ),
             Self::NotSelected { round } => write!(f, "round {round}: not selected"),
             Self::Trained { round, rows, loss_micro, ms } => {
                 write!(f, "round {round}: trained on {rows} rows in {ms} ms")?;
@@ -381,7 +394,9 @@ impl ParticipantEvent {
     fn fmt_joining(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Registered { account } => write!(f, "registered {account}"),
-            Self::Bonded { added, bond } => write!(f, "bonded {added} FLN; {bond} FLN at risk"),
+            Self::Bonded { added, bond } => {
+                write!(f, "bonded {} FLN; {} FLN at risk", added.short(), bond.short())
+            }
             Self::Enrolled { task } => write!(f, "enrolled in task {}", task.short()),
             Self::NotEnrolled { task, rejection } => {
                 write!(f, "not enrolled again in task {}: {rejection}", task.short())
@@ -392,22 +407,24 @@ impl ParticipantEvent {
                     true => "the limit on the bond (--max-bond) is reached",
                     false => "the wallet has too little for a higher bond",
                 };
-                write!(f, "the bond is {bond} FLN after debits: {why}; ")?;
+                write!(f, "the bond is {} FLN after debits: {why}; ", bond.short())?;
                 match covered {
                     0 => write!(
                         f,
-                        "below {least} FLN no round selects this participant, which now waits for \
-                         its pay, its bond, or funds"
+                        "below {} FLN no round selects this participant, which now waits for \
+                         its pay, its bond, or funds",
+                        least.short()
                     ),
                     _ => write!(f, "{covered} of {rows} rows count"),
                 }
             }
             Self::BondCoverage { bond, covered, rows } if covered < rows => write!(
                 f,
-                "the bond of {bond} FLN covers {covered} of {rows} rows; only covered rows count"
+                "the bond of {} FLN covers {covered} of {rows} rows; only covered rows count",
+                bond.short()
             ),
             Self::BondCoverage { bond, .. } => {
-                write!(f, "the existing bond of {bond} FLN covers all rows")
+                write!(f, "the existing bond of {} FLN covers all rows", bond.short())
             }
             Self::RowsNotCompared { round, why } => write!(
                 f,
@@ -431,22 +448,27 @@ impl ParticipantEvent {
             Self::Claimed { task, drawn: ClaimSummary { paid, taken, totals } } => {
                 write!(
                     f,
-                    "claimed {paid} FLN; task {} has paid {} FLN in total",
+                    "claimed {} FLN; task {} has paid {} FLN in total",
+                    paid.short(),
                     task.short(),
-                    totals.paid
+                    totals.paid.short()
                 )?;
                 if taken.is_zero() {
                     return Ok(());
                 }
-                write!(f, ", and {taken} FLN of debits were taken from the bond")
+                write!(f, ", and {} FLN were debited from the bond", taken.short())
             }
-            Self::BondReturned { amount } => write!(f, "withdrew the bond of {amount} FLN"),
+            Self::BondReturned { amount } => {
+                write!(f, "withdrew the bond of {} FLN", amount.short())
+            }
             Self::BondLocked { until } => write!(
                 f,
                 "the bond is locked until {until}, so that late debits of the last settlement can \
                  still be applied"
             ),
-            Self::Staked { added, stake } => write!(f, "staked {added} FLN; {stake} FLN at risk"),
+            Self::Staked { added, stake } => {
+                write!(f, "staked {} FLN; {} FLN at risk", added.short(), stake.short())
+            }
             Self::Pledged { task } => write!(f, "pledged the stake to task {}", task.short()),
             Self::Ready { task } => {
                 write!(f, "{} {} are held for this provider", Self::READY_PREFIX, task.short())
@@ -477,9 +499,9 @@ impl ParticipantEvent {
 }
 
 fn statement_line(f: &mut fmt::Formatter<'_>, statement: &Statement) -> fmt::Result {
-    write!(f, "round {}: earned {} FLN", statement.round, statement.payout)?;
+    write!(f, "round {}: earned {} FLN", statement.round, statement.payout.short())?;
     if !statement.debit.is_zero() {
-        write!(f, ", debited {} FLN", statement.debit)?;
+        write!(f, ", debited {} FLN", statement.debit.short())?;
     }
     write!(f, ". {}", statement.explanation)
 }

@@ -16,7 +16,7 @@ pub fn statement_fields(statement: &Statement) -> Value {
         "account": statement.account,
         "score_nano": statement.score_nano,
         "error_nano": statement.error_nano,
-        "increment": statement.increment.to_string(),
+        "increment_nano": statement.increment.to_string(),
         "payout": units(statement.payout),
         "floor": units(statement.floor),
         "infrastructure": units(statement.infrastructure),
@@ -30,9 +30,9 @@ pub fn statement_fields(statement: &Statement) -> Value {
 pub fn claim_fields(claim: &ClaimSummary) -> Value {
     json!({
         "paid": units(claim.paid),
-        "deducted": units(claim.taken),
-        "claimed": units(claim.totals.paid),
-        "debited": units(claim.totals.debited),
+        "debited": units(claim.taken),
+        "paid_total": units(claim.totals.paid),
+        "debited_total": units(claim.totals.debited),
     })
 }
 
@@ -162,6 +162,10 @@ mod tests {
             }),
         );
         check(
+            &Event::EarlierReports { rounds: 5, is_over: true },
+            &json!({ "event": "earlier_reports", "rounds": 5, "is_over": true }),
+        );
+        check(
             &Event::RowsNotCompared { round: ROUND, why: "refused".to_owned() },
             &json!({ "event": "rows_not_compared", "round": 3, "message": "refused" }),
         );
@@ -203,8 +207,8 @@ mod tests {
             &Event::Claimed { task: TASK, drawn },
             &json!({
                 "event": "claimed", "task": TASK.to_string(), "paid": "2000000000000000000",
-                "deducted": "1000000000000000000", "claimed": "4000000000000000000",
-                "debited": "1000000000000000000"
+                "debited": "1000000000000000000", "paid_total": "4000000000000000000",
+                "debited_total": "1000000000000000000"
             }),
         );
         let statement = Box::new(Statement {
@@ -223,7 +227,7 @@ mod tests {
             &Event::Reported { statement },
             &json!({
                 "event": "reported", "round": 3, "account": Address([1; 20]).to_string(),
-                "score_nano": -5, "error_nano": null, "increment": "6",
+                "score_nano": -5, "error_nano": null, "increment_nano": "6",
                 "payout": "2000000000000000000", "floor": "1000000000000000000",
                 "infrastructure": "0", "debit": "0",
                 "explanation": "paid"

@@ -34,8 +34,8 @@ use std::path::PathBuf;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskSpec,
-    TaskView, UpdateReceipt, WalletSigner,
+    Address, Amount, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskPhase,
+    TaskSpec, TaskView, UpdateReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::claim_pay;
@@ -171,6 +171,10 @@ pub fn participate(
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
+    if view.reported > 0 {
+        let is_over = view.phase == TaskPhase::Done;
+        agent.emit(&ParticipantEvent::EarlierReports { rounds: view.reported, is_over });
+    }
     agent.run()
 }
 

@@ -311,10 +311,16 @@ impl RequestTarget {
             | ureq::Error::HostNotFound
             | ureq::Error::ConnectionFailed
             | ureq::Error::Protocol(_) => {
-                ClientError::Unavailable { what: self.name.clone(), why: error.to_string() }
+                ClientError::Unavailable { what: self.with_url(), why: error.to_string() }
             }
             error => self.invalid_response(error.to_string()),
         }
+    }
+
+    /// The method and the whole URL, which shows a mistyped host.
+    fn with_url(&self) -> String {
+        let method = self.name.split(' ').next().unwrap_or_default();
+        format!("{method} {}", self.url)
     }
 
     fn invalid_response(&self, why: String) -> ClientError {
