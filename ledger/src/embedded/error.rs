@@ -17,8 +17,9 @@ pub enum ChainError {
     Missing(String),
     /// Another process, or this one, has the file open.
     #[error(
-        "the ledger is locked by another coordinator: stop it, or give this coordinator its own \
-         data folder [LEDGER_LOCKED]"
+        "the ledger is in use by another process, such as a running coordinator: stop it, or use \
+         another data folder. While the coordinator runs, restore a backup and verify that \
+         [LEDGER_LOCKED]"
     )]
     Locked,
     /// The file does not begin with the magic bytes of a ledger.
