@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use florin_learning::data::LoadError;
 use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
     AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, ProviderError,
@@ -103,18 +104,30 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
     if let Some(found) = classify_participant(link) {
         return Some(found);
     }
-    if link.downcast_ref::<florin_learning::data::LoadError>().is_some() {
-        return Some(("INVALID_DATA".to_owned(), Exit::Input));
+    if let Some(error) = link.downcast_ref::<LoadError>() {
+        return Some(match error {
+            LoadError::Unreadable { source, .. } | LoadError::Unwritable { source, .. } => {
+                classify_io(source)
+            }
+            _ => ("INVALID_DATA".to_owned(), Exit::Input),
+        });
     }
-    link.downcast_ref::<io::Error>().map(|error| match error.kind() {
+    link.downcast_ref::<io::Error>().map(classify_io)
+}
+
+fn classify_io(error: &io::Error) -> (String, Exit) {
+    match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ("STORAGE_FULL".to_owned(), Exit::Fault)
         }
         io::ErrorKind::AddrInUse => ("PORT_IN_USE".to_owned(), Exit::Input),
         io::ErrorKind::NotFound => ("FILE_NOT_FOUND".to_owned(), Exit::Input),
         io::ErrorKind::PermissionDenied => ("PERMISSION_DENIED".to_owned(), Exit::Input),
+        io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            ("NOT_A_FILE".to_owned(), Exit::Input)
+        }
         _ => ("IO".to_owned(), Exit::Fault),
-    })
+    }
 }
 
 fn classify_ledger(error: &LedgerError) -> (String, Exit) {
@@ -281,8 +294,22 @@ pub fn print_error(error: &anyhow::Error) {
     }
 }
 
-/// The command that mends an error, if there is one.
+/// The advice or the command that mends an error, if there is one.
 fn remedy(error: &anyhow::Error) -> Option<String> {
+    match classify(error).0.as_str() {
+        "FILE_NOT_FOUND" => {
+            let folder = std::env::current_dir().ok()?;
+            return Some(format!("check the path; a relative path starts at {}", folder.display()));
+        }
+        "COORDINATOR_UNAVAILABLE" => {
+            return Some(
+                "check the address (--market, FLORIN_MARKET), and that `florin coordinate` runs \
+                 there"
+                    .to_owned(),
+            );
+        }
+        _ => {}
+    }
     error.chain().find_map(refusal).and_then(|refusal| match refusal {
         Refusal::Insufficient { account, available, needed } => {
             let missing = needed.minus(*available).ok()?;

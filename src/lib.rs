@@ -34,6 +34,7 @@ pub mod program;
 pub mod progress;
 pub mod show;
 pub mod task_file;
+mod usage;
 
 use mimalloc::MiMalloc;
 

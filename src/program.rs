@@ -4,10 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
-
 use crate::failure::{self, Exit, Failure};
-use crate::{cli, commands, exit_with_parent, log};
+use crate::{cli, commands, exit_with_parent, log, usage};
 
 /// The prefix of the panic message of the printing macros.
 const PRINT_PANIC_PREFIX: &str = "failed printing to stdout";
@@ -23,8 +21,10 @@ pub enum FailureFormat {
 
 /// The program `florin`.
 pub fn main() -> ExitCode {
-    let matches = cli::Cli::command().get_matches();
-    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let (matches, cli) = match cli::parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
+        Err(error) => return ExitCode::from(usage::print(&error) as u8),
+    };
     // `florin coordinate` starts its own log, because its settings choose where spans are sent. The
     // warnings of a simulated coordinator belong to the simulation and are not logged.
     let simulated = matches!(cli.command, cli::Command::Sim(_)) && cli.log.verbose == 0;

@@ -22,6 +22,8 @@ pub const NOTE: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::Yellow
 /// Decimals of a printed amount.
 const DECIMALS_SHOWN: usize = 4;
 
+/// Width of a table of sentences in a pipe.
+const PIPE_WIDTH: usize = 100;
 /// Number of spaces between two columns.
 const GAP: usize = 2;
 /// Minimum width of a column whose text is wrapped.
@@ -278,6 +280,11 @@ impl TextTable {
         out.push('\n');
     }
 
+    /// Prints the table, wrapped also in a pipe: for sentences, which no program reads.
+    pub(crate) fn print_wrapped(&self) {
+        anstream::print!("{}", self.render(output_width().or(Some(PIPE_WIDTH))));
+    }
+
     /// Prints the table.
     pub fn print(&self) {
         anstream::print!("{}", self.render(output_width()));
@@ -340,7 +347,31 @@ fn output_width() -> Option<usize> {
 
 /// Prints a hint for the next step.
 pub(crate) fn hint(text: &str) {
-    anstream::println!("{DIM}{text}{DIM:#}");
+    paragraph("", text, DIM);
+}
+
+/// Prints a sentence, wrapped to the width of the terminal.
+pub(crate) fn sentence(text: &str) {
+    paragraph("", text, Style::new());
+}
+
+/// Prints a text behind a dimmed prefix, each line in the style. On a terminal it is wrapped, and
+/// further lines are indented by the prefix; into a pipe it stays one line.
+pub(crate) fn paragraph(prefix: &str, text: &str, style: Style) {
+    anstream::print!("{}", render_paragraph(prefix, text, style, output_width()));
+}
+
+fn render_paragraph(prefix: &str, text: &str, style: Style, limit: Option<usize>) -> String {
+    let indent = prefix.chars().count();
+    let left = limit.unwrap_or(usize::MAX).saturating_sub(indent).max(WRAPPED_MIN);
+    let mut out = String::new();
+    for (at, line) in text.split('\n').flat_map(|line| wrap(line, left)).enumerate() {
+        let _ = match at {
+            0 => writeln!(out, "{DIM}{prefix}{DIM:#}{style}{line}{style:#}"),
+            _ => writeln!(out, "{:indent$}{style}{line}{style:#}", ""),
+        };
+    }
+    out
 }
 
 #[cfg(test)]
@@ -411,6 +442,16 @@ mod tests {
             "",
         ];
         assert_eq!(render(Some(30)), records.join("\n"));
+    }
+
+    #[test]
+    fn a_paragraph_is_wrapped_behind_its_prefix() {
+        let render = |limit| {
+            let text = render_paragraph("ann: ", "one two three four five\nsix", BAD, limit);
+            anstream::adapter::strip_str(&text).to_string()
+        };
+        assert_eq!(render(None), "ann: one two three four five\n     six\n");
+        assert_eq!(render(Some(26)), "ann: one two three four\n     five\n     six\n");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub(crate) struct TaskNew {
     /// Another way to give the path
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }
 
 /// `florin task check`
@@ -174,4 +176,6 @@ pub(crate) struct TaskClose {
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }

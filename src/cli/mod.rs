@@ -10,9 +10,10 @@ mod sim;
 mod tools;
 mod wallet;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use florin_learning::EngineKind;
 use florin_protocol::{Address, Amount};
 
@@ -85,7 +86,7 @@ pub(crate) enum Command {
     Balance(Balance),
     /// Send tokens to another account
     Transfer(Transfer),
-    /// Withdraw your earnings from a task and apply pending bond deductions
+    /// Withdraw your earnings from a task and apply pending debits of your bond
     Claim(Claim),
     /// Explain your payouts from a task, round by round
     Statement(Statement),
@@ -155,6 +156,32 @@ pub(crate) struct PassphraseArg {
     pub(crate) passphrase_file: Option<PathBuf>,
 }
 
+/// Parses a command line. A value may start with a minus sign, so that the option's own check names
+/// the mistake.
+///
+/// # Errors
+/// Those of clap; also the request for a help text or the version.
+pub(crate) fn parse(
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<(ArgMatches, Cli), clap::Error> {
+    let mut command = allow_negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(words)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((matches, cli))
+}
+
+fn allow_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    });
+    let names: Vec<String> =
+        command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
+    names
+        .into_iter()
+        .fold(command, |command, name| command.mut_subcommand(name, allow_negative_numbers))
+}
+
 /// Whether the command prints its result, and so also its failure, as JSON: it has a flag `--json`,
 /// and the flag is set. The `--json FILE` of a few commands writes a file and does not count.
 pub(crate) fn is_json(matches: &ArgMatches) -> bool {
@@ -162,6 +189,20 @@ pub(crate) fn is_json(matches: &ArgMatches) -> bool {
         Some((_, command)) => is_json(command),
         None => matches.try_get_one::<bool>("json").is_ok_and(|flag| flag == Some(&true)),
     }
+}
+
+/// As [`is_json`], for a command line that cannot be parsed.
+pub(crate) fn requests_json(words: impl IntoIterator<Item = OsString>) -> bool {
+    let mut command = Cli::command();
+    let mut is_set = false;
+    for word in words.into_iter().skip(1) {
+        is_set |= word == "--json";
+        if let Some(inner) = command.find_subcommand(&word) {
+            command = inner.clone();
+        }
+    }
+    let flag = command.get_arguments().find(|argument| argument.get_id() == "json");
+    is_set && flag.is_some_and(|flag| !flag.get_action().takes_values())
 }
 
 /// Machine-readable output.
@@ -195,8 +236,6 @@ fn allocation(text: &str) -> Result<(Address, Amount), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -215,6 +254,30 @@ mod tests {
         for without in [&["doctor"][..], &["openapi"], &["demo", "--json", "result.json"]] {
             assert!(!is_json(without), "{without:?}");
         }
+    }
+
+    #[test]
+    fn a_wrong_command_line_fails_as_json_if_the_command_has_the_flag() {
+        let requests_json = |arguments: &[&str]| {
+            super::requests_json(["florin"].iter().chain(arguments).map(OsString::from))
+        };
+        for (arguments, expected) in [
+            (&["task", "list", "--json", "--bogus"][..], true),
+            (&["task", "list", "--bogus"], false),
+            (&["demo", "--json"], false),
+            (&["demo", "--json", "result.json", "--bogus"], false),
+            (&["--json"], false),
+            (&["bogus", "--json"], false),
+        ] {
+            assert_eq!(requests_json(arguments), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_negative_number_reaches_the_check_of_its_option() {
+        let words = ["florin", "transfer", "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "-5"];
+        let error = super::parse(words.iter().map(OsString::from)).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation, "{error}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `florin claim`: withdraws the earnings of a task and applies its bond deductions, for any
+//! `florin claim`: withdraws the earnings of a task and applies its debits, for any
 //! account.
 
 use florin_participant::{ClaimSummary, claim, claim_fields};
@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
         fields["balance"] = show::units(balance).into();
         show::json(&fields)?;
     } else {
-        anstream::println!("{}", summary(account, drawn, balance));
+        show::sentence(&summary(account, drawn, balance));
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
             show::hint("A settlement can be claimed after its challenge window.");
         }
@@ -35,16 +35,18 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
 /// The result of a claim, in one sentence.
 fn summary(account: Address, drawn: ClaimSummary, holds: Amount) -> String {
     let ClaimSummary { paid, taken, .. } = drawn;
-    let holds = show::fln(holds);
+    let (holds, paid_fln, debited) = (holds.short(), paid.short(), taken.short());
     match (paid.is_zero(), taken.is_zero()) {
         (true, true) => format!("{account} has nothing to claim now; its balance is {holds} FLN."),
-        (false, true) => format!("{paid} FLN were paid to {account}; its balance is {holds} FLN."),
+        (false, true) => {
+            format!("{paid_fln} FLN were paid to {account}; its balance is {holds} FLN.")
+        }
         (true, false) => format!(
-            "{account} had no earnings to claim; {taken} FLN were deducted from its bond. \
+            "{account} had no earnings to claim; {debited} FLN were debited from its bond. \
              Its balance is {holds} FLN."
         ),
         (false, false) => format!(
-            "{paid} FLN were paid to {account}, and {taken} FLN were deducted from its bond; \
+            "{paid_fln} FLN were paid to {account}, and {debited} FLN were debited from its bond; \
              its balance is {holds} FLN."
         ),
     }

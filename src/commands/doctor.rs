@@ -219,5 +219,5 @@ fn print(findings: &[CheckResult]) {
             table.row(["".into(), "".into(), advice]);
         }
     }
-    table.print();
+    table.print_wrapped();
 }

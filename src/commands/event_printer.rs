@@ -7,7 +7,7 @@ use florin_participant::ParticipantEvent;
 use serde::Serialize;
 
 use crate::cli::JsonArg;
-use crate::show::{self, BAD, DIM, NOTE};
+use crate::show::{self, BAD, NOTE};
 
 /// Prints events. Each line has the name of the wallet, because several participants may share a
 /// terminal.
@@ -48,12 +48,12 @@ impl EventPrinter {
         };
         let text = match event {
             ParticipantEvent::BondLocked { until } => format!(
-                "the bond is locked until {}, so that pending deductions can still be applied",
+                "the bond is locked until {}, so that pending debits can still be applied",
                 show::date(*until)
             ),
             event => event.to_string(),
         };
-        anstream::println!("{DIM}{}:{DIM:#} {style}{text}{style:#}", self.wallet);
+        show::paragraph(&format!("{}: ", self.wallet), &text, style);
     }
 
     /// Prints a JSON object in one line, with the name of the wallet.

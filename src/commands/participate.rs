@@ -173,7 +173,7 @@ fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Re
             ("account", outcome.account.to_string()),
             ("rounds", outcome.statements.len().to_string()),
             ("earned", format!("{} FLN", show::fln(earned))),
-            ("withdrawn", format!("{} FLN", show::fln(outcome.claimed))),
+            ("withdrawn now", format!("{} FLN", show::fln(outcome.claimed))),
             ("alarms", outcome.alarms.to_string()),
         ]);
     }

@@ -51,13 +51,14 @@ fn print(all: &Statements) -> anyhow::Result<()> {
     table.print();
     anstream::println!();
     for statement in &all.lines {
-        anstream::println!("Round {}. {}", statement.round, statement.explanation);
+        show::sentence(&format!("Round {}. {}", statement.round, statement.explanation));
     }
-    anstream::println!(
-        "\nTotal: {} FLN for data, {} FLN for infrastructure, {} FLN debited.",
+    anstream::println!();
+    show::sentence(&format!(
+        "Total: {} FLN for data, {} FLN for infrastructure, {} FLN debited.",
         show::fln(all.payout),
         show::fln(all.infrastructure),
         show::fln(all.debit)
-    );
+    ));
     Ok(())
 }

@@ -10,6 +10,10 @@ use crate::market::MarketConnection;
 use crate::show;
 
 pub(super) fn run(arguments: &Transfer) -> anyhow::Result<Exit> {
+    if arguments.amount.is_zero() {
+        let message = "the amount is 0 FLN: send at least 0.000000000000000001 FLN";
+        return Err(Failure::input("INVALID_ARGUMENT", message).into());
+    }
     let market = MarketConnection::connect(&arguments.market)?;
     refuse_contracts(market.client().ledger(), arguments.to)?;
     let wallet = wallet::open(&arguments.wallet)?;

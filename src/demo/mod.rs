@@ -217,7 +217,7 @@ impl DemoContext {
             call.extend(self.stage.signing(actor.name));
             call.extend(["--shard".to_owned(), self.stage.path(&format!("{}.florin", actor.name))]);
             call.extend(["--seed".to_owned(), seed.to_string()]);
-            // No bond is topped up, so that the result shows every deduction.
+            // No bond is topped up, so that the result shows every debit.
             let bond = required_bond(spec, actor.rows, None);
             call.extend(["--max-bond".to_owned(), bond.to_string()]);
             call.extend(self.engine());

@@ -28,7 +28,7 @@ pub(super) struct ParticipantResult {
     pub(super) weight: u128,
     /// Amount claimed from the task.
     pub(super) earned: Amount,
-    /// Its bond after all deductions.
+    /// Its bond after all debits.
     pub(super) bond: Amount,
     /// Its results per round.
     pub(super) parts: Vec<ParticipantRound>,
@@ -125,7 +125,7 @@ impl ParticipantResult {
     }
 }
 
-/// An account's bond in its first round, before any deduction.
+/// An account's bond in its first round, before any debit.
 fn first_bond(account: Address, reports: &[Report]) -> Amount {
     let entries = reports.iter().flat_map(|report| &report.entries);
     entries.into_iter().find(|entry| entry.sender == account).map_or(Amount::ZERO, |e| e.bond)

@@ -91,7 +91,7 @@ fn money(outcome: &DemoOutcome) -> anyhow::Result<()> {
         money.locked
     );
     anstream::println!(
-        "         {DIM}{} FLN were deducted from bonds for harmful updates{DIM:#}",
+        "         {DIM}{} FLN were debited from bonds for harmful updates{DIM:#}",
         show::fln(outcome.treasury)
     );
     Ok(())

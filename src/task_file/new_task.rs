@@ -127,9 +127,7 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
     let rounds = rounds_for(rows, classes_counted);
     let per_round = rows_per_round(rows, classes_counted, rounds);
     let hidden = shape.width.next_power_of_two().clamp(HIDDEN_UNITS.0, HIDDEN_UNITS.1);
-    let source_name = source.rsplit(['/', ':']).next().unwrap_or(source);
-    let name: String =
-        source_name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    let name = task_name(source);
     let is_small = shape.rows < PERCEPTRON_ROWS_MIN;
     let of_size = |(small, large): (u32, u32)| if is_small { small } else { large }.to_string();
     let kind = if is_small { "softmax" } else { "mlp" };
@@ -156,6 +154,19 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
         .fold(file, |file, (section, key, value)| with_value(&file, section, key, value));
     // Softmax regression has no hidden layer; its line remains as a comment.
     if is_small { file.replacen("\nhidden = ", "\n# hidden = ", 1) } else { file }
+}
+
+/// The name of a task: of `csv:folder/wine.csv#target`, it is "wine: target".
+fn task_name(source: &str) -> String {
+    let last = source.rsplit(['/', ':']).next().unwrap_or(source);
+    let name = match last.split_once('#') {
+        Some((file, label)) => {
+            let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+            format!("{stem}: {label}")
+        }
+        None => last.to_owned(),
+    };
+    name.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect()
 }
 
 /// A text as a TOML string.

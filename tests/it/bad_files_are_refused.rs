@@ -42,13 +42,14 @@ fn invalid_data_is_refused_with_file_and_position() {
         (format!("csv:{}#y", path.join("gone.csv").display()), "gone.csv"),
     ];
     for (source, part) in &cases {
+        let code = if *part == "gone.csv" { "FILE_NOT_FOUND" } else { "INVALID_DATA" };
         let output = florin(&["data", "show", source]);
         assert_contains(&output, &[part]);
-        output.refused(2, "INVALID_DATA");
+        output.refused(2, code);
         let output = florin(&["data", "show", source, "--json"]);
         let error = output.json_error().expect("a failure in JSON");
         assert!(error.to_string().contains(part), "{error}");
-        output.refused(2, "INVALID_DATA");
+        output.refused(2, code);
     }
     assert_eq!(florin(&["data", "show", &format!("idx:{good_images},{good_labels}")]).code, 0);
     florin(&["data", "show", "sprouts"]).expect(2);
@@ -263,6 +264,30 @@ fn requests_with_bad_arguments(market: &TestMarket, task: &str) {
     florin(&["task", "list", "--market", "http://127.0.0.1:1"])
         .refused(3, "COORDINATOR_UNAVAILABLE");
     florin(&["task", "list", "--market", "somewhere"]).refused(2, "INVALID_URL");
+    let account = market.account("ann").to_string();
+    let transfer = ["transfer", &account, "0", "--wallet", "any.json"];
+    market.run_command(&transfer).refused(2, "INVALID_ARGUMENT");
+}
+
+#[test]
+fn a_wrong_command_line_has_a_code_and_advice() {
+    let missing = florin(&["task", "list"]).refused(2, "USAGE");
+    assert_contains(&missing, &["--market <URL>", "export FLORIN_MARKET=URL"]);
+    let error = florin(&["task", "list", "--json", "--bogus"]).refused(2, "USAGE").json_error();
+    let message = error.expect("one line of JSON")["message"].to_string();
+    assert!(message.contains("unexpected argument '--bogus'"), "{message}");
+    assert_contains(&florin(&["transfer", "-5"]).refused(2, "USAGE"), &["invalid value '-5'"]);
+    assert_eq!(florin(&["--version"]).code, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let absent = format!("csv:{}#label", path("absent.csv"));
+    assert_contains(
+        &florin(&["data", "show", &absent]).refused(2, "FILE_NOT_FOUND"),
+        &["absent.csv", "a relative path starts at"],
+    );
+    florin(&["task", "check", &path("absent.toml")]).refused(2, "FILE_NOT_FOUND");
+    florin(&["task", "new", "--data", "digits", "--out", &path("t.toml"), "--json"]).expect(0);
+    florin(&["data", "show", &format!("csv:{}#a", path(""))]).refused(2, "NOT_A_FILE");
 }
 
 #[test]

@@ -22,9 +22,9 @@ pub struct PayLimits {
     /// likely labels at `per_nat_max`, and at most the data budget without the floor. An
     /// approximation: each round measures its improvement on other rows.
     pub score_pay: Amount,
-    /// The most that a round deducts from one bond.
+    /// The most that a round debits from one bond.
     pub round_debit: Amount,
-    /// The most that all rounds together deduct from one minimum bond.
+    /// The most that all rounds together debit from one minimum bond.
     pub debit: Amount,
     /// The loss of equally likely labels, in nats.
     pub initial_loss: f64,

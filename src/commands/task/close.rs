@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use florin_protocol::{CloseRequest, TaskPhase, WalletSigner};
+use serde_json::json;
 
 use crate::cli::TaskClose;
 use crate::commands::wallet;
@@ -24,16 +25,23 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
     }
     if view.phase != TaskPhase::Done {
         market.close(&CloseRequest::sign(market.coordinator().market, &wallet, id)?)?;
-        show::hint("Close requested. The current round is completed and settled first.");
+        if !arguments.json.json {
+            show::hint("Close requested. The current round is completed and settled first.");
+        }
     }
     while view.phase != TaskPhase::Done {
         view = market.task_after(id, view.sequence, u64::try_from(WAIT.as_millis())?)?;
     }
-    let refunded = market.ledger()?.task(id)?.map(|books| books.refunded);
-    anstream::println!(
-        "Closed after {} rounds; {} FLN were refunded in total.",
-        view.reported,
-        show::fln(refunded.unwrap_or_default())
-    );
+    let refunded = market.ledger()?.task(id)?.map(|books| books.refunded).unwrap_or_default();
+    if arguments.json.json {
+        let refunded = show::units(refunded);
+        show::json(&json!({ "task": id, "rounds": view.reported, "refunded": refunded }))?;
+    } else {
+        show::sentence(&format!(
+            "Closed after {} rounds; {} FLN were refunded in total.",
+            view.reported,
+            refunded.short()
+        ));
+    }
     Ok(Exit::Done)
 }

@@ -42,8 +42,12 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
         other => other.with_context(|| shown.to_string())?,
     };
     file.write_all(text.as_bytes()).with_context(|| shown.to_string())?;
-    anstream::println!("Wrote {shown}; it explains every key.");
-    notes.iter().for_each(|note| anstream::println!("{note}"));
+    if arguments.json.json {
+        show::json(&json!({ "file": path, "notes": notes }))?;
+        return Ok(Exit::Done);
+    }
+    show::sentence(&format!("Wrote {shown}; it explains every key."));
+    notes.iter().for_each(|note| show::sentence(note));
     let first = if arguments.data.is_some() { "Run" } else { "Edit it, then run" };
     show::hint(&format!("{first}: florin task check {shown}"));
     Ok(Exit::Done)
@@ -62,7 +66,9 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     };
     if arguments.json.json {
         let mut value = spec_json(&ready.spec)?;
-        for key in ["market", "buyer", "coordinator"] {
+        let unknown = unknown_parties();
+        let arbiter = (ready.spec.arbiter == unknown.coordinator).then_some("arbiter");
+        for key in ["market", "buyer", "coordinator"].into_iter().chain(arbiter) {
             value.as_object_mut().and_then(|map| map.remove(key));
         }
         value["quote"] = quote.to_json();
@@ -147,7 +153,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         (
             "bond",
             format!(
-                "at least {} FLN, {} FLN per row; at most {} FLN are deducted per round",
+                "at least {} FLN, {} FLN per row; at most {} FLN are debited per round",
                 show::fln(budget.bond_min),
                 show::fln(budget.bond_per_row),
                 show::fln(budget.debit_max)

@@ -5,7 +5,7 @@
 
 use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{
-    Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
+    AbandonReason, Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
@@ -130,8 +130,12 @@ fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
     let round = report.scope.round;
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {
-            RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
-            RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
+            RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { got, needed }) => {
+                format!("{got} updates, {needed} needed")
+            }
+            RoundOutcome::Abandoned(AbandonReason::ValuationFailed)
+            | RoundOutcome::Settled
+            | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
         return Ok(vec![format!("round {round} abandoned: {why}")]);
     };

@@ -33,10 +33,12 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         ("model", format!("{}…", view.model.short())),
     ]);
     if let Some(text) = members::waiting(&view) {
-        anstream::println!("\n{NOTE}The task {text}{NOTE:#}");
+        anstream::println!();
+        show::paragraph("", &format!("The task {text}"), NOTE);
     }
     if let Some(why) = view.end {
-        anstream::println!("\n{NOTE}No more rounds start: {}.{NOTE:#}", members::end(why));
+        anstream::println!();
+        show::paragraph("", &format!("No more rounds start: {}.", members::end(why)), NOTE);
     }
     if !reports.is_empty() {
         anstream::println!();
@@ -99,7 +101,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
 /// Prints the balance equation of the task's escrow.
 fn money(books: &TaskState) -> anyhow::Result<()> {
     let locked = books.data_locked.plus(books.infrastructure_locked)?;
-    anstream::println!(
+    show::sentence(&format!(
         "{} deposited = {} paid for data + {} paid for infrastructure + {} refunded + {} locked \
          (FLN)",
         show::fln(books.terms.data.plus(books.terms.infrastructure)?),
@@ -107,7 +109,7 @@ fn money(books: &TaskState) -> anyhow::Result<()> {
         show::fln(books.infrastructure_paid),
         show::fln(books.refunded),
         show::fln(locked)
-    );
+    ));
     if !books.pending.is_empty() {
         show::hint(&format!(
             "{} settlements are still in their challenge window.",

@@ -29,7 +29,7 @@ const CERTIFICATE: &str = "coordinator/tls/certificate.pem";
 /// A timeout that no working process misses, even on a slow machine; every phase ends earlier, when
 /// it is complete.
 const LONG_PHASE_MS: u64 = 600_000;
-/// Amounts large enough for every bond and deduction.
+/// Amounts large enough for every bond and debit.
 const MONEY: &str = r#"data = "100"
 infrastructure = "10"
 per_nat_max = "500"

@@ -67,7 +67,8 @@ fn description(quote: &Quote) -> String {
     format!(
         "10th to 90th percentile of {} simulations on the holdout, each with {} honest members, one \
          with wrong labels and one that sends noise; in half of them honest members have unequal \
-         rows and labels; {} rows value the rounds{scaled}",
+         rows and labels; {} rows of the holdout value the simulated rounds, and the others train \
+         the members{scaled}",
         plan.seeds, plan.honest, plan.valuation_rows
     )
 }
