@@ -15,8 +15,6 @@ pub const ENROLLED_MAX: usize = 10_000;
 pub const ALLOW_LIST_MAX: usize = 1_000;
 /// Longest canonical invitation, in bytes.
 pub const INVITATION_BYTES_MAX: usize = 256;
-/// Consecutive abandoned rounds after which a task ends, if it does not wait until it expires.
-pub const ABANDONED_ROUNDS_MAX: u32 = 8;
 /// Participants selected for one round (target and over-selection).
 pub const COHORT_MAX: u32 = 1_024;
 /// Rounds of one task.

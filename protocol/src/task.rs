@@ -116,9 +116,10 @@ pub struct RoundRules {
     /// Time that a provider has for the valuation; then the coordinator does it itself.
     pub value_ms: u64,
     /// How long the task waits for `cohort_min` eligible participants before it ends and refunds; 0
-    /// waits until it expires. Above 0, too many abandoned rounds in a row end the task as well
-    /// ([`ABANDONED_ROUNDS_MAX`](crate::limits::ABANDONED_ROUNDS_MAX)).
+    /// waits until it expires.
     pub stall_ms: u64,
+    /// Number of abandoned rounds in a row after which the task ends and refunds; 0 for no limit.
+    pub abandoned_max: u32,
     /// Encoding of the updates.
     pub format: UpdateFormat,
     /// Largest L2 norm of a decoded update.
@@ -236,6 +237,7 @@ impl RoundRules {
             reveal_ms: 1_000,
             value_ms: 1_000,
             stall_ms: 0,
+            abandoned_max: 0,
             format: UpdateFormat::F32,
             delta_norm_max: Micro(10_000_000),
             aggregation: Aggregation::Mean,
@@ -478,6 +480,12 @@ impl RoundRules {
         for (key, ms) in [("rounds.enrol_ms", self.enrol_ms), ("rounds.stall_ms", self.stall_ms)] {
             require(ms <= PHASE_MS_MAX, key, ms, "use at most 30 days")?;
         }
+        require(
+            self.abandoned_max <= ROUNDS_MAX,
+            "rounds.abandoned_max",
+            self.abandoned_max,
+            "use at most 100000, or 0 for no limit",
+        )?;
         match self.aggregation {
             Aggregation::TrimmedMean { trim } => require(
                 trim < Micro(500_000) && trim.0.is_multiple_of(1_000),

@@ -84,6 +84,7 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("rounds.train_ms", |s| s.rounds.train_ms = 0),
     ("rounds.enrol_ms", |s| s.rounds.enrol_ms = u64::MAX),
     ("rounds.stall_ms", |s| s.rounds.stall_ms = u64::MAX),
+    ("rounds.abandoned_max", |s| s.rounds.abandoned_max = u32::MAX),
     ("rounds.aggregation.trim", |s| {
         s.rounds.aggregation = Aggregation::TrimmedMean { trim: Micro(500_000) };
     }),

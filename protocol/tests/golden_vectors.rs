@@ -187,6 +187,7 @@ fn specs() -> [TaskSpec; 3] {
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
     softmax.rounds.stall_ms = 3_600_000;
+    softmax.rounds.abandoned_max = 8;
     softmax.admission = Admission::Invitation;
     softmax.data.encoding = Some(columns());
     [mlp, cnn, softmax]

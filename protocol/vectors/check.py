@@ -194,7 +194,7 @@ task = fields(
         fields(
             ("count", u32), ("cohort_min", u32), ("cohort_target", u32), ("over_selection", u32),
             ("enrol_ms", u64), ("train_ms", u64), ("reveal_ms", u64), ("value_ms", u64),
-            ("stall_ms", u64), ("format", update_format), ("delta_norm_max", micro),
+            ("stall_ms", u64), ("abandoned_max", u32), ("format", update_format), ("delta_norm_max", micro),
             ("aggregation", aggregation), ("preprocessing", preprocessing_rules),
             ("baseline_epochs", u32),
         ),

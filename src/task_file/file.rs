@@ -16,6 +16,8 @@ use super::data_section::DataSection;
 const CROSS_CHECK_PAIRS: u8 = 1;
 /// Default of `rounds.stall`, in milliseconds: a day.
 const STALL_MS: u64 = 24 * 3_600 * 1_000;
+/// Default of `rounds.abandoned_max`.
+const ABANDONED_ROUNDS_MAX: u32 = 8;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -139,6 +141,7 @@ pub(super) struct RoundsSection {
     reveal: Duration,
     value: Duration,
     stall: Option<Duration>,
+    abandoned_max: Option<u32>,
     format: Option<FormatSection>,
     delta_norm_max: Decimal,
     aggregation: AggregationSection,
@@ -162,6 +165,7 @@ impl RoundsSection {
             reveal_ms: self.reveal.0,
             value_ms: self.value.0,
             stall_ms: self.stall.map_or(STALL_MS, |stall| stall.0),
+            abandoned_max: self.abandoned_max.unwrap_or(ABANDONED_ROUNDS_MAX),
             format: format(self.format.as_ref())?,
             delta_norm_max: self.delta_norm_max.0,
             aggregation: aggregation(&self.aggregation)?,

@@ -4,7 +4,6 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use florin_protocol::limits::ABANDONED_ROUNDS_MAX;
 use florin_protocol::{
     Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, TaskEnd, Timestamp,
     WaitingStatus,
@@ -112,8 +111,8 @@ impl TaskState {
 
     /// After a reported round: starts the next one, or ends the task.
     pub(super) fn next_round(&mut self, now: Timestamp) {
-        let is_abandoned =
-            self.spec.rounds.stall_ms > 0 && self.abandoned_in_a_row >= ABANDONED_ROUNDS_MAX;
+        let limit = self.spec.rounds.abandoned_max;
+        let is_abandoned = limit > 0 && self.abandoned_in_a_row >= limit;
         let ends = match self.end {
             Some(why) => Some(why),
             None if self.current_round().0 > self.spec.rounds.count => Some(TaskEnd::Completed),

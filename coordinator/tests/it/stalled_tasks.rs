@@ -2,17 +2,19 @@
 
 use florin_engine::state::TaskStage;
 use florin_engine::{Effect, Event};
-use florin_protocol::limits::ABANDONED_ROUNDS_MAX;
 use florin_protocol::*;
 
 use crate::support::*;
 
 /// How long the tasks of these tests wait for participants, in milliseconds.
 const STALL_MS: u64 = 20_000;
+/// How many abandoned rounds in a row end them.
+const ABANDONED_ROUNDS_MAX: u32 = 8;
 
 fn stalling(rounds: u32) -> TaskSpec {
     let mut spec = spec();
     spec.rounds.stall_ms = STALL_MS;
+    spec.rounds.abandoned_max = ABANDONED_ROUNDS_MAX;
     spec.rounds.count = rounds;
     spec.expires = Timestamp(9_000_000);
     spec
@@ -153,7 +155,7 @@ fn abandoned_rounds_in_a_row_end_the_task() {
     assert_eq!(abandon_all(stalling(10)), (limit, Some(TaskEnd::RoundsAbandoned)));
     assert_eq!(abandon_all(stalling(5)), (5, Some(TaskEnd::Completed)));
     let mut patient = stalling(10);
-    patient.rounds.stall_ms = 0;
+    patient.rounds.abandoned_max = 0;
     assert_eq!(abandon_all(patient), (10, Some(TaskEnd::Completed)));
 }
 
