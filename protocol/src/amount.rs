@@ -45,8 +45,8 @@ pub enum AmountError {
 
 /// Decimals of the token.
 const DECIMALS: usize = 18;
-/// Decimals in a sentence.
-const DECIMALS_SHORT: u32 = 4;
+/// Base units of 0.0001 florin, the last decimal in a sentence.
+const SHORT_STEP: u128 = 100_000_000_000_000;
 const UNITS_PER_FLORIN: u128 = 1_000_000_000_000_000_000;
 
 impl Amount {
@@ -75,12 +75,11 @@ impl Amount {
     /// never reads 0.
     #[must_use]
     pub fn short(self) -> String {
-        let step = UNITS_PER_FLORIN / 10_u128.pow(DECIMALS_SHORT);
-        let rest = self.0 % step;
+        let rest = self.0.checked_rem(SHORT_STEP).unwrap_or_default();
         match self.0 {
             0 => "0".to_owned(),
-            units if units < step => format!("<{}", Self(step)),
-            units => Self(units - rest).to_string(),
+            units if units < SHORT_STEP => format!("<{}", Self(SHORT_STEP)),
+            units => Self(units.saturating_sub(rest)).to_string(),
         }
     }
 

@@ -486,6 +486,10 @@ impl RoundRules {
             self.abandoned_max,
             "use at most 100000, or 0 for no limit",
         )?;
+        self.check_aggregation()
+    }
+
+    fn check_aggregation(&self) -> Result<(), SpecError> {
         match self.aggregation {
             Aggregation::TrimmedMean { trim } => require(
                 trim < Micro(500_000) && trim.0.is_multiple_of(1_000),
