@@ -32,13 +32,12 @@ const WRAPPED_MIN: usize = 20;
 /// Formats an amount for people: thousands separators and four decimals, rounded down; a positive
 /// amount never prints as "0.0000".
 pub(crate) fn fln(amount: Amount) -> String {
-    let exact = amount.to_string();
-    let (whole, part) = exact.split_once('.').unwrap_or((&exact, ""));
-    let shown: String = part.chars().chain("0000".chars()).take(DECIMALS_SHOWN).collect();
-    if whole == "0" && shown == "0000" && !amount.is_zero() {
-        return "<0.0001".to_owned();
+    let short = amount.short();
+    if short.starts_with('<') {
+        return short;
     }
-    format!("{}.{shown}", thousands(whole))
+    let (whole, part) = short.split_once('.').unwrap_or((&short, ""));
+    format!("{}.{part:0<DECIMALS_SHOWN$}", thousands(whole))
 }
 
 /// Formats an amount for programs: base units, as text.

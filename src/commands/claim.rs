@@ -34,19 +34,18 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
 
 /// The result of a claim, in one sentence.
 fn summary(account: Address, drawn: ClaimSummary, holds: Amount) -> String {
-    let ClaimSummary { paid, taken, .. } = drawn;
-    let (holds, paid_fln, debited) = (holds.short(), paid.short(), taken.short());
-    match (paid.is_zero(), taken.is_zero()) {
+    let (paid, debited, holds) = (drawn.paid.short(), drawn.taken.short(), holds.short());
+    match (drawn.paid.is_zero(), drawn.taken.is_zero()) {
         (true, true) => format!("{account} has nothing to claim now; its balance is {holds} FLN."),
         (false, true) => {
-            format!("{paid_fln} FLN were paid to {account}; its balance is {holds} FLN.")
+            format!("{paid} FLN were paid to {account}; its balance is {holds} FLN.")
         }
         (true, false) => format!(
             "{account} had no earnings to claim; {debited} FLN were debited from its bond. \
              Its balance is {holds} FLN."
         ),
         (false, false) => format!(
-            "{paid_fln} FLN were paid to {account}, and {debited} FLN were debited from its bond; \
+            "{paid} FLN were paid to {account}, and {debited} FLN were debited from its bond; \
              its balance is {holds} FLN."
         ),
     }
