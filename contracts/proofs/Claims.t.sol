@@ -52,7 +52,9 @@ contract ClaimProofs is SymbolicMarket {
             assert(paid >= b.paid && amount == paid - b.paid && amount <= t.owed);
             assert(debited >= b.debited);
             assert(amount != 0 || debited != b.debited);
-            if (debited != b.debited) assert(debited <= uint256(t.terms.debitMax) * t.round);
+            if (debited != b.debited) {
+                assert(debited <= uint256(t.terms.debitMax) * t.finalised);
+            }
             uint256 more = debited - b.debited;
             uint256 taken = more < b.bond ? more : b.bond;
             AccountState memory a = accountState(id, account);

@@ -44,14 +44,24 @@ contract TaskProofs is SymbolicMarket {
             assert(sender == t.terms.coordinator);
             if (u.head != t.head) {
                 assert(!t.closed && market.clock() <= t.terms.expires);
-                assert(s.dataTotal <= t.terms.data && s.dataTotal >= last.dataTotal);
-                assert(s.infrastructureTotal <= t.terms.infrastructure);
+                assert(s.dataTotal >= last.dataTotal && s.dataTotal >= s.scorePayTotal);
                 assert(s.infrastructureTotal >= last.infrastructureTotal);
-                assert(s.round > last.round);
+                assert(s.round > last.round && s.round <= t.terms.rounds);
+                assertWithinLimits(s, t.terms);
             }
             (u.head, u.pending, u.lastPost) = (t.head, t.pending, t.lastPost);
             assert(same(u, t));
         } catch {}
+    }
+
+    /// @dev The products of `Settlements.post`: none overflows for any terms in storage.
+    function assertWithinLimits(Settlement calldata s, Terms memory terms) private pure {
+        (uint256 data, uint256 rounds, uint256 round) = (terms.data, terms.rounds, s.round);
+        assert(s.dataTotal * rounds <= data * round);
+        assert(s.infrastructureTotal * rounds <= uint256(terms.infrastructure) * round);
+        assert(s.scorePayTotal * uint256(1e9) <= uint256(terms.perNatMax) * s.improvementTotalNano);
+        uint256 floor = uint256(s.dataTotal - s.scorePayTotal) * rounds * 1e6;
+        assert(floor <= data * terms.floorShare * round);
     }
 
     function check_a_finalised_settlement_is_owed_exactly(

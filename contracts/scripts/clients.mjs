@@ -98,13 +98,15 @@ async function open({ provider, signers, token, market }) {
   await sent(token.connect(signers.stranger).permit(buyer, market.target, value, deadline, v, r, s));
   const terms = {
     task: TASK, buyer, coordinator: signers.coordinator.address, arbiter: signers.arbiter.address,
-    data: 1_000n * FLN, infrastructure: 200n * FLN, bondMin: 10n * FLN, debitMax: 5n * FLN, stakeMin: 0n,
+    data: 1_000n * FLN, infrastructure: 200n * FLN, rounds: 3n, perNatMax: 100n * FLN, floorShare: 200_000n,
+    bondMin: 10n * FLN, debitMax: 5n * FLN, stakeMin: 0n,
     challengeMs: WINDOW_MS, unbondMs: WINDOW_MS, expires: deadline * 1_000n,
   };
   const order = ["task", "buyer", "coordinator", "arbiter"];
   const fields = Object.keys(terms).map((name) => {
     if (name === "task") return field(name, "bytes32");
     if (order.includes(name)) return field(name, "address");
+    if (["rounds", "floorShare"].includes(name)) return field(name, "uint32");
     return field(name, name.endsWith("Ms") || name === "expires" ? "uint64" : "uint128");
   });
   const types = { OpenTask: [...fields, field("deadline", "uint64")] };
@@ -133,7 +135,10 @@ async function bond({ signers, token, market, cast }) {
 async function settle({ provider, signers, market }, round, values, last) {
   const tree = StandardMerkleTree.of(values, ["address", "uint256", "uint256"]);
   const data = values.reduce((sum, [, paid]) => sum + BigInt(paid), 0n);
-  const posted = { round, report: digest(`report ${round}`), root: tree.root, dataTotal: data, infrastructureTotal: 0n };
+  const posted = {
+    round, report: digest(`report ${round}`), root: tree.root, dataTotal: data, scorePayTotal: data,
+    infrastructureTotal: 0n, improvementTotalNano: data * 1_000_000_000n / (100n * FLN) + 1n,
+  };
   const coordinator = market.connect(signers.coordinator);
   await sent(coordinator.post({ task: TASK, ...posted }, last));
   const event = (await market.queryFilter(market.filters.SettlementPosted(TASK, round)))[0].args;
@@ -151,7 +156,8 @@ async function lastSettlement({ market }, values, root) {
   const hash = (types, list) => keccak256(AbiCoder.defaultAbiCoder().encode(types, list));
   const start = hash(["bytes32", "uint32", "bytes32", "uint128", "uint128"], [ZeroHash, 0, ZeroHash, 0, 0]);
   const { args } = (await market.queryFilter(market.filters.SettlementPosted(TASK, 1)))[0];
-  const inner = hash(["bytes32", "bytes32", "uint64"], [start, args.report, args.finalAt]);
+  const inner = hash(["bytes32", "bytes32", "uint128", "uint64", "uint64"],
+    [start, args.report, args.scorePayTotal, args.improvementTotalNano, args.finalAt]);
   const dataTotal = values.reduce((sum, [, paid]) => sum + BigInt(paid), 0n);
   return { inner, round: 1, root, dataTotal, infrastructureTotal: 0n };
 }

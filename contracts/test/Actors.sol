@@ -70,6 +70,9 @@ abstract contract Actors {
         t.arbiter = arbiter;
         t.data = uint128(1_000 * FLN);
         t.infrastructure = uint128(200 * FLN);
+        t.rounds = 20;
+        t.perNatMax = uint128(100 * FLN);
+        t.floorShare = 200_000;
         t.bondMin = uint128(10 * FLN);
         t.debitMax = uint128(5 * FLN);
         t.stakeMin = uint128(50 * FLN);
@@ -92,8 +95,16 @@ abstract contract Actors {
         uint256 count = activeSettlements[id].length;
         if (count == 0) return previous;
         PostedSettlement memory s = activeSettlements[id][count - 1];
-        bytes32 inner = SettlementChain.innerHash(heads[id][count - 1], s.report, s.finalAt);
+        bytes32 inner = SettlementChain.innerHash(
+            heads[id][count - 1], s.report, s.scorePayTotal, s.improvementTotalNano, s.finalAt
+        );
         return LastSettlement(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
+    }
+
+    /// @dev The improvement that covers this pay for scores, in nano-nats, rounded up.
+    function covering(uint256 paid) internal pure returns (uint64) {
+        uint256 price = 100 * FLN;
+        return uint64((paid * 1e9 + price - 1) / price);
     }
 
     function settlement(uint32 round, bytes32 root, uint256 data, uint256 infrastructure)
@@ -108,7 +119,9 @@ abstract contract Actors {
             report,
             root,
             uint128(data),
-            uint128(infrastructure)
+            uint128(data),
+            uint128(infrastructure),
+            covering(data)
         );
     }
 
@@ -128,7 +141,14 @@ abstract contract Actors {
         uint64 finalAt = market.clock() + market.task(s.task).terms.challengeMs;
         activeSettlements[s.task].push(
             PostedSettlement(
-                s.round, s.report, s.root, s.dataTotal, s.infrastructureTotal, finalAt
+                s.round,
+                s.report,
+                s.root,
+                s.dataTotal,
+                s.scorePayTotal,
+                s.infrastructureTotal,
+                s.improvementTotalNano,
+                finalAt
             )
         );
         heads[s.task].push(before);

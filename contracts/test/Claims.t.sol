@@ -173,7 +173,7 @@ contract ClaimsTest is MarketTest {
         bond(ada, 100 * FLN);
         settle(1, 0, 5 * FLN + 1, 20 * FLN);
         Claim memory c = adasClaim(0, 5 * FLN + 1, 20 * FLN);
-        expectInvalidSettlement(1, "the debits exceed debitMax for each round");
+        expectInvalidSettlement(1, "the debits exceed debitMax for each final settlement");
         claim(c);
         settle(2, 0, 10 * FLN, 20 * FLN);
         claim(adasClaim(0, 10 * FLN, 20 * FLN));
@@ -227,7 +227,7 @@ contract ClaimsTest is MarketTest {
             total += pay[i];
         }
         bytes32[] memory heap = Tree.nodes(leaves);
-        post(1, heap[0], total, 0);
+        post(20, heap[0], total, 0);
         advance(WINDOW + 1_000);
         finalize();
         for (uint256 k = 0; k < 8; ++k) {

@@ -16,7 +16,9 @@ import {MarketTest} from "./MarketTest.sol";
 contract SettlementsTest is MarketTest {
     function setUp() public override {
         super.setUp();
-        openTask();
+        Terms memory t = terms(TASK);
+        t.rounds = 100;
+        openTask(t);
     }
 
     /// @dev A post that must revert: the test base does not record it.
@@ -127,6 +129,9 @@ contract SettlementsTest is MarketTest {
         expectInvalidSettlement(3, "rounds must ascend");
         postUnrecorded(3, "b", 10, 0);
         post(7, "b", 10, 0);
+        expectInvalidSettlement(101, "the task has fewer rounds");
+        postUnrecorded(101, "c", 10, 0);
+        post(100, "c", 10, 0);
     }
 
     function test_totals_neither_decrease_nor_exceed_the_deposit() external {
@@ -135,11 +140,84 @@ contract SettlementsTest is MarketTest {
         postUnrecorded(2, "b", 9, 5);
         expectInvalidSettlement(2, "the infrastructure total decreases");
         postUnrecorded(2, "b", 10, 4);
-        expectInvalidSettlement(2, "the data total exceeds the deposit");
-        postUnrecorded(2, "b", 1_000 * FLN + 1, 5);
-        expectInvalidSettlement(2, "the infrastructure total exceeds the deposit");
-        postUnrecorded(2, "b", 10, 200 * FLN + 1);
-        post(2, "b", 1_000 * FLN, 200 * FLN);
+        string memory data = "the data total exceeds the rounds' part of the deposit";
+        string memory infrastructure =
+            "the infrastructure total exceeds the rounds' part of the deposit";
+        // 1,000 and 200 FLN for 100 rounds.
+        for (uint32 round = 2; round <= 100; round += 49) {
+            expectInvalidSettlement(round, data);
+            postUnrecorded(round, "b", 10 * FLN * round + 1, 2 * FLN * round);
+            expectInvalidSettlement(round, infrastructure);
+            postUnrecorded(round, "b", 10 * FLN * round, 2 * FLN * round + 1);
+            post(round, "b", 10 * FLN * round, 2 * FLN * round);
+        }
+    }
+
+    function test_limits_of_the_totals_are_rounded_down() external {
+        Terms memory t = terms("seven");
+        t.rounds = 7;
+        t.data = 1e15 + 1;
+        t.infrastructure = 5;
+        openTask(t);
+        for (uint32 round = 1; round <= 7; ++round) {
+            uint256 data = uint256(t.data) * round / 7;
+            uint256 infrastructure = uint256(5) * round / 7;
+            Settlement memory s = settlement(round, "root", data, infrastructure);
+            s.task = "seven";
+            s.dataTotal += 1;
+            postInvalid(s, "the data total exceeds the rounds' part of the deposit");
+            s.dataTotal -= 1;
+            s.infrastructureTotal += 1;
+            postInvalid(s, "the infrastructure total exceeds the rounds' part of the deposit");
+            s.infrastructureTotal -= 1;
+            post(s);
+        }
+    }
+
+    function postInvalid(Settlement memory s, string memory reason) private {
+        LastSettlement memory previous = last(s.task);
+        expectInvalidSettlement(s.round, reason);
+        vm.prank(coordinator);
+        market.post(s, previous);
+    }
+
+    /// @dev 1,000 FLN in 100 rounds, 100 FLN a nat, and a fifth as floor: 2 FLN a round.
+    function test_pay_for_scores_follows_the_improvement() external {
+        Settlement memory s = settlement(3, "a", 20 * FLN, 0);
+        s.scorePayTotal = uint128(14 * FLN);
+        s.improvementTotalNano = 140_000_000;
+        s.scorePayTotal -= 1;
+        postInvalid(s, "pay without improvement exceeds the floor");
+        s.scorePayTotal += 1;
+        s.improvementTotalNano -= 1;
+        postInvalid(s, "the pay for scores exceeds the improvement");
+        s.improvementTotalNano += 1;
+        s.scorePayTotal = uint128(20 * FLN + 1);
+        s.improvementTotalNano = type(uint64).max;
+        postInvalid(s, "the pay for scores exceeds the data total");
+        s.scorePayTotal = uint128(14 * FLN);
+        s.improvementTotalNano = 140_000_000;
+        post(s);
+        // The floor alone needs no improvement.
+        s = settlement(10, "b", 20 * FLN, 0);
+        s.scorePayTotal = 0;
+        s.improvementTotalNano = 0;
+        post(s);
+    }
+
+    function test_a_full_price_and_improvement_do_not_wrap() external {
+        Terms memory t = terms("dear");
+        (t.perNatMax, t.rounds) = (type(uint96).max, type(uint32).max);
+        (t.data, t.infrastructure) = (uint128(8_000 * FLN), 0);
+        openTask(t);
+        Settlement memory s = settlement(type(uint32).max, "a", 8_000 * FLN, 0);
+        (s.task, s.improvementTotalNano) = ("dear", type(uint64).max);
+        s.dataTotal = type(uint128).max;
+        s.scorePayTotal = type(uint128).max;
+        postInvalid(s, "the data total exceeds the rounds' part of the deposit");
+        s.dataTotal = uint128(8_000 * FLN);
+        s.scorePayTotal = s.dataTotal;
+        post(s);
     }
 
     function test_a_zero_root_requires_zero_totals() external {
@@ -199,6 +277,14 @@ contract SettlementsTest is MarketTest {
         expectError(stale);
         market.finalize(TASK, list_);
         list_[0].dataTotal = 10;
+        list_[0].scorePayTotal += 1;
+        expectError(stale);
+        market.finalize(TASK, list_);
+        list_[0].scorePayTotal -= 1;
+        list_[0].improvementTotalNano += 1;
+        expectError(stale);
+        market.finalize(TASK, list_);
+        list_[0].improvementTotalNano -= 1;
         list_[0].finalAt = 0;
         expectError(stale);
         market.finalize(TASK, list_);

@@ -61,6 +61,26 @@ contract TasksTest is MarketTest {
         vm.assertEq(task().terms.unbondMs, most, "unbondMs is stored in full");
     }
 
+    function test_a_task_has_rounds_and_a_floor_share_of_at_most_one() external {
+        Terms memory t = terms(TASK);
+        t.rounds = 0;
+        vm.expectPartialRevert(IMarketErrors.InvalidArgument.selector);
+        openTask(t);
+        t.rounds = type(uint32).max;
+        t.floorShare = 1_000_001;
+        vm.expectPartialRevert(IMarketErrors.InvalidArgument.selector);
+        openTask(t);
+        t.floorShare = 1_000_000;
+        t.perNatMax = uint128(2) ** 96;
+        vm.expectPartialRevert(IMarketErrors.LimitExceeded.selector);
+        openTask(t);
+        t.perNatMax = type(uint96).max;
+        openTask(t);
+        vm.assertEq(task().terms.rounds, type(uint32).max, "rounds are stored in full");
+        vm.assertEq(task().terms.floorShare, 1_000_000, "the floor share is stored");
+        vm.assertEq(task().terms.perNatMax, type(uint96).max, "the price is stored in full");
+    }
+
     function test_pools_beyond_96_bits_are_refused_and_do_not_wrap() external {
         Terms memory t = terms(TASK);
         t.data = type(uint128).max;
@@ -199,10 +219,11 @@ contract TasksTest is MarketTest {
             )
         );
         bytes32 kind = keccak256(
-            "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,uint128 infrastructure,uint128 bondMin,uint128 debitMax,uint128 stakeMin,uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
+            "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,uint128 infrastructure,uint32 rounds,uint128 perNatMax,uint32 floorShare,uint128 bondMin,uint128 debitMax,uint128 stakeMin,uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
         );
         bytes memory first =
             abi.encode(kind, t.task, t.buyer, t.coordinator, t.arbiter, t.data, t.infrastructure);
+        first = bytes.concat(first, abi.encode(t.rounds, t.perNatMax, t.floorShare));
         bytes memory second = abi.encode(
             t.bondMin, t.debitMax, t.stakeMin, t.challengeMs, t.unbondMs, t.expires, uint64(7)
         );

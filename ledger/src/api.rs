@@ -4,66 +4,15 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Digest, MarketId, Report, RoundNumber, SettlementId, TaskId, TaskSpec,
-    Timestamp, WalletSigner,
+    Address, Amount, Digest, MarketId, Report, RoundNumber, SettlementId, TaskId, Timestamp,
+    WalletSigner,
 };
 use serde::{Deserialize, Serialize};
 
+pub use crate::terms::Terms;
+
 /// Identifies an executed transaction, or one that had nothing to change: the transaction's digest.
 pub type TxId = Digest;
-
-/// The part of a task's specification that the ledger enforces.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct Terms {
-    /// The task's id.
-    pub task: TaskId,
-    /// The account that opens and funds the task and receives the refund.
-    pub buyer: Address,
-    /// The account that posts settlements.
-    pub coordinator: Address,
-    /// The account that may cancel a settlement within its challenge window, and slash.
-    pub arbiter: Address,
-    /// Amount locked for data.
-    pub data: Amount,
-    /// Amount locked for infrastructure services.
-    pub infrastructure: Amount,
-    /// Smallest bond.
-    pub bond_min: Amount,
-    /// The most that one round may debit from one bond; after round `r` at most `r` times as much
-    /// in total.
-    pub debit_max: Amount,
-    /// Smallest stake of a provider that serves the task, and the most that this task may slash
-    /// from it.
-    pub stake_min: Amount,
-    /// Challenge window: how long a settlement can be cancelled, in milliseconds.
-    pub challenge_ms: u64,
-    /// How long a bond stays at risk after its owner has requested its return, in milliseconds.
-    pub unbond_ms: u64,
-    /// After this moment any account may close the task.
-    pub expires: Timestamp,
-}
-
-impl Terms {
-    /// The terms of a task, taken from its specification.
-    #[must_use]
-    pub fn from_spec(spec: &TaskSpec) -> Self {
-        Self {
-            task: spec.id(),
-            buyer: spec.buyer,
-            coordinator: spec.coordinator,
-            arbiter: spec.arbiter,
-            data: spec.budget.data,
-            infrastructure: spec.budget.infrastructure,
-            bond_min: spec.budget.bond_min,
-            debit_max: spec.budget.debit_max,
-            stake_min: spec.budget.stake_min,
-            challenge_ms: spec.budget.challenge_ms,
-            unbond_ms: spec.budget.unbond_ms,
-            expires: spec.expires,
-        }
-    }
-}
 
 /// One round's settlement as the coordinator posts it. Its size does not depend on the number of
 /// paid or debited accounts. All totals are running totals over the task.
@@ -87,8 +36,12 @@ pub struct Settlement {
     pub root: Digest,
     /// Total paid for data in the task, including this round.
     pub data_total: Amount,
+    /// The part of `data_total` that was paid for scores; the rest is floor.
+    pub score_pay_total: Amount,
     /// Total paid for infrastructure in the task, including this round.
     pub infrastructure_total: Amount,
+    /// Improvement of the task's model in nano-nats, including this round.
+    pub improvement_total_nano: u64,
 }
 
 impl Settlement {
@@ -103,7 +56,9 @@ impl Settlement {
             previous_root: report.previous_root,
             root: report.root,
             data_total: report.data_total,
+            score_pay_total: report.score_pay_total,
             infrastructure_total: report.infrastructure_total,
+            improvement_total_nano: report.improvement_total_nano,
         }
     }
 }
@@ -546,8 +501,9 @@ pub trait Ledger: Send + Sync {
     /// challenge window. Posting the identical settlement again returns
     /// [`PostOutcome::AlreadyPosted`].
     /// Refused: `UnknownTask`, `TaskClosed`, `Unauthorized`, `ConflictingSettlement`,
-    /// `InvalidSettlement` (totals that decrease or exceed the deposit, a round that is not later
-    /// than the previous one, a `previous_root` that is not the root of the latest settlement, a
+    /// `InvalidSettlement` (totals that decrease or exceed the rounds' part of the deposit, score pay
+    /// above [`Terms::score_pay_max`], other data pay above [`Terms::floor_max`], a round that is not
+    /// later than the previous one or later than the last, a `previous_root` that is not the root of the latest settlement, a
     /// payout id that is not the round's, an expired task: a coordinator that continues to post
     /// could keep the buyer's money locked), `LimitExceeded`.
     fn post(

@@ -62,6 +62,7 @@ pub mod model;
 pub mod remote;
 pub mod rpc;
 pub mod state;
+mod terms;
 mod transaction;
 mod transport;
 pub mod trust_anchors;

@@ -39,9 +39,15 @@ pub struct Rules {
     pub data: i128,
     /// The escrow for infrastructure.
     pub infrastructure: i128,
+    /// Number of rounds.
+    pub rounds: i128,
+    /// Maximum pay for scores per nat of improvement.
+    pub per_nat_max: i128,
+    /// Share of the data that may be paid without improvement, in millionths.
+    pub floor_share: i128,
     /// Minimum of a bond.
     pub bond_min: i128,
-    /// Maximum debit of a round.
+    /// Maximum debit per final settlement.
     pub debit_max: i128,
     /// Minimum of a stake with a pledge.
     pub stake_min: i128,
@@ -62,6 +68,10 @@ pub enum Flaw {
     BuyerIsArbiter,
     /// The escrow is below the minimum.
     TooSmall,
+    /// There are no rounds.
+    NoRounds,
+    /// The floor share exceeds one.
+    LargeFloor,
     /// The challenge window is above the maximum.
     LongWindow,
     /// The delay is above the maximum.
@@ -85,6 +95,10 @@ pub struct Pending<R> {
     pub data: i128,
     /// Its declared total of payouts for infrastructure.
     pub infrastructure: i128,
+    /// Its declared part of `data` that was paid for scores.
+    pub score_pay: i128,
+    /// Its declared improvement of the model, in nano-nats.
+    pub improvement_nano: i128,
     /// Digest of the report.
     pub report: Digest,
     /// The end of its challenge window, once it is posted.
@@ -154,6 +168,16 @@ pub struct LedgerModel<R> {
     pub tasks: [TaskModel<R>; 2],
 }
 
+/// Whether a settlement pays more for scores than its improvement covers, or more without
+/// improvement than the floor.
+fn exceeds_improvement<R>(rules: &Rules, new: &Pending<R>) -> bool {
+    let floor = new.data - new.score_pay;
+    let covered = rules.per_nat_max.saturating_mul(new.improvement_nano);
+    floor < 0
+        || new.score_pay * 1_000_000_000 > covered
+        || floor * 1_000_000 * rules.rounds > rules.data * rules.floor_share * new.round
+}
+
 impl<R: Copy> TaskModel<R> {
     /// Round, totals and pools of the latest settlement, pending or final.
     pub fn latest_settlement(&self) -> (i128, R, [i128; 2]) {
@@ -161,6 +185,11 @@ impl<R: Copy> TaskModel<R> {
             Some(last) => (last.round, last.totals, [last.data, last.infrastructure]),
             None => (self.round, self.totals, self.paid),
         }
+    }
+
+    /// The number of final settlements.
+    fn final_count(&self) -> i128 {
+        self.finals.values().map(|_| 1).sum()
     }
 
     /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
@@ -224,7 +253,9 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         }
         match flaw {
             Flaw::Nothing => {}
-            Flaw::BuyerIsArbiter => return Err("INVALID_ARGUMENT"),
+            Flaw::BuyerIsArbiter | Flaw::NoRounds | Flaw::LargeFloor => {
+                return Err("INVALID_ARGUMENT");
+            }
             Flaw::TooSmall => return Err("TOO_SMALL"),
             Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_EXCEEDED"),
             Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
@@ -394,9 +425,11 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
             || new.round <= round
             || new.previous != standing
             || new.data < data
-            || new.data > rules.data
+            || new.round > rules.rounds
+            || new.data * rules.rounds > rules.data * new.round
             || new.infrastructure < infrastructure
-            || new.infrastructure > rules.infrastructure
+            || new.infrastructure * rules.rounds > rules.infrastructure * new.round
+            || exceeds_improvement(&rules, new)
             || (no_root && (new.data, new.infrastructure) != (0, 0));
         if wrong {
             return Err("INVALID_SETTLEMENT");
@@ -469,7 +502,7 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
         if paid < 0
             || debited < 0
-            || totals.1 > task.rules.debit_max.saturating_mul(task.round)
+            || totals.1 > task.rules.debit_max.saturating_mul(task.final_count())
             || paid > task.owed
         {
             return Err("INVALID_SETTLEMENT");

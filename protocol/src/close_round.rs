@@ -66,6 +66,22 @@ impl TaskSpec {
         Ok(round_pool(self.budget.data.minus(paid)?, self.rounds.count.saturating_sub(gone)))
     }
 
+    /// The most that a round may spend on infrastructure, given the report of the preceding round:
+    /// after round r at most r / rounds of the budget is spent.
+    ///
+    /// # Errors
+    /// [`AmountError`] if more was paid.
+    pub fn infrastructure_for_round(
+        &self,
+        round: RoundNumber,
+        before: Option<&Report>,
+    ) -> Result<Amount, AmountError> {
+        let paid = before.map_or(Amount::ZERO, |report| report.infrastructure_total);
+        let rounds = self.rounds.count.max(1);
+        let part = round.0.min(rounds);
+        self.budget.infrastructure.mul_div_down(part.into(), rounds.into())?.minus(paid)
+    }
+
     /// Whether `updates` updates are enough for a round to be valued.
     #[must_use]
     pub fn has_quorum(&self, updates: usize) -> bool {
@@ -90,7 +106,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
     let limits = RoundBudget {
         pool,
         floor: spec.round_floor()?.min(pool),
-        infrastructure: spec.budget.infrastructure.minus(infrastructure_total)?,
+        infrastructure: spec.infrastructure_for_round(offer.scope.round, before)?,
     };
     let bonds: BTreeMap<Address, Amount> =
         closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();

@@ -55,6 +55,25 @@ fn rows_count_as_far_as_the_bond_covers_them() {
 }
 
 #[test]
+fn infrastructure_is_paid_as_the_rounds_pass() {
+    let mut spec = task();
+    spec.budget.infrastructure = Amount::from_units(99);
+    spec.rounds.count = 10;
+    let mut before = abandoned(1, None);
+    for (round, paid, most) in
+        [(1, 0, 9), (2, 0, 19), (2, 9, 10), (2, 19, 0), (9, 30, 59), (10, 30, 69), (11, 30, 69)]
+    {
+        before.infrastructure_total = Amount::from_units(paid);
+        let left = spec.infrastructure_for_round(RoundNumber(round), Some(&before));
+        assert_eq!(left, Ok(Amount::from_units(most)), "round {round} after {paid}");
+    }
+    before.infrastructure_total = Amount::from_units(20);
+    let overpaid = spec.infrastructure_for_round(RoundNumber(2), Some(&before));
+    let (available, needed) = (Amount::from_units(19), Amount::from_units(20));
+    assert_eq!(overpaid, Err(AmountError::Insufficient { available, needed }));
+}
+
+#[test]
 fn a_pool_is_an_equal_part_of_what_is_left() {
     let spec = task();
     assert_eq!(spec.pool_for_round(RoundNumber(1), None), Ok(fln("10")));

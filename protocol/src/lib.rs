@@ -118,8 +118,8 @@ pub use message::{
 pub use micro::{Micro, ParseMicroError};
 pub use model::{DataSchema, ModelArchitecture};
 pub use pay::{
-    Account, AccountTotals, PayError, PayInputs, PayLine, PayReason, PayTotals, RoundBudget,
-    RoundPay, ValuedRound, claim_tree, pay_round,
+    Account, AccountTotals, NANO_PER_NAT, PayError, PayInputs, PayLine, PayReason, PayTotals,
+    RoundBudget, RoundPay, ValuedRound, claim_tree, pay_round,
 };
 pub use preprocessing::{DuplicatePolicy, NormScaling, PreprocessingRules};
 pub use report::{

@@ -294,7 +294,8 @@ class Task:
         return debit
 
     def pay_work(self, report):
-        left = units(self.budget["infrastructure"]) - self.infrastructure
+        budget, rounds = units(self.budget["infrastructure"]), self.spec["rounds"]["count"]
+        left = budget * min(report["scope"]["round"], rounds) // rounds - self.infrastructure
         for each in report["infrastructure"]:
             same("units of work", report["valuation"]["units"], each["units"])
             amount = min(left, units(self.budget["per_unit"]) * each["units"])

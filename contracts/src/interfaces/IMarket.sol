@@ -145,9 +145,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// its bond to the treasury; stores both totals, even if the bond was smaller; emits `Claimed`
     /// if the pay grew and `Debited` if the debits grew.
     /// Requirements: the task exists (`UnknownTask`); the proof leads from the leaf to the final
-    /// root (`InvalidProof`); neither total decreases, debits are at most `debitMax` per round, and
-    /// the pay is at most what is owed (`InvalidSettlement`); there is something to claim
-    /// (`NothingToClaim`).
+    /// root (`InvalidProof`); neither total decreases, debits are at most `debitMax` per final
+    /// settlement, and the pay is at most what is owed (`InvalidSettlement`); there is something to
+    /// claim (`NothingToClaim`).
     /// @param paid the running total of pay in the leaf.
     /// @param debited the running total of debits in the leaf.
     /// @return amount the amount paid by this call.

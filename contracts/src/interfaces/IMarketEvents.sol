@@ -17,7 +17,9 @@ interface IMarketEvents {
         bytes32 report,
         bytes32 root,
         uint128 dataTotal,
+        uint128 scorePayTotal,
         uint128 infrastructureTotal,
+        uint64 improvementTotalNano,
         uint64 finalAt
     );
     /// @notice The arbiter recorded the current `head`.

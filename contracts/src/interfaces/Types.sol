@@ -18,9 +18,16 @@ struct Terms {
     uint128 data;
     /// Budget for infrastructure.
     uint128 infrastructure;
+    /// Number of rounds: after round r at most r / rounds of each budget may be paid.
+    uint32 rounds;
+    /// Largest pay for scores per nat of improvement, at most 2^96 - 1.
+    uint128 perNatMax;
+    /// Share of the data budget that may be paid without improvement, in millionths; it grows with
+    /// the rounds as the budget does.
+    uint32 floorShare;
     /// Minimum bond.
     uint128 bondMin;
-    /// Largest debit per round from one bond.
+    /// Largest debit from one bond per final settlement.
     uint128 debitMax;
     /// Minimum stake of a provider of the task, and the most that the task may slash from it.
     uint128 stakeMin;
@@ -45,14 +52,18 @@ struct Settlement {
     bytes32 root;
     /// Total paid for data in the task, including this round.
     uint128 dataTotal;
+    /// The part of `dataTotal` that was paid for scores; the rest is floor.
+    uint128 scorePayTotal;
     /// Total paid for infrastructure in the task, including this round.
     uint128 infrastructureTotal;
+    /// Improvement of the task's model in nano-nats, including this round.
+    uint64 improvementTotalNano;
 }
 
 /// @notice The last active settlement: the part with which a new one is compared. All zeros in a
 /// task without settlements.
 struct LastSettlement {
-    /// Hash of the preceding history, the report and the final time: see
+    /// Hash of the preceding history and of the parts that are not compared: see
     /// `SettlementChain.innerHash`.
     bytes32 inner;
     /// Its round.
@@ -75,8 +86,12 @@ struct PostedSettlement {
     bytes32 root;
     /// Data total.
     uint128 dataTotal;
+    /// Score pay in it.
+    uint128 scorePayTotal;
     /// Infrastructure total.
     uint128 infrastructureTotal;
+    /// Improvement in nano-nats.
+    uint64 improvementTotalNano;
     /// The settlement is final after this time.
     uint64 finalAt;
 }
@@ -129,6 +144,8 @@ struct TaskState {
     bytes32 root;
     /// Round of the last final settlement; 0 before the first.
     uint32 round;
+    /// Number of final settlements.
+    uint32 finalised;
     /// Number of pending settlements.
     uint32 pending;
     /// Time at which the latest settlement was posted; 0 before the first.

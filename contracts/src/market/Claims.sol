@@ -63,13 +63,13 @@ abstract contract Claims is MarketStorage {
         Account storage account_ = _accounts[id][account];
         (uint128 paidBefore, uint128 debitedBefore) =
             (account_.claimed.paid, account_.claimed.debited);
-        if (paid < paidBefore) revert InvalidSettlement(task_.progress.round, "the pay decreases");
+        if (paid < paidBefore) revert InvalidSettlement(task_.round, "the pay decreases");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
         // Checked above; owed amounts fit into 96 bits.
         unchecked {
             if (paid - paidBefore > owed) {
-                revert InvalidSettlement(task_.progress.round, "the pay exceeds the owed amount");
+                revert InvalidSettlement(task_.round, "the pay exceeds the owed amount");
             }
             amount = uint128(paid - paidBefore);
         }
@@ -87,10 +87,13 @@ abstract contract Claims is MarketStorage {
     /// @dev A debit that exceeds the bond is not carried over to a later bond.
     function _debit(bytes32 id, address account, uint256 debited, uint128 before) private {
         Task storage task_ = _tasks[id];
-        uint32 round = task_.progress.round;
-        if (debited < before) revert InvalidSettlement(round, "the debits decrease");
-        if (debited > uint256(task_.debitMax) * round || debited > type(uint128).max) {
-            revert InvalidSettlement(round, "the debits exceed debitMax for each round");
+        if (debited < before) revert InvalidSettlement(task_.round, "the debits decrease");
+        // The coordinator chooses the numbers of rounds, but not the number of final settlements.
+        uint256 limit = uint256(task_.debitMax) * task_.progress.finalised;
+        if (debited > limit || debited > type(uint128).max) {
+            revert InvalidSettlement(
+                task_.round, "the debits exceed debitMax for each final settlement"
+            );
         }
         Bond storage bond_ = _accounts[id][account].bond;
         uint256 more = debited - before;

@@ -11,6 +11,11 @@ library Limits {
     /// @notice Largest sum of a task's two pools. The embedded chain's limit is the supply; here
     /// the owed amount shares a storage slot with the root's tag.
     uint256 internal constant DEPOSIT_MAX = type(uint96).max;
+    /// @notice Largest floor share: all of the data pool, in millionths.
+    uint32 internal constant FLOOR_SHARE_MAX = 1_000_000;
+    /// @notice Largest price of a nat. The embedded chain's limit is 2^128 - 1; here it shares a
+    /// storage slot with the counts of settlements.
+    uint256 internal constant PER_NAT_MAX = type(uint96).max;
     /// @notice Settlements of one task that may be pending at the same time.
     uint256 internal constant PENDING_MAX = 64;
     /// @notice Open tasks to which one provider's stake may be pledged.

@@ -17,12 +17,12 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         address coordinator; uint64 expires; uint32 challengeMs;
         address arbiter; uint32 unbondMs;
         address buyer;
-        uint128 data; uint128 infrastructure;
         uint128 bondMin; uint128 debitMax;
         uint128 stakeMin; uint128 refunded;
+        uint96 data; uint96 infrastructure; uint32 rounds; uint32 floorShare;
         Progress progress;
         Claimable claimable;
-        uint128 dataPaid; uint128 infrastructurePaid;
+        uint96 dataPaid; uint96 infrastructurePaid; uint32 round;
         bytes32 head;
         bytes32 finalHead;
         bytes32 checkpoint;
@@ -30,14 +30,14 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
     }
 
     /// @dev `posted`, `finalised` and `checkpointed` count the settlements up to `head`,
-    /// `finalHead` and `checkpoint`.
+    /// `finalHead` and `checkpoint`. `perNatMax` is a term: a post reads this slot in any case.
     struct Progress {
         uint32 posted;
         uint32 finalised;
         uint32 checkpointed;
         uint48 lastPost;
-        uint32 round;
         bool closed;
+        uint96 perNatMax;
     }
 
     /// @dev The state that a claim needs, in one slot; this saves 2,100 gas per claim. `tag` is the

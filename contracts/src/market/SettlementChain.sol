@@ -13,8 +13,8 @@ import {LastSettlement, PostedSettlement} from "../interfaces/Types.sol";
 /// the arbiter by posting. `checkpoint` prevents this: the arbiter records the current `head`, and
 /// lists that end there remain valid after further posts.
 /// @dev entry(n) = keccak256(innerHash(n), round, root, dataTotal, infrastructureTotal), each in 32
-/// bytes; innerHash(n) = keccak256(entry(n-1), report, finalAt); entry(0) has only zeros. The
-/// settlement's previous root is part of entry(n-1).
+/// bytes; innerHash(n) = keccak256(entry(n-1), report, scorePayTotal, improvementTotalNano,
+/// finalAt); entry(0) has only zeros. The settlement's previous root is part of entry(n-1).
 library SettlementChain {
     /// @notice The initial hash of a task's history.
     function initialHash() internal pure returns (bytes32) {
@@ -22,12 +22,16 @@ library SettlementChain {
     }
 
     /// @notice The part of an entry that is not compared with the next settlement.
-    function innerHash(bytes32 before, bytes32 report, uint64 finalAt)
-        internal
-        pure
-        returns (bytes32)
-    {
-        return keccak256(abi.encode(before, report, finalAt));
+    function innerHash(
+        bytes32 before,
+        bytes32 report,
+        uint128 scorePayTotal,
+        uint64 improvementTotalNano,
+        uint64 finalAt
+    ) internal pure returns (bytes32) {
+        return keccak256(
+            abi.encode(before, report, scorePayTotal, improvementTotalNano, finalAt)
+        );
     }
 
     /// @notice The hash of the history up to and including a settlement.
@@ -54,7 +58,13 @@ library SettlementChain {
         returns (bytes32)
     {
         return entry(
-            innerHash(before, next.report, next.finalAt),
+            innerHash(
+                before,
+                next.report,
+                next.scorePayTotal,
+                next.improvementTotalNano,
+                next.finalAt
+            ),
             next.round,
             next.root,
             next.dataTotal,

@@ -10,6 +10,8 @@ import {SettlementChain} from "./SettlementChain.sol";
 /// @title Settlements: the coordinator posts them, the arbiter can cancel them within their
 /// challenge window, and they are final after it.
 abstract contract Settlements is MarketStorage {
+    uint256 private constant NANO_PER_NAT = 1e9;
+
     /// @inheritdoc IMarket
     function post(Settlement calldata settlement, LastSettlement calldata last)
         external
@@ -42,7 +44,7 @@ abstract contract Settlements is MarketStorage {
         if (current > expires) {
             revert InvalidSettlement(settlement.round, "the task has expired");
         }
-        _check(task_, settlement, last);
+        _check(task_, settlement, last, progress.perNatMax);
         uint64 finalAt = current + window;
         progress.posted += 1;
         progress.lastPost = uint48(current);
@@ -54,7 +56,9 @@ abstract contract Settlements is MarketStorage {
             settlement.report,
             settlement.root,
             settlement.dataTotal,
+            settlement.scorePayTotal,
             settlement.infrastructureTotal,
+            settlement.improvementTotalNano,
             finalAt
         );
         return PostOutcome.Posted;
@@ -122,7 +126,6 @@ abstract contract Settlements is MarketStorage {
         PostedSettlement calldata last = pending[count - 1];
         Progress memory progress = task_.progress;
         progress.finalised += uint32(count);
-        progress.round = last.round;
         if (progress.checkpointed < progress.finalised) {
             progress.checkpointed = progress.finalised;
             task_.checkpoint = finalHead;
@@ -132,9 +135,10 @@ abstract contract Settlements is MarketStorage {
         task_.root = last.root;
         uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
         uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
-        task_.dataPaid = last.dataTotal;
-        task_.infrastructurePaid = last.infrastructureTotal;
         // Both totals are within the deposit, which fits into 96 bits.
+        task_.dataPaid = uint96(last.dataTotal);
+        task_.infrastructurePaid = uint96(last.infrastructureTotal);
+        task_.round = last.round;
         task_.claimable.owed += uint96(total - before);
         task_.claimable.tag = bytes20(last.root);
     }
@@ -161,7 +165,13 @@ abstract contract Settlements is MarketStorage {
         returns (bytes32)
     {
         return SettlementChain.entry(
-            SettlementChain.innerHash(before, settlement.report, finalAt),
+            SettlementChain.innerHash(
+                before,
+                settlement.report,
+                settlement.scorePayTotal,
+                settlement.improvementTotalNano,
+                finalAt
+            ),
             settlement.round,
             settlement.root,
             settlement.dataTotal,
@@ -172,27 +182,48 @@ abstract contract Settlements is MarketStorage {
     function _check(
         Task storage task_,
         Settlement calldata settlement,
-        LastSettlement calldata last
+        LastSettlement calldata last,
+        uint256 perNatMax
     ) private view {
         uint32 round = settlement.round;
         if (round == 0) revert InvalidSettlement(round, "rounds begin with 1");
         if (round <= last.round) revert InvalidSettlement(round, "rounds must ascend");
-        (uint128 data, uint128 infrastructure) = (task_.data, task_.infrastructure);
-        if (settlement.dataTotal < last.dataTotal) {
-            revert InvalidSettlement(round, "the data total decreases");
-        }
-        if (settlement.dataTotal > data) {
-            revert InvalidSettlement(round, "the data total exceeds the deposit");
-        }
-        if (settlement.infrastructureTotal < last.infrastructureTotal) {
+        uint256 rounds = task_.rounds;
+        if (round > rounds) revert InvalidSettlement(round, "the task has fewer rounds");
+        (uint256 total, uint256 data) = (settlement.dataTotal, task_.data);
+        uint256 infrastructure = settlement.infrastructureTotal;
+        if (total < last.dataTotal) revert InvalidSettlement(round, "the data total decreases");
+        if (infrastructure < last.infrastructureTotal) {
             revert InvalidSettlement(round, "the infrastructure total decreases");
         }
-        if (settlement.infrastructureTotal > infrastructure) {
-            revert InvalidSettlement(round, "the infrastructure total exceeds the deposit");
-        }
-        bool empty = settlement.dataTotal == 0 && settlement.infrastructureTotal == 0;
-        if (settlement.root == 0 && !empty) {
-            revert InvalidSettlement(round, "totals above zero under an empty root");
+        // Totals have at most 128 bits, the other factors of a product together at most 128.
+        unchecked {
+            if (total * rounds > data * round) {
+                revert InvalidSettlement(
+                    round, "the data total exceeds the rounds' part of the deposit"
+                );
+            }
+            if (infrastructure * rounds > uint256(task_.infrastructure) * round) {
+                revert InvalidSettlement(
+                    round, "the infrastructure total exceeds the rounds' part of the deposit"
+                );
+            }
+            // Pay for scores follows the improvement of the model; other pay for data, the floor,
+            // follows the rounds.
+            uint256 scores = settlement.scorePayTotal;
+            if (scores > total) {
+                revert InvalidSettlement(round, "the pay for scores exceeds the data total");
+            }
+            if (scores * NANO_PER_NAT > perNatMax * settlement.improvementTotalNano) {
+                revert InvalidSettlement(round, "the pay for scores exceeds the improvement");
+            }
+            uint256 floor = (total - scores) * rounds * Limits.FLOOR_SHARE_MAX;
+            if (floor > data * task_.floorShare * round) {
+                revert InvalidSettlement(round, "pay without improvement exceeds the floor");
+            }
+            if (settlement.root == 0 && total + infrastructure != 0) {
+                revert InvalidSettlement(round, "totals above zero under an empty root");
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ import {Settlements} from "./Settlements.sol";
 abstract contract Tasks is Settlements, EIP712 {
     bytes32 private constant OPEN_TASK_TYPE = keccak256(
         "OpenTask(bytes32 task,address buyer,address coordinator,address arbiter,uint128 data,"
-        "uint128 infrastructure,uint128 bondMin,uint128 debitMax,uint128 stakeMin,"
+        "uint128 infrastructure,uint32 rounds,uint128 perNatMax,uint32 floorShare,uint128 bondMin,uint128 debitMax,uint128 stakeMin,"
         "uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
     );
 
@@ -77,7 +77,8 @@ abstract contract Tasks is Settlements, EIP712 {
         state.refunded = task_.refunded;
         state.owed = task_.claimable.owed;
         state.root = task_.root;
-        state.round = task_.progress.round;
+        state.round = task_.round;
+        state.finalised = task_.progress.finalised;
         state.pending = task_.progress.posted - task_.progress.finalised;
         state.lastPost = task_.progress.lastPost;
         state.closed = closed;
@@ -102,6 +103,11 @@ abstract contract Tasks is Settlements, EIP712 {
         if (terms.arbiter == terms.buyer) {
             revert InvalidArgument("a buyer as arbiter could cancel every settlement");
         }
+        if (terms.rounds == 0) revert InvalidArgument("a task of 0 rounds");
+        if (terms.floorShare > Limits.FLOOR_SHARE_MAX) {
+            revert InvalidArgument("floorShare: at most 1,000,000 millionths");
+        }
+        if (terms.perNatMax > Limits.PER_NAT_MAX) revert LimitExceeded("perNatMax: 2^96 - 1");
         if (terms.data < Limits.DATA_MIN) revert TooSmall(terms.data, Limits.DATA_MIN);
         if (terms.challengeMs > Limits.DELAY_MS_MAX) revert LimitExceeded("challengeMs: 30 days");
         if (terms.unbondMs > Limits.DELAY_MS_MAX) revert LimitExceeded("unbondMs: 30 days");
@@ -121,8 +127,12 @@ abstract contract Tasks is Settlements, EIP712 {
         task_.arbiter = terms.arbiter;
         task_.unbondMs = uint32(terms.unbondMs);
         task_.buyer = terms.buyer;
-        task_.data = terms.data;
-        task_.infrastructure = terms.infrastructure;
+        // Both pools together, and the price of a nat, fit into 96 bits: checked above.
+        task_.data = uint96(terms.data);
+        task_.infrastructure = uint96(terms.infrastructure);
+        task_.rounds = terms.rounds;
+        task_.floorShare = terms.floorShare;
+        task_.progress.perNatMax = uint96(terms.perNatMax);
         task_.bondMin = terms.bondMin;
         task_.debitMax = terms.debitMax;
         task_.stakeMin = terms.stakeMin;
@@ -140,6 +150,9 @@ abstract contract Tasks is Settlements, EIP712 {
         terms.arbiter = task_.arbiter;
         terms.data = task_.data;
         terms.infrastructure = task_.infrastructure;
+        terms.rounds = task_.rounds;
+        terms.perNatMax = task_.progress.perNatMax;
+        terms.floorShare = task_.floorShare;
         terms.bondMin = task_.bondMin;
         terms.debitMax = task_.debitMax;
         terms.stakeMin = task_.stakeMin;

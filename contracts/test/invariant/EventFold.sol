@@ -9,6 +9,17 @@ import {Vm} from "../Vm.sol";
 /// @title The market's state, rebuilt from its events only.
 /// @dev The off-chain implementation of a client. It reads only logs.
 contract EventFold {
+    /// The data of the event `SettlementPosted`.
+    struct PostedData {
+        bytes32 report;
+        bytes32 root;
+        uint128 dataTotal;
+        uint128 scorePayTotal;
+        uint128 infrastructureTotal;
+        uint64 improvementTotalNano;
+        uint64 finalAt;
+    }
+
     mapping(bytes32 => TaskState) private _tasks;
     mapping(bytes32 => PostedSettlement[]) private _activeSettlements;
     mapping(bytes32 => uint256) private _finalCounts;
@@ -66,8 +77,10 @@ contract EventFold {
         TaskState storage t = _tasks[id];
         PostedSettlement memory s;
         s.round = uint32(uint256(log.topics[2]));
-        (s.report, s.root, s.dataTotal, s.infrastructureTotal, s.finalAt) =
-            abi.decode(log.data, (bytes32, bytes32, uint128, uint128, uint64));
+        PostedData memory data = abi.decode(log.data, (PostedData));
+        (s.report, s.root, s.dataTotal) = (data.report, data.root, data.dataTotal);
+        (s.scorePayTotal, s.infrastructureTotal) = (data.scorePayTotal, data.infrastructureTotal);
+        (s.improvementTotalNano, s.finalAt) = (data.improvementTotalNano, data.finalAt);
         t.lastPost = s.finalAt - t.terms.challengeMs;
         t.pending += 1;
         _activeSettlements[id].push(s);
@@ -79,7 +92,9 @@ contract EventFold {
     }
 
     function _next(bytes32 before, PostedSettlement memory s) private pure returns (bytes32) {
-        bytes32 inner = SettlementChain.innerHash(before, s.report, s.finalAt);
+        bytes32 inner = SettlementChain.innerHash(
+            before, s.report, s.scorePayTotal, s.improvementTotalNano, s.finalAt
+        );
         return SettlementChain.entry(inner, s.round, s.root, s.dataTotal, s.infrastructureTotal);
     }
 
@@ -106,6 +121,7 @@ contract EventFold {
         PostedSettlement memory s = _activeSettlements[id][_finalCounts[id]];
         bool atFinalHead = t.checkpoint == t.finalHead;
         _finalCounts[id] += 1;
+        t.finalised += 1;
         t.finalHead = _next(t.finalHead, s);
         if (atFinalHead) t.checkpoint = t.finalHead;
         t.owed += s.dataTotal - t.dataPaid + s.infrastructureTotal - t.infrastructurePaid;

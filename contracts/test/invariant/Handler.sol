@@ -88,12 +88,14 @@ contract Handler is Actors {
         uint256 index = activeSettlements[id].length;
         Totals memory totals;
         if (index > 0) totals = _totals[id][index - 1];
-        uint256 left = t.terms.data - totals.paid[0] - totals.paid[1];
-        totals.paid[0] += seed % (left / 20 + 1);
-        totals.paid[1] += (seed >> 64) % (left / 20 + 1);
-        totals.debited[(seed >> 128) % 2] += (seed >> 130) % t.terms.debitMax;
         uint32 round =
             index == 0 ? 1 : activeSettlements[id][index - 1].round + 1 + uint32(seed % 2);
+        if (round > t.terms.rounds) return;
+        uint256 left =
+            uint256(t.terms.data) * round / t.terms.rounds - totals.paid[0] - totals.paid[1];
+        totals.paid[0] += seed % (left / 2 + 1);
+        totals.paid[1] += (seed >> 64) % (left / 2 + 1);
+        totals.debited[(seed >> 128) % 2] += (seed >> 130) % t.terms.debitMax;
         _post(id, round, totals, uint128(seed % (t.terms.infrastructure / 50)));
         _totals[id][index] = totals;
         _lastPost[id] = market.clock();
@@ -259,14 +261,19 @@ contract Handler is Actors {
     function _post(bytes32 id, uint32 round, Totals memory totals, uint128 more) private {
         uint256 index = activeSettlements[id].length;
         uint128 before = index == 0 ? 0 : activeSettlements[id][index - 1].infrastructureTotal;
-        uint128 deposit = termsOf(id).infrastructure;
+        Terms memory t = termsOf(id);
+        uint256 part = uint256(t.infrastructure) * round / t.rounds;
         Settlement memory s;
         s.task = id;
         s.round = round;
         s.report = keccak256(abi.encode("report", round));
         s.root = _heap(totals)[0];
         s.dataTotal = uint128(totals.paid[0] + totals.paid[1]);
-        s.infrastructureTotal = before + more > deposit ? before : before + more;
+        s.infrastructureTotal = before + more > part ? before : before + more;
+        // Half of the floor, and the improvement that covers the rest.
+        uint256 floor = uint256(t.data) * t.floorShare * round / t.rounds / 2e6;
+        s.scorePayTotal = s.dataTotal > floor ? s.dataTotal - uint128(floor) : 0;
+        s.improvementTotalNano = covering(s.scorePayTotal);
         post(s);
     }
 

@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use alloy_primitives::{B256, keccak256};
 use alloy_sol_types::{SolEvent, SolEventInterface, SolValue};
-use florin_protocol::{Amount, Digest, Report, RoundNumber, SettlementId, TaskId, Timestamp};
+use florin_protocol::{
+    Amount, Digest, Micro, Report, RoundNumber, SettlementId, TaskId, Timestamp,
+};
 
 use super::contracts::Market;
 use super::contracts::Market::{LastSettlement, MarketEvents, PostedSettlement};
@@ -47,7 +49,9 @@ impl PostedEntry {
             previous_root: last.map_or_else(Digest::default, |last| last.settlement.root),
             root: Digest(event.root.0),
             data_total: Amount::from_units(event.dataTotal),
+            score_pay_total: Amount::from_units(event.scorePayTotal),
             infrastructure_total: Amount::from_units(event.infrastructureTotal),
+            improvement_total_nano: event.improvementTotalNano,
         };
         let previous_hash = last.map_or_else(initial_hash, Self::chain_hash);
         Self { settlement, final_at: Timestamp(event.finalAt), previous_hash }
@@ -61,14 +65,19 @@ impl PostedEntry {
             report: s.report.0.into(),
             root: s.root.0.into(),
             dataTotal: s.data_total.units(),
+            scorePayTotal: s.score_pay_total.units(),
             infrastructureTotal: s.infrastructure_total.units(),
+            improvementTotalNano: s.improvement_total_nano,
             finalAt: self.final_at.0,
         }
     }
 
     fn inner(&self) -> B256 {
-        let report = B256::from(self.settlement.report.0);
-        keccak256((self.previous_hash, report, self.final_at.0).abi_encode())
+        let s = &self.settlement;
+        let (report, score_pay) = (B256::from(s.report.0), s.score_pay_total.units());
+        let parts =
+            (self.previous_hash, report, score_pay, s.improvement_total_nano, self.final_at.0);
+        keccak256(parts.abi_encode())
     }
 
     fn to_last_settlement(&self) -> LastSettlement {
@@ -187,6 +196,9 @@ impl From<&Market::Terms> for Terms {
             arbiter: to_address(t.arbiter),
             data: amount(t.data),
             infrastructure: amount(t.infrastructure),
+            rounds: t.rounds,
+            per_nat_max: amount(t.perNatMax),
+            floor_share: Micro(t.floorShare.into()),
             bond_min: amount(t.bondMin),
             debit_max: amount(t.debitMax),
             stake_min: amount(t.stakeMin),

@@ -273,6 +273,10 @@ impl EthereumLedger {
         let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
             Refusal::LimitExceeded("the sum of the two pools exceeds the largest amount".to_owned())
         })?;
+        let floor_share = u32::try_from(terms.floor_share.0).map_err(|_| {
+            let what = format!("floor_share = {}: the maximum is 1", terms.floor_share);
+            Refusal::InvalidArgument(what)
+        })?;
         let terms = Market::Terms {
             task: terms.task.0.into(),
             buyer: terms.buyer.0.into(),
@@ -280,6 +284,9 @@ impl EthereumLedger {
             arbiter: terms.arbiter.0.into(),
             data: terms.data.units(),
             infrastructure: terms.infrastructure.units(),
+            rounds: terms.rounds,
+            perNatMax: terms.per_nat_max.units(),
+            floorShare: floor_share,
             bondMin: terms.bond_min.units(),
             debitMax: terms.debit_max.units(),
             stakeMin: terms.stake_min.units(),
@@ -320,7 +327,9 @@ impl EthereumLedger {
             report: s.report.0.into(),
             root: s.root.0.into(),
             dataTotal: s.data_total.units(),
+            scorePayTotal: s.score_pay_total.units(),
             infrastructureTotal: s.infrastructure_total.units(),
+            improvementTotalNano: s.improvement_total_nano,
         };
         self.simple_plan(from, &Market::postCall { settlement, last: view.last() })
     }

@@ -1,4 +1,4 @@
-//! Debits: taken by proof, limited by the number of rounds, and not avoidable by withdrawing the
+//! Debits: taken by proof, limited by the number of final settlements, and not avoidable by withdrawing the
 //! bond.
 
 use florin_protocol::merkle::ClaimTotals;
@@ -120,11 +120,15 @@ pub(super) fn paying_and_taking(stage: &Scenario) -> Result<(), String> {
 pub(super) fn invalid_totals_are_refused(stage: &Scenario) -> Result<(), String> {
     let (ledger, alice, bob) = (stage.ledger(), stage.alice()?, stage.bob()?);
     open_with_bonds(stage)?;
-    // In round 2 the total debit may be twice the limit; one unit more is refused, together with
-    // the payout.
+    // The number of final settlements counts, not the number of the round: round 2 is the first.
+    let early = (debited(DEBIT_MAX.saturating_add(1)), debited(DEBIT_MAX));
+    stage.settle(2, early.0, early.1)?;
+    expect_claim_refused(stage, "INVALID_SETTLEMENT", alice, early)?;
+    // After two settlements the total debit may be twice the limit; one unit more is refused,
+    // together with the payout.
     let twice = DEBIT_MAX.saturating_mul(2);
     let greedy = (TotalsInFlorins { paid: 1, debited: twice.saturating_add(1) }, debited(twice));
-    stage.settle(2, greedy.0, greedy.1)?;
+    stage.settle(3, greedy.0, greedy.1)?;
     expect_claim_refused(stage, "INVALID_SETTLEMENT", alice, greedy)?;
     expect_equal(
         "the limit itself",
@@ -133,13 +137,13 @@ pub(super) fn invalid_totals_are_refused(stage: &Scenario) -> Result<(), String>
     )?;
     // One round later it is within the limit.
     let third = (greedy.0, TotalsInFlorins { paid: 20, debited: twice });
-    stage.settle(3, third.0, third.1)?;
+    stage.settle(4, third.0, third.1)?;
     expect_equal("later", send_claim(stage, alice, third.0, third.1)?, claim_outcome(1, BOND_MIN))?;
     expect_equal("pay", send_claim(stage, bob, third.0, third.1)?, claim_outcome(20, 0))?;
     // Neither total may decrease, independently of the other.
     let less =
         (TotalsInFlorins { paid: 2, debited: twice }, TotalsInFlorins { paid: 19, debited: 24 });
-    stage.settle(4, less.0, less.1)?;
+    stage.settle(5, less.0, less.1)?;
     expect_claim_refused(stage, "INVALID_SETTLEMENT", alice, less)?;
     expect_claim_refused(stage, "INVALID_SETTLEMENT", bob, less)?;
     expect_equal("treasury", stage.expect_read(ledger.treasury())?, fln(20))

@@ -73,6 +73,10 @@ const CASES: &[ConformanceCase] = &[
     ("a task's budget is locked in two pools", tasks::opening),
     ("a settlement is posted once and becomes final after its window", tasks::settling),
     ("invalid totals and rounds are refused", tasks::invalid_settlements),
+    (
+        "totals follow the rounds and the improvement",
+        tasks::spending_follows_rounds_and_improvement,
+    ),
     ("cancelling a settlement removes it and every later one", tasks::cancelling),
     ("a claim pays the account in the leaf, for any sender, once", tasks::claiming),
     ("a claim pays the increase of the running totals", tasks::claiming_again),
@@ -87,7 +91,7 @@ const CASES: &[ConformanceCase] = &[
     ("a debit takes the available bond, by proof, once", debits::debit_is_taken_by_proof),
     ("one claim pays and debits", debits::paying_and_taking),
     (
-        "debits above the rounds' limit and decreasing totals are refused",
+        "debits above the limit of the final settlements and decreasing totals are refused",
         debits::invalid_totals_are_refused,
     ),
     (

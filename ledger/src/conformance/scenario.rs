@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{
-    Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+    Address, Amount, Digest, Micro, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
 };
 
 use crate::api::{
@@ -29,6 +29,14 @@ pub(super) const STAKE_MIN: u64 = 50;
 pub(super) const DATA: u64 = 300;
 /// In escrow for infrastructure, in florins.
 pub(super) const INFRASTRUCTURE: u64 = 100;
+/// Rounds of the test tasks: each adds 50 florins to the spendable part of [`DATA`].
+pub(super) const ROUNDS: u32 = 6;
+/// The most that is paid for scores per nat of improvement, in florins.
+pub(super) const PER_NAT_MAX: u64 = 100;
+/// The improvement that covers one florin of pay for scores, in nano-nats.
+pub(super) const NANO_PER_FLORIN: u64 = 10_000_000;
+/// Share of [`DATA`] that may be paid without improvement: 10 florins a round.
+pub(super) const FLOOR_SHARE: Micro = Micro(200_000);
 
 /// An amount of `n` florins.
 pub(super) fn fln(n: u64) -> Amount {
@@ -319,6 +327,9 @@ impl Scenario {
             arbiter: self.arbiter()?.address(),
             data: fln(DATA),
             infrastructure: fln(INFRASTRUCTURE),
+            rounds: ROUNDS,
+            per_nat_max: fln(PER_NAT_MAX),
+            floor_share: FLOOR_SHARE,
             bond_min: fln(BOND_MIN),
             debit_max: fln(DEBIT_MAX),
             stake_min: fln(STAKE_MIN),
@@ -342,8 +353,8 @@ impl Scenario {
         Ok(task.pending.last().map_or(task.root, |pending| pending.settlement.root))
     }
 
-    /// A settlement of [`TASK`] with these total payouts, in florins, all for data. It continues
-    /// the latest settlement: see [`continuing`].
+    /// A settlement of [`TASK`] with these total payouts, in florins, all for scores that the model's
+    /// improvement just covers. It continues the latest settlement: see [`continuing`].
     pub(super) fn settlement(
         &self,
         round: u32,
@@ -361,6 +372,8 @@ impl Scenario {
         bob: TotalsInFlorins,
     ) -> Result<Settlement, String> {
         let tree = self.tree(alice, bob)?;
+        let (paid, florins) =
+            (total([fln(alice.paid), fln(bob.paid)])?, alice.paid.saturating_add(bob.paid));
         Ok(Settlement {
             task: TASK,
             payout: Report::settlement_id(TASK, RoundNumber(round)),
@@ -368,8 +381,10 @@ impl Scenario {
             report: Digest([0x55; 32]),
             previous_root: self.latest_root()?,
             root: tree.root(),
-            data_total: total([fln(alice.paid), fln(bob.paid)])?,
+            data_total: paid,
+            score_pay_total: paid,
             infrastructure_total: Amount::ZERO,
+            improvement_total_nano: florins.saturating_mul(NANO_PER_FLORIN),
         })
     }
 

@@ -1,14 +1,14 @@
 //! A task from its opening over its settlements to its close.
 
 use florin_protocol::{
-    Address, Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, SettlementId,
+    Address, Amount, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, SettlementId,
 };
 
 use crate::api::{Claim, ClaimOutcome, PostOutcome, Settlement, SettlementStatus, Terms};
 use crate::conformance::INITIAL_BALANCE;
 use crate::conformance::scenario::{
-    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NO_TASK, Scenario, TASK, TotalsInFlorins,
-    continuing, expect_equal, fln, paid, total,
+    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NANO_PER_FLORIN, NO_TASK, ROUNDS, Scenario, TASK,
+    TotalsInFlorins, continuing, expect_equal, fln, paid, total,
 };
 
 pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
@@ -23,7 +23,11 @@ pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     }
     // The buyer pays, so it must not be able to cancel settlements.
     let own = Terms { arbiter: buyer.address(), ..terms };
-    stage.expect_refused("INVALID_ARGUMENT", ledger.open_task(buyer, &own))?;
+    let endless = Terms { rounds: 0, ..terms };
+    let generous = Terms { floor_share: Micro(1_000_001), ..terms };
+    for wrong in [own, endless, generous] {
+        stage.expect_refused("INVALID_ARGUMENT", ledger.open_task(buyer, &wrong))?;
+    }
     // Each pool alone is affordable.
     let dear = Terms { data: INITIAL_BALANCE, infrastructure: fln(1), ..terms };
     stage.expect_refused("INSUFFICIENT_FUNDS", ledger.open_task(buyer, &dear))?;
@@ -120,11 +124,15 @@ pub(super) fn invalid_settlements(stage: &Scenario) -> Result<(), String> {
         ("it continues no settlement", Settlement { previous_root: Digest::default(), ..next }),
         ("it continues itself", continuing(next, &next)),
         ("data total decreases", stage.settlement(3, 29, 10)?),
-        ("data above the deposit", stage.settlement(3, DATA, 1)?),
+        ("data above the deposit", stage.settlement(ROUNDS, DATA, 1)?),
         (
             "infrastructure above the deposit",
-            Settlement { infrastructure_total: total([fln(INFRASTRUCTURE), unit])?, ..next },
+            Settlement {
+                infrastructure_total: total([fln(INFRASTRUCTURE), unit])?,
+                ..stage.settlement(ROUNDS, 40, 10)?
+            },
         ),
+        ("a round after the last", stage.settlement(ROUNDS.saturating_add(1), 40, 10)?),
         ("no root", Settlement { root: Digest::default(), ..next }),
     ];
     for (what, settlement) in cases {
@@ -146,6 +154,60 @@ pub(super) fn invalid_settlements(stage: &Scenario) -> Result<(), String> {
         stage.ok(ledger.post(coordinator, &stage.settlement(3, 30, 10)?))?,
         PostOutcome::Posted,
     )
+}
+
+/// A total, and the same with one base unit more: the last valid and the first invalid one.
+fn at_and_above(total: Amount) -> Result<[(Amount, bool); 2], String> {
+    let above = total.plus(Amount::from_units(1)).map_err(|error| error.to_string())?;
+    Ok([(total, true), (above, false)])
+}
+
+pub(super) fn spending_follows_rounds_and_improvement(stage: &Scenario) -> Result<(), String> {
+    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
+    stage.open_task()?;
+    // A later round raises the limits of the totals; a skipped round does not lower them.
+    for (round, data, infrastructure) in [(1, 50, 16), (3, 150, 50), (6, 300, 100)] {
+        let paid = stage.settlement(round, data, 0)?;
+        let exact = INFRASTRUCTURE.saturating_mul(round.into()).checked_rem(ROUNDS.into());
+        let limit = match exact {
+            Some(0) => fln(infrastructure),
+            // A sixth of 100 florins, rounded down to base units.
+            _ => Amount::from_units(16_666_666_666_666_666_666),
+        };
+        let floor = fln(u64::from(round).saturating_mul(10));
+        let mut cases = Vec::new();
+        for (score_pay_total, valid) in at_and_above(fln(data))? {
+            // One unit more for scores, in both totals.
+            cases
+                .push((Settlement { data_total: score_pay_total, score_pay_total, ..paid }, valid));
+        }
+        for (infrastructure_total, valid) in at_and_above(limit)? {
+            cases.push((Settlement { infrastructure_total, ..paid }, valid));
+        }
+        for (floor, valid) in at_and_above(floor)? {
+            let scores = fln(data).minus(floor).map_err(|error| error.to_string())?;
+            cases.push((Settlement { score_pay_total: scores, ..paid }, valid));
+        }
+        for (short, valid) in [(0, true), (1, false)] {
+            let nano = data.saturating_mul(NANO_PER_FLORIN).saturating_sub(short);
+            cases.push((Settlement { improvement_total_nano: nano, ..paid }, valid));
+        }
+        let [_, (above, _)] = at_and_above(paid.data_total)?;
+        cases.push((Settlement { score_pay_total: above, ..paid }, false));
+        cases.push((Settlement { improvement_total_nano: u64::MAX, ..paid }, true));
+        for (settlement, valid) in cases {
+            if valid {
+                let posted = ledger.post(coordinator, &settlement);
+                expect_equal("within the limits", stage.ok(posted)?, PostOutcome::Posted)?;
+                stage.ok(ledger.cancel(stage.arbiter()?, TASK, settlement.payout))?;
+            } else {
+                let code = "INVALID_SETTLEMENT";
+                stage.expect_refused(code, ledger.post(coordinator, &settlement))?;
+            }
+        }
+        stage.ok(ledger.post(coordinator, &paid))?;
+    }
+    Ok(())
 }
 
 pub(super) fn cancelling(stage: &Scenario) -> Result<(), String> {

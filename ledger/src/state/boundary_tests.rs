@@ -1,7 +1,7 @@
 //! Each limit of an amount or a duration at its last valid value, and one above it.
 
 use florin_protocol::limits::PHASE_MS_MAX;
-use florin_protocol::{DATA_PER_ROUND_MIN, Digest};
+use florin_protocol::{DATA_PER_ROUND_MIN, Digest, Micro};
 
 use super::tests::*;
 use super::*;
@@ -129,9 +129,9 @@ fn the_smallest_bond_and_stake_are_enough_and_no_unit_less() {
     }
 }
 
-/// The outcome of a first settlement with these totals.
+/// The outcome of a settlement of the last round with these totals.
 fn posted(data: Amount, infrastructure: Amount, root: Digest) -> Outcome {
-    let first = settlement(1, 0);
+    let first = settlement(10, 0);
     let settlement =
         Settlement { data_total: data, infrastructure_total: infrastructure, root, ..first };
     outcome(COORDINATOR, Action::Post(settlement))
@@ -145,6 +145,77 @@ fn a_settlement_may_pay_the_whole_deposit_of_each_pool_and_no_unit_more() {
     assert!(posted(data, infrastructure, root).is_ok());
     assert_eq!(posted(more(data), infrastructure, root), Err("INVALID_SETTLEMENT"));
     assert_eq!(posted(data, more(infrastructure), root), Err("INVALID_SETTLEMENT"));
+}
+
+/// The outcome of a first settlement under these terms, and the root of another tree.
+fn posted_under(terms: Terms, settlement: Settlement) -> Outcome {
+    let settlement = Settlement { root: Digest([7; 32]), ..settlement };
+    execute(&mut state_with_task(terms), 0, COORDINATOR, Action::Post(settlement))
+}
+
+#[test]
+fn limits_of_the_totals_grow_with_the_rounds_and_are_rounded_down() {
+    let seven = Terms { rounds: 7, ..terms(TASK) };
+    let (data, infrastructure) = (seven.data.units(), seven.infrastructure.units());
+    for round in 1..=7u32 {
+        let limit = |pool: u128| Amount::from_units(pool * u128::from(round) / 7);
+        let all = Settlement {
+            data_total: limit(data),
+            infrastructure_total: limit(infrastructure),
+            ..settlement(round, 0)
+        };
+        assert!(posted_under(seven.clone(), all).is_ok(), "round {round}");
+        let above = |total: Amount| total.plus(Amount::from_units(1)).unwrap();
+        for more in [
+            Settlement { data_total: above(all.data_total), ..all },
+            Settlement { infrastructure_total: above(all.infrastructure_total), ..all },
+        ] {
+            let refused = posted_under(seven.clone(), more);
+            assert_eq!(refused, Err("INVALID_SETTLEMENT"), "round {round}");
+        }
+    }
+    for round in [0, 8] {
+        let refused = posted_under(seven.clone(), settlement(round, 0));
+        assert_eq!(refused, Err("INVALID_SETTLEMENT"), "round {round}");
+    }
+}
+
+#[test]
+fn pay_for_scores_follows_the_improvement_and_other_pay_the_floor() {
+    // 300 units in 10 rounds: 60 up to round 2, and a quarter of it, 15, without improvement.
+    let rules = Terms { floor_share: Micro(250_000), per_nat_max: units(30), ..terms(TASK) };
+    let unit = Amount::from_units(1);
+    let paid = |data: Amount, scores: Amount, improvement_total_nano| {
+        let first = settlement(2, 0);
+        let paid = Settlement { data_total: data, score_pay_total: scores, ..first };
+        posted_under(rules.clone(), Settlement { improvement_total_nano, ..paid })
+    };
+    let wrong = Err("INVALID_SETTLEMENT");
+    assert!(paid(units(60), units(45), 1_500_000_000).is_ok());
+    assert_eq!(paid(units(60), units(45), 1_499_999_999), wrong, "less improvement");
+    assert_eq!(paid(units(60), units(45).minus(unit).unwrap(), u64::MAX), wrong, "more floor");
+    assert!(paid(units(15), Amount::ZERO, 0).is_ok(), "the floor alone");
+    assert_eq!(paid(units(15), unit, 0), wrong, "a unit for no improvement");
+    assert_eq!(paid(units(15), units(16), u64::MAX), wrong, "more for scores than for data");
+    assert!(paid(Amount::ZERO, Amount::ZERO, u64::MAX).is_ok());
+}
+
+#[test]
+fn a_price_beyond_the_range_of_an_amount_is_no_limit() {
+    let rules = Terms { per_nat_max: Amount::from_units(u128::MAX), ..terms(TASK) };
+    assert_eq!(rules.score_pay_max(u64::MAX), Amount::from_units(u128::MAX));
+    assert_eq!(rules.score_pay_max(1_000_000_000), Amount::from_units(u128::MAX));
+    assert_eq!(rules.score_pay_max(0), Amount::ZERO);
+}
+
+#[test]
+fn rounds_and_floor_share_of_a_task_are_valid_up_to_their_limits() {
+    assert_eq!(outcome(BUYER, other(|terms| terms.rounds = 1)), DONE);
+    assert_eq!(outcome(BUYER, other(|terms| terms.rounds = u32::MAX)), DONE);
+    assert_eq!(outcome(BUYER, other(|terms| terms.rounds = 0)), Err("INVALID_ARGUMENT"));
+    assert_eq!(outcome(BUYER, other(|terms| terms.floor_share = Micro(1_000_000))), DONE);
+    let above = outcome(BUYER, other(|terms| terms.floor_share = Micro(1_000_001)));
+    assert_eq!(above, Err("INVALID_ARGUMENT"));
 }
 
 #[test]

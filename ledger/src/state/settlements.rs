@@ -7,7 +7,7 @@ use florin_protocol::{
     merkle,
 };
 
-use crate::api::{Claim, ClaimOutcome, PendingSettlement, PostOutcome, Refusal, Settlement};
+use crate::api::{Claim, ClaimOutcome, PendingSettlement, PostOutcome, Refusal, Settlement, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
 use crate::limits::PENDING_MAX;
 use crate::state::ApplyError;
@@ -92,8 +92,12 @@ fn check_settlement(
     if now > terms.expires {
         return wrong(format!("the task expired at {}; the ledger's time is {now}", terms.expires));
     }
-    if *round < RoundNumber::FIRST {
-        return wrong(format!("the first round is {}", RoundNumber::FIRST));
+    if *round < RoundNumber::FIRST || round.0 > terms.rounds {
+        return wrong(format!(
+            "the task has the rounds {} to {}",
+            RoundNumber::FIRST,
+            terms.rounds
+        ));
     }
     if settlement.payout != Report::settlement_id(settlement.task, *round) {
         return wrong(format!("payout id {} does not belong to this round", settlement.payout));
@@ -116,14 +120,45 @@ fn check_settlement(
         if total < before {
             return wrong(format!("the {name} total decreases from {before} FLN to {total} FLN"));
         }
-        if total > deposit {
+        let limit = terms.spendable_after(*round, deposit);
+        if total > limit {
             return wrong(format!(
-                "the {name} total {total} FLN exceeds the deposit {deposit} FLN"
+                "the {name} total {total} FLN exceeds {limit} FLN, the part of the deposit of \
+                 {deposit} FLN that may be paid up to this round of {}",
+                terms.rounds
             ));
         }
     }
+    if let Err(reason) = check_score_pay(terms, settlement) {
+        return wrong(reason);
+    }
     if *root == Digest::default() && !(data_total.is_zero() && infrastructure_total.is_zero()) {
         return wrong("totals above zero with an empty root: they could not be claimed".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses pay for scores that exceeds the improvement of the model, and other pay for data that
+/// exceeds the floor.
+fn check_score_pay(terms: &Terms, settlement: &Settlement) -> Result<(), String> {
+    let Settlement { round, data_total, score_pay_total, improvement_total_nano, .. } = settlement;
+    let Ok(floor) = data_total.minus(*score_pay_total) else {
+        return Err(format!(
+            "{score_pay_total} FLN for scores exceed the data total {data_total} FLN"
+        ));
+    };
+    let covered = terms.score_pay_max(*improvement_total_nano);
+    if *score_pay_total > covered {
+        return Err(format!(
+            "{score_pay_total} FLN for scores exceed {covered} FLN, the most that the improvement of \
+             {improvement_total_nano} nano-nats covers"
+        ));
+    }
+    let limit = terms.floor_max(*round);
+    if floor > limit {
+        return Err(format!(
+            "{floor} FLN for data without improvement exceed {limit} FLN, the floor up to this round"
+        ));
     }
     Ok(())
 }
@@ -213,6 +248,7 @@ pub(super) fn finalize_due(
         record.infrastructure_paid = settlement.infrastructure_total;
         record.root = settlement.root;
         record.round = Some(settlement.round);
+        record.finalised = record.finalised.saturating_add(1);
         let stage = SettlementStage::Final { settlement: settlement.digest(), final_at: *final_at };
         effects.writes.push(RowChange::Settlement((task, *payout), Some(stage)));
         count = count.saturating_add(1);
@@ -274,10 +310,12 @@ fn claim_increase(
     let paid = more("paid", totals.paid, before.paid)?;
     let debited = more("debited", totals.debited, before.debited)?;
     // A product that overflows is no limit.
-    let most = record.terms.debit_max.mul_div_down(round.0.into(), 1).ok();
+    let finalised = record.finalised;
+    let most = record.terms.debit_max.mul_div_down(finalised.into(), 1).ok();
     if let Some(most) = most.filter(|most| totals.debited > *most) {
         let what = format!("its root debits {account} by {} FLN in total", totals.debited);
-        return Err(wrong(format!("{what}; the limit after {round} rounds is {most} FLN")));
+        let limit = format!("the limit after {finalised} final settlements is {most} FLN");
+        return Err(wrong(format!("{what}; {limit}")));
     }
     if paid > draft.account_balance(Account::Owed(*task)) {
         return Err(wrong(format!("under its root the pay of {account} exceeds the owed amount")));

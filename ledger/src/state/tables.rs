@@ -35,6 +35,8 @@ pub struct TaskRecord {
     pub root: Digest,
     /// Round of the last final settlement.
     pub round: Option<RoundNumber>,
+    /// Number of final settlements.
+    pub finalised: u32,
     /// Settlements that are not final yet, oldest first.
     pub pending: Vec<SettlementId>,
     /// The moment of the latest post of a settlement, cancelled or not.

@@ -1,7 +1,7 @@
 //! Rules of tasks: opening a task locks its budget, closing it refunds the rest.
 
 use florin_protocol::limits::PHASE_MS_MAX;
-use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, TaskId, Timestamp};
+use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, Micro, TaskId, Timestamp};
 
 use crate::api::{Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
@@ -20,6 +20,14 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
     }
     if terms.arbiter == terms.buyer {
         let what = "the buyer is the arbiter: it could cancel every settlement".to_owned();
+        return Err(Refusal::InvalidArgument(what).into());
+    }
+    if terms.rounds == 0 {
+        let what = "rounds = 0: a task has at least one round".to_owned();
+        return Err(Refusal::InvalidArgument(what).into());
+    }
+    if terms.floor_share > Micro::ONE {
+        let what = format!("floor_share = {}: the maximum is 1", terms.floor_share);
         return Err(Refusal::InvalidArgument(what).into());
     }
     // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
@@ -53,6 +61,7 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
         claimed: florin_protocol::Amount::ZERO,
         root: Digest::default(),
         round: None,
+        finalised: 0,
         pending: Vec::new(),
         last_post: None,
         closed: false,

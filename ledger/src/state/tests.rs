@@ -1,7 +1,7 @@
 //! The rules as scripts of actions, and their deadlines at the exact millisecond.
 
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
-use florin_protocol::{ChainId, DATA_PER_ROUND_MIN, Digest, MarketId, Report, RoundNumber};
+use florin_protocol::{ChainId, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber};
 
 use super::*;
 use crate::action::Action;
@@ -45,6 +45,9 @@ pub(super) fn terms(task: TaskId) -> Terms {
         arbiter: address(ARBITER),
         data: units(300),
         infrastructure: units(100),
+        rounds: 10,
+        per_nat_max: units(1_000),
+        floor_share: Micro::ONE,
         bond_min: units(20),
         debit_max: units(15),
         stake_min: units(50),
@@ -79,7 +82,9 @@ pub(super) fn settlement_with_totals(round: u32, sums: PaidAndDebited) -> Settle
         previous_root: Digest::default(),
         root: root(sums),
         data_total: units(sums.0),
+        score_pay_total: Amount::ZERO,
         infrastructure_total: Amount::ZERO,
+        improvement_total_nano: 0,
     }
 }
 
@@ -137,8 +142,12 @@ pub(super) fn execute(
 }
 
 pub(super) fn state_with_open_task() -> LedgerState {
+    state_with_task(terms(TASK))
+}
+
+pub(super) fn state_with_task(terms: Terms) -> LedgerState {
     let mut state = funded_state();
-    execute(&mut state, 0, BUYER, Action::OpenTask(terms(TASK))).unwrap();
+    execute(&mut state, 0, BUYER, Action::OpenTask(terms)).unwrap();
     state
 }
 
@@ -533,11 +542,13 @@ fn requests_beyond_a_limit_are_refused() {
             (0, BUYER, Action::OpenTask(dust), Err("TOO_SMALL")),
         ],
     );
+    let many = Terms { rounds: 1_000, ..terms(TASK) };
+    let mut state = state_with_task(many);
     for round in 1..=PENDING_MAX as u32 {
         let settlement = settlement(round, 0);
         execute(&mut state, 0, COORDINATOR, Action::Post(settlement)).unwrap();
     }
-    let more = settlement(5_000, 0);
+    let more = settlement(65, 0);
     assert_eq!(execute(&mut state, 0, COORDINATOR, Action::Post(more)), Err("LIMIT_EXCEEDED"));
     let all = Ok(TransactionOutcome::Finalised(PENDING_MAX as u64));
     assert_eq!(execute(&mut state, 101, BOB, Action::Finalize { task: TASK }), all);

@@ -150,6 +150,7 @@ pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec
     let ours =
         settlement_from_report(report, before.iter().rfind(|report| report.has_settlement()));
     let infrastructure = (ours.infrastructure_total, posted.infrastructure_total);
+    let improvement = (ours.improvement_total_nano, posted.improvement_total_nano);
     let table = [
         ("task", ours.task.to_string(), posted.task.to_string()),
         ("payout", ours.payout.to_string(), posted.payout.to_string()),
@@ -157,7 +158,9 @@ pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec
         ("previous_root", ours.previous_root.to_string(), posted.previous_root.to_string()),
         ("root", ours.root.to_string(), posted.root.to_string()),
         ("data_total", ours.data_total.to_string(), posted.data_total.to_string()),
+        ("score_pay_total", ours.score_pay_total.to_string(), posted.score_pay_total.to_string()),
         ("infrastructure_total", infrastructure.0.to_string(), infrastructure.1.to_string()),
+        ("improvement_total_nano", improvement.0.to_string(), improvement.1.to_string()),
     ];
     let wrong = table.iter().filter(|(_, reported, held)| reported != held);
     wrong.map(|(name, ours, held)| mismatch(format!("{line}.{name}"), ours, held)).collect()
@@ -174,6 +177,8 @@ pub(super) fn settlement_from_report(report: &Report, before: Option<&Report>) -
         previous_root: before.map_or(Digest::default(), |report| report.root),
         root: report.root,
         data_total: report.data_total,
+        score_pay_total: report.score_pay_total,
         infrastructure_total: report.infrastructure_total,
+        improvement_total_nano: report.improvement_total_nano,
     }
 }

@@ -260,7 +260,7 @@ fn lines(report: &AuditReport) -> Vec<String> {
 fn a_settlement_without_a_matching_report_is_a_mismatch() {
     for (lie, expected) in [
         (Fault::OtherReport, vec!["ledger.pending[1].report"]),
-        (Fault::NoReport, vec!["ledger.pending[99]"]),
+        (Fault::NoReport, vec!["ledger.pending[2]"]),
         (Fault::NeverPosted, vec!["ledger.settlements[1]"]),
     ] {
         let market = slow_market(false);
@@ -309,8 +309,16 @@ fn every_field_of_a_settlement_is_compared_with_its_report() {
         assert_eq!(lines, [format!("ledger.pending[2].{field}")]);
     }
     let data = Settlement { data_total: more(honest.data_total), ..honest };
+    let scores = Settlement { score_pay_total: more(honest.score_pay_total), ..honest };
+    let improvement =
+        Settlement { improvement_total_nano: honest.improvement_total_nano + 1, ..honest };
     let work = Settlement { infrastructure_total: more(Amount::ZERO), ..honest };
-    for (posted, field) in [(data, "data_total"), (work, "infrastructure_total")] {
+    for (posted, field) in [
+        (data, "data_total"),
+        (work, "infrastructure_total"),
+        (scores, "score_pay_total"),
+        (improvement, "improvement_total_nano"),
+    ] {
         let found = settlements::compare_settlement(&posted, &reports);
         assert_eq!(found[0].line, format!("ledger.pending[2].{field}"));
     }

@@ -534,22 +534,15 @@ impl FakeCoordinator {
         }
         let mut before = self.closed_rounds.iter().rev().skip(1).map(|past| &past.report);
         let before = before.find(|report| report.has_settlement());
-        let mut settlement = Settlement {
-            task: self.spec.id(),
-            payout: report.settlement_id,
-            round: report.scope.round,
-            report: report.digest(),
-            previous_root: before.map_or(Digest::default(), |report| report.root),
-            root: report.root,
-            data_total: report.data_total,
-            infrastructure_total: report.infrastructure_total,
-        };
+        let previous_root = before.map_or(Digest::default(), |report| report.root);
+        let mut settlement =
+            Settlement { previous_root, ..Settlement::from_report(report, report.digest()) };
         if self.has_fault(Fault::OtherReport) {
             settlement.report = Digest([1; 32]);
         }
         self.ledger.post(&wallet(2), &settlement).unwrap();
         if self.has_fault(Fault::NoReport) {
-            let round = RoundNumber(99);
+            let round = RoundNumber(settlement.round.0 + 1);
             let payout = Report::settlement_id(self.spec.id(), round);
             let previous_root = settlement.root;
             let more = Settlement { round, payout, previous_root, ..settlement };

@@ -157,7 +157,9 @@ impl<'a> Replayer<'a> {
                     previous_root: last.unwrap_or(books.root),
                     root: Digest(e.root.0),
                     data_total: Amount::from_units(e.dataTotal),
+                    score_pay_total: Amount::from_units(e.scorePayTotal),
                     infrastructure_total: Amount::from_units(e.infrastructureTotal),
+                    improvement_total_nano: e.improvementTotalNano,
                 };
                 self.chain.post(self.wallet(books.terms.coordinator)?, &settlement)?;
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use florin_ledger::{TaskState, Terms};
 use florin_ledger_ethereum::Deployment;
 use florin_protocol::{
-    Address, ChainId, Digest, HoldoutSample, InfrastructurePayment, MarketId, ModelMetrics,
+    Address, ChainId, Digest, HoldoutSample, InfrastructurePayment, MarketId, Micro, ModelMetrics,
     PayLine, PayReason, Report, RoundNumber, RoundOutcome, RoundScope, SettlementId, TaskId,
     Timestamp, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
 };
@@ -154,6 +154,9 @@ fn outcome() -> DemoOutcome {
         arbiter: Address::default(),
         data: florins(1000),
         infrastructure: florins(50),
+        rounds: ROUNDS,
+        per_nat_max: florins(1),
+        floor_share: Micro::ZERO,
         bond_min: florins(10),
         debit_max: florins(1),
         stake_min: florins(20),

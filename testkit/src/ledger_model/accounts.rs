@@ -7,7 +7,7 @@ use florin_ledger::conformance::TestSigner;
 use florin_ledger::{Claim, Settlement, Terms};
 use florin_protocol::merkle::{self, ClaimTree};
 use florin_protocol::{
-    Address, Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, SettlementId, TaskId,
+    Address, Amount, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, SettlementId, TaskId,
     Timestamp, WalletSigner,
 };
 
@@ -102,6 +102,12 @@ impl TestAccounts {
             arbiter: self.address(arbiter),
             data,
             infrastructure: units(rules.infrastructure),
+            rounds: if flaw == Flaw::NoRounds { 0 } else { u32::try_from(rules.rounds).unwrap() },
+            per_nat_max: units(rules.per_nat_max),
+            floor_share: match flaw {
+                Flaw::LargeFloor => Micro(1_000_001),
+                _ => Micro(u64::try_from(rules.floor_share).unwrap()),
+            },
             bond_min: units(rules.bond_min),
             debit_max: units(rules.debit_max),
             stake_min: units(rules.stake_min),
@@ -120,7 +126,9 @@ impl TestAccounts {
             previous_root: self.root(&new.previous),
             root: self.root(&new.totals),
             data_total: units(new.data),
+            score_pay_total: units(new.score_pay),
             infrastructure_total: units(new.infrastructure),
+            improvement_total_nano: u64::try_from(new.improvement_nano).unwrap(),
         }
     }
 

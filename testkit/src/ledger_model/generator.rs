@@ -244,8 +244,10 @@ impl OperationGenerator<'_> {
     }
 
     fn opening(&mut self, t: usize) -> Act {
-        let flaw = match self.dice.below(10) {
+        let flaw = match self.dice.below(12) {
             0 => Flaw::BuyerIsArbiter,
+            5 => Flaw::NoRounds,
+            6 => Flaw::LargeFloor,
             1 => Flaw::TooSmall,
             2 => Flaw::LongWindow,
             3 => Flaw::LongDelay,
@@ -263,6 +265,9 @@ impl OperationGenerator<'_> {
             arbiter: 2,
             data: 300,
             infrastructure: 90,
+            rounds: if self.posts_rapidly { 80 } else { 12 },
+            per_nat_max: 50,
+            floor_share: 400_000,
             bond_min: 20,
             debit_max: 12,
             stake_min: 50,
@@ -271,7 +276,7 @@ impl OperationGenerator<'_> {
             expires: self.model.now + 3_000,
         };
         let small = self.dice.below(9) as i128;
-        match self.dice.below(30) {
+        match self.dice.below(34) {
             0 => rules.data = 1 + 5 * small,
             1 => rules.infrastructure = small,
             2 => rules.bond_min = 0,
@@ -288,6 +293,10 @@ impl OperationGenerator<'_> {
             13 => rules.expires = UNBOUNDED,
             14 => rules.window = LONGEST,
             15 => rules.delay = LONGEST,
+            16 => rules.rounds = 1 + small,
+            17 => rules.rounds = LAST_ROUND,
+            18 => rules.per_nat_max = small,
+            19 => rules.floor_share = 125_000 * small,
             _ => {}
         }
         rules
@@ -360,6 +369,10 @@ impl OperationGenerator<'_> {
             7 => new.infrastructure = task.rules.infrastructure + 1,
             8 => new.infrastructure = 0,
             9 => new.totals = [(0, 0); PEOPLE],
+            10 => new.improvement_nano = (new.improvement_nano - 1).max(0),
+            11 => new.score_pay = (new.score_pay - 1 - self.dice.below(20) as i128).max(0),
+            12 => new.score_pay = new.data + 1,
+            13 => new.round = (task.rules.rounds + 1).min(LAST_ROUND),
             _ => {}
         }
         new.payout_round = new.payout_round.clamp(0, LAST_ROUND);
@@ -388,13 +401,24 @@ impl OperationGenerator<'_> {
         let more: i128 = (0..PEOPLE).map(|n| totals[n].0 - previous[n].0).sum();
         let round =
             if self.posts_rapidly { (last + 1).min(LAST_ROUND) } else { self.some_round(t) };
+        let data = (data + more).max(0);
+        let rules = &self.model.tasks[t].rules;
+        let floor_max = rules.data * rules.floor_share * round / (1_000_000 * rules.rounds.max(1));
+        // Mostly the whole floor, and the improvement that just covers the rest.
+        let score_pay = (data - floor_max).max(0) + i128::from(self.dice.once_in(4));
+        let score_pay = score_pay.min(data);
+        let covering = (score_pay * 1_000_000_000 + rules.per_nat_max - 1)
+            .checked_div(rules.per_nat_max)
+            .unwrap_or(0);
         Pending {
             round,
             payout_round: round,
             previous,
             totals,
-            data: (data + more).max(0),
+            data,
             infrastructure,
+            score_pay,
+            improvement_nano: covering,
             report: Digest([6; 32]),
             window: 0,
         }

@@ -107,6 +107,7 @@ fn compare_task(
             ("refunded", state.refunded),
             ("owed", state.owed),
             ("last final round", u128::from(state.round)),
+            ("final settlements", u128::from(state.finalised)),
             ("pending settlements", u128::from(state.pending)),
             ("moment of the last post", u128::from(state.lastPost)),
             ("closed", u128::from(state.closed)),

@@ -111,7 +111,9 @@ fn initial_hash() -> B256 {
 /// The hash of a history after one more settlement:
 /// `contracts/src/market/SettlementChain.sol`.
 fn next_hash(before: B256, posted: &PostedSettlement) -> B256 {
-    let inner = keccak256((before, posted.report, posted.finalAt).abi_encode());
+    let (report, score_pay, improvement) =
+        (posted.report, posted.scorePayTotal, posted.improvementTotalNano);
+    let inner = keccak256((before, report, score_pay, improvement, posted.finalAt).abi_encode());
     let PostedSettlement { round, root, dataTotal, infrastructureTotal, .. } = posted;
     keccak256((inner, *round, *root, *dataTotal, *infrastructureTotal).abi_encode())
 }
@@ -187,7 +189,9 @@ impl FoldedMarket {
                     report: posted.report,
                     root: posted.root,
                     dataTotal: posted.dataTotal,
+                    scorePayTotal: posted.scorePayTotal,
                     infrastructureTotal: posted.infrastructureTotal,
+                    improvementTotalNano: posted.improvementTotalNano,
                     finalAt: posted.finalAt,
                 })
             }
@@ -319,6 +323,7 @@ impl FoldedTask {
             owed: 0,
             root: B256::ZERO,
             round: 0,
+            finalised: 0,
             pending: 0,
             lastPost: 0,
             closed: false,
@@ -382,6 +387,7 @@ impl FoldedTask {
         add(&mut state.owed, infrastructure, "the amount owed by a task")?;
         (state.dataPaid, state.infrastructurePaid) = (posted.dataTotal, posted.infrastructureTotal);
         (state.root, state.round) = (posted.root, posted.round);
+        state.finalised = state.finalised.saturating_add(1);
         Ok(())
     }
 }

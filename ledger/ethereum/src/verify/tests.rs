@@ -185,6 +185,9 @@ fn terms() -> Terms {
         arbiter: alloy_primitives::Address::repeat_byte(4),
         data: 1_000,
         infrastructure: 100,
+        rounds: 10,
+        perNatMax: 1,
+        floorShare: 1_000_000,
         bondMin: 10,
         debitMax: 5,
         stakeMin: 20,
@@ -201,7 +204,9 @@ fn posted(round: u32, data: u128) -> MarketEvents {
         report: B256::repeat_byte(9),
         root: B256::repeat_byte(u8::try_from(round).unwrap()),
         dataTotal: data,
+        scorePayTotal: 0,
         infrastructureTotal: 10,
+        improvementTotalNano: 0,
         finalAt: 1_000 * u64::from(round) + 200,
     })
 }

@@ -137,6 +137,9 @@ impl MoneyBooks {
             arbiter: self.number(terms.arbiter)?,
             data: units(terms.data),
             infrastructure: units(terms.infrastructure),
+            rounds: terms.rounds.into(),
+            per_nat_max: units(terms.per_nat_max),
+            floor_share: i128::from(terms.floor_share.0),
             bond_min: units(terms.bond_min),
             debit_max: units(terms.debit_max),
             stake_min: units(terms.stake_min),
@@ -156,6 +159,8 @@ impl MoneyBooks {
             totals: new.root,
             data: units(new.data_total),
             infrastructure: units(new.infrastructure_total),
+            score_pay: units(new.score_pay_total),
+            improvement_nano: new.improvement_total_nano.into(),
             report: new.report,
             window: 0,
         };

@@ -263,7 +263,9 @@ impl ExpectedPay {
         for line in &report.infrastructure {
             let units = report.valuation.as_ref().map(|valuation| valuation.units);
             same("the units of work", units.unwrap_or_default(), line.units)?;
-            let left = spec.budget.infrastructure.units() - self.infrastructure;
+            let rounds = BaseUnits::from(spec.rounds.count);
+            let part = BaseUnits::from(self.rounds).min(rounds);
+            let left = spec.budget.infrastructure.units() * part / rounds - self.infrastructure;
             let pay = (spec.budget.per_unit.units() * BaseUnits::from(line.units)).min(left);
             same("the pay of work", pay, line.amount.units())?;
             self.infrastructure += pay;

@@ -258,14 +258,13 @@ fn fate_is_unknown(why: &str) -> bool {
     why.contains(&format!("{RESPONSE_LOST}; it is unknown whether"))
 }
 
-/// Planted bug: a settlement whose response was lost gets another round and pays again.
+/// Planted bug: a settlement whose response was lost gets another round. The ledger refuses to pay twice for it,
+/// but the round stays occupied.
 fn plant_double_settlement(job: &mut EffectJob) {
     let EffectJob::Ledger(job) = job else { return };
     if let LedgerJob::Post { settlement, .. } = job.as_mut() {
         settlement.round = RoundNumber(settlement.round.0 + 1);
         settlement.payout = Report::settlement_id(settlement.task, settlement.round);
         settlement.previous_root = settlement.root;
-        let paid = settlement.data_total;
-        settlement.data_total = paid.plus(paid).unwrap_or(paid);
     }
 }

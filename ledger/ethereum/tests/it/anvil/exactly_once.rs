@@ -14,7 +14,7 @@ use florin_ledger::{
 use florin_ledger_ethereum::{Endpoint, Settings};
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{
-    Address, Amount, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+    Address, Amount, Digest, Micro, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
 };
 use serde_json::json;
 
@@ -96,6 +96,9 @@ impl SettlementCase {
             arbiter: alice.address(),
             data: fln(20),
             infrastructure: fln(5),
+            rounds: 2,
+            per_nat_max: fln(1),
+            floor_share: Micro::ONE,
             bond_min: fln(1),
             debit_max: fln(1),
             stake_min: fln(1),
@@ -115,7 +118,9 @@ impl SettlementCase {
             previous_root: Digest::default(),
             root: tree.root(),
             data_total: fln(7),
+            score_pay_total: Amount::ZERO,
             infrastructure_total: Amount::ZERO,
+            improvement_total_nano: 0,
         };
         let proof = tree.proof(alice, totals).unwrap();
         let claim = Claim { task, account: alice, totals, proof };

@@ -15,7 +15,7 @@ use florin_ledger_ethereum::{
     Settings, Token, deploy,
 };
 use florin_protocol::{
-    Address, Amount, ChainId, Digest, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+    Address, Amount, ChainId, Digest, Micro, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
 };
 use serde_json::{Value, json};
 
@@ -86,6 +86,9 @@ impl SendingFixture {
             arbiter,
             data: fln(100),
             infrastructure: fln(10),
+            rounds: 100,
+            per_nat_max: fln(1),
+            floor_share: Micro::ONE,
             bond_min: fln(1),
             debit_max: fln(1),
             stake_min: fln(1),
@@ -389,7 +392,9 @@ fn settlement(round: u32, previous_root: Digest) -> Settlement {
         previous_root,
         root: Digest([u8::try_from(round).unwrap(); 32]),
         data_total: fln(round.into()),
+        score_pay_total: Amount::ZERO,
         infrastructure_total: Amount::ZERO,
+        improvement_total_nano: 0,
     }
 }
 

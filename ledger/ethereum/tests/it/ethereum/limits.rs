@@ -38,6 +38,7 @@ fn terms(cast: &TestAccounts, number: usize) -> Terms {
         coordinator: COORDINATOR,
         arbiter: 2,
         data: 1,
+        rounds: 1,
         expires: START + 1_000,
         ..Rules::default()
     };
