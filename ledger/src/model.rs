@@ -187,11 +187,6 @@ impl<R: Copy> TaskModel<R> {
         }
     }
 
-    /// The number of final settlements.
-    fn final_count(&self) -> i128 {
-        self.finals.values().map(|_| 1).sum()
-    }
-
     /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
     /// closed.
     pub fn withdrawable_at(&self, owner: usize) -> Option<i128> {
@@ -500,9 +495,10 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         }
         let before = task.claimed[who];
         let (paid, debited) = (totals.0 - before.0, totals.1 - before.1);
+        let finals: i128 = task.finals.values().map(|_| 1).sum();
         if paid < 0
             || debited < 0
-            || totals.1 > task.rules.debit_max.saturating_mul(task.final_count())
+            || totals.1 > task.rules.debit_max.saturating_mul(finals)
             || paid > task.owed
         {
             return Err("INVALID_SETTLEMENT");
