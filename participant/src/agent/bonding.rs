@@ -7,21 +7,42 @@
 use florin_ledger::{LedgerError, Refusal};
 use florin_protocol::{Amount, RoundNumber, TaskPhase, TaskView};
 
-use super::joining::{required_bond, top_up_bond};
+use super::joining::{BondBalance, required_bond, top_up_bond};
 use super::quote::ParticipationQuote;
 use super::{Agent, AgentError};
 use crate::client::ClientError;
 use crate::event::ParticipantEvent;
 
-/// Bonds that a participant with some debits can have.
+/// The bonds that a participant wants, from its rows, its limit and the debits of its statements.
 #[derive(Clone, Copy, Debug)]
-struct BondTargets {
-    /// Covers all rows, as far as the limit allows.
-    all_rows: Amount,
-    /// The task's minimum, as far as the limit allows.
+struct BondRule {
+    /// The bond for all rows.
+    required: Amount,
+    /// The task's minimum.
     least: Amount,
+    /// The most to deposit in total.
+    limit: Amount,
+    /// All debits so far, also those that the ledger has not applied yet.
+    debits: Amount,
+}
+
+impl BondRule {
     /// Debits that the ledger has not applied yet.
-    pending: Amount,
+    fn pending(&self, applied: Amount) -> Amount {
+        self.debits.minus(applied).unwrap_or(Amount::ZERO)
+    }
+
+    /// The bond to reach on the ledger, so that `at_risk` remains after all debits, as far as the
+    /// limit allows. Debits that the ledger has applied count against the limit.
+    fn target(&self, at_risk: Amount, applied: Amount) -> Amount {
+        let most = self.limit.minus(applied).unwrap_or(Amount::ZERO);
+        at_risk.plus(self.pending(applied)).unwrap_or(most).min(most)
+    }
+
+    /// Whether the limit allows a bond of at least the minimum; a smaller one is of no use.
+    fn allows_the_minimum(&self) -> bool {
+        self.limit.minus(self.debits).is_ok_and(|most| most >= self.least)
+    }
 }
 
 impl Agent<'_, '_> {
@@ -52,7 +73,8 @@ impl Agent<'_, '_> {
         let me = self.me;
         let before = self.with_ledger(|| ledger.bond_of(task, me))?;
         if before.amount.is_zero() {
-            let wanted = self.bond_targets()?.all_rows;
+            let rule = self.bond_rule()?;
+            let wanted = |applied| rule.target(rule.required, applied);
             // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
             let (added, bond) = self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted))?;
             self.emit(&ParticipantEvent::Bonded { added, bond });
@@ -69,21 +91,13 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// The bonds to reach on the ledger. Debits that it has not applied yet come on top; those that
-    /// it has applied count against the limit.
-    fn bond_targets(&mut self) -> Result<BondTargets, AgentError> {
-        let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
-        let applied = self.with_ledger(|| ledger.claimed_totals(task, me))?.debited;
-        let overflow = |why| AgentError::InvalidTask { task, why };
+    fn bond_rule(&self) -> Result<BondRule, AgentError> {
+        let overflow = |why| AgentError::InvalidTask { task: self.config.task, why };
         let debits = Amount::total(self.statements.iter().map(|statement| statement.debit))
             .map_err(|error| overflow(error.to_string()))?;
-        let pending = debits.minus(applied).unwrap_or(Amount::ZERO);
         let required = required_bond(&self.spec, self.context.data.rows() as u64, None);
         let limit = self.config.bond_max.unwrap_or(required);
-        let most = limit.minus(applied).unwrap_or(Amount::ZERO);
-        let reach = |bond: Amount| bond.plus(pending).unwrap_or(most).min(most);
-        let (all_rows, least) = (reach(required), reach(self.spec.budget.bond_min));
-        Ok(BondTargets { all_rows, least, pending })
+        Ok(BondRule { required, least: self.spec.budget.bond_min, limit, debits })
     }
 
     /// After the report of a round: raises a bond that a debit made too small, as far as the limit
@@ -113,18 +127,16 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Raises the bond to cover all rows, or else to the minimum; a bond below that is of no use.
-    /// Returns the amount added. If the
+    /// Raises the bond to cover all rows, or else to the minimum. Returns the amount added. If the
     /// bond stays below what the rows require, emits the reason once.
     fn raise_bond(&mut self) -> Result<Amount, AgentError> {
         let (wallet, ledger, task) = (self.context.wallet, self.context.ledger, self.config.task);
-        let targets = self.bond_targets()?;
+        let rule = self.bond_rule()?;
         let mut added = Amount::ZERO;
         let mut has_funds = true;
-        let least = self.spec.budget.bond_min;
-        let is_of_use =
-            |wanted: &Amount| wanted.minus(targets.pending).is_ok_and(|at_risk| at_risk >= least);
-        for wanted in [targets.all_rows, targets.least].into_iter().filter(is_of_use) {
+        let steps = [rule.required, rule.least];
+        for at_risk in steps.into_iter().filter(|_| rule.allows_the_minimum()) {
+            let wanted = |applied| rule.target(at_risk, applied);
             match self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted)) {
                 Ok((more, bond)) => {
                     if !more.is_zero() {
@@ -139,21 +151,18 @@ impl Agent<'_, '_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.explain_small_bond(targets, has_funds)?;
+        self.explain_small_bond(rule, has_funds)?;
         Ok(added)
     }
 
     /// Emits once why the bond is smaller than the rows require.
-    fn explain_small_bond(
-        &mut self,
-        targets: BondTargets,
-        has_funds: bool,
-    ) -> Result<(), AgentError> {
+    fn explain_small_bond(&mut self, rule: BondRule, has_funds: bool) -> Result<(), AgentError> {
         let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
-        let bond = self.with_ledger(|| ledger.bond_of(task, me))?.amount;
-        let at_risk = bond.minus(targets.pending).unwrap_or(Amount::ZERO);
+        let BondBalance { bond, applied } =
+            self.with_ledger(|| BondBalance::read(ledger, task, me))?;
+        let at_risk = bond.amount.minus(rule.pending(applied)).unwrap_or(Amount::ZERO);
         let rows = self.context.data.rows() as u64;
-        let least = self.spec.budget.bond_min;
+        let least = rule.least;
         let covered = match at_risk < least {
             true => 0,
             false => self.spec.rows_counted(rows, at_risk),

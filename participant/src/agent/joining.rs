@@ -1,7 +1,7 @@
 //! Joining a task: check that it is valid and funded and that the rows fit it; register, bond,
 //! enrol; and check the offer of each round.
 
-use florin_ledger::{Ledger, LedgerError, Terms};
+use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation, NodeKey,
     Offer, Registration, Report, Role, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView,
@@ -18,6 +18,8 @@ use crate::wallet::Wallet;
 
 /// Lifetime of a signed registration, enrolment or query, in milliseconds.
 pub(crate) const EXPIRY_MS: u64 = 600_000;
+/// Most reads of a bond between which debits are applied.
+const BALANCE_READS_MAX: u32 = 4;
 
 impl Agent<'_, '_> {
     /// Checks that must pass before anything is put at risk.
@@ -269,7 +271,48 @@ fn enrolment_signer(
     }
 }
 
-/// Bonds the difference to `wanted`. Returns the amount added and the resulting bond.
+/// A bond, and the debits that the ledger has applied to it. Their sum is the total of all deposits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BondBalance {
+    /// The bond on the ledger.
+    pub(super) bond: BondState,
+    /// The total of the applied debits.
+    pub(super) applied: Amount,
+}
+
+impl BondBalance {
+    /// Reads both as of one moment: if a debit is applied between the reads, they are repeated.
+    /// After [`BALANCE_READS_MAX`] reads the debits are those after the bond, so that the sum is
+    /// not below the deposits.
+    pub(super) fn read(
+        ledger: &dyn Ledger,
+        task: TaskId,
+        account: Address,
+    ) -> Result<Self, LedgerError> {
+        let mut before = ledger.claimed_totals(task, account)?.debited;
+        for _ in 1..BALANCE_READS_MAX {
+            let balance = Self::read_once(ledger, task, account)?;
+            if balance.applied == before {
+                return Ok(balance);
+            }
+            before = balance.applied;
+        }
+        Self::read_once(ledger, task, account)
+    }
+
+    fn read_once(
+        ledger: &dyn Ledger,
+        task: TaskId,
+        account: Address,
+    ) -> Result<Self, LedgerError> {
+        let bond = ledger.bond_of(task, account)?;
+        Ok(Self { bond, applied: ledger.claimed_totals(task, account)?.debited })
+    }
+}
+
+/// Bonds the difference to `wanted`, which is a function of the debits that the ledger has applied.
+/// A debit that is applied at the same time does not change the total of the deposits. Returns the
+/// amount added and the resulting bond.
 ///
 /// # Errors
 /// [`LedgerError`]; the same call continues where this one ended.
@@ -277,12 +320,12 @@ pub fn top_up_bond(
     ledger: &dyn Ledger,
     by: &dyn WalletSigner,
     task: TaskId,
-    wanted: Amount,
+    wanted: impl Fn(Amount) -> Amount,
 ) -> Result<(Amount, Amount), LedgerError> {
-    let there = ledger.bond_of(task, by.address())?;
+    let BondBalance { bond: there, applied } = BondBalance::read(ledger, task, by.address())?;
     // Any deposit, even the smallest, cancels a pending withdrawal.
     let least = Amount::from_units(u128::from(there.release.is_some()));
-    let added = wanted.minus(there.amount).unwrap_or(Amount::ZERO).max(least);
+    let added = wanted(applied).minus(there.amount).unwrap_or(Amount::ZERO).max(least);
     if !added.is_zero() {
         ledger.bond(by, task, added)?;
     }

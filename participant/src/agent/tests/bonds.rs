@@ -1,6 +1,13 @@
 //! The bond: the quote before it, and top-ups after debits.
 
-use florin_protocol::Micro;
+use std::sync::Mutex;
+
+use florin_ledger::rpc::{LedgerRequest, LedgerResponse};
+use florin_ledger::{
+    Action, BondState, LedgerError, LedgerTransport, SignedTransaction, TransactionOutcome,
+};
+use florin_protocol::merkle::ClaimTotals;
+use florin_protocol::{MarketId, Micro};
 
 use super::*;
 
@@ -127,4 +134,62 @@ fn a_wallet_without_funds_is_reported_once() {
     distinct.dedup();
     assert_eq!(found, distinct, "the same state is reported once");
     assert_eq!(deposits(&member), [fln("2")]);
+}
+
+/// A ledger with one bond, which applies a debit after a number of requests.
+struct DebitingLedger {
+    market: MarketId,
+    books: Mutex<DebitingBooks>,
+}
+
+struct DebitingBooks {
+    bond: Amount,
+    applied: Amount,
+    requests_before_debit: u32,
+}
+
+impl LedgerTransport for DebitingLedger {
+    fn market(&self) -> MarketId {
+        self.market
+    }
+
+    fn request(&self, request: LedgerRequest) -> Result<LedgerResponse, LedgerError> {
+        let mut books = self.books.lock().unwrap();
+        let response = match request {
+            LedgerRequest::Bond { .. } => {
+                LedgerResponse::Bond(BondState { amount: books.bond, ..BondState::default() })
+            }
+            LedgerRequest::Claimed { .. } => LedgerResponse::Totals(ClaimTotals {
+                debited: books.applied,
+                ..ClaimTotals::default()
+            }),
+            LedgerRequest::Nonce { .. } => LedgerResponse::Nonce(0),
+            other => panic!("{other:?}"),
+        };
+        if books.requests_before_debit == 1 {
+            books.bond = books.bond.minus(fln("0.5")).unwrap();
+            books.applied = books.applied.plus(fln("0.5")).unwrap();
+        }
+        books.requests_before_debit = books.requests_before_debit.saturating_sub(1);
+        Ok(response)
+    }
+
+    fn submit(&self, transaction: SignedTransaction) -> Result<TransactionOutcome, LedgerError> {
+        let Action::Bond { amount, .. } = transaction.transaction.action else { panic!() };
+        let mut books = self.books.lock().unwrap();
+        books.bond = books.bond.plus(amount).unwrap();
+        Ok(TransactionOutcome::Moved(amount))
+    }
+}
+
+#[test]
+fn a_debit_during_a_top_up_does_not_exceed_the_limit() {
+    let spec = TaskSpec::example();
+    for requests_before_debit in 1..=8 {
+        let books = DebitingBooks { bond: fln("2"), applied: Amount::ZERO, requests_before_debit };
+        let ledger = DebitingLedger { market: spec.market, books: Mutex::new(books) };
+        let wanted = |applied| fln("2").minus(applied).unwrap();
+        let (added, _) = joining::top_up_bond(&ledger, &wallet(6), spec.id(), wanted).unwrap();
+        assert!(added.is_zero(), "the debit comes after {requests_before_debit} requests: {added}");
+    }
 }

@@ -19,7 +19,7 @@ impl Member {
         let spec = &world.setup.spec;
         let wanted = required_bond(spec, self.rows.rows() as u64, None);
         let (way, by) = (world.ledger_link(self.process()), DummySigner(self.account));
-        let bonded = top_up_bond(&way, &by, spec.id(), wanted);
+        let bonded = top_up_bond(&way, &by, spec.id(), |_| wanted);
         world.schedule_late_transactions();
         if self.maybe_crash(world) {
             return;
