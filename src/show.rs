@@ -26,6 +26,10 @@ const DECIMALS_SHOWN: usize = 4;
 const PIPE_WIDTH: usize = 100;
 /// Number of spaces between two columns.
 const GAP: usize = 2;
+/// Number of spaces between two parts of a line.
+const PART_GAP: usize = 3;
+/// Width of a label and the space behind it.
+const LABEL_WIDTH: usize = 9;
 /// Minimum width of a column whose text is wrapped.
 const WRAPPED_MIN: usize = 20;
 
@@ -192,8 +196,9 @@ impl TextTable {
         self.rows.is_empty()
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(t, _)| t.chars().count()).collect();
+    /// The width of each column: that of its widest cell, and at least that of its title.
+    fn widths(&self, title_width: fn(&str) -> usize) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.columns.iter().map(|(t, _)| title_width(t)).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.text.chars().count());
@@ -206,39 +211,47 @@ impl TextTable {
     /// widest column of words is wrapped, and if that is not enough, each row becomes a list of
     /// titles and values.
     pub(crate) fn render(&self, limit: Option<usize>) -> String {
-        let mut widths = self.widths();
+        let mut widths = self.widths(visible_width);
         let mut out = String::new();
         if limit.is_some_and(|limit| !self.shrink(&mut widths, limit)) {
             self.records(&mut out, limit);
             return out;
         }
-        let titles = self.columns.iter().map(|(title, _)| (*title, HEAD));
-        self.line(&mut out, &widths, titles);
+        let titles: Vec<Cell> =
+            self.columns.iter().map(|(title, _)| Cell::styled(*title, HEAD)).collect();
+        self.wrapped_row(&mut out, &widths, &titles);
         let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
         self.line(&mut out, &widths, rule.iter().map(|rule| (rule.as_str(), DIM)));
         for row in &self.rows {
-            let wrapped: Vec<Vec<&str>> =
-                row.iter().zip(&widths).map(|(cell, width)| wrap(&cell.text, *width)).collect();
-            let lines = wrapped.iter().map(Vec::len).max().unwrap_or(1);
-            for at in 0..lines {
-                let parts = wrapped.iter().map(|lines| lines.get(at).copied().unwrap_or_default());
-                let cells = parts.zip(row.iter().map(|cell| cell.style));
-                self.line(&mut out, &widths, cells);
-            }
+            self.wrapped_row(&mut out, &widths, row);
         }
         out
     }
 
-    /// Narrows the widest column of words until a line has at most `limit` characters. Returns
-    /// false if that column would become too narrow.
-    fn shrink(&self, widths: &mut [usize], limit: usize) -> bool {
-        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        let excess = total.saturating_sub(limit);
+    fn wrapped_row(&self, out: &mut String, widths: &[usize], row: &[Cell]) {
+        let wrapped: Vec<Vec<&str>> =
+            row.iter().zip(widths).map(|(cell, width)| wrap(&cell.text, *width)).collect();
+        let lines = wrapped.iter().map(Vec::len).max().unwrap_or(1);
+        for at in 0..lines {
+            let parts = wrapped.iter().map(|lines| lines.get(at).copied().unwrap_or_default());
+            self.line(out, widths, parts.zip(row.iter().map(|cell| cell.style)));
+        }
+    }
+
+    /// Narrows columns until a line has at most `limit` characters: first those with long titles,
+    /// then the widest column of words. Returns false if that column would become too narrow.
+    fn shrink(&self, widths: &mut Vec<usize>, limit: usize) -> bool {
+        if excess(widths, limit) > 0 {
+            *widths = self.widths(longest_word);
+        }
+        let excess = excess(widths, limit);
         let columns = self.columns.iter().zip(widths);
         let words = columns.filter(|((_, align), _)| *align == Align::Left);
         match words.max_by_key(|(_, width)| **width) {
             _ if excess == 0 => true,
-            Some(((title, _), width)) if *width >= excess + WRAPPED_MIN.max(title.len()) => {
+            Some(((title, _), width))
+                if *width >= excess + WRAPPED_MIN.max(longest_word(title)) =>
+            {
                 *width -= excess;
                 true
             }
@@ -246,13 +259,13 @@ impl TextTable {
         }
     }
 
-    /// Renders each row as a list of titles and values.
+    /// Renders each row as a list of titles and values, without empty values.
     fn records(&self, out: &mut String, limit: Option<usize>) {
         for (at, row) in self.rows.iter().enumerate() {
             if at > 0 {
                 out.push('\n');
             }
-            let pairs = self.columns.iter().zip(row);
+            let pairs = self.columns.iter().zip(row).filter(|(_, cell)| !cell.text.is_empty());
             let pairs: Vec<(&str, &str, Style)> =
                 pairs.map(|((title, _), cell)| (*title, cell.text.as_str(), cell.style)).collect();
             pair_lines(out, &pairs, limit);
@@ -315,13 +328,38 @@ fn pair_lines(out: &mut String, pairs: &[(&str, &str, Style)], limit: Option<usi
     }
 }
 
-/// Breaks a text into lines of at most `width` characters, at spaces where possible. An empty text
-/// is one empty line.
+/// Number of characters by which a line of columns exceeds `limit`.
+fn excess(widths: &[usize], limit: usize) -> usize {
+    let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+    total.saturating_sub(limit)
+}
+
+fn longest_word(title: &str) -> usize {
+    title.split(' ').map(visible_width).max().unwrap_or_default()
+}
+
+/// Number of characters without colours.
+fn visible_width(text: &str) -> usize {
+    visible(text).count()
+}
+
+/// The positions of the characters that are not part of a colour.
+fn visible(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let mut in_colour = false;
+    text.char_indices().filter_map(move |(at, letter)| {
+        let was_in_colour = in_colour;
+        in_colour = letter == '\u{1b}' || in_colour && letter != 'm';
+        (!was_in_colour && !in_colour).then_some(at)
+    })
+}
+
+/// Breaks a text into lines of at most `width` characters, at spaces where possible; colours have
+/// no width. An empty text is one empty line.
 fn wrap(text: &str, width: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
     loop {
-        let Some((end, _)) = rest.char_indices().nth(width) else {
+        let Some(end) = visible(rest).nth(width) else {
             lines.push(rest);
             return lines;
         };
@@ -354,19 +392,49 @@ pub(crate) fn sentence(text: &str) {
     paragraph("", text, Style::new());
 }
 
+/// Prints a text behind a label in the first column, wrapped as [`paragraph`]. The text may have
+/// colours.
+pub(crate) fn labelled(label: &str, text: &str) {
+    let label = Cell::styled(format!("{label:<LABEL_WIDTH$}"), HEAD);
+    anstream::print!("{}", render_paragraph(&label, text, Style::new(), output_width()));
+}
+
+/// Prints the parts of a line, separated by spaces. On a narrow terminal the line breaks between
+/// parts, and further lines are indented by the first part.
+pub(crate) fn parts(parts: &[String]) -> String {
+    render_parts(parts, output_width().unwrap_or(usize::MAX))
+}
+
+fn render_parts(parts: &[String], limit: usize) -> String {
+    let indent = parts.first().map_or(0, |first| visible_width(first));
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if visible_width(line) + PART_GAP + visible_width(part) <= limit => {
+                let _ = write!(line, "{:PART_GAP$}{part}", "");
+            }
+            Some(_) => lines.push(format!("{:indent$}{:PART_GAP$}{part}", "", "")),
+            None => lines.push(part.clone()),
+        }
+    }
+    lines.join("\n")
+}
+
 /// Prints a text behind a dimmed prefix, each line in the style. On a terminal it is wrapped, and
 /// further lines are indented by the prefix; into a pipe it stays one line.
 pub(crate) fn paragraph(prefix: &str, text: &str, style: Style) {
-    anstream::print!("{}", render_paragraph(prefix, text, style, output_width()));
+    let prefix = Cell::styled(prefix, DIM);
+    anstream::print!("{}", render_paragraph(&prefix, text, style, output_width()));
 }
 
-fn render_paragraph(prefix: &str, text: &str, style: Style, limit: Option<usize>) -> String {
+fn render_paragraph(prefix: &Cell, text: &str, style: Style, limit: Option<usize>) -> String {
+    let Cell { text: prefix, style: prefix_style } = prefix;
     let indent = prefix.chars().count();
     let left = limit.unwrap_or(usize::MAX).saturating_sub(indent).max(WRAPPED_MIN);
     let mut out = String::new();
     for (at, line) in text.split('\n').flat_map(|line| wrap(line, left)).enumerate() {
         let _ = match at {
-            0 => writeln!(out, "{DIM}{prefix}{DIM:#}{style}{line}{style:#}"),
+            0 => writeln!(out, "{prefix_style}{prefix}{prefix_style:#}{style}{line}{style:#}"),
             _ => writeln!(out, "{:indent$}{style}{line}{style:#}", ""),
         };
     }
@@ -444,9 +512,49 @@ mod tests {
     }
 
     #[test]
+    fn long_titles_are_wrapped_before_a_table_becomes_a_list() {
+        let mut table = TextTable::new(&["name", ">score, nats", ">bond left, FLN"]);
+        table.row(["ann".into(), "0.1777".into(), "7.3000".into()]);
+        table.row(["the provider".into(), "".into(), "25.7000".into()]);
+        let render = |limit| anstream::adapter::strip_str(&table.render(Some(limit))).to_string();
+        let wrapped = [
+            "name          score,     bond",
+            "                nats    left,",
+            "                          FLN",
+            "────────────  ──────  ───────",
+            "ann           0.1777   7.3000",
+            "the provider          25.7000",
+            "",
+        ];
+        assert_eq!(render(29), wrapped.join("\n"));
+        assert!(render(28).ends_with("name            the provider\nbond left, FLN  25.7000\n"));
+    }
+
+    #[test]
+    fn the_parts_of_a_line_stay_whole() {
+        let parts = ["round 1", "loss 2 → 1", "8 updates"].map(str::to_owned);
+        assert_eq!(render_parts(&parts, 32), "round 1   loss 2 → 1   8 updates");
+        assert_eq!(render_parts(&parts, 31), "round 1   loss 2 → 1\n          8 updates");
+        assert_eq!(render_parts(&[], 31), "");
+    }
+
+    #[test]
+    fn colours_have_no_width() {
+        let text = format!("one {BAD}two{BAD:#} six");
+        assert_eq!(visible_width(&text), 11);
+        assert_eq!(wrap(&text, 11), [text.as_str()]);
+        assert_eq!(wrap(&text, 10), [format!("one {BAD}two{BAD:#}"), "six".to_owned()]);
+    }
+
+    #[test]
     fn a_paragraph_is_wrapped_behind_its_prefix() {
         let render = |limit| {
-            let text = render_paragraph("ann: ", "one two three four five\nsix", BAD, limit);
+            let text = render_paragraph(
+                &Cell::styled("ann: ", DIM),
+                "one two three four five\nsix",
+                BAD,
+                limit,
+            );
             anstream::adapter::strip_str(&text).to_string()
         };
         assert_eq!(render(None), "ann: one two three four five\n     six\n");

@@ -59,7 +59,7 @@ impl DemoProgress {
         if let Some(bar) = &self.bar {
             bar.set_position(report.scope.round.0.into());
         }
-        self.line(&round_line(report)?);
+        self.line(&show::parts(&round_line(report)?));
         Ok(())
     }
 
@@ -71,27 +71,26 @@ impl DemoProgress {
     }
 }
 
-fn round_line(report: &Report) -> anyhow::Result<String> {
-    let round = report.scope.round;
+/// The parts of the line of a round.
+fn round_line(report: &Report) -> anyhow::Result<Vec<String>> {
+    let round = format!("round {:>3}", report.scope.round.0);
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {
             RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
             RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
-        return Ok(format!("round {round:>3}   abandoned: {why}"));
+        return Ok(vec![round, format!("abandoned: {why}")]);
     };
-    let paid = report.data_paid()?;
     let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
-    Ok(format!(
-        "round {:>3}   loss {} → {}   accuracy {:>6}   {} updates, {excluded} excluded   {:>8} FLN \
-         paid",
-        round.0,
-        short(valuation.loss_before_nano),
-        short(metrics.loss_after_nano),
-        show::accuracy(metrics.correct_after, metrics.rows),
-        report.entries.len(),
-        show::fln(paid),
-    ))
+    let (before, after) = (short(valuation.loss_before_nano), short(metrics.loss_after_nano));
+    let accuracy = show::accuracy(metrics.correct_after, metrics.rows);
+    Ok(vec![
+        round,
+        format!("loss {before} → {after}"),
+        format!("accuracy {accuracy:>6}"),
+        format!("{} updates, {excluded} excluded", report.entries.len()),
+        format!("{:>8} FLN paid", show::fln(report.data_paid()?)),
+    ])
 }
 
 /// A number of nats with four decimals.

@@ -1,6 +1,6 @@
 //! The final output of a demonstration.
 
-use super::outcome::{DemoOutcome, nats};
+use super::outcome::{DemoOutcome, Money, nats};
 use super::plan::Behaviour;
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, TextTable};
 
@@ -9,13 +9,13 @@ pub(super) fn print(outcome: &DemoOutcome) -> anyhow::Result<()> {
     anstream::println!();
     participant_table(outcome).print();
     let (before, after) = outcome.accuracy();
-    anstream::println!(
-        "\n{HEAD}Model{HEAD:#}    accuracy {:.1} % → {GOOD}{:.1} %{GOOD:#} on {} test rows that \
-         were never used in the market",
-        100.0 * before,
-        100.0 * after,
-        outcome.model.rows
+    anstream::println!();
+    let (before, after, rows) = (100.0 * before, 100.0 * after, outcome.model.rows);
+    let model = format!(
+        "accuracy {before:.1} % → {GOOD}{after:.1} %{GOOD:#} on {rows} test rows that were never \
+         used in the market"
     );
+    show::labelled("Model", &model);
     money(outcome)?;
     audit(outcome);
     if let Some(on_chain) = &outcome.on_chain {
@@ -23,13 +23,9 @@ pub(super) fn print(outcome: &DemoOutcome) -> anyhow::Result<()> {
     }
     anstream::println!("\n{HEAD}{}{HEAD:#}", outcome.dishonest_title());
     for earner in outcome.earners.iter().filter(|e| e.behaviour != Behaviour::Honest) {
-        anstream::println!(
-            "  {} ({}; {})\n    {DIM}{}{DIM:#}",
-            earner.name,
-            earner.behaviour,
-            earner.summary,
-            earner.explanation
-        );
+        let title = format!("{} ({}; {})", earner.name, earner.behaviour, earner.summary);
+        show::paragraph("  ", &title, anstyle::Style::new());
+        show::paragraph("    ", &earner.explanation, DIM);
     }
     Ok(())
 }
@@ -43,7 +39,7 @@ fn participant_table(outcome: &DemoOutcome) -> TextTable {
         ">score, nats",
         ">share",
         ">earned, FLN",
-        ">bond left, FLN",
+        ">bond, FLN",
     ]);
     for earner in &outcome.earners {
         let style = match earner.behaviour {
@@ -65,7 +61,7 @@ fn participant_table(outcome: &DemoOutcome) -> TextTable {
     let worked = outcome.reports.iter().filter(|report| !report.infrastructure.is_empty()).count();
     table.row([
         "provider".into(),
-        "evaluates the rounds".into(),
+        "valuation".into(),
         "".into(),
         worked.into(),
         format!("{} units", outcome.provider.0).into(),
@@ -81,18 +77,16 @@ fn money(outcome: &DemoOutcome) -> anyhow::Result<()> {
     let money = outcome.money()?;
     let balances = outcome.balances()?;
     let (mark, style) = if balances { ("exactly", GOOD) } else { ("NOT EQUAL", BAD) };
-    anstream::println!(
-        "{HEAD}Money{HEAD:#}    {} deposited = {} data + {} infrastructure + {} refunded + {} \
-         locked ({style}{mark}{style:#})",
-        money.deposited,
-        money.data_paid,
-        money.infrastructure_paid,
-        money.refunded,
-        money.locked
+    let Money { deposited, data_paid, infrastructure_paid, refunded, locked } = money;
+    let equation = format!(
+        "{deposited} deposited = {data_paid} data + {infrastructure_paid} infrastructure + \
+         {refunded} refunded + {locked} locked ({style}{mark}{style:#})"
     );
-    anstream::println!(
-        "         {DIM}{} FLN were debited from bonds for harmful updates{DIM:#}",
-        show::fln(outcome.treasury)
+    show::labelled("Money", &equation);
+    let debited = show::fln(outcome.treasury);
+    show::labelled(
+        "",
+        &format!("{DIM}{debited} FLN were debited from bonds for harmful updates{DIM:#}"),
     );
     Ok(())
 }
@@ -100,13 +94,11 @@ fn money(outcome: &DemoOutcome) -> anyhow::Result<()> {
 fn audit(outcome: &DemoOutcome) {
     let (rounds, differences) = (outcome.audit.0, &outcome.audit.1);
     let style = if differences.is_empty() { GOOD } else { BAD };
-    anstream::println!(
-        "{HEAD}Audit{HEAD:#}    audit: {rounds} of {} rounds recomputed, {style}{} \
-         mismatches{style:#}",
-        outcome.rounds,
-        differences.len()
-    );
+    let (all, mismatches) = (outcome.rounds, differences.len());
+    let result =
+        format!("{rounds} of {all} rounds recomputed, {style}{mismatches} mismatches{style:#}");
+    show::labelled("Audit", &result);
     for line in differences {
-        anstream::println!("         {BAD}{line}{BAD:#}");
+        show::labelled("", &format!("{BAD}{line}{BAD:#}"));
     }
 }

@@ -26,7 +26,7 @@ fn the_demonstration_holds_what_it_promises(on: On) {
     };
     let call = ["demo", "--rounds", "4", "--json", &json, "--out", &page];
     let output = florin(&[&call[..], &ledger].concat()).expect(0);
-    assert!(output.out.contains("audit: 4 of 4 rounds recomputed, 0 mismatches"), "{}", output.out);
+    assert!(output.out.contains("4 of 4 rounds recomputed, 0 mismatches"), "{}", output.out);
     assert!(!output.out.contains('\u{1b}'), "a pipe gets no colours");
     let result: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();

@@ -128,8 +128,8 @@ fn model_section(html: &mut String, outcome: &DemoOutcome) -> anyhow::Result<()>
     };
     let (before, after) = outcome.accuracy();
     let rows = format!(
-        "<tr><th>trained model</th><td><code>{}</code></td></tr>\
-         <tr><th>initial model</th><td><code>{}</code></td></tr>\
+        "<tr><th>trained model</th><td><code class=\"whole\">{}</code></td></tr>\
+         <tr><th>initial model</th><td><code class=\"whole\">{}</code></td></tr>\
          <tr><th>correct test rows</th><td>{} of {} before, {} of {} after</td></tr>\
          <tr><th>gain</th><td>{:.1} percentage points</td></tr>\
          <tr><th>price of a percentage point</th><td>{price}</td></tr>",
@@ -181,7 +181,7 @@ fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
     }
     let _ = write!(
         rows,
-        "<tr><td>provider</td><td>evaluates the rounds</td><td class=\"n\">–</td>\
+        "<tr><td>provider</td><td>valuation</td><td class=\"n\">–</td>\
          <td class=\"n\">{}</td>\
          <td class=\"n\">{} units</td><td class=\"n\">–</td><td class=\"n\">{}</td>\
          <td class=\"n\">–</td></tr>",
