@@ -1,5 +1,7 @@
 //! Failures of the command line: clap's message, with the code `USAGE`.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli;
@@ -7,9 +9,6 @@ use crate::failure::{Exit, Failure, print_json_error};
 
 /// The stable code of a wrong command line.
 const CODE: &str = "USAGE";
-/// Options that an environment variable replaces, by the start of their text in clap's message.
-const VARIABLES: [(&str, &str); 2] =
-    [("--market <", "FLORIN_MARKET=URL"), ("--wallet <", "FLORIN_WALLET=FILE")];
 
 /// Prints a failure of the command line, or the requested help text, and returns the exit code.
 pub(crate) fn print(error: &clap::Error) -> Exit {
@@ -25,7 +24,8 @@ pub(crate) fn print(error: &clap::Error) -> Exit {
         return if error.use_stderr() { Exit::Input } else { Exit::Done };
     }
     let tip = tip(error);
-    if cli::requests_json(std::env::args_os()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if cli::requests_json(words) {
         print_json_error(&Failure::input(CODE, message(error, tip.as_deref())).into());
     } else {
         let text = error.render().ansi().to_string();
@@ -56,9 +56,7 @@ fn tip(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::MissingRequiredArgument {
         return None;
     }
-    let is_missing = |option: &str| missing.iter().any(|name| name.starts_with(option));
-    let all = VARIABLES.into_iter().filter(|(option, _)| is_missing(option));
-    let exports: Vec<&str> = all.map(|(_, variable)| variable).collect();
+    let exports = cli::variables_for(std::env::args_os(), missing);
     (!exports.is_empty())
         .then(|| format!("to give it once for all commands: export {}", exports.join(" ")))
 }

@@ -192,17 +192,38 @@ pub(crate) fn is_json(matches: &ArgMatches) -> bool {
 }
 
 /// As [`is_json`], for a command line that cannot be parsed.
-pub(crate) fn requests_json(words: impl IntoIterator<Item = OsString>) -> bool {
+pub(crate) fn requests_json(words: impl IntoIterator<Item = OsString> + Clone) -> bool {
+    let is_set = words.clone().into_iter().any(|word| word == "--json");
+    let command = named_command(words);
+    let flag = command.get_arguments().find(|argument| argument.get_id() == "json");
+    is_set && flag.is_some_and(|flag| !flag.get_action().takes_values())
+}
+
+/// The settings of environment variables, such as `FLORIN_MARKET=URL`, that replace options of a
+/// command line that cannot be parsed. An option is as in clap's messages: `--market <URL>`.
+pub(crate) fn variables_for(
+    words: impl IntoIterator<Item = OsString>,
+    options: &[String],
+) -> Vec<String> {
+    let command = named_command(words);
+    let settings = command.get_arguments().filter_map(|argument| {
+        let variable = argument.get_env()?.to_str()?;
+        let value = argument.get_value_names()?.first()?;
+        let option = format!("--{} <{value}>", argument.get_long()?);
+        options.contains(&option).then(|| format!("{variable}={value}"))
+    });
+    settings.collect()
+}
+
+/// The command that the words name.
+fn named_command(words: impl IntoIterator<Item = OsString>) -> clap::Command {
     let mut command = Cli::command();
-    let mut is_set = false;
     for word in words.into_iter().skip(1) {
-        is_set |= word == "--json";
         if let Some(inner) = command.find_subcommand(&word) {
             command = inner.clone();
         }
     }
-    let flag = command.get_arguments().find(|argument| argument.get_id() == "json");
-    is_set && flag.is_some_and(|flag| !flag.get_action().takes_values())
+    command
 }
 
 /// Machine-readable output.
@@ -259,7 +280,9 @@ mod tests {
     #[test]
     fn a_wrong_command_line_fails_as_json_if_the_command_has_the_flag() {
         let requests_json = |arguments: &[&str]| {
-            super::requests_json(["florin"].iter().chain(arguments).map(OsString::from))
+            let words: Vec<OsString> =
+                ["florin"].iter().chain(arguments).map(OsString::from).collect();
+            super::requests_json(words)
         };
         for (arguments, expected) in [
             (&["task", "list", "--json", "--bogus"][..], true),
@@ -271,6 +294,23 @@ mod tests {
         ] {
             assert_eq!(requests_json(arguments), expected, "{arguments:?}");
         }
+    }
+
+    #[test]
+    fn missing_options_are_replaced_by_the_variables_of_their_command() {
+        let variables = |arguments: &[&str], options: &[&str]| {
+            let words = ["florin"].iter().chain(arguments).map(OsString::from);
+            let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+            variables_for(words, &options)
+        };
+        let both = ["--market <URL>", "--wallet <FILE>"];
+        assert_eq!(
+            variables(&["participate"], &both),
+            ["FLORIN_MARKET=URL", "FLORIN_WALLET=FILE"],
+            "in the order of the options"
+        );
+        assert_eq!(variables(&["coordinate"], &["--data <DIR>"]), ["FLORIN_COORDINATOR_DATA=DIR"]);
+        assert!(variables(&["participate"], &["--data <SOURCE>", "--task <ID>"]).is_empty());
     }
 
     #[test]
