@@ -4,7 +4,7 @@
 //! A void round leaves the model as it is, and neither pays nor debits scores. Its provider is paid.
 
 use crate::message::VoidReason;
-use crate::report::{ScoreEstimator, UpdateScore, Valuation, ValuationStage};
+use crate::report::{CrossCheck, ScoreEstimator, UpdateScore, Valuation, ValuationStage};
 
 /// A gap up to one part in this many of the improvement is resolved.
 const GAP_PARTS: u64 = 50;
@@ -45,6 +45,29 @@ pub fn is_score_confirmed(
         || score_nano.abs_diff(second_nano) <= error_nano.max(largest_small_gap(total_nano))
 }
 
+/// A score and its standard error, in nano-nats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreEstimate {
+    /// The score.
+    pub score_nano: i64,
+    /// Its standard error.
+    pub error_nano: u64,
+}
+
+impl CrossCheck {
+    /// Whether the cross-check has one score for each of `scores`, and confirms all of them.
+    pub fn confirms(
+        &self,
+        scores: impl Iterator<Item = ScoreEstimate> + Clone,
+        total_nano: i64,
+    ) -> bool {
+        scores.clone().count() == self.scores_nano.len()
+            && scores.zip(&self.scores_nano).all(|(score, second)| {
+                is_score_confirmed(score.score_nano, score.error_nano, *second, total_nano)
+            })
+    }
+}
+
 /// Why a round whose stages are resolved is void, if it is.
 #[must_use]
 pub fn void_reason(scores: &[UpdateScore], improvement_nano: i64) -> Option<VoidReason> {
@@ -82,11 +105,12 @@ impl Valuation {
         else {
             return true;
         };
-        let included = || self.scores.iter().filter(|score| !score.excluded);
-        included().count() == check.scores_nano.len()
-            && included().zip(&check.scores_nano).all(|(score, second)| {
-                is_score_confirmed(score.score_nano, score.error_nano, *second, self.total_nano)
-            })
+        let included = self.scores.iter().filter(|score| !score.excluded);
+        let estimate = |score: &UpdateScore| ScoreEstimate {
+            score_nano: score.score_nano,
+            error_nano: score.error_nano,
+        };
+        check.confirms(included.map(estimate), self.total_nano)
     }
 
     /// Why the round is void, if it is.
@@ -103,7 +127,7 @@ impl Valuation {
 mod tests {
     use super::*;
     use crate::id::Address;
-    use crate::report::{CrossCheck, Preprocessing, ValuationEvidence};
+    use crate::report::{Preprocessing, ValuationEvidence};
 
     fn stage(total_nano: i64, gap_nano: i64) -> ValuationStage {
         ValuationStage { estimator: ScoreEstimator::Path(3), total_nano, gap_nano, units: 5 }

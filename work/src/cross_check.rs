@@ -6,7 +6,7 @@ use florin_contribution::{
     RoundValuation, cross_check_round, scores_from_table,
 };
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
-use florin_protocol::void::is_score_confirmed;
+use florin_protocol::void::ScoreEstimate;
 use florin_protocol::{CoalitionValue, CrossCheck, Valuation, blob_digest};
 
 use crate::round::{ResultMismatch, TOLERANCE_NANO, ValuationInputs};
@@ -78,12 +78,11 @@ impl<'a> CrossChecks<'a> {
     ) -> Result<bool, RoundError> {
         let members: Vec<usize> = valued.remaining().collect();
         let check = self.check(source, &members)?;
-        Ok(check.is_none_or(|check| {
-            members.iter().zip(&check.scores_nano).all(|(&member, second)| {
-                let row = &valued.rows[member];
-                is_score_confirmed(row.score_nano, row.error_nano, *second, valued.total_nano)
-            })
-        }))
+        let estimates = members.iter().map(|&member| {
+            let row = &valued.rows[member];
+            ScoreEstimate { score_nano: row.score_nano, error_nano: row.error_nano }
+        });
+        Ok(check.is_none_or(|check| check.confirms(estimates, valued.total_nano)))
     }
 
     /// The cross-check of the members that remain at the end, and the passes of all.
