@@ -71,6 +71,15 @@ impl MarketConnection {
         Ok(Self { client, at: at.clone() })
     }
 
+    /// As [`connect`](Self::connect), for a long-running command; see [`with_retries`].
+    pub(crate) fn connect_with_retries(
+        at: &MarketArg,
+        shutdown: &Shutdown,
+        on_event: &mut dyn FnMut(&ParticipantEvent),
+    ) -> anyhow::Result<Self> {
+        with_retries(shutdown, on_event, || Self::connect(at))
+    }
+
     /// The client of the coordinator's interface.
     pub(crate) const fn client(&self) -> &Client {
         &self.client

@@ -33,8 +33,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
-    let connect = || MarketConnection::connect(&arguments.market);
-    let market = with_retries(&shutdown, &mut print, connect)?;
+    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let view = || Ok(market.task(market.find(&arguments.task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
     let data = rows(arguments, &view.spec)?;

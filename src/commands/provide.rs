@@ -16,8 +16,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
-    let connect = || MarketConnection::connect(&arguments.market);
-    let market = with_retries(&shutdown, &mut print, connect)?;
+    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let tasks = || arguments.task.iter().map(|task| market.find(task)).collect();
     let tasks: Vec<_> = with_retries(&shutdown, &mut print, tasks)?;
     let tasks = arguments.task.is_some().then_some(tasks);

@@ -23,8 +23,8 @@ const POLL_MS: u64 = 2_000;
 pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
     let (screen, shutdown) = (Screen::new(arguments.json.json), Shutdown::new());
     let mut on_event = |event: &ParticipantEvent| screen.note(&event.to_string());
-    let connect = || MarketConnection::connect(&arguments.market);
-    let market = with_retries(&shutdown, &mut on_event, connect)?;
+    let market =
+        MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut on_event)?;
     let opened = || Ok((market.task(market.find(&arguments.task)?)?, market.ledger()?));
     let (mut view, ledger) = with_retries(&shutdown, &mut on_event, opened)?;
     let task = view.id;
