@@ -138,5 +138,5 @@ pub use task::{
     Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION,
     TaskSpec, Training,
 };
-pub use time::Timestamp;
+pub use time::{Timestamp, format_ms};
 pub use work_order::{WorkOrder, WorkRecord, WorkResult};

@@ -25,6 +25,25 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Timestamp(pub u64);
 
+/// Units of durations, from the largest, with their milliseconds.
+const UNITS: [(u64, &str); 5] =
+    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
+
+/// Formats milliseconds as an exact duration in the largest units, such as `1 h 30 min`.
+#[must_use]
+pub fn format_ms(ms: u64) -> String {
+    let mut rest = ms;
+    let mut parts = Vec::new();
+    for (unit, name) in UNITS {
+        let count = rest.checked_div(unit).unwrap_or_default();
+        if count > 0 {
+            parts.push(format!("{count} {name}"));
+            rest = rest.checked_rem(unit).unwrap_or_default();
+        }
+    }
+    if parts.is_empty() { "0 ms".to_owned() } else { parts.join(" ") }
+}
+
 impl Timestamp {
     /// The latest point in time: the result where a deadline would lie beyond it.
     pub const MAX: Self = Self(u64::MAX);

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use florin_protocol::Timestamp;
 
-const MS_PER_DAY: u64 = 86_400_000;
-
 /// Parses a duration of whole milliseconds such as `90 s` or `1 h 30 min`.
 ///
 /// # Errors
@@ -20,20 +18,6 @@ pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
     let duration = humantime::parse_duration(text).map_err(|_| wrong())?;
     let ms = u64::try_from(duration.as_millis()).map_err(|_| wrong())?;
     if Duration::from_millis(ms) == duration { Ok(ms) } else { Err(wrong()) }
-}
-
-/// Formats milliseconds as an exact duration in the largest units; [`parse_ms`] reads it back.
-pub(crate) fn format_ms(ms: u64) -> String {
-    let units = [(MS_PER_DAY, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
-    let mut rest = ms;
-    let mut parts = Vec::new();
-    for (unit, name) in units {
-        if rest >= unit {
-            parts.push(format!("{} {name}", rest / unit));
-            rest %= unit;
-        }
-    }
-    if parts.is_empty() { "0 ms".to_owned() } else { parts.join(" ") }
 }
 
 /// Parses a point in time: a duration from now, or a date in UTC such as `2030-01-31` or
@@ -102,7 +86,11 @@ pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use florin_protocol::format_ms;
+
     use super::*;
+
+    const MS_PER_DAY: u64 = 86_400_000;
 
     #[test]
     fn durations_are_read_and_written() {

@@ -23,10 +23,10 @@ use florin_learning::data::{
 use florin_learning::{DataSource, Dataset, Table};
 use florin_protocol::{
     Address, DataSchema, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError, TaskSpec,
-    Timestamp, blob_digest,
+    Timestamp, blob_digest, format_ms,
 };
 
-pub(crate) use duration::{civil, format_ms, parse_date, parse_moment};
+pub(crate) use duration::{civil, parse_date, parse_moment};
 pub(crate) use new_task::{TaskNumbers, ignored_because, task_for_data};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
@@ -167,9 +167,19 @@ pub fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
 }
 
 fn from_text(text: &str, folder: &Path, parties: &Parties) -> Result<PreparedTask, TaskFileError> {
+    from_text_with_table(text, folder, parties, None)
+}
+
+/// As [`from_text`], with the table of the holdout's source, if the caller has loaded it.
+fn from_text_with_table(
+    text: &str,
+    folder: &Path,
+    parties: &Parties,
+    table: Option<Table>,
+) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
     let mut spec = build_spec(&file, parties)?;
-    let rows = read_holdout(&file, folder, &mut spec)?;
+    let rows = read_holdout(&file, folder, &mut spec, table)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
@@ -300,11 +310,13 @@ fn commit_holdout(
 }
 
 /// Reads the holdout rows, selects the range, completes the task's encoding with their numbers,
-/// encodes them, and checks them against the task's data schema.
+/// encodes them, and checks them against the task's data schema. `loaded` is the table of the
+/// source, if the caller has read it.
 fn read_holdout(
     file: &TaskFile,
     folder: &Path,
     spec: &mut TaskSpec,
+    loaded: Option<Table>,
 ) -> Result<Dataset, TaskFileError> {
     let written = format!("{:?}", file.holdout.source);
     let wrong = |right: String| TaskFileError::key("holdout.source", written.as_str(), right);
@@ -317,7 +329,10 @@ fn read_holdout(
                 [data], or use the original table";
             return Err(wrong(right.to_owned()));
         }
-        let table = load_table(&source).map_err(|e| wrong(e.to_string()))?;
+        let table = match loaded {
+            Some(table) => table,
+            None => load_table(&source).map_err(|e| wrong(e.to_string()))?,
+        };
         let table = select_holdout(file, table)?;
         spec.data.encoding = Some(file.data.encoding(&table)?);
         let data = encode_holdout(spec, &table).map_err(wrong)?;

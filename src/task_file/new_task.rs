@@ -5,13 +5,13 @@ use std::path::Path;
 use anyhow::Context;
 use florin_learning::DataSource;
 use florin_learning::data::{
-    IgnoredReason, ScaleKind, TableProfile, Treatment, default_scale, fit, load_table,
+    IgnoredReason, ScaleKind, Table, TableProfile, Treatment, default_scale, fit, load_table,
 };
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
 use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
-use super::{Parties, from_text, relative_to};
+use super::{Parties, from_text_with_table, relative_to};
 use crate::failure::Failure;
 
 /// Limits of the units of the hidden layer: the next power of two above the width, within them.
@@ -68,10 +68,11 @@ pub(crate) fn task_for_data(
     numbers: TaskNumbers,
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
-    let shape = shape(source)?;
+    let table = load_table(source)?;
+    let shape = shape(source, &table)?;
     let written = relative_to(&absolute_unless_here(folder)?, source.clone());
     let text = text(&shape, &written.to_string(), numbers);
-    if let Err(problem) = from_text(&text, folder, parties) {
+    if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
         let failure = problem.at(Path::new("the task"), &text);
         return Err(Failure::input("INVALID_DATA", format!("{source}: {failure}")).into());
     }
@@ -87,13 +88,12 @@ fn absolute_unless_here(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
     std::env::current_dir().context("the working directory")
 }
 
-fn shape(source: &DataSource) -> anyhow::Result<RowShape> {
-    let table = load_table(source)?;
+fn shape(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
     let rows = table.rows();
     let refused = |why: String| Failure::input("INVALID_DATA", format!("{source}: {why}"));
-    let kind = default_scale(&table);
-    let profile = TableProfile::new(&table);
-    let encoder = fit(&table, &profile, kind).map_err(|error| refused(error.to_string()))?;
+    let kind = default_scale(table);
+    let profile = TableProfile::new(table);
+    let encoder = fit(table, &profile, kind).map_err(|error| refused(error.to_string()))?;
     let (width, classes) = (encoder.width(), encoder.classes);
     if let DataSource::Florin { .. } = source {
         return Ok(RowShape { rows, width, classes, encoding: String::new(), notes: Vec::new() });

@@ -300,11 +300,7 @@ impl BondBalance {
         Self::read_once(ledger, task, account)
     }
 
-    fn read_once(
-        ledger: &dyn Ledger,
-        task: TaskId,
-        account: Address,
-    ) -> Result<Self, LedgerError> {
+    fn read_once(ledger: &dyn Ledger, task: TaskId, account: Address) -> Result<Self, LedgerError> {
         let bond = ledger.bond_of(task, account)?;
         Ok(Self { bond, applied: ledger.claimed_totals(task, account)?.debited })
     }

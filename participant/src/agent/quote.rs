@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Amount, AmountError, Report, RoundNumber, TaskSpec};
+use florin_protocol::{Amount, AmountError, Report, RoundNumber, TaskSpec, format_ms};
 
 use super::joining::required_bond;
 use crate::event_json;
@@ -100,21 +100,9 @@ impl fmt::Display for ParticipationQuote {
             bond.short(),
             debit_max.short(),
             debits_max.short(),
-            Duration(self.returned_after_ms),
-            Duration(self.unbond_ms)
+            format_ms(self.returned_after_ms),
+            format_ms(self.unbond_ms)
         )
-    }
-}
-
-/// Milliseconds, displayed in the largest unit that gives a whole number.
-struct Duration(u64);
-
-impl fmt::Display for Duration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
-        let whole = units.into_iter().find(|(ms, _)| self.0 >= *ms && self.0.is_multiple_of(*ms));
-        let (ms, name) = whole.unwrap_or((1, "ms"));
-        write!(f, "{} {name}", self.0 / ms)
     }
 }
 

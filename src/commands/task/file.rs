@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_protocol::{
-    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, TaskSpec,
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, TaskSpec, format_ms,
 };
 use serde_json::json;
 
@@ -15,9 +15,7 @@ use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{
-    self, Parties, PreparedTask, TaskNumbers, format_ms, task_for_data, template,
-};
+use crate::task_file::{self, Parties, PreparedTask, TaskNumbers, task_for_data, template};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let path = arguments.out.as_ref().unwrap_or(&arguments.file);
