@@ -58,7 +58,7 @@ fn invalid_data_is_refused_with_file_and_position() {
         let (source, out) = (format!("csv:{}#y", file(path, name, text)), path.join("out"));
         let call = ["data", "split", &source, "--shards", "1", "--out", out.to_str().unwrap()];
         let output = florin(&call);
-        assert_contains(&output, &["line 3"]);
+        assert_contains(&output, &["line 3", "--task FILE"]);
         output.refused(2, "INVALID_DATA");
     }
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::data::{load, save};
+use florin_learning::data::{LoadError, load, load_table, save};
 use florin_learning::{DataSource, Dataset, SplitPart, partition, split};
 use florin_protocol::blob_digest;
 use serde_json::json;
@@ -27,10 +27,23 @@ const SHARD_PREFIX: &str = "shard-";
 fn read(arguments: &DataSplit) -> anyhow::Result<Dataset> {
     let source = &arguments.source;
     let read = || match &arguments.task {
-        None => Ok(load(source)?),
+        None => load(source).map_err(|error| unencoded(source, error)),
         Some(file) => load_for_task(&spec_of_file(file)?, source),
     };
     Progress::during(format!("reading {source}"), read)
+}
+
+/// The failure to load rows as they are. A table that needs an encoding is no mistake in the file:
+/// then the failure names the option.
+fn unencoded(source: &DataSource, error: LoadError) -> anyhow::Error {
+    if load_table(source).is_err() {
+        return error.into();
+    }
+    let message = format!(
+        "{error}; --task FILE encodes texts and missing values as a task file declares, such as one \
+         that `florin task new --data {source}` writes"
+    );
+    Failure::input("INVALID_DATA", message).into()
 }
 
 /// A part of a data set and its file name.
