@@ -15,6 +15,9 @@ use crate::text::{escape_html, with_unit};
 const MARKED_MAX: usize = 24;
 /// Radius of the points of a line.
 const RADIUS: f64 = 3.4;
+/// Height from which on a rise of the last point leaves no space for a label below it.
+const STEEP_RISE: f64 = 40.0;
+
 /// A line with its name.
 #[derive(Debug, Clone)]
 pub struct Line<'a> {
@@ -92,18 +95,31 @@ pub fn line_plot(title: &str, axes: &Axes, lines: &[Line<'_>]) -> String {
     if let [line] = lines
         && let Some(last) = line.points.iter().rev().find(|point| is_finite(point))
     {
-        let y = area.y(last.y);
-        let above = if y < AreaRectangle::WHOLE.top + 20.0 { 22.0 } else { -12.0 };
+        let earlier = line.points.iter().rev().filter(|point| is_finite(point)).nth(1);
+        let rise = earlier.map_or(0.0, |earlier| area.y(earlier.y) - area.y(last.y));
+        let end = Point { x: area.x(last.x), y: area.y(last.y) };
+        let place = label_place(end, rise);
         let _ = write!(
             svg,
             "<text class=\"strong\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            area.x(last.x),
-            y + above,
+            place.x,
+            place.y,
             described(&axes.y, last.y)
         );
     }
     let entries = lines.iter().map(|line| (line.name, Sample::Line(line.style)));
     svg + "</svg>" + &if lines.len() > 1 { legend(entries) } else { String::new() }
+}
+
+/// The lower right corner of the label of a line's end: above it, or in the uppermost part of the
+/// area below it, or to its left where the line rises steeply.
+fn label_place(end: Point, rise: f64) -> Point {
+    let is_high = end.y < AreaRectangle::WHOLE.top + 20.0;
+    match (is_high, rise > STEEP_RISE) {
+        (false, _) => Point { y: end.y - 12.0, ..end },
+        (true, false) => Point { y: end.y + 22.0, ..end },
+        (true, true) => Point { x: end.x - 10.0, y: end.y + 4.0 },
+    }
 }
 
 /// A scatter plot of several series.
@@ -125,6 +141,16 @@ pub fn scatter_plot(title: &str, axes: &Axes, dots: &[ScatterPoint], names: &[&s
 mod tests {
     use super::*;
     use crate::axis::{Quantity, Unit};
+
+    #[test]
+    fn the_label_of_the_last_value_is_beside_its_line() {
+        let top = AreaRectangle::WHOLE.top;
+        let places = [(top + 100.0, 90.0), (top, 5.0), (top, 90.0)];
+        let places = places.map(|(y, rise)| label_place(Point { x: 400.0, y }, rise));
+        assert!(places[0].y < top + 100.0, "above a low end");
+        assert!(places[1].y > top + 12.0, "below a high end");
+        assert!(places[2].x < 400.0, "to the left of a steep rise");
+    }
 
     fn axes() -> Axes {
         let round = Quantity { name: "round", unit: Unit::Number };
