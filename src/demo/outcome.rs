@@ -268,3 +268,9 @@ impl DemoOutcome {
 pub(super) fn nats(nano: i128) -> f64 {
     nano as f64 / NANO
 }
+
+/// A number of nats with four decimals; 0 has no sign.
+pub(super) fn nats_text(nano: i128) -> String {
+    let text = format!("{:.4}", nats(nano));
+    if text == "-0.0000" { "0.0000".to_owned() } else { text }
+}

@@ -2,9 +2,10 @@
 
 use std::io::IsTerminal;
 
-use florin_protocol::{Report, RoundOutcome, TaskPhase, TaskView, nats};
+use florin_protocol::{Report, RoundOutcome, TaskPhase, TaskView};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
+use super::outcome::nats_text;
 use crate::progress::progress_bar;
 use crate::show;
 
@@ -82,7 +83,8 @@ fn round_line(report: &Report) -> anyhow::Result<Vec<String>> {
         return Ok(vec![round, format!("abandoned: {why}")]);
     };
     let excluded = valuation.scores.iter().filter(|score| score.excluded).count();
-    let (before, after) = (short(valuation.loss_before_nano), short(metrics.loss_after_nano));
+    let (before, after) = (valuation.loss_before_nano, metrics.loss_after_nano);
+    let (before, after) = (nats_text(before.into()), nats_text(after.into()));
     let accuracy = show::accuracy(metrics.correct_after, metrics.rows);
     Ok(vec![
         round,
@@ -91,10 +93,4 @@ fn round_line(report: &Report) -> anyhow::Result<Vec<String>> {
         format!("{} updates, {excluded} excluded", report.entries.len()),
         format!("{:>8} FLN paid", show::fln(report.data_paid()?)),
     ])
-}
-
-/// A number of nats with four decimals.
-fn short(nano: i64) -> String {
-    let text = nats(nano.into());
-    text[..text.len() - 2].to_owned()
 }

@@ -1,6 +1,6 @@
 //! The final output of a demonstration.
 
-use super::outcome::{DemoOutcome, Money, nats};
+use super::outcome::{DemoOutcome, Money, nats_text};
 use super::plan::Behaviour;
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, TextTable};
 
@@ -52,7 +52,7 @@ fn participant_table(outcome: &DemoOutcome) -> TextTable {
             Cell::styled(earner.behaviour.to_string(), style),
             earner.rows.into(),
             earner.rounds.into(),
-            format!("{:.4}", nats(earner.score_nano)).into(),
+            nats_text(earner.score_nano).into(),
             show::share(earner.earned, outcome.books.data_paid).into(),
             Cell::styled(show::fln(earner.earned), earned),
             show::fln(earner.bond).into(),

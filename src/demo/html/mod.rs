@@ -9,10 +9,12 @@ use florin_charts::{
 use florin_protocol::{Amount, Report};
 
 use super::ethereum;
-use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats};
+use super::outcome::{DemoOutcome, NANO, ParticipantResult, nats, nats_text};
 use super::plan::Behaviour;
 use crate::show;
 
+/// Printed digits of a Merkle root.
+const ROOT_DIGITS: usize = 16;
 /// The horizontal axis of plots over rounds.
 const ROUND: Quantity<'static> = Quantity { name: "round", unit: Unit::Number };
 
@@ -165,7 +167,7 @@ fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
             rows,
             "<tr><td><i class=\"key\" style=\"background:{}\"></i>{}</td>\
              <td class=\"{tone}\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             Colour::Series(at).css(),
@@ -173,7 +175,7 @@ fn earnings_section(html: &mut String, outcome: &DemoOutcome) {
             earner.behaviour,
             earner.rows,
             earner.rounds,
-            nats(earner.score_nano),
+            nats_text(earner.score_nano),
             escape_prose(&show::share(earner.earned, paid)),
             show::fln(earner.earned),
             show::fln(earner.bond),
@@ -366,7 +368,7 @@ fn round_row(rows: &mut String, report: &Report) {
     let paid = report.data_paid().unwrap_or_default();
     let loss = report.valuation.as_ref().map_or(("–".to_owned(), "–".to_owned()), |v| {
         let after = report.metrics.map_or(v.loss_after_nano, |m| m.loss_after_nano);
-        (format!("{:.4}", nats(v.loss_before_nano.into())), format!("{:.4}", nats(after.into())))
+        (nats_text(v.loss_before_nano.into()), nats_text(after.into()))
     });
     let excluded = report
         .valuation
@@ -374,7 +376,7 @@ fn round_row(rows: &mut String, report: &Report) {
         .map_or(0, |valuation| valuation.scores.iter().filter(|score| score.excluded).count());
     let stage = report.valuation.as_ref().and_then(|valuation| valuation.stages.last());
     let (estimator, gap) = stage.map_or(("–".to_owned(), "–".to_owned()), |stage| {
-        (stage.estimator.to_string(), format!("{:.4}", nats(stage.gap_nano.into())))
+        (stage.estimator.to_string(), nats_text(stage.gap_nano.into()))
     });
     let correct =
         report.metrics.map_or("–".to_owned(), |m| format!("{} of {}", m.correct_after, m.rows));
@@ -394,7 +396,7 @@ fn round_row(rows: &mut String, report: &Report) {
         gap,
         show::fln(report.pool),
         show::fln(paid),
-        report.root.to_string().chars().take(20).collect::<String>(),
+        report.root.to_string().chars().take(ROOT_DIGITS).collect::<String>(),
     );
 }
 

@@ -223,7 +223,7 @@ fn the_page_has_the_digest_of_the_model_and_the_price_of_a_percentage_point() {
     let text = page(&outcome()).unwrap();
     let digest = Digest([0xbb; 32]).to_string();
     for part in [
-        format!("<th>trained model</th><td><code>{digest}</code></td>"),
+        format!("<th>trained model</th><td><code class=\"whole\">{digest}</code></td>"),
         "<b>9.6659&nbsp;FLN</b><span>paid for each percentage point of accuracy".to_owned(),
         "<th>price of a percentage point</th><td>9.6659&nbsp;FLN</td>".to_owned(),
         "<td>83.3 percentage points</td>".to_owned(),
