@@ -30,7 +30,7 @@ const GAP: usize = 2;
 const PART_GAP: usize = 3;
 /// Width of a label and the space behind it.
 const LABEL_WIDTH: usize = 9;
-/// Minimum width of a column whose text is wrapped.
+/// Minimum width of a column of words, unless all of its words are shorter.
 const WRAPPED_MIN: usize = 20;
 
 /// Formats an amount for people: thousands separators and four decimals, rounded down; a positive
@@ -245,17 +245,21 @@ impl TextTable {
             *widths = self.widths(longest_word);
         }
         let excess = excess(widths, limit);
-        let columns = self.columns.iter().zip(widths);
-        let words = columns.filter(|((_, align), _)| *align == Align::Left);
-        match words.max_by_key(|(_, width)| **width) {
-            _ if excess == 0 => true,
-            Some(((title, _), width))
-                if *width >= excess + WRAPPED_MIN.max(longest_word(title)) =>
-            {
-                *width -= excess;
-                true
+        if excess == 0 {
+            return true;
+        }
+        let columns = self.columns.iter().zip(widths).enumerate();
+        let words = columns.filter(|(_, ((_, align), _))| *align == Align::Left);
+        match words.max_by_key(|(_, (_, width))| **width) {
+            Some((at, ((title, _), width))) => {
+                let cells = self.rows.iter().filter_map(|row| row.get(at));
+                let word = cells.map(|cell| longest_word(&cell.text)).max().unwrap_or_default();
+                let least = longest_word(title).max(word.min(WRAPPED_MIN));
+                let fits = *width >= excess + least;
+                *width = width.saturating_sub(excess).max(least);
+                fits
             }
-            _ => false,
+            None => false,
         }
     }
 
@@ -334,8 +338,8 @@ fn excess(widths: &[usize], limit: usize) -> usize {
     total.saturating_sub(limit)
 }
 
-fn longest_word(title: &str) -> usize {
-    title.split(' ').map(visible_width).max().unwrap_or_default()
+fn longest_word(text: &str) -> usize {
+    text.split(' ').map(visible_width).max().unwrap_or_default()
 }
 
 /// Number of characters without colours.
@@ -527,7 +531,16 @@ mod tests {
             "",
         ];
         assert_eq!(render(29), wrapped.join("\n"));
-        assert!(render(28).ends_with("name            the provider\nbond left, FLN  25.7000\n"));
+        assert!(render(24).ends_with("name            the provider\nbond left, FLN  25.7000\n"));
+    }
+
+    #[test]
+    fn a_column_of_short_words_becomes_narrow() {
+        let mut table = TextTable::new(&[">round", "outcome"]);
+        table.row([1.into(), "void: no improvement".into()]);
+        let text = anstream::adapter::strip_str(&table.render(Some(18))).to_string();
+        let wrapped = ["round  outcome", "─────  ───────────", "    1  void: no"];
+        assert_eq!(text, format!("{}\n       improvement\n", wrapped.join("\n")));
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub(super) fn run(arguments: &TaskList) -> anyhow::Result<Exit> {
         "name",
         "phase",
         ">round",
-        ">participants",
-        ">for data, FLN",
-        ">for work, FLN",
+        ">members",
+        ">data, FLN",
+        ">infrastructure, FLN",
     ]);
     for task in &tasks {
         table.row([

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         ("id", id.to_string()),
         ("phase", show::phase(view.phase).to_owned()),
         ("round", format!("{} of {}", view.round, view.spec.rounds.count)),
-        ("participants", view.enrolled.to_string()),
+        ("members", view.enrolled.to_string()),
         ("this round", format!("{} commits, {} updates", view.committed, view.revealed)),
         ("model", format!("{}…", view.model.short())),
     ]);
@@ -60,12 +60,10 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
     let mut table = TextTable::new(&[
         ">round",
         "outcome",
-        ">updates",
         ">excluded",
         ">loss before",
         ">loss after",
-        ">correct",
-        "estimator",
+        ">accuracy",
         ">gap",
         ">paid, FLN",
     ]);
@@ -82,15 +80,13 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         table.row([
             report.scope.round.into(),
             outcome.into(),
-            report.entries.len().into(),
-            excluded.into(),
+            format!("{excluded} of {}", report.entries.len()).into(),
             loss(valuation.map(|v| v.loss_before_nano)).into(),
             loss(report.metrics.map(|m| m.loss_after_nano)).into(),
             report
                 .metrics
                 .map_or("–".to_owned(), |m| show::accuracy(m.correct_after, m.rows))
                 .into(),
-            stage.map_or("–".to_owned(), |stage| stage.estimator.to_string()).into(),
             loss(stage.map(|stage| stage.gap_nano)).into(),
             show::fln(paid(report)?).into(),
         ]);
