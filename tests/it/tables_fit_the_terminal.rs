@@ -32,3 +32,15 @@ fn tables_fit_60_columns() {
     let piped = lines(&["doctor"], None);
     assert!(piped.iter().any(|line| line.chars().count() > 60), "{piped:?}");
 }
+
+#[test]
+fn a_demonstration_fits_60_columns() {
+    let page = tempfile::NamedTempFile::new().unwrap();
+    let page = page.path().display().to_string();
+    let narrow = lines(&["demo", "--rounds", "2", "--out", &page], Some(60));
+    // A path stays whole, so that it can be copied.
+    let text = narrow.iter().filter(|line| !line.starts_with("Report"));
+    let long: Vec<&String> = text.filter(|line| line.chars().count() > 60).collect();
+    assert!(long.is_empty(), "{long:?}");
+    assert!(narrow.iter().any(|line| line.starts_with("round   2   loss")), "{narrow:?}");
+}

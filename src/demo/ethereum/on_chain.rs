@@ -15,7 +15,7 @@ use super::replay::{self, LedgerReplay};
 use crate::demo::children::Children;
 use crate::demo::setup::DemoSetup;
 use crate::demo::words;
-use crate::show::{self, BAD, GOOD, HEAD, TextTable};
+use crate::show::{self, BAD, GOOD, TextTable};
 
 /// The transactions and the gas of one role.
 #[derive(Debug, Default, Clone, Copy)]
@@ -90,19 +90,21 @@ impl OnChain {
         let (compared, differing) = self.verified;
         let style = |clean: bool| if clean { GOOD } else { BAD };
         let mark = style(differing == 0);
-        anstream::println!(
-            "{HEAD}Events{HEAD:#}   state rebuilt from events: {compared} values of the contracts \
-             compared, {mark}{differing} mismatches{mark:#}"
+        let events = format!(
+            "state rebuilt from events: {compared} values of the contracts compared, \
+             {mark}{differing} mismatches{mark:#}"
         );
+        show::labelled("Events", &events);
         let LedgerReplay { events, compared, differences } = &self.replay;
         let mark = style(differences.is_empty());
-        anstream::println!(
-            "{HEAD}Replay{HEAD:#}   {events} events replayed on an embedded ledger: {compared} \
-             balances compared, {mark}{} mismatches{mark:#}",
+        let replay = format!(
+            "{events} events replayed on an embedded ledger: {compared} balances compared, \
+             {mark}{} mismatches{mark:#}",
             differences.len()
         );
+        show::labelled("Replay", &replay);
         for line in differences {
-            anstream::println!("         {BAD}{line}{BAD:#}");
+            show::labelled("", &format!("{BAD}{line}{BAD:#}"));
         }
         let mut table = TextTable::new(&[
             "gas by role",
