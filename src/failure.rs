@@ -212,6 +212,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         Some(
             error @ (AgentError::TaskClosed { .. }
             | AgentError::PayTooLow { .. }
+            | AgentError::ModelNotDerived { .. }
             | AgentError::Declined { .. }),
         ) => {
             return Some((error.code().to_owned(), Exit::Negative));

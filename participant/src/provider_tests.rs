@@ -27,6 +27,7 @@ fn participant_with(
         pay_min: None,
         invitation: None,
         arbiters: Vec::new(),
+        accepted_models: Vec::new(),
         poll_ms: 1_000,
         backoff: QUICK,
     };

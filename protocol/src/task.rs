@@ -24,6 +24,9 @@ use crate::time::Timestamp;
 /// The layout version that this crate writes and reads.
 pub const SPEC_VERSION: u16 = 1;
 
+/// Domain of the digest from which the initial parameters follow.
+const MODEL_SEED_CONTEXT: &str = "florin v1 initial model";
+
 /// Smallest data pool per round (dust limit): below it, rounding would decide the payouts.
 pub const DATA_PER_ROUND_MIN: Amount = Amount::from_units(1_000_000_000_000_000);
 
@@ -276,6 +279,16 @@ impl TaskSpec {
     #[must_use]
     pub fn id(&self) -> TaskId {
         TaskId(self.digest().0)
+    }
+
+    /// The seed of the initial parameters of the task's model: the first eight bytes, little-endian,
+    /// of the digest of this specification with a base model of zeros. So the buyer cannot choose
+    /// the parameters, and two tasks do not start from the same ones.
+    #[must_use]
+    pub fn model_seed(&self) -> u64 {
+        let without_model = Self { base_model: Digest::default(), ..self.clone() };
+        let digest = blake3::derive_key(MODEL_SEED_CONTEXT, &without_model.to_bytes());
+        u64::from_le_bytes(*digest.first_chunk().unwrap_or(&[0; 8]))
     }
 
     /// Checks every rule that needs neither ledger nor data.

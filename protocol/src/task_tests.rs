@@ -183,3 +183,24 @@ fn parameter_counts_match_the_architectures() {
         assert_eq!(model.parameters(), Some(parameters), "{model:?}");
     }
 }
+
+#[test]
+fn the_initial_parameters_follow_from_everything_but_the_model_itself() {
+    let spec = TaskSpec::example();
+    let seed = spec.model_seed();
+    let other_model = TaskSpec { base_model: Digest([9; 32]), ..spec.clone() };
+    assert_eq!(other_model.model_seed(), seed);
+    type SpecChange = fn(&mut TaskSpec);
+    let changes: [SpecChange; 5] = [
+        |spec| spec.salt ^= 1,
+        |spec| spec.buyer = Address([9; 20]),
+        |spec| spec.name.push('2'),
+        |spec| spec.expires = Timestamp(spec.expires.0 ^ 1),
+        |spec| spec.budget.data = Amount::from_units(spec.budget.data.units() + 1),
+    ];
+    for change in changes {
+        let mut changed = spec.clone();
+        change(&mut changed);
+        assert_ne!(changed.model_seed(), seed);
+    }
+}

@@ -341,6 +341,10 @@ def check_message(v):
     raw = KINDS[v["kind"]](v["value"])
     assert raw.hex() == v["bytes"], f"bytes differ:\n  ours   {raw.hex()}\n  theirs {v['bytes']}"
     assert derive(f"florin v1 {v['kind']}", raw) == v["digest"], "digest differs"
+    if "model_seed" in v:
+        unset = KINDS["task"]({**v["value"], "base_model": "00" * 32})
+        seed = int.from_bytes(bytes.fromhex(derive("florin v1 initial model", unset))[:8], "little")
+        assert str(seed) == v["model_seed"], "the seed of the initial parameters differs"
     if "signature" in v:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(v["node_key"]))
         key.verify(bytes.fromhex(v["signature"]), bytes.fromhex(v["digest"]))

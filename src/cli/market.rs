@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use florin_learning::DataSource;
-use florin_protocol::{Address, Amount};
+use florin_protocol::{Address, Amount, Digest};
 
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
 use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
@@ -121,6 +121,10 @@ pub(crate) struct Participate {
     /// Trusted arbiter besides the coordinator; any other arbiter causes a warning. May be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) accept_arbiter: Vec<Address>,
+    /// Train from this initial model although the buyer chose its parameters; such a model can read
+    /// rows out of updates. May be repeated
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) accept_model: Vec<Digest>,
     /// Seed of the local training [default: derived from the account]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -56,6 +56,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         pay_min: arguments.min_pay,
         invitation,
         arbiters: arguments.accept_arbiter.clone(),
+        accepted_models: arguments.accept_model.clone(),
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     };

@@ -71,7 +71,6 @@ pub(super) struct ModelSection {
     pub(super) width: Option<u32>,
     pub(super) filters: Option<[u32; 2]>,
     pub(super) classes: u32,
-    pub(super) seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

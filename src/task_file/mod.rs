@@ -27,7 +27,7 @@ use florin_protocol::{
 };
 
 pub(crate) use duration::{civil, parse_date, parse_moment};
-pub(crate) use new_task::{TaskNumbers, ignored_because, task_for_data};
+pub(crate) use new_task::{ignored_because, task_for_data};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
 pub(crate) use rows::{parse_rows, select_rows};
@@ -185,8 +185,8 @@ fn from_text_with_table(
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
-    let base_model = florin_work::initial_model(&spec.model, file.model.seed).map_err(|error| {
-        TaskFileError::key("model.seed", file.model.seed.to_string(), error.to_string())
+    let base_model = florin_work::derived_model(&spec).map_err(|error| {
+        TaskFileError::key("model", format!("{:?}", spec.model), error.to_string())
     })?;
     spec.base_model = blob_digest(&base_model);
     let shared = file.holdout.rows_per_round.is_none();

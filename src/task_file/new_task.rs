@@ -29,15 +29,6 @@ const MOMENTUM: &str = "0.9";
 /// Longest name of a task, in characters.
 const NAME_CHARS_MAX: usize = 60;
 
-/// Random numbers of a new task file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TaskNumbers {
-    /// Distinguishes equal tasks.
-    pub(crate) salt: u64,
-    /// Seed of the initial parameters.
-    pub(crate) model_seed: u64,
-}
-
 /// A task file whose holdout is a data source, and notes for its buyer.
 #[derive(Debug)]
 pub(crate) struct FittedTask {
@@ -65,13 +56,13 @@ struct RowShape {
 pub(crate) fn task_for_data(
     source: &DataSource,
     folder: &Path,
-    numbers: TaskNumbers,
+    salt: u64,
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
     let table = load_table(source)?;
     let shape = shape(source, &table)?;
     let written = relative_to(&absolute_unless_here(folder)?, source.clone());
-    let text = text(&shape, &written.to_string(), numbers);
+    let text = text(&shape, &written.to_string(), salt);
     if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
         let failure = problem.at(Path::new("the task"), &text);
         return Err(Failure::input("INVALID_DATA", format!("{source}: {failure}")).into());
@@ -120,7 +111,7 @@ pub(crate) fn ignored_because(reason: &IgnoredReason) -> String {
     }
 }
 
-fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
+fn text(shape: &RowShape, source: &str, salt: u64) -> String {
     let (width, classes) = (shape.width.to_string(), shape.classes.to_string());
     let rows = u32::try_from(shape.rows).unwrap_or(u32::MAX);
     let classes_counted = u32::try_from(shape.classes).unwrap_or(u32::MAX);
@@ -148,7 +139,7 @@ fn text(shape: &RowShape, source: &str, numbers: TaskNumbers) -> String {
         ("training", "momentum", MOMENTUM.to_owned()),
         ("rounds", "count", rounds.to_string()),
     ];
-    let file = template(numbers.salt, numbers.model_seed);
+    let file = template(salt);
     let file = settings
         .iter()
         .fold(file, |file, (section, key, value)| with_value(&file, section, key, value));

@@ -16,7 +16,7 @@ fn parties() -> Parties {
 }
 
 fn template() -> String {
-    super::template(42, 1)
+    super::template(42)
 }
 
 fn refused(text: &str) -> String {

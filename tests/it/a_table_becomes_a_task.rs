@@ -62,11 +62,11 @@ fn a_new_task_fits_a_table_and_passes_its_check_unchanged() {
     florin(&["task", "new", "--data", &data, "--out", &task]).refused(2, "FILE_EXISTS");
     let again = folder.path().join("again.toml").display().to_string();
     florin(&["task", "new", &again, "--data", &data]).expect(0);
-    let seed = |file: &str| -> String {
+    let salt = |file: &str| -> String {
         let text = std::fs::read_to_string(file).unwrap();
-        text.lines().find(|line| line.starts_with("seed = ")).unwrap().to_owned()
+        text.lines().find(|line| line.starts_with("salt = ")).unwrap().to_owned()
     };
-    assert_ne!(seed(&again), seed(&task), "the seed of the model is drawn");
+    assert_ne!(salt(&again), salt(&task), "the salt of the task is drawn");
     let again = florin(&["task", "check", &again, "--json"]).expect(0).json();
     assert_eq!(again["data"], spec["data"]);
     assert_eq!(again["holdout"]["root"], spec["holdout"]["root"]);

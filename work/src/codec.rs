@@ -30,6 +30,15 @@ pub fn initial_model(model: &ModelArchitecture, seed: u64) -> Result<Vec<u8>, Wo
     Ok(encode_tensors(&model, &params))
 }
 
+/// The parameters that a task starts from unless its buyer brings a model: [`initial_model`] with
+/// the seed that the specification implies.
+///
+/// # Errors
+/// As [`initial_model`].
+pub fn derived_model(spec: &TaskSpec) -> Result<Vec<u8>, WorkError> {
+    initial_model(&spec.model, spec.model_seed())
+}
+
 /// The exact length in bytes of a model of this task.
 #[must_use]
 pub fn model_bytes(spec: &TaskSpec) -> u64 {

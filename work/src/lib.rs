@@ -26,8 +26,8 @@ pub use audit::{AuditInputs, Mismatch, audit_round, check_draw};
 pub use blob_source::{BlobSource, NO_BLOBS};
 pub use codec::{
     InspectedUpdate, check_update_header, clip_update, decode_model, decode_update_into,
-    encode_parameters, encode_update, initial_model, inspect_model, inspect_update, model_bytes,
-    update_bytes,
+    derived_model, encode_parameters, encode_update, initial_model, inspect_model, inspect_update,
+    model_bytes, update_bytes,
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding};

@@ -562,3 +562,13 @@ fn rows_that_do_not_fit_the_model_are_refused() {
     );
     assert_eq!(committed.disclose(&[2]), None);
 }
+
+#[test]
+fn two_tasks_with_hidden_layers_start_from_different_models() {
+    let mlp = ModelArchitecture::Mlp { inputs: 4, hidden: vec![3], classes: 2 };
+    let task = |salt| TaskSpec { salt, model: mlp.clone(), ..TaskSpec::example() };
+    let [one, again, other] = [1, 1, 2].map(|salt| crate::derived_model(&task(salt)).unwrap());
+    assert_eq!(one, again);
+    assert_ne!(one, other);
+    assert_eq!(one, initial_model(&mlp, task(1).model_seed()).unwrap());
+}

@@ -3,7 +3,9 @@
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_ledger::LedgerError;
-use florin_protocol::{Address, Amount, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId};
+use florin_protocol::{
+    Address, Amount, Digest, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId,
+};
 
 use super::joining::RegisterError;
 use crate::atomic_file::FileError;
@@ -41,6 +43,20 @@ pub enum AgentError {
         task: TaskId,
         /// The account of the participant.
         account: Address,
+    },
+    /// The buyer chose the initial parameters, and the participant did not accept them.
+    #[error(
+        "task {}: its initial model {model} does not follow from its specification. A buyer that \
+         chooses the parameters can read training rows out of updates. If you trust this buyer, \
+         repeat the command with --accept-model {model}; otherwise choose another task: `florin \
+         task list`",
+        task.short()
+    )]
+    ModelNotDerived {
+        /// The task.
+        task: TaskId,
+        /// Digest of the base model.
+        model: Digest,
     },
     /// The task cannot use the participant's rows.
     #[error("the data does not fit the task: {why}")]
@@ -158,6 +174,7 @@ impl AgentError {
             Self::InvalidTask { .. } => "INVALID_TASK",
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::TaskClosed { .. } => ErrorCode::TaskClosed.as_str(),
+            Self::ModelNotDerived { .. } => "MODEL_NOT_DERIVED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::PayTooLow { .. } => "PAY_TOO_LOW",

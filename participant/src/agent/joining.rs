@@ -5,7 +5,7 @@ use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation, NodeKey,
     Offer, Registration, Report, Role, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView,
-    Timestamp, WalletSigner, merkle::ClaimTotals,
+    Timestamp, WalletSigner, blob_digest, merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
@@ -38,6 +38,7 @@ impl Agent<'_, '_> {
         if self.spec.market != market {
             return Err(bad("its market is not the ledger's".to_owned()));
         }
+        self.check_model()?;
         self.check_data()?;
         let arbiter = self.spec.arbiter;
         if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
@@ -64,6 +65,21 @@ impl Agent<'_, '_> {
         let none = ClaimTotals::default();
         if bond.amount.is_zero() && claimed == none && proven == none {
             return Err(AgentError::TaskClosed { task, account });
+        }
+        Ok(())
+    }
+
+    /// Refuses initial parameters that the buyer chose: a chosen first layer can read rows out of
+    /// updates. Parameters that follow from the specification cannot be chosen.
+    fn check_model(&self) -> Result<(), AgentError> {
+        let (task, model) = (self.config.task, self.spec.base_model);
+        if self.config.accepted_models.contains(&model) {
+            return Ok(());
+        }
+        let derived = florin_work::derived_model(&self.spec)
+            .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;
+        if blob_digest(&derived) != model {
+            return Err(AgentError::ModelNotDerived { task, model });
         }
         Ok(())
     }

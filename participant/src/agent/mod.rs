@@ -34,8 +34,8 @@ use std::path::PathBuf;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId, TaskPhase,
-    TaskSpec, TaskView, UpdateReceipt, WalletSigner,
+    Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId,
+    TaskPhase, TaskSpec, TaskView, UpdateReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::claim_pay;
@@ -76,6 +76,8 @@ pub struct ParticipantConfig {
     pub invitation: Option<Invitation>,
     /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
     pub arbiters: Vec<Address>,
+    /// Initial models that are accepted although the buyer chose their parameters.
+    pub accepted_models: Vec<Digest>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
     /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,

@@ -143,6 +143,7 @@ impl TestParticipant {
                 pay_min: None,
                 invitation: None,
                 arbiters: vec![crate::testing::wallet(3).address()],
+                accepted_models: Vec::new(),
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },

@@ -31,6 +31,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         pay_min: None,
         invitation: None,
         arbiters: Vec::new(),
+        accepted_models: Vec::new(),
         poll_ms: 1_000,
         backoff: Backoff::default(),
     };

@@ -15,18 +15,17 @@ use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, PreparedTask, TaskNumbers, task_for_data, template};
+use crate::task_file::{self, Parties, PreparedTask, task_for_data, template};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let path = arguments.out.as_ref().unwrap_or(&arguments.file);
     let shown = path.display();
-    let (salt, model_seed) = (compose::random_number()?, compose::random_number()?);
+    let salt = compose::random_number()?;
     let (text, notes) = match &arguments.data {
-        None => (template(salt, model_seed), Vec::new()),
+        None => (template(salt), Vec::new()),
         Some(source) => {
-            let numbers = TaskNumbers { salt, model_seed };
             let folder = path.parent().unwrap_or(Path::new(""));
-            let task = task_for_data(source, folder, numbers, &unknown_parties())?;
+            let task = task_for_data(source, folder, salt, &unknown_parties())?;
             (task.text, task.notes)
         }
     };
@@ -66,7 +65,8 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
         let mut value = spec_json(&ready.spec)?;
         let unknown = unknown_parties();
         let arbiter = (ready.spec.arbiter == unknown.coordinator).then_some("arbiter");
-        for key in ["market", "buyer", "coordinator"].into_iter().chain(arbiter) {
+        // The initial model follows from the parties.
+        for key in ["market", "buyer", "coordinator", "base_model"].into_iter().chain(arbiter) {
             value.as_object_mut().and_then(|map| map.remove(key));
         }
         value["quote"] = quote.to_json();

@@ -60,3 +60,24 @@ fn rows_with_the_same_labels_raise_no_alarm() {
     assert_eq!((done.alarms, done.statements.len()), (0, 3));
     assert_eq!(market.request_count("GET", "/holdout"), 3, "each round is compared");
 }
+
+#[test]
+fn parameters_that_the_buyer_chose_are_refused_until_they_are_accepted_by_digest() {
+    let model = Digest([5; 32]);
+    let market = TestMarket::start_with(1, false, |spec| spec.base_model = model);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "MODEL_NOT_DERIVED", "{error}");
+    assert!(error.to_string().contains(&format!("--accept-model {model}")), "{error}");
+    let account = person.wallet.address();
+    assert!(market.ledger.bond_of(market.task, account).unwrap().amount.is_zero());
+    assert_eq!(market.request_count("POST", "/register"), 0, "nothing is at risk");
+    person.config.accepted_models = vec![Digest([6; 32])];
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "MODEL_NOT_DERIVED", "another digest was accepted");
+    person.config.accepted_models.push(model);
+    // The market of this test has no such blob, so the participation ends when it trains.
+    let error = person.run(&market, None).unwrap_err();
+    assert_ne!(error.code(), "MODEL_NOT_DERIVED");
+    assert!(!market.ledger.bond_of(market.task, account).unwrap().amount.is_zero());
+}
