@@ -157,7 +157,8 @@ pub struct PublicBaseline {
     /// Mean bounded loss of the aggregated model on the round's validation rows, in nano-nats.
     pub loss_before_nano: i64,
     /// The same after training, by two-fold cross-validation: each half of the rows is evaluated
-    /// after training on the other and on all earlier rows. Absent if a training diverged.
+    /// after training on the other and on all earlier rows. Absent if a training diverged, or if the
+    /// model after training on all rows has no lower loss on the round's rows.
     pub validation_loss_nano: Option<i64>,
 }
 

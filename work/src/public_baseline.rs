@@ -5,7 +5,8 @@
 //! for it. The baseline takes that gain into the model without pay. The step is adopted only if it
 //! lowers the loss on rows that it did not train on: the round's own rows are split into two halves,
 //! and each half is evaluated after training on the other and on all earlier rows (two-fold
-//! cross-validation). Then the step trains on all of them. It runs on the reference engine, whose
+//! cross-validation). Then the step trains on all of them, and is dropped if that does not lower the
+//! loss of the round's own rows. It runs on the reference engine, whose
 //! order of operations is fixed, so that every machine computes the same bits.
 
 use std::ops::ControlFlow;
@@ -82,8 +83,12 @@ pub(crate) fn public_baseline(
     let mut params = None;
     if record.is_adopted() {
         params = trainer.train(after, &all)?;
-        if params.is_none() {
-            record.validation_loss_nano = None;
+        // A training that does not lower the loss of rows that it trained on has failed, even if
+        // the cross-validation of smaller trainings succeeded.
+        let losses = params.as_ref().map(|params| trainer.losses(params, own)).transpose()?;
+        let after_nano = losses.map(|losses| to_nano(mean(&losses))).transpose()?;
+        if after_nano.is_none_or(|nano| nano >= loss_before_nano) {
+            (params, record.validation_loss_nano) = (None, None);
         }
     }
     Ok(Some(BaselineStep { record, params }))

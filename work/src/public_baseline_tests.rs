@@ -86,6 +86,27 @@ fn a_step_that_raises_the_loss_or_diverges_is_not_kept() {
     }
 }
 
+/// Large steps end at random: cross-validation of the smaller trainings may succeed although the last
+/// training fails.
+#[test]
+fn an_adopted_step_lowers_the_loss_of_the_rounds_own_rows() {
+    let mut world = world(1);
+    let (_, rounds) = earlier(&world);
+    let mut adopted = 0;
+    for rate in (1..=40).map(|step| Micro(step * 2_000_000)) {
+        world.spec.training.learning_rate = rate;
+        let done = value(&world, &rounds).unwrap().result;
+        let (baseline, aggregated) = (done.baseline.unwrap(), done.valuation.model_loss_nano);
+        if baseline.is_adopted() {
+            adopted += 1;
+            assert!(done.metrics.loss_after_nano < aggregated, "{rate}: {baseline:?}");
+        } else {
+            assert_eq!(done.metrics.loss_after_nano, aggregated, "{rate}: {baseline:?}");
+        }
+    }
+    assert!((1..40).contains(&adopted), "{adopted}");
+}
+
 #[test]
 fn rows_that_the_task_did_not_commit_to_are_refused() {
     let world = world(2);
