@@ -28,6 +28,7 @@ fn participant_with(
         invitation: None,
         arbiters: Vec::new(),
         accepted_models: Vec::new(),
+        continues_on_alarm: false,
         poll_ms: 1_000,
         backoff: QUICK,
     };

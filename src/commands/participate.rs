@@ -57,6 +57,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         invitation,
         arbiters: arguments.accept_arbiter.clone(),
         accepted_models: arguments.accept_model.clone(),
+        continues_on_alarm: arguments.continue_on_alarm,
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     };

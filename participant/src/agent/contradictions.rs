@@ -74,7 +74,7 @@ fn features(data: &Dataset, row: usize) -> Features {
 
 impl Agent<'_, '_> {
     /// Fetches the rows of a reported round and compares them with the participant's own. Beyond
-    /// the threshold, the agent leaves the task.
+    /// the threshold, the agent raises an alarm.
     pub(super) fn compare_labels(&mut self, report: &Report) -> Result<(), AgentError> {
         let (client, task): (&Client, _) = (self.context.client, self.config.task);
         let (round, drawn) = (report.scope.round, &report.holdout.rows);
@@ -105,7 +105,6 @@ impl Agent<'_, '_> {
         if comparison.is_alarming() {
             let (matching, contradicting) = (comparison.matching, comparison.contradicting);
             self.emit(&ParticipantEvent::LabelsContradict { round, matching, contradicting });
-            self.is_leaving = true;
         }
         self.comparison = Some(comparison);
         Ok(())

@@ -76,6 +76,9 @@ pub struct ParticipantConfig {
     pub invitation: Option<Invitation>,
     /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
     pub arbiters: Vec<Address>,
+    /// Whether to go on after an alarm. By default the participation ends: with further updates
+    /// a participant would reveal more to a coordinator that broke the protocol.
+    pub continues_on_alarm: bool,
     /// Initial models that are accepted although the buyer chose their parameters.
     pub accepted_models: Vec<Digest>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
@@ -330,6 +333,7 @@ impl Agent<'_, '_> {
     fn emit(&mut self, event: &ParticipantEvent) {
         if event.is_alarm() {
             self.alarms += 1;
+            self.is_leaving = !self.config.continues_on_alarm;
         }
         (self.on_event)(event);
     }

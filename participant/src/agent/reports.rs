@@ -29,7 +29,11 @@ impl Agent<'_, '_> {
                 }
                 self.check_receipt(round, &report.body)?;
                 self.compare_labels(&report.body)?;
-                self.store.write_report(round, &report)?;
+                // A restart reads a disputed report again, and raises its alarm again.
+                match self.is_leaving {
+                    true => self.store.write_disputed_report(round, &report)?,
+                    false => self.store.write_report(round, &report)?,
+                }
                 report
             }
         };

@@ -119,6 +119,15 @@ impl TaskFolder {
         self.write_json(round, "report.json", report)
     }
 
+    /// Keeps a report that raised an alarm: signed evidence, which is not read again.
+    pub(super) fn write_disputed_report(
+        &self,
+        round: RoundNumber,
+        report: &Signed<Report>,
+    ) -> Result<(), FileError> {
+        self.write_json(round, "disputed_report.json", report)
+    }
+
     /// All receipts of the task on disk, ascending by round.
     fn receipts(&self) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
         let failed = |source| FileError::new("read", &self.folder, source);

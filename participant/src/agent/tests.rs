@@ -144,6 +144,7 @@ impl TestParticipant {
                 invitation: None,
                 arbiters: vec![crate::testing::wallet(3).address()],
                 accepted_models: Vec::new(),
+                continues_on_alarm: false,
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
@@ -342,6 +343,7 @@ fn a_report_that_omits_a_receipted_update_raises_an_alarm() {
     let market = TestMarket::start(1, false);
     market.inject(Fault::LostUpdate);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.continues_on_alarm = true;
     let done = person.run(&market, None).unwrap();
     let ignored =
         person.events.iter().filter(|e| matches!(e, ParticipantEvent::ReceiptNotHonoured { .. }));
@@ -356,6 +358,7 @@ fn a_report_with_a_wrong_payout_raises_an_alarm() {
     let market = TestMarket::start(1, false);
     market.inject(Fault::WrongPayout);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.continues_on_alarm = true;
     let done = person.run(&market, None).unwrap();
     assert_eq!(done.alarms, 3);
     let first = person.events.iter().find_map(|event| match event {

@@ -32,6 +32,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         invitation: None,
         arbiters: Vec::new(),
         accepted_models: Vec::new(),
+        continues_on_alarm: true,
         poll_ms: 1_000,
         backoff: Backoff::default(),
     };

@@ -81,3 +81,22 @@ fn parameters_that_the_buyer_chose_are_refused_until_they_are_accepted_by_digest
     assert_ne!(error.code(), "MODEL_NOT_DERIVED");
     assert!(!market.ledger.bond_of(market.task, account).unwrap().amount.is_zero());
 }
+
+#[test]
+fn an_alarm_ends_the_participation_until_the_user_asks_to_go_on() {
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::WrongPayout);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert_eq!((done.finished, done.alarms, person.engine.trained), (false, 1, 1));
+    assert!(matches!(done.bond, BondStatus::Locked(_)), "the bond was requested: {:?}", done.bond);
+    let folder = person.config.folder.join(market.task.to_string()).join("1");
+    assert!(folder.join("disputed_report.json").exists(), "the evidence stays on disk");
+    // A restart does not forget the alarm.
+    let again = person.run(&market, None).unwrap();
+    assert_eq!((again.finished, again.alarms, person.engine.trained), (false, 1, 1));
+    person.config.continues_on_alarm = true;
+    let done = person.run(&market, None).unwrap();
+    assert!(done.finished);
+    assert!(folder.join("report.json").exists());
+}

@@ -185,6 +185,7 @@ fn no_residual_is_added_while_the_model_is_unchanged() {
     let market = market(TOP_K);
     market.inject(Fault::LostUpdate);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.continues_on_alarm = true;
     person.run(&market, None).unwrap();
     for round in 1..=3 {
         let (update, base) = signed(&market, &person, round).unwrap();
