@@ -27,11 +27,12 @@ use florin_protocol::{
 };
 
 pub(crate) use duration::{civil, parse_date, parse_moment};
-pub(crate) use new_task::{ignored_because, task_for_data};
+pub(crate) use new_task::ignored_because;
+pub use new_task::{FittedTask, task_for_data};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
 pub(crate) use rows::{parse_rows, select_rows};
-pub(crate) use rows_for_task::load_for_task;
+pub use rows_for_task::load_for_task;
 
 use crate::failure::Failure;
 use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};

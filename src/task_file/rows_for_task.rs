@@ -11,7 +11,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// `INVALID_DATA` if the source cannot be read, `DATA_MISMATCH` if it does not fit the encoding.
-pub(crate) fn load_for_task(spec: &TaskSpec, source: &DataSource) -> anyhow::Result<Dataset> {
+pub fn load_for_task(spec: &TaskSpec, source: &DataSource) -> anyhow::Result<Dataset> {
     let Some(encoder) = florin_work::row_encoder(&spec.data) else { return Ok(load(source)?) };
     if let DataSource::Florin { .. } = source {
         let data = load(source)?;

@@ -3,7 +3,8 @@
     tables.py FOLDER
 
 The tables come with scikit-learn and palmerpenguins. Rows with missing values are left out; text
-columns become one column of zeros and ones for each of their values.
+columns become one column of zeros and ones for each of their values. The folder `raw` in FOLDER has
+the tables as their packages give them: with names, texts and missing values.
 """
 
 import csv
@@ -36,7 +37,16 @@ def penguins():
     return numpy.hstack(parts), [species.index(name) for name in rows["species"]]
 
 
+def write_raw(folder, name, data):
+    table = data.frame
+    if len(data.target_names) and name != "digits":
+        table["target"] = [data.target_names[label] for label in table["target"]]
+    table.to_csv(folder / f"{name}.csv", index=False)
+
+
 folder = pathlib.Path(sys.argv[1])
+raw = folder / "raw"
+raw.mkdir()
 for name, load in [
     ("digits16", sklearn.datasets.load_digits),
     ("cancer", sklearn.datasets.load_breast_cancer),
@@ -46,3 +56,13 @@ for name, load in [
     data = load()
     write(folder, name, data.data, data.target)
 write(folder, "penguins", *penguins())
+for name, load in [
+    ("digits", sklearn.datasets.load_digits),
+    ("cancer", sklearn.datasets.load_breast_cancer),
+    ("wine", sklearn.datasets.load_wine),
+    ("iris", sklearn.datasets.load_iris),
+]:
+    write_raw(raw, name, load(as_frame=True))
+rows = palmerpenguins.load_penguins()
+rows = rows[[name for name in rows if name != "species"] + ["species"]]
+rows.to_csv(raw / "penguins.csv", index=False)

@@ -6,6 +6,7 @@
 mod attack;
 mod game;
 mod market;
+mod raw;
 
 use std::path::Path;
 use std::process::Command;
@@ -45,6 +46,10 @@ pub(super) fn run(
     seeds: u64,
     only: Option<&str>,
 ) -> anyhow::Result<Vec<Measurement>> {
+    let python = python.context(
+        "the tables come with Python packages: run `cargo xtask bench pay`, or name a folder with \
+         scikit-learn and palmerpenguins by --python",
+    )?;
     let folder = tempfile::tempdir()?;
     write_tables(python, folder.path())?;
     let mut attacks = vec![NOBODY];
@@ -54,7 +59,9 @@ pub(super) fn run(
         .into_iter()
         .filter(|market| only.is_none_or(|only| market.to_string().contains(only)))
         .collect();
-    anyhow::ensure!(!markets.is_empty(), "no market's name contains the text of --only");
+    let measures_raw = only.is_none_or(|only| raw::NAME.contains(only));
+    let is_any = measures_raw || !markets.is_empty();
+    anyhow::ensure!(is_any, "no market's name contains the text of --only");
     let mut jobs = Vec::new();
     for market in &markets {
         for attack in &attacks {
@@ -63,12 +70,17 @@ pub(super) fn run(
         }
     }
     let bar = progress_bar(ProgressDrawTarget::stderr(), BAR);
-    bar.set_length(jobs.len() as u64);
+    let raw_tasks = if measures_raw { raw::tasks(seeds) } else { 0 };
+    bar.set_length(jobs.len() as u64 + raw_tasks);
     let games = parallel_map(THREADS, jobs, |(scenario, seed)| {
         let game = game::play(&scenario, seed);
         bar.inc(1);
         game
     });
+    let raw = match measures_raw {
+        true => raw::measure(python, &folder.path().join("raw"), first, seeds, &bar)?,
+        false => Vec::new(),
+    };
     bar.finish_and_clear();
     let games = games.into_iter().collect::<anyhow::Result<Vec<Game>>>()?;
     let per_cell = usize::try_from(seeds)?;
@@ -77,23 +89,25 @@ pub(super) fn run(
     for (market, cells) in markets.iter().zip(cells.chunks(attacks.len())) {
         rows.extend(report_market(market, &attacks, cells)?);
     }
+    rows.extend(raw);
     Ok(rows)
 }
 
-fn write_tables(python: Option<&Path>, folder: &Path) -> anyhow::Result<()> {
-    let packages = python.context(
-        "the tables come with Python packages: run `cargo xtask bench pay`, or name a folder with \
-         scikit-learn and palmerpenguins by --python",
-    )?;
+fn write_tables(python: &Path, folder: &Path) -> anyhow::Result<()> {
+    python_output(python, SCRIPT, folder).context("the tables cannot be written").map(drop)
+}
+
+/// Runs a script with the packages in `python`; its argument is a folder. Returns its output.
+fn python_output(python: &Path, script: &str, folder: &Path) -> anyhow::Result<String> {
     let output = Command::new("python3")
-        .args(["-c", SCRIPT])
+        .args(["-c", script])
         .arg(folder)
-        .env("PYTHONPATH", packages)
+        .env("PYTHONPATH", python)
         .output()
         .context("cannot start python3")?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "the tables cannot be written: {}", errors.trim());
-    Ok(())
+    anyhow::ensure!(output.status.success(), "the script failed: {}", errors.trim());
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn mean(games: &[Game], value: impl Fn(&Game) -> f64) -> f64 {
