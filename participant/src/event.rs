@@ -198,6 +198,14 @@ pub enum ParticipantEvent {
         #[serde(flatten, serialize_with = "event_json::mismatch")]
         first_mismatch: Mismatch,
     },
+    /// The model after a round is not the base model plus the aggregate of the round's updates.
+    ModelMismatch {
+        /// The round.
+        round: RoundNumber,
+        /// The first mismatch.
+        #[serde(flatten, serialize_with = "event_json::mismatch")]
+        first_mismatch: Mismatch,
+    },
     /// Tokens were claimed.
     Claimed {
         /// The task.
@@ -318,6 +326,7 @@ impl ParticipantEvent {
             self,
             Self::ReceiptNotHonoured { .. }
                 | Self::ReportInconsistent { .. }
+                | Self::ModelMismatch { .. }
                 | Self::LabelsContradict { .. }
         )
     }
@@ -383,6 +392,12 @@ impl fmt::Display for ParticipantEvent {
             Self::ReportInconsistent { round, first_mismatch: first } => write!(
                 f,
                 "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
+                first.line, first.reported, first.recomputed
+            ),
+            Self::ModelMismatch { round, first_mismatch: first } => write!(
+                f,
+                "ALARM round {round}: the next model does not follow from the public updates. {} is \
+                 {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
             other => other.fmt_joining(f),

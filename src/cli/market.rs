@@ -125,8 +125,8 @@ pub(crate) struct Participate {
     /// rows out of updates. May be repeated
     #[arg(long, value_name = "DIGEST")]
     pub(crate) accept_model: Vec<Digest>,
-    /// Go on after an alarm: a report that contradicts a receipt or itself, or rows whose labels
-    /// contradict your own. By default the participation ends and requests the bond back
+    /// Go on after an alarm: a report that contradicts a receipt or itself, a model that the updates
+    /// do not give, or rows whose labels contradict your own. By default the participation ends and requests the bond back
     #[arg(long)]
     pub(crate) continue_on_alarm: bool,
     /// Seed of the local training [default: derived from the account]

@@ -9,6 +9,7 @@ use florin_protocol::{
 
 use super::joining::RegisterError;
 use crate::atomic_file::FileError;
+use crate::audit::AuditError;
 use crate::client::ClientError;
 use crate::guard::GuardError;
 
@@ -137,6 +138,9 @@ pub enum AgentError {
     /// An experiment's rows do not form a data set.
     #[error(transparent)]
     Data(#[from] DatasetError),
+    /// The check of a round's model could not be completed.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -183,6 +187,7 @@ impl AgentError {
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",
             Self::BadModel { .. } => "INVALID_MODEL",
             Self::Training { .. } => "TRAINING_FAILED",
+            Self::Audit(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Guard(error) => error.code(),

@@ -47,6 +47,7 @@ pub use quote::ParticipationQuote;
 pub use task_folder::stored_receipts;
 
 use crate::atomic_file;
+use crate::audit::Auditor;
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
@@ -149,6 +150,7 @@ pub fn participate(
     let mut agent = Agent {
         me: context.wallet.address(),
         store: TaskFolder::new(&config.folder, config.task),
+        auditor: Auditor::for_models(client, view.spec.clone(), &config.folder),
         spec: view.spec,
         config,
         context,
@@ -167,7 +169,6 @@ pub fn participate(
         last_report: None,
         unchanged_rounds: 0,
         reports_read: 0,
-        disclosed_rows: Vec::new(),
         statements: Vec::new(),
         alarms: 0,
         small_bond: None,
@@ -211,8 +212,8 @@ struct Agent<'a, 'p> {
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
     unchanged_rounds: u32,
     reports_read: u32,
-    /// Holdout rows that the rounds read so far disclosed.
-    disclosed_rows: Vec<u32>,
+    /// Recomputes the models of the rounds read so far.
+    auditor: Auditor<'a>,
     statements: Vec<Statement>,
     alarms: u32,
     /// The reason that was emitted last for a bond that is smaller than the rows require: whether

@@ -1,6 +1,7 @@
 //! Training: from the round's base model to an update on disk.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use florin_learning::engine::{EvalError, TrainError};
@@ -97,9 +98,17 @@ impl Agent<'_, '_> {
         Ok((!is_sound).then_some(LossRise { before, after }))
     }
 
+    /// The base model: the recomputed one of the last round, or fetched from the coordinator.
     fn base_model(&mut self, offer: &Offer) -> Result<Vec<f32>, AgentError> {
         let (client, limit) = (self.context.client, florin_work::model_bytes(&self.spec));
-        let bytes = self.with_client(|| client.blob(offer.base_model, limit))?;
+        let bytes = match self.auditor.cached_model(offer.base_model) {
+            Some(recomputed) => recomputed,
+            None => {
+                let fetched = Arc::new(self.with_client(|| client.blob(offer.base_model, limit))?);
+                self.auditor.cache_model(offer.base_model, &fetched);
+                fetched
+            }
+        };
         let round = offer.scope.round;
         florin_work::decode_model(&self.spec, &bytes)
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })

@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     OldProof,
     /// The second offer has another base model.
     WrongBase,
+    /// The model after a round is not the aggregate of its updates; reports are otherwise
+    /// consistent.
+    TrapModel,
     /// Blobs have a flipped byte.
     WrongBytes,
     /// Every request is rejected with status 507 (storage full).

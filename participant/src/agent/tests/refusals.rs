@@ -83,6 +83,51 @@ fn parameters_that_the_buyer_chose_are_refused_until_they_are_accepted_by_digest
 }
 
 #[test]
+fn a_model_that_the_public_updates_do_not_give_ends_the_participation() {
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::TrapModel);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert_eq!((done.finished, done.alarms), (false, 1));
+    assert_eq!(person.engine.trained, 1, "no update shows what the trap would read");
+    let alarm = person.events.iter().find_map(|event| match event {
+        ParticipantEvent::ModelMismatch { round, first_mismatch } => {
+            Some((*round, first_mismatch.line.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(alarm, Some((RoundNumber(1), "model".to_owned())));
+    assert!(matches!(done.bond, BondStatus::Locked(_)), "the bond was requested: {:?}", done.bond);
+    // A restart does not forget the alarm.
+    let again = person.run(&market, None).unwrap();
+    assert_eq!((again.finished, again.alarms, person.engine.trained), (false, 1, 1));
+}
+
+#[test]
+fn each_update_is_fetched_once_and_later_base_models_are_recomputed() {
+    let market = TestMarket::start_with(2, false, |spec| spec.rounds.cohort_min = 2);
+    let run = |number| {
+        let mut person = TestParticipant::new(&market, number, BehaviourKind::Honest);
+        person.run(&market, None).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(5));
+        assert!(run(4).finished);
+        assert!(other.join().unwrap().finished);
+    });
+    let fetched = market.fetched_digests("blobs/");
+    let count = |digest: Digest| fetched.iter().filter(|name| **name == digest.to_string()).count();
+    for round in (1..=3).map(RoundNumber) {
+        let report = market.client().report(market.task, round).unwrap().body;
+        for entry in &report.entries {
+            assert_eq!(count(entry.update), 2, "{round}: once by each participant");
+        }
+        let expected = if round.0 == 1 { 2 } else { 0 };
+        assert_eq!(count(report.base_model), expected, "{round}");
+    }
+}
+
+#[test]
 fn an_alarm_ends_the_participation_until_the_user_asks_to_go_on() {
     let market = TestMarket::start(1, false);
     market.inject(Fault::WrongPayout);
