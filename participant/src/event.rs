@@ -206,6 +206,12 @@ pub enum ParticipantEvent {
         #[serde(flatten, serialize_with = "event_json::mismatch")]
         first_mismatch: Mismatch,
     },
+    /// The ledger holds other settlements than those of the reports.
+    LedgerMismatch {
+        /// The first mismatch.
+        #[serde(flatten, serialize_with = "event_json::mismatch")]
+        first_mismatch: Mismatch,
+    },
     /// Tokens were claimed.
     Claimed {
         /// The task.
@@ -327,6 +333,7 @@ impl ParticipantEvent {
             Self::ReceiptNotHonoured { .. }
                 | Self::ReportInconsistent { .. }
                 | Self::ModelMismatch { .. }
+                | Self::LedgerMismatch { .. }
                 | Self::LabelsContradict { .. }
         )
     }
@@ -384,6 +391,15 @@ impl fmt::Display for ParticipantEvent {
             Self::ReportedWithoutUpdate { round } => {
                 write!(f, "round {round}: reported without an update of this participant")
             }
+            other if other.is_alarm() => other.fmt_alarm(f),
+            other => other.fmt_joining(f),
+        }
+    }
+}
+
+impl ParticipantEvent {
+    fn fmt_alarm(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::ReceiptNotHonoured { round, update } => write!(
                 f,
                 "ALARM round {round}: the coordinator receipted update {update}, but its report \
@@ -400,7 +416,20 @@ impl fmt::Display for ParticipantEvent {
                  {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
-            other => other.fmt_joining(f),
+            Self::LedgerMismatch { first_mismatch: first } => write!(
+                f,
+                "ALARM: the reports state {} for {}, but the ledger holds {}. The coordinator may \
+                 have signed other reports for other readers",
+                first.reported, first.line, first.recomputed
+            ),
+            Self::LabelsContradict { round, matching, contradicting } => write!(
+                f,
+                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
+                 in this participant's data have another label there, so that honest work would \
+                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
+                 the buyer's. After the task has ended, the same command withdraws the bond"
+            ),
+            _ => Ok(()),
         }
     }
 }
@@ -444,13 +473,6 @@ impl ParticipantEvent {
             Self::RowsNotCompared { round, why } => write!(
                 f,
                 "round {round}: its rows were not compared with this participant's labels: {why}"
-            ),
-            Self::LabelsContradict { round, matching, contradicting } => write!(
-                f,
-                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
-                 in this participant's data have another label there, so that honest work would \
-                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
-                 the buyer's. After the task has ended, the same command withdraws the bond"
             ),
             other => other.fmt_payments_and_work(f),
         }

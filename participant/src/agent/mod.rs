@@ -20,6 +20,7 @@ mod committing;
 pub mod contradictions;
 mod error;
 mod joining;
+mod ledger_check;
 mod quote;
 mod reports;
 mod residual;
@@ -32,7 +33,7 @@ mod training;
 use std::path::PathBuf;
 
 use florin_learning::{Dataset, Engine};
-use florin_ledger::{Ledger, LedgerError};
+use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
     Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId,
     TaskPhase, TaskSpec, TaskView, UpdateReceipt, WalletSigner,
@@ -167,6 +168,7 @@ pub fn participate(
             loss_micronats: None,
         },
         last_report: None,
+        settlements: Vec::new(),
         unchanged_rounds: 0,
         reports_read: 0,
         statements: Vec::new(),
@@ -209,6 +211,8 @@ struct Agent<'a, 'p> {
     current: CurrentRound,
     /// The last report that was read, if any.
     last_report: Option<Report>,
+    /// The settlements that the reports read so far imply, oldest first.
+    settlements: Vec<Settlement>,
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
     unchanged_rounds: u32,
     reports_read: u32,
@@ -283,7 +287,10 @@ impl Agent<'_, '_> {
                 // The pay may be the funds that a higher bond was missing.
                 self.restore_bond(view, RoundNumber(view.reported))
             }
-            AgentStep::Train => self.train(required_offer(view)?),
+            AgentStep::Train => match self.confirm_reports()? {
+                true => self.train(required_offer(view)?),
+                false => Ok(()),
+            },
             AgentStep::Commit => self.commit(required_offer(view)?),
             AgentStep::Reveal => self.reveal(view.round),
             AgentStep::Wait | AgentStep::Finish => Ok(()),
@@ -299,6 +306,7 @@ impl Agent<'_, '_> {
     }
 
     fn finish(&mut self) -> Result<BondStatus, AgentError> {
+        self.confirm_reports()?;
         self.claim_remaining()?;
         let bond = self.withdraw_bond_when_released()?;
         self.remove_residuals(RoundNumber(self.reports_read))?;

@@ -49,6 +49,7 @@ impl Agent<'_, '_> {
         }
         self.reports_read = round.0;
         self.auditor.advance(&report.body);
+        self.expect_settlement(&report.body);
         self.last_report = Some(report.body);
         Ok(())
     }

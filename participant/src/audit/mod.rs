@@ -18,7 +18,7 @@
 mod model;
 mod receipts;
 mod rows;
-mod settlements;
+pub(crate) mod settlements;
 #[cfg(test)]
 mod tests;
 mod work;

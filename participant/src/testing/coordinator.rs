@@ -545,6 +545,9 @@ impl FakeCoordinator {
         if self.has_fault(Fault::OtherReport) {
             settlement.report = Digest([1; 32]);
         }
+        if self.has_fault(Fault::OtherTotals) {
+            settlement.root = Digest([1; 32]);
+        }
         self.ledger.post(&wallet(2), &settlement).unwrap();
         if self.has_fault(Fault::NoReport) {
             let round = RoundNumber(settlement.round.0 + 1);

@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     NeverPosted,
     /// Settlements are posted with another report's digest.
     OtherReport,
+    /// Settlements are posted with another root.
+    OtherTotals,
     /// A settlement is posted for a round that does not exist.
     NoReport,
     /// The paid record has another result than the report.

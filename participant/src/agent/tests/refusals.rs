@@ -104,6 +104,34 @@ fn a_model_that_the_public_updates_do_not_give_ends_the_participation() {
 }
 
 #[test]
+fn a_report_that_the_ledger_does_not_hold_ends_the_participation() {
+    let lines = |fault: Fault, challenge_ms: u64| {
+        let market = TestMarket::start_with(1, false, |spec| {
+            spec.budget.challenge_ms = challenge_ms;
+            spec.budget.unbond_ms += challenge_ms;
+        });
+        market.inject(fault);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        let done = person.run(&market, None).unwrap();
+        assert_eq!((done.finished, done.alarms), (false, 1), "{fault:?}");
+        assert_eq!(person.engine.trained, 1, "{fault:?}: the next model gets no update");
+        // A restart does not forget the alarm.
+        let again = person.run(&market, None).unwrap();
+        assert_eq!((again.alarms, person.engine.trained), (1, 1), "{fault:?}");
+        let line = person.events.iter().find_map(|event| match event {
+            ParticipantEvent::LedgerMismatch { first_mismatch } => {
+                Some(first_mismatch.line.clone())
+            }
+            _ => None,
+        });
+        line.unwrap()
+    };
+    assert_eq!(lines(Fault::OtherReport, 1_000_000), "ledger.pending[1].report");
+    assert_eq!(lines(Fault::NeverPosted, 0), "ledger.settlements[1]");
+    assert_eq!(lines(Fault::OtherTotals, 0), "ledger.root");
+}
+
+#[test]
 fn each_update_is_fetched_once_and_later_base_models_are_recomputed() {
     let market = TestMarket::start_with(2, false, |spec| spec.rounds.cohort_min = 2);
     let run = |number| {
