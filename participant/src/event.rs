@@ -98,11 +98,6 @@ pub enum ParticipantEvent {
         #[serde(flatten)]
         rejection: Rejection,
     },
-    /// The task's arbiter is neither its coordinator nor an accepted arbiter.
-    UnknownArbiter {
-        /// The task's arbiter.
-        arbiter: Address,
-    },
     /// Rounds were reported before this start; the events of their reports follow.
     EarlierReports {
         /// Number of rounds.
@@ -345,11 +340,6 @@ impl fmt::Display for ParticipantEvent {
             Self::Experiment { behaviour } => {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
-            Self::UnknownArbiter { arbiter } => write!(
-                f,
-                "WARNING: arbiter {arbiter} is neither the coordinator nor one you accept; it may \
-                 cancel settlements before they are final, and take from your bond"
-            ),
             Self::Selected { round, pool, cohort } => {
                 write!(
                     f,

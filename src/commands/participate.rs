@@ -55,7 +55,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         bond_max: arguments.max_bond,
         pay_min: arguments.min_pay,
         invitation,
-        arbiters: arguments.accept_arbiter.clone(),
+        arbiters: arguments.arbiters.policy(),
+        asks_for_arbiter: asks(arguments),
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
         poll_ms: POLL_MS,
@@ -68,16 +69,23 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         engine: &mut *engine,
         data: &data,
         behaviour: &mut *behaviour,
-        consent: &mut |quote| arguments.max_bond.is_some() || agrees(quote),
+        consent: &mut |quote| {
+            arguments.max_bond.is_some() && quote.is_arbiter_accepted || agrees(quote)
+        },
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer)
 }
 
-/// Without a terminal no person can answer: then `--max-bond` does.
+/// Whether a person can answer.
+fn asks(arguments: &Participate) -> bool {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    is_terminal && !arguments.json.json
+}
+
+/// Without a terminal no person can answer: then `--max-bond` does, and `--arbiter`.
 fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
-    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if arguments.max_bond.is_some() || asks && !arguments.json.json {
+    if arguments.max_bond.is_some() || asks(arguments) {
         return Ok(());
     }
     let message = "without a terminal or with --json, --max-bond is required: the most FLN to \
@@ -87,7 +95,8 @@ fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
 
 /// Asks on the terminal whether to deposit the bond. The quote was printed before.
 fn agrees(quote: &ParticipationQuote) -> bool {
-    anstream::eprint!("Deposit a bond of {} FLN and take part? [y/N] ", show::fln(quote.bond));
+    let (bond, arbiter) = (show::fln(quote.bond), quote.arbiter_text());
+    anstream::eprint!("Deposit a bond of {bond} FLN under arbiter {arbiter} and take part? [y/N] ");
     let mut answer = String::new();
     // Without an answer nothing is bonded.
     let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer);

@@ -65,10 +65,18 @@ pub enum AgentError {
         /// The reason, with the expected value.
         why: String,
     },
+    /// The participant does not accept the task's arbiter.
+    #[error("task {}: {why}; nothing was bonded", task.short())]
+    ArbiterNotAccepted {
+        /// The task.
+        task: TaskId,
+        /// The arbiter, and the option that accepts it.
+        why: String,
+    },
     /// The limit on the bond is below the task's minimum.
-    #[error("the bond limit is {limit} FLN, but the task requires at least {least} FLN")]
+    #[error("the bond limit leaves {limit} FLN, but the task requires at least {least} FLN")]
     BondLimit {
-        /// The configured limit.
+        /// The configured limit, less what was taken from earlier deposits.
         limit: Amount,
         /// The task's minimum bond.
         least: Amount,
@@ -140,7 +148,7 @@ pub enum AgentError {
     Data(#[from] DatasetError),
     /// The check of a round's model could not be completed.
     #[error(transparent)]
-    Audit(#[from] AuditError),
+    Audit(AuditError),
     /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -156,6 +164,16 @@ pub enum AgentError {
     /// An error of the data folder.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl From<AuditError> for AgentError {
+    fn from(error: AuditError) -> Self {
+        match error {
+            AuditError::Client(error) => error.into(),
+            AuditError::Ledger(error) => error.into(),
+            error => Self::Audit(error),
+        }
+    }
 }
 
 impl From<RegisterError> for AgentError {
@@ -181,6 +199,7 @@ impl AgentError {
             Self::ModelNotDerived { .. } => "MODEL_NOT_DERIVED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
+            Self::ArbiterNotAccepted { .. } => "ARBITER_NOT_ACCEPTED",
             Self::PayTooLow { .. } => "PAY_TOO_LOW",
             Self::Declined { .. } => "DECLINED",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),

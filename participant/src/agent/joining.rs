@@ -39,12 +39,7 @@ impl Agent<'_, '_> {
             return Err(bad("its market is not the ledger's".to_owned()));
         }
         self.check_initial_model()?;
-        self.check_data()?;
-        let arbiter = self.spec.arbiter;
-        if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
-            self.emit(&ParticipantEvent::UnknownArbiter { arbiter });
-        }
-        Ok(())
+        self.check_data()
     }
 
     /// Refuses a task that is over for an account without a part in it. A participant of the task

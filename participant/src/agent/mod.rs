@@ -47,6 +47,7 @@ pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
 pub use task_folder::stored_receipts;
 
+use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;
 use crate::audit::Auditor;
 use crate::behaviour::Behaviour;
@@ -76,8 +77,11 @@ pub struct ParticipantConfig {
     pub pay_min: Option<Amount>,
     /// The buyer's invitation, for a task that requires one.
     pub invitation: Option<Invitation>,
-    /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
-    pub arbiters: Vec<Address>,
+    /// The arbiters that may take the bond.
+    pub arbiters: ArbiterPolicy,
+    /// Whether `consent` also answers for an arbiter that the policy does not accept; by default
+    /// the participation ends before the first deposit.
+    pub asks_for_arbiter: bool,
     /// Whether to go on after an alarm. By default the participation ends: with further updates
     /// a participant would reveal more to a coordinator that broke the protocol.
     pub continues_on_alarm: bool,
@@ -321,7 +325,7 @@ impl Agent<'_, '_> {
         let bond = self.with_ledger(|| withdraw_bond(ledger, wallet, task))?;
         match bond {
             BondStatus::Locked(until) => self.emit(&ParticipantEvent::BondLocked { until }),
-            BondStatus::Returned(amount) => self.emit(&ParticipantEvent::BondReturned { amount }),
+            BondStatus::Returned(amount) => self.record_returned_bond(amount)?,
             BondStatus::NotRequested | BondStatus::None => {}
         }
         Ok(self.summary(false, bond))

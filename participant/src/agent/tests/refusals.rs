@@ -156,6 +156,32 @@ fn each_update_is_fetched_once_and_later_base_models_are_recomputed() {
 }
 
 #[test]
+fn an_arbiter_that_is_not_accepted_gets_no_bond() {
+    let run = |arbiter: u8, policy: ArbiterPolicy, asks: bool| {
+        let market =
+            TestMarket::start_with(1, false, |spec| spec.arbiter = wallet(arbiter).address());
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        person.config.arbiters = policy;
+        person.config.asks_for_arbiter = asks;
+        let done = person.run(&market, None);
+        let bonds = person.events.iter().any(|e| matches!(e, ParticipantEvent::Bonded { .. }));
+        assert_eq!(bonds, done.is_ok());
+        done.map(|done| done.finished).map_err(|error| (error.code(), error.to_string()))
+    };
+    let trusting = ArbiterPolicy { trusts_coordinator: true, ..ArbiterPolicy::default() };
+    let (code, text) = run(3, ArbiterPolicy::default(), false).unwrap_err();
+    assert_eq!(code, "ARBITER_NOT_ACCEPTED");
+    assert!(text.contains(&format!("--arbiter {}", wallet(3).address())), "{text}");
+    let (code, text) = run(2, arbiters(&[3]), false).unwrap_err();
+    assert_eq!(code, "ARBITER_NOT_ACCEPTED", "the coordinator is not accepted by default");
+    assert!(text.contains("--trust-coordinator"), "{text}");
+    assert_eq!(run(3, trusting.clone(), false).unwrap_err().0, "ARBITER_NOT_ACCEPTED");
+    assert_eq!(run(2, trusting, false), Ok(true));
+    assert_eq!(run(2, arbiters(&[2]), false), Ok(true));
+    assert_eq!(run(3, ArbiterPolicy::default(), true), Ok(true), "the user answered yes");
+}
+
+#[test]
 fn an_alarm_ends_the_participation_until_the_user_asks_to_go_on() {
     let market = TestMarket::start(1, false);
     market.inject(Fault::WrongPayout);
