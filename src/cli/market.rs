@@ -129,9 +129,10 @@ pub(crate) struct Participate {
     /// do not give, or rows whose labels contradict your own. By default the participation ends and requests the bond back
     #[arg(long)]
     pub(crate) continue_on_alarm: bool,
-    /// Seed of the local training [default: derived from the account]
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
+    /// Variant of the local training. Its seed is a secret that follows from the wallet, the task,
+    /// the round and this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
     /// Misbehave, for the demonstration
     #[arg(long, value_enum, hide = true)]
     pub(crate) experiment: Option<Experiment>,

@@ -10,9 +10,7 @@ use florin_participant::{
     Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
     ParticipationQuote, ParticipationSummary, Shutdown, participate,
 };
-use florin_protocol::{
-    Address, Amount, Invitation, InvitationTextError, TaskSpec, WalletSigner, blob_digest,
-};
+use florin_protocol::{Amount, Invitation, InvitationTextError, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -51,7 +49,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let config = ParticipantConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         task: view.id,
-        seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
+        seed: arguments.seed,
         bond_max: arguments.max_bond,
         pay_min: arguments.min_pay,
         invitation,
@@ -157,13 +155,6 @@ fn kind(experiment: Option<Experiment>) -> BehaviourKind {
 /// The directory for persistent state: the given one, or a folder next to the wallet.
 pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
     named.map_or_else(|| wallet.with_extension("state"), Path::to_owned)
-}
-
-/// The default training seed, which depends only on the account, so that a repeated training is
-/// identical.
-fn seed_of(account: Address) -> u64 {
-    let digest = blob_digest(account.as_bytes()).0;
-    digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
 fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Result<Exit> {

@@ -68,7 +68,8 @@ pub struct ParticipantConfig {
     pub folder: PathBuf,
     /// The task.
     pub task: TaskId,
-    /// Seed of the training. The same seed, data and machine give the same updates.
+    /// Variant of the training's secret seeds, which follow from the wallet. The same wallet,
+    /// variant, data and machine give the same updates.
     pub seed: u64,
     /// The most that this participant deposits as bond in total, with every top-up after a debit;
     /// without a limit, as much as its rows require.

@@ -289,6 +289,21 @@ fn the_same_seed_gives_the_same_update_bytes() {
 }
 
 #[test]
+fn another_wallet_trains_with_another_seed() {
+    let update = |number| {
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, number, BehaviourKind::Honest);
+        person.data = rows(40, 4);
+        let trained = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Trained { .. });
+        person.run_until(&market, trained).unwrap();
+        let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
+        std::fs::read(path).unwrap()
+    };
+    assert_eq!(update(4), update(4));
+    assert_ne!(update(4), update(5), "the same rows and the same public values");
+}
+
+#[test]
 fn experiments_emit_an_event_and_earn_nothing() {
     for kind in [BehaviourKind::Idle, BehaviourKind::Noise, BehaviourKind::Flipped] {
         let market = TestMarket::start(1, false);
