@@ -212,6 +212,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         Some(
             error @ (AgentError::TaskClosed { .. }
             | AgentError::PayTooLow { .. }
+            | AgentError::ArbiterNotAccepted { .. }
             | AgentError::ModelNotDerived { .. }
             | AgentError::Declined { .. }),
         ) => {

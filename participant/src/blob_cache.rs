@@ -58,8 +58,13 @@ impl BlobCache {
         Ok(all)
     }
 
+    /// A blob, if it is cached.
+    pub(crate) fn get(&self, digest: Digest) -> Option<Arc<Vec<u8>>> {
+        self.blobs.get(&digest).cloned()
+    }
+
     /// Replaces the content of the cache by these blobs, in order, as many as fit.
-    pub(crate) fn replace(&mut self, fetched: &[CachedBlob]) {
+    pub(crate) fn replace<'a>(&mut self, fetched: impl IntoIterator<Item = &'a CachedBlob>) {
         self.blobs.clear();
         let mut bytes_left = self.bytes_max;
         for (digest, bytes) in fetched {

@@ -98,11 +98,6 @@ pub enum ParticipantEvent {
         #[serde(flatten)]
         rejection: Rejection,
     },
-    /// The task's arbiter is neither its coordinator nor an accepted arbiter.
-    UnknownArbiter {
-        /// The task's arbiter.
-        arbiter: Address,
-    },
     /// Rounds were reported before this start; the events of their reports follow.
     EarlierReports {
         /// Number of rounds.
@@ -194,6 +189,20 @@ pub enum ParticipantEvent {
     ReportInconsistent {
         /// The round.
         round: RoundNumber,
+        /// The first mismatch.
+        #[serde(flatten, serialize_with = "event_json::mismatch")]
+        first_mismatch: Mismatch,
+    },
+    /// The model after a round is not the base model plus the aggregate of the round's updates.
+    ModelMismatch {
+        /// The round.
+        round: RoundNumber,
+        /// The first mismatch.
+        #[serde(flatten, serialize_with = "event_json::mismatch")]
+        first_mismatch: Mismatch,
+    },
+    /// The ledger holds other settlements than those of the reports.
+    LedgerMismatch {
         /// The first mismatch.
         #[serde(flatten, serialize_with = "event_json::mismatch")]
         first_mismatch: Mismatch,
@@ -318,6 +327,8 @@ impl ParticipantEvent {
             self,
             Self::ReceiptNotHonoured { .. }
                 | Self::ReportInconsistent { .. }
+                | Self::ModelMismatch { .. }
+                | Self::LedgerMismatch { .. }
                 | Self::LabelsContradict { .. }
         )
     }
@@ -329,11 +340,6 @@ impl fmt::Display for ParticipantEvent {
             Self::Experiment { behaviour } => {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
-            Self::UnknownArbiter { arbiter } => write!(
-                f,
-                "WARNING: arbiter {arbiter} is neither the coordinator nor one you accept; it may \
-                 cancel settlements before they are final, and take from your bond"
-            ),
             Self::Selected { round, pool, cohort } => {
                 write!(
                     f,
@@ -375,6 +381,15 @@ impl fmt::Display for ParticipantEvent {
             Self::ReportedWithoutUpdate { round } => {
                 write!(f, "round {round}: reported without an update of this participant")
             }
+            other if other.is_alarm() => other.fmt_alarm(f),
+            other => other.fmt_joining(f),
+        }
+    }
+}
+
+impl ParticipantEvent {
+    fn fmt_alarm(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::ReceiptNotHonoured { round, update } => write!(
                 f,
                 "ALARM round {round}: the coordinator receipted update {update}, but its report \
@@ -385,7 +400,26 @@ impl fmt::Display for ParticipantEvent {
                 "ALARM round {round}: the report is wrong at {}: it states {}, but {} is expected",
                 first.line, first.reported, first.recomputed
             ),
-            other => other.fmt_joining(f),
+            Self::ModelMismatch { round, first_mismatch: first } => write!(
+                f,
+                "ALARM round {round}: the next model does not follow from the public updates. {} is \
+                 {}, but {} is expected",
+                first.line, first.reported, first.recomputed
+            ),
+            Self::LedgerMismatch { first_mismatch: first } => write!(
+                f,
+                "ALARM: the reports state {} for {}, but the ledger holds {}. The coordinator may \
+                 have signed other reports for other readers",
+                first.reported, first.line, first.recomputed
+            ),
+            Self::LabelsContradict { round, matching, contradicting } => write!(
+                f,
+                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
+                 in this participant's data have another label there, so that honest work would \
+                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
+                 the buyer's. After the task has ended, the same command withdraws the bond"
+            ),
+            _ => Ok(()),
         }
     }
 }
@@ -429,13 +463,6 @@ impl ParticipantEvent {
             Self::RowsNotCompared { round, why } => write!(
                 f,
                 "round {round}: its rows were not compared with this participant's labels: {why}"
-            ),
-            Self::LabelsContradict { round, matching, contradicting } => write!(
-                f,
-                "ALARM round {round}: {contradicting} of {matching} validation rows that are also \
-                 in this participant's data have another label there, so that honest work would \
-                 be scored as harmful; leaving the task. Compare the numbering of the labels with \
-                 the buyer's. After the task has ended, the same command withdraws the bond"
             ),
             other => other.fmt_payments_and_work(f),
         }

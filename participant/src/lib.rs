@@ -33,12 +33,14 @@
 //! ```
 
 mod agent;
+mod arbiter;
 mod atomic_file;
 mod audit;
 mod behaviour;
 mod blob_cache;
 mod claim_summary;
 mod client;
+mod deposits;
 mod event;
 mod event_json;
 mod guard;
@@ -58,6 +60,7 @@ pub use agent::{
     ParticipationSummary, claim, claim_with_proof, contradictions, participate, required_bond,
     state_machine, stored_receipts, top_up_bond, withdraw_bond,
 };
+pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
 pub use atomic_file::FileError;
 pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, audit_task};
 pub use behaviour::{

@@ -18,9 +18,11 @@ use florin_protocol::{
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim_pay, register};
+use crate::arbiter::{ArbiterPolicy, arbiter_acceptable, describe_unaccepted};
 use crate::atomic_file;
 use crate::blob_cache::BlobCache;
 use crate::client::{Client, ClientError};
+use crate::deposits::DepositRecord;
 use crate::event::ParticipantEvent;
 use crate::guard::{GuardError, SigningGuard};
 use crate::retry::{Backoff, Transient, resume_transactions, retry_with_backoff};
@@ -46,8 +48,10 @@ pub struct ProviderConfig {
     pub folder: PathBuf,
     /// The tasks to serve; by default every open task that pays for work.
     pub tasks: Option<Vec<TaskId>>,
-    /// The most that this provider puts at risk.
-    pub stake_max: Option<Amount>,
+    /// The most that this provider deposits as stake in total, also after slashes.
+    pub stake_max: Amount,
+    /// The arbiters that may take the stake. Tasks of others are skipped.
+    pub arbiters: ArbiterPolicy,
     /// Whether to end when every named task is over; otherwise run until shutdown.
     pub until_done: bool,
     /// Long-poll time for work orders, in milliseconds. A graceful shutdown takes about as long.
@@ -323,10 +327,19 @@ impl ProviderDaemon<'_, '_> {
             ));
         }
         let least = spec.budget.stake_min;
-        if self.config.stake_max.is_some_and(|most| most < least) {
-            return Ok(Err(format!("it requires a stake of {least} FLN, which exceeds the limit")));
+        if !arbiter_acceptable(&self.config.arbiters, spec) {
+            return Ok(Err(describe_unaccepted(spec)));
         }
         let there = ledger.stake_of(me)?;
+        let record = DepositRecord::new(self.config.folder.join("stake.json"));
+        let lost = record.lost(there.amount).map_err(AgentError::from)?;
+        let limit = self.config.stake_max;
+        if limit.minus(lost).unwrap_or(Amount::ZERO) < least {
+            return Ok(Err(format!(
+                "it requires a stake of {least} FLN, but --max-stake is {limit} FLN for all \
+                 deposits, of which {lost} FLN are lost"
+            )));
+        }
         // Any deposit, even the smallest, cancels a pending withdrawal of the stake.
         let smallest = Amount::from_units(u128::from(there.release.is_some()));
         let added = least.minus(there.amount).unwrap_or(Amount::ZERO).max(smallest);
@@ -338,6 +351,7 @@ impl ProviderDaemon<'_, '_> {
                 other => other?,
             };
             let stake = there.amount.plus(added).unwrap_or(least);
+            record.deposited(added, stake).map_err(AgentError::from)?;
             (self.on_event)(&ParticipantEvent::Staked { added, stake });
         }
         if !ledger.is_pledged(task, me)? {
@@ -372,7 +386,7 @@ impl ProviderDaemon<'_, '_> {
                 None
             }
             // The stake was slashed, or the coordinator has no record of this provider: the next
-            // turn registers, stakes and pledges again.
+            // turn registers, stakes within the limit, and pledges again.
             Err(ClientError::Rejected(rejection)) => {
                 self.registered = false;
                 self.served_tasks.remove(&task);

@@ -26,7 +26,8 @@ fn participant_with(
         bond_max: None,
         pay_min: None,
         invitation: None,
-        arbiters: Vec::new(),
+        arbiters: ArbiterPolicy::default(),
+        asks_for_arbiter: true,
         accepted_models: Vec::new(),
         continues_on_alarm: false,
         poll_ms: 1_000,
@@ -52,7 +53,8 @@ fn config(market: &TestMarket) -> ProviderConfig {
     ProviderConfig {
         folder: market.folder.path().join("provider"),
         tasks: Some(vec![market.task]),
-        stake_max: None,
+        stake_max: fln("100"),
+        arbiters: ArbiterPolicy { accepted: vec![wallet(3).address()], ..ArbiterPolicy::default() },
         until_done: true,
         poll_ms: 200,
         backoff: QUICK,
@@ -204,13 +206,49 @@ fn a_pending_stake_withdrawal_is_cancelled_by_staking_again() {
 #[test]
 fn a_task_above_the_stake_limit_is_skipped() {
     let market = TestMarket::start(1, true);
-    let config = ProviderConfig { stake_max: Some(fln("4")), ..config(&market) };
+    let config = ProviderConfig { stake_max: fln("4"), ..config(&market) };
     let mut events = Vec::new();
     // Registered, and skipped; then shutdown is requested.
     let done = run(&market, &config, Some(2), &mut events).unwrap();
     assert!(!done.finished);
     assert!(matches!(&events[1], ParticipantEvent::TaskSkipped { .. }), "{events:?}");
     assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
+}
+
+#[test]
+fn a_task_of_an_arbiter_that_is_not_accepted_is_skipped() {
+    let market = TestMarket::start(1, true);
+    let trusting = ArbiterPolicy { trusts_coordinator: true, ..ArbiterPolicy::default() };
+    let config = ProviderConfig { arbiters: trusting, ..config(&market) };
+    let mut events = Vec::new();
+    run(&market, &config, Some(2), &mut events).unwrap();
+    let flag = format!("--arbiter {}", wallet(3).address());
+    assert!(
+        matches!(&events[1], ParticipantEvent::TaskSkipped { why, .. } if why.contains(&flag)),
+        "{events:?}"
+    );
+    assert!(market.ledger.stake_of(wallet(5).address()).unwrap().amount.is_zero());
+}
+
+#[test]
+fn a_slashed_stake_is_not_deposited_again_beyond_the_limit() {
+    let market = TestMarket::start(1, true);
+    let config = ProviderConfig { stake_max: fln("8"), ..config(&market) };
+    let mut events = Vec::new();
+    // Registered, staked, pledged.
+    run(&market, &config, Some(3), &mut events).unwrap();
+    let account = wallet(5).address();
+    let (amount, evidence) = (fln("5"), florin_protocol::Digest([1; 32]));
+    let slash = florin_ledger::Slash { task: market.task, account, stake: true, amount, evidence };
+    assert_eq!(market.ledger.slash(&wallet(3), &slash).unwrap(), fln("5"));
+    let mut events = Vec::new();
+    run(&market, &config, Some(1), &mut events).unwrap();
+    assert!(matches!(&events[0], ParticipantEvent::TaskSkipped { .. }), "{events:?}");
+    assert_eq!(market.ledger.balance(account).unwrap(), fln("995"), "5 of 8 FLN are lost");
+    let config = ProviderConfig { stake_max: fln("10"), ..config };
+    let mut events = Vec::new();
+    run(&market, &config, Some(1), &mut events).unwrap();
+    assert_eq!(events[0], ParticipantEvent::Staked { added: fln("5"), stake: fln("5") });
 }
 
 #[test]

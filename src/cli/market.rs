@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use florin_learning::DataSource;
+use florin_participant::ArbiterPolicy;
 use florin_protocol::{Address, Amount, Digest};
 
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
@@ -82,7 +83,7 @@ pub(crate) struct Coordinate {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
-    --wallet me.json --data csv:scans.csv#digit --max-bond 20\n\nMay be stopped and started again at any moment: \
+    --wallet me.json --data csv:scans.csv#digit --max-bond 20 --arbiter 0x5aAe…\n\nMay be stopped and started again at any moment: \
     the participant resumes its round. With --json each event is one JSON object."
 )]
 pub(crate) struct Participate {
@@ -118,20 +119,20 @@ pub(crate) struct Participate {
     /// The buyer's invitation, or a file with it, for a task that requires one
     #[arg(long, value_name = "TEXT|FILE")]
     pub(crate) invitation: Option<String>,
-    /// Trusted arbiter besides the coordinator; any other arbiter causes a warning. May be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) accept_arbiter: Vec<Address>,
+    #[command(flatten)]
+    pub(crate) arbiters: ArbiterArg,
     /// Train from this initial model although the buyer chose its parameters; such a model can read
     /// rows out of updates. May be repeated
     #[arg(long, value_name = "DIGEST")]
     pub(crate) accept_model: Vec<Digest>,
-    /// Go on after an alarm: a report that contradicts a receipt or itself, or rows whose labels
-    /// contradict your own. By default the participation ends and requests the bond back
+    /// Go on after an alarm: a report that contradicts a receipt or itself, a model that the updates
+    /// do not give, or rows whose labels contradict your own. By default the participation ends and requests the bond back
     #[arg(long)]
     pub(crate) continue_on_alarm: bool,
-    /// Seed of the local training [default: derived from the account]
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
+    /// Variant of the local training. Its seed is a secret that follows from the wallet, the task,
+    /// the round and this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
     /// Misbehave, for the demonstration
     #[arg(long, value_enum, hide = true)]
     pub(crate) experiment: Option<Experiment>,
@@ -139,6 +140,26 @@ pub(crate) struct Participate {
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// The arbiters that may take a deposit.
+#[derive(Debug, Args)]
+pub(crate) struct ArbiterArg {
+    /// Accept this account as the arbiter of a task: it can cancel settlements and take deposits.
+    /// May be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) arbiter: Vec<Address>,
+    /// Accept a task whose arbiter is its coordinator: one account then decides the pay and can take
+    /// deposits
+    #[arg(long)]
+    pub(crate) trust_coordinator: bool,
+}
+
+impl ArbiterArg {
+    pub(crate) fn policy(&self) -> ArbiterPolicy {
+        let (accepted, trusts_coordinator) = (self.arbiter.clone(), self.trust_coordinator);
+        ArbiterPolicy { accepted, trusts_coordinator }
+    }
 }
 
 /// Dishonest behaviours that the market must not pay.
@@ -167,9 +188,12 @@ pub(crate) struct Provide {
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
-    /// Maximum stake [default: the stake that the tasks require]
-    #[arg(long, value_name = "AMOUNT")]
-    pub(crate) stake: Option<Amount>,
+    /// The most to deposit as stake in total, also after slashes. A task that requires more is
+    /// skipped
+    #[arg(long, value_name = "FLN")]
+    pub(crate) max_stake: Amount,
+    #[command(flatten)]
+    pub(crate) arbiters: ArbiterArg,
     /// Directory for persistent state [default: a folder next to the wallet]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,

@@ -10,9 +10,7 @@ use florin_participant::{
     Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
     ParticipationQuote, ParticipationSummary, Shutdown, participate,
 };
-use florin_protocol::{
-    Address, Amount, Invitation, InvitationTextError, TaskSpec, WalletSigner, blob_digest,
-};
+use florin_protocol::{Amount, Invitation, InvitationTextError, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -51,11 +49,12 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let config = ParticipantConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         task: view.id,
-        seed: arguments.seed.unwrap_or_else(|| seed_of(wallet.address())),
+        seed: arguments.seed,
         bond_max: arguments.max_bond,
         pay_min: arguments.min_pay,
         invitation,
-        arbiters: arguments.accept_arbiter.clone(),
+        arbiters: arguments.arbiters.policy(),
+        asks_for_arbiter: asks(arguments),
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
         poll_ms: POLL_MS,
@@ -68,16 +67,23 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         engine: &mut *engine,
         data: &data,
         behaviour: &mut *behaviour,
-        consent: &mut |quote| arguments.max_bond.is_some() || agrees(quote),
+        consent: &mut |quote| {
+            arguments.max_bond.is_some() && quote.is_arbiter_accepted || agrees(quote)
+        },
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer)
 }
 
-/// Without a terminal no person can answer: then `--max-bond` does.
+/// Whether a person can answer.
+fn asks(arguments: &Participate) -> bool {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    is_terminal && !arguments.json.json
+}
+
+/// Without a terminal no person can answer: then `--max-bond` does, and `--arbiter`.
 fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
-    let asks = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    if arguments.max_bond.is_some() || asks && !arguments.json.json {
+    if arguments.max_bond.is_some() || asks(arguments) {
         return Ok(());
     }
     let message = "without a terminal or with --json, --max-bond is required: the most FLN to \
@@ -87,7 +93,8 @@ fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
 
 /// Asks on the terminal whether to deposit the bond. The quote was printed before.
 fn agrees(quote: &ParticipationQuote) -> bool {
-    anstream::eprint!("Deposit a bond of {} FLN and take part? [y/N] ", show::fln(quote.bond));
+    let (bond, arbiter) = (show::fln(quote.bond), quote.arbiter_text());
+    anstream::eprint!("Deposit a bond of {bond} FLN under arbiter {arbiter} and take part? [y/N] ");
     let mut answer = String::new();
     // Without an answer nothing is bonded.
     let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer);
@@ -148,13 +155,6 @@ fn kind(experiment: Option<Experiment>) -> BehaviourKind {
 /// The directory for persistent state: the given one, or a folder next to the wallet.
 pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
     named.map_or_else(|| wallet.with_extension("state"), Path::to_owned)
-}
-
-/// The default training seed, which depends only on the account, so that a repeated training is
-/// identical.
-fn seed_of(account: Address) -> u64 {
-    let digest = blob_digest(account.as_bytes()).0;
-    digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
 fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Result<Exit> {

@@ -28,7 +28,8 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         until_done: tasks.is_some(),
         tasks,
-        stake_max: arguments.stake,
+        stake_max: arguments.max_stake,
+        arbiters: arguments.arbiters.policy(),
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     };

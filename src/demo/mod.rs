@@ -203,7 +203,9 @@ impl DemoContext {
     fn start_processes(&mut self, spec: &TaskSpec, seed: u64) -> anyhow::Result<()> {
         let task = spec.id();
         self.progress.step("Starting the provider and eight participants");
-        let mut call = words(&["provide", "--task", &task.to_string()]);
+        // The demonstration has one operator, who is coordinator and arbiter.
+        let mut call = words(&["provide", "--task", &task.to_string(), "--trust-coordinator"]);
+        call.extend(["--max-stake".to_owned(), spec.budget.stake_min.to_string()]);
         call.extend(self.market());
         call.extend(self.stage.signing("provider"));
         call.extend(self.engine());
@@ -213,6 +215,7 @@ impl DemoContext {
         self.children.wait_for_line("provider", ParticipantEvent::READY_PREFIX, PATIENCE)?;
         for actor in &self.stage.participants {
             let mut call = words(&["participate", "--task", &task.to_string()]);
+            call.push("--trust-coordinator".to_owned());
             call.extend(self.market());
             call.extend(self.stage.signing(actor.name));
             call.extend(["--shard".to_owned(), self.stage.path(&format!("{}.florin", actor.name))]);

@@ -46,6 +46,7 @@ fn call_without_limit(market: &TestMarket, task: TaskId) -> Vec<String> {
     let mut call = market.participant_call(&market.url, task, "ann");
     let at = call.iter().position(|argument| argument == "--max-bond").unwrap();
     call.drain(at..at + 2);
+    call.retain(|argument| argument != "--trust-coordinator");
     call
 }
 
@@ -77,7 +78,12 @@ fn every_answer_but_yes_bonds_nothing() {
     for answer in ["n\n", "\n", "yesterday\n", "\u{4}"] {
         let (code, shown) = finish(start(&market, task, answer));
         assert_eq!(code, Some(1), "{answer:?}: {shown}");
-        assert!(shown.contains("Deposit a bond of 6.0000 FLN and take part? [y/N]"), "{shown}");
+        let arbiter = market.account("coordinator");
+        let question = format!(
+            "Deposit a bond of 6.0000 FLN under arbiter {arbiter} (the coordinator) and take part? \
+             [y/N]"
+        );
+        assert!(shown.contains(&question), "{shown}");
         let (offer, question) = (shown.find("Risk: a bond of"), shown.find("[y/N]"));
         assert!(offer.is_some() && offer < question, "the offer precedes the question: {shown}");
         assert!(shown.contains("error[DECLINED]"), "{answer:?}: {shown}");
@@ -96,8 +102,13 @@ fn a_participant_that_agrees_bonds_and_takes_part() {
 }
 
 #[test]
-fn without_a_terminal_a_limit_is_required() {
+fn without_a_terminal_a_limit_and_an_accepted_arbiter_are_required() {
     let (market, task) = open();
-    florin(&call_without_limit(&market, task)).refused(2, "MAX_BOND_REQUIRED");
+    let mut call = call_without_limit(&market, task);
+    florin(&call).refused(2, "MAX_BOND_REQUIRED");
+    call.extend(["--max-bond", "9"].map(str::to_owned));
+    let output = florin(&call);
+    assert!(output.err.contains("--trust-coordinator"), "{output:?}");
+    output.refused(1, "ARBITER_NOT_ACCEPTED");
     assert_eq!(bonded(&market, task), Amount::ZERO);
 }

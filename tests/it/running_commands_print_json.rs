@@ -93,9 +93,10 @@ fn every_event_of_a_participant_and_a_provider_is_one_json_object() {
 }
 
 fn failures_are_json(market: &TestMarket, task: TaskId) {
-    for call in
-        [&["provide", "--task", "00"][..], &["participate", "--data", "digits", "--task", "00"]]
-    {
+    for call in [
+        &["provide", "--max-stake", "1", "--task", "00"][..],
+        &["participate", "--data", "digits", "--task", "00"],
+    ] {
         let output = market.run_command_as("buyer", &[call, &["--json"]].concat());
         assert!(output.out.is_empty() && output.json_error().is_some(), "{output:?}");
         output.refused(2, "INVALID_ID");

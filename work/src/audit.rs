@@ -96,7 +96,7 @@ pub(crate) fn check_inputs(inputs: &AuditInputs<'_>) -> Vec<Mismatch> {
     found
 }
 
-fn mismatch(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Mismatch {
+pub(crate) fn mismatch(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Mismatch {
     Mismatch {
         line: line.to_owned(),
         reported: reported.to_string(),

@@ -15,6 +15,7 @@ mod convert;
 mod cross_check;
 mod encoding;
 mod holdout;
+mod model_check;
 pub mod preprocess;
 mod public_baseline;
 mod round;
@@ -32,6 +33,7 @@ pub use codec::{
 pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
+pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{
     EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
@@ -48,6 +50,8 @@ mod duplicate_tests;
 mod gap_rule_vectors;
 #[cfg(test)]
 mod large_cohort_tests;
+#[cfg(test)]
+mod model_check_tests;
 #[cfg(test)]
 mod public_baseline_tests;
 #[cfg(test)]

@@ -393,7 +393,7 @@ fn compare_stages(
 }
 
 /// Compares the preprocessing of an update with the recomputed one.
-fn compare_preprocessing(
+pub(crate) fn compare_preprocessing(
     line: &str,
     ours: Preprocessing,
     theirs: Preprocessing,

@@ -22,6 +22,43 @@ pub(crate) struct RoundModel {
     pub(crate) baseline: Option<PublicBaseline>,
 }
 
+/// The parameters after a round, and where they come from.
+pub(crate) struct FinalParameters {
+    pub(crate) params: Vec<f32>,
+    pub(crate) baseline: Option<PublicBaseline>,
+    source: ModelSource,
+}
+
+enum ModelSource {
+    /// The base model: the round is void.
+    Base,
+    Aggregate,
+    PublicBaseline,
+}
+
+impl FinalParameters {
+    /// The base model in a void round, otherwise the aggregate after the step of the public baseline,
+    /// if the step lowers the loss.
+    pub(crate) fn new(
+        inputs: &ValuationInputs<'_>,
+        opened: &DecodedRound,
+        valuation: &Valuation,
+        aggregate: Vec<f32>,
+    ) -> Result<Self, WorkError> {
+        if valuation.void_reason().is_some() {
+            let (params, source) = (opened.base.clone(), ModelSource::Base);
+            return Ok(Self { params, baseline: None, source });
+        }
+        let step = public_baseline(inputs, opened, &aggregate)?;
+        let baseline = step.as_ref().map(|step| step.record);
+        let (params, source) = match step.and_then(|step| step.params) {
+            Some(params) => (params, ModelSource::PublicBaseline),
+            None => (aggregate, ModelSource::Aggregate),
+        };
+        Ok(Self { params, baseline, source })
+    }
+}
+
 impl AggregatedModel {
     pub(crate) fn new(
         inputs: &ValuationInputs<'_>,
@@ -34,8 +71,7 @@ impl AggregatedModel {
         Ok(Self { params, metrics })
     }
 
-    /// The round's model: the base model in a void round, otherwise this one after the step of the
-    /// public baseline, if the step lowers the loss.
+    /// The round's model, with its metrics.
     pub(crate) fn finish(
         self,
         inputs: &ValuationInputs<'_>,
@@ -44,18 +80,14 @@ impl AggregatedModel {
         engine: &mut dyn Engine,
     ) -> Result<RoundModel, WorkError> {
         let Self { params, metrics } = self;
-        let encoded = |params: &[f32]| encode_parameters(inputs.spec, params);
-        if valuation.void_reason().is_some() {
-            let (bytes, metrics) = (encoded(&opened.base), void_metrics(metrics, valuation));
-            return Ok(RoundModel { bytes, metrics, baseline: None });
-        }
-        let step = public_baseline(inputs, opened, &params)?;
-        let baseline = step.as_ref().map(|step| step.record);
-        let Some(params) = step.and_then(|step| step.params) else {
-            return Ok(RoundModel { bytes: encoded(&params), metrics, baseline });
+        let FinalParameters { params, baseline, source } =
+            FinalParameters::new(inputs, opened, valuation, params)?;
+        let metrics = match source {
+            ModelSource::Base => void_metrics(metrics, valuation),
+            ModelSource::Aggregate => metrics,
+            ModelSource::PublicBaseline => with_model_after(metrics, opened, &params, engine)?,
         };
-        let metrics = with_model_after(metrics, opened, &params, engine)?;
-        Ok(RoundModel { bytes: encoded(&params), metrics, baseline })
+        Ok(RoundModel { bytes: encode_parameters(inputs.spec, &params), metrics, baseline })
     }
 }
 
@@ -73,7 +105,7 @@ pub fn void_metrics(metrics: ModelMetrics, valuation: &Valuation) -> ModelMetric
 /// are neither rejected as near-duplicates nor excluded, in sender order. The result is bit for bit
 /// the model of a round without the rejected updates. The same holds for excluded updates, except
 /// that they count in the median norm.
-fn aggregate_updates(
+pub(crate) fn aggregate_updates(
     inputs: &ValuationInputs<'_>,
     opened: &DecodedRound,
     valuation: &Valuation,

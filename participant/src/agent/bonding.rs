@@ -1,8 +1,8 @@
 //! The bond: the quote and the consent before the first deposit, and top-ups after debits.
 //!
 //! The limit on the bond ([`ParticipantConfig::bond_max`](super::ParticipantConfig)) holds for all
-//! deposits of a task together, so it is also the most that debits can take. Without a limit, all
-//! deposits together are at most the bond that the rows require.
+//! deposits of a task together, so it is also the most that debits and slashes can take. Without a
+//! limit, all deposits together are at most the bond that the rows require.
 
 use florin_ledger::{LedgerError, Refusal};
 use florin_protocol::{Amount, RoundNumber, TaskPhase, TaskView};
@@ -10,6 +10,7 @@ use florin_protocol::{Amount, RoundNumber, TaskPhase, TaskView};
 use super::joining::{BondBalance, required_bond, top_up_bond};
 use super::quote::ParticipationQuote;
 use super::{Agent, AgentError};
+use crate::arbiter::describe_unaccepted;
 use crate::client::ClientError;
 use crate::event::ParticipantEvent;
 
@@ -52,12 +53,17 @@ impl Agent<'_, '_> {
         let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
         let rows = self.context.data.rows() as u64;
         let (last, limit) = (self.last_report.as_ref(), self.config.bond_max);
-        let quote = ParticipationQuote::new(&self.spec, last, rows, limit)
+        let arbiters = &self.config.arbiters;
+        let quote = ParticipationQuote::new(&self.spec, last, rows, limit, arbiters)
             .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;
         let is_bonded = !self.with_ledger(|| ledger.bond_of(task, me))?.amount.is_zero();
         self.emit(&ParticipantEvent::Quoted { quote: quote.clone() });
         if is_bonded {
             return Ok(());
+        }
+        if !quote.is_arbiter_accepted && !self.config.asks_for_arbiter {
+            let why = describe_unaccepted(&self.spec);
+            return Err(AgentError::ArbiterNotAccepted { task, why });
         }
         let offered = quote.floor_share;
         if let Some(least) = self.config.pay_min.filter(|least| offered < *least) {
@@ -74,10 +80,14 @@ impl Agent<'_, '_> {
         let before = self.with_ledger(|| ledger.bond_of(task, me))?;
         if before.amount.is_zero() {
             let rule = self.bond_rule()?;
+            if !rule.allows_the_minimum() {
+                let limit = rule.limit.minus(rule.debits).unwrap_or(Amount::ZERO);
+                return Err(AgentError::BondLimit { limit, least: rule.least });
+            }
             let wanted = |applied| rule.target(rule.required, applied);
             // Each attempt reads the bond again: an attempt whose response was lost may have bonded.
             let (added, bond) = self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted))?;
-            self.emit(&ParticipantEvent::Bonded { added, bond });
+            self.record_bond(added, bond)?;
         } else {
             self.raise_bond()?;
         }
@@ -91,12 +101,30 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    fn bond_rule(&self) -> Result<BondRule, AgentError> {
+    fn record_bond(&mut self, added: Amount, bond: Amount) -> Result<(), AgentError> {
+        self.store.bond_record().deposited(added, bond)?;
+        self.emit(&ParticipantEvent::Bonded { added, bond });
+        Ok(())
+    }
+
+    pub(super) fn record_returned_bond(&mut self, amount: Amount) -> Result<(), AgentError> {
+        self.store.bond_record().returned(amount)?;
+        self.emit(&ParticipantEvent::BondReturned { amount });
+        Ok(())
+    }
+
+    /// The rule, with a limit that is lower by what an arbiter has slashed.
+    fn bond_rule(&mut self) -> Result<BondRule, AgentError> {
         let overflow = |why| AgentError::InvalidTask { task: self.config.task, why };
         let debits = Amount::total(self.statements.iter().map(|statement| statement.debit))
             .map_err(|error| overflow(error.to_string()))?;
         let required = required_bond(&self.spec, self.context.data.rows() as u64, None);
-        let limit = self.config.bond_max.unwrap_or(required);
+        let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
+        let BondBalance { bond, applied } =
+            self.with_ledger(|| BondBalance::read(ledger, task, me))?;
+        let present = bond.amount.plus(applied).unwrap_or(bond.amount);
+        let lost = self.store.bond_record().lost(present)?;
+        let limit = self.config.bond_max.unwrap_or(required).minus(lost).unwrap_or(Amount::ZERO);
         Ok(BondRule { required, least: self.spec.budget.bond_min, limit, debits })
     }
 
@@ -140,7 +168,7 @@ impl Agent<'_, '_> {
             match self.with_ledger(|| top_up_bond(ledger, wallet, task, wanted)) {
                 Ok((more, bond)) => {
                     if !more.is_zero() {
-                        self.emit(&ParticipantEvent::Bonded { added: more, bond });
+                        self.record_bond(more, bond)?;
                     }
                     added = more;
                     break;

@@ -281,7 +281,7 @@ impl Agent<'_, '_> {
             let bond = self.with_ledger(|| withdraw_bond(ledger, wallet, task))?;
             let BondStatus::Locked(until) = bond else {
                 if let BondStatus::Returned(amount) = bond {
-                    self.emit(&ParticipantEvent::BondReturned { amount });
+                    self.record_returned_bond(amount)?;
                 }
                 return Ok(bond);
             };

@@ -10,6 +10,7 @@ use florin_learning::Dataset;
 use florin_protocol::Report;
 
 use super::{Agent, AgentError};
+use crate::audit::RowBytes;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
 
@@ -73,9 +74,13 @@ fn features(data: &Dataset, row: usize) -> Features {
 }
 
 impl Agent<'_, '_> {
-    /// Fetches the rows of a reported round and compares them with the participant's own. Beyond
-    /// the threshold, the agent raises an alarm.
-    pub(super) fn compare_labels(&mut self, report: &Report) -> Result<(), AgentError> {
+    /// Compares the rows of a reported round with the participant's own, and fetches them if they
+    /// are not given. Beyond the threshold, the agent raises an alarm.
+    pub(super) fn compare_labels(
+        &mut self,
+        report: &Report,
+        fetched: Option<RowBytes>,
+    ) -> Result<(), AgentError> {
         let (client, task): (&Client, _) = (self.context.client, self.config.task);
         let (round, drawn) = (report.scope.round, &report.holdout.rows);
         let mut comparison = match self.comparison.take() {
@@ -88,7 +93,13 @@ impl Agent<'_, '_> {
             return Ok(());
         }
         let limit = self.spec.holdout.disclosed_bytes_max(self.spec.data.width);
-        let not_compared = match self.with_client(|| client.disclosed_rows(task, round, limit)) {
+        let fetched = match fetched {
+            Some(bytes) => Ok(bytes),
+            None => {
+                self.with_client(|| client.disclosed_rows(task, round, limit)).map(RowBytes::from)
+            }
+        };
+        let not_compared = match fetched {
             Ok(bytes) => match florin_work::verify_disclosed_rows(&self.spec, drawn, &bytes) {
                 Ok(rows) => {
                     comparison.add(&rows);

@@ -9,6 +9,7 @@ use florin_protocol::{
 
 use super::joining::RegisterError;
 use crate::atomic_file::FileError;
+use crate::audit::AuditError;
 use crate::client::ClientError;
 use crate::guard::GuardError;
 
@@ -64,10 +65,18 @@ pub enum AgentError {
         /// The reason, with the expected value.
         why: String,
     },
+    /// The participant does not accept the task's arbiter.
+    #[error("task {}: {why}; nothing was bonded", task.short())]
+    ArbiterNotAccepted {
+        /// The task.
+        task: TaskId,
+        /// The arbiter, and the option that accepts it.
+        why: String,
+    },
     /// The limit on the bond is below the task's minimum.
-    #[error("the bond limit is {limit} FLN, but the task requires at least {least} FLN")]
+    #[error("the bond limit leaves {limit} FLN, but the task requires at least {least} FLN")]
     BondLimit {
-        /// The configured limit.
+        /// The configured limit, less what was taken from earlier deposits.
         limit: Amount,
         /// The task's minimum bond.
         least: Amount,
@@ -137,6 +146,9 @@ pub enum AgentError {
     /// An experiment's rows do not form a data set.
     #[error(transparent)]
     Data(#[from] DatasetError),
+    /// The check of a round's model could not be completed.
+    #[error(transparent)]
+    Audit(AuditError),
     /// An error of the client.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -152,6 +164,16 @@ pub enum AgentError {
     /// An error of the data folder.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl From<AuditError> for AgentError {
+    fn from(error: AuditError) -> Self {
+        match error {
+            AuditError::Client(error) => error.into(),
+            AuditError::Ledger(error) => error.into(),
+            error => Self::Audit(error),
+        }
+    }
 }
 
 impl From<RegisterError> for AgentError {
@@ -177,12 +199,14 @@ impl AgentError {
             Self::ModelNotDerived { .. } => "MODEL_NOT_DERIVED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
+            Self::ArbiterNotAccepted { .. } => "ARBITER_NOT_ACCEPTED",
             Self::PayTooLow { .. } => "PAY_TOO_LOW",
             Self::Declined { .. } => "DECLINED",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",
             Self::BadModel { .. } => "INVALID_MODEL",
             Self::Training { .. } => "TRAINING_FAILED",
+            Self::Audit(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Guard(error) => error.code(),

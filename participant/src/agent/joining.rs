@@ -38,13 +38,8 @@ impl Agent<'_, '_> {
         if self.spec.market != market {
             return Err(bad("its market is not the ledger's".to_owned()));
         }
-        self.check_model()?;
-        self.check_data()?;
-        let arbiter = self.spec.arbiter;
-        if arbiter != coordinator && !self.config.arbiters.contains(&arbiter) {
-            self.emit(&ParticipantEvent::UnknownArbiter { arbiter });
-        }
-        Ok(())
+        self.check_initial_model()?;
+        self.check_data()
     }
 
     /// Refuses a task that is over for an account without a part in it. A participant of the task
@@ -71,7 +66,7 @@ impl Agent<'_, '_> {
 
     /// Refuses initial parameters that the buyer chose: a chosen first layer can read rows out of
     /// updates. Parameters that follow from the specification cannot be chosen.
-    fn check_model(&self) -> Result<(), AgentError> {
+    fn check_initial_model(&self) -> Result<(), AgentError> {
         let (task, model) = (self.config.task, self.spec.base_model);
         if self.config.accepted_models.contains(&model) {
             return Ok(());

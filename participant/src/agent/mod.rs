@@ -20,6 +20,7 @@ mod committing;
 pub mod contradictions;
 mod error;
 mod joining;
+mod ledger_check;
 mod quote;
 mod reports;
 mod residual;
@@ -32,7 +33,7 @@ mod training;
 use std::path::PathBuf;
 
 use florin_learning::{Dataset, Engine};
-use florin_ledger::{Ledger, LedgerError};
+use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
     Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId,
     TaskPhase, TaskSpec, TaskView, UpdateReceipt, WalletSigner,
@@ -46,7 +47,9 @@ pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
 pub use task_folder::stored_receipts;
 
+use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;
+use crate::audit::Auditor;
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
@@ -65,7 +68,8 @@ pub struct ParticipantConfig {
     pub folder: PathBuf,
     /// The task.
     pub task: TaskId,
-    /// Seed of the training. The same seed, data and machine give the same updates.
+    /// Variant of the training's secret seeds, which follow from the wallet. The same wallet,
+    /// variant, data and machine give the same updates.
     pub seed: u64,
     /// The most that this participant deposits as bond in total, with every top-up after a debit;
     /// without a limit, as much as its rows require.
@@ -74,8 +78,11 @@ pub struct ParticipantConfig {
     pub pay_min: Option<Amount>,
     /// The buyer's invitation, for a task that requires one.
     pub invitation: Option<Invitation>,
-    /// Arbiters that are accepted besides the coordinator. Any other arbiter causes a warning.
-    pub arbiters: Vec<Address>,
+    /// The arbiters that may take the bond.
+    pub arbiters: ArbiterPolicy,
+    /// Whether `consent` also answers for an arbiter that the policy does not accept; by default
+    /// the participation ends before the first deposit.
+    pub asks_for_arbiter: bool,
     /// Whether to go on after an alarm. By default the participation ends: with further updates
     /// a participant would reveal more to a coordinator that broke the protocol.
     pub continues_on_alarm: bool,
@@ -149,6 +156,7 @@ pub fn participate(
     let mut agent = Agent {
         me: context.wallet.address(),
         store: TaskFolder::new(&config.folder, config.task),
+        auditor: Auditor::for_models(client, view.spec.clone(), &config.folder),
         spec: view.spec,
         config,
         context,
@@ -165,9 +173,9 @@ pub fn participate(
             loss_micronats: None,
         },
         last_report: None,
+        settlements: Vec::new(),
         unchanged_rounds: 0,
         reports_read: 0,
-        disclosed_rows: Vec::new(),
         statements: Vec::new(),
         alarms: 0,
         small_bond: None,
@@ -208,11 +216,13 @@ struct Agent<'a, 'p> {
     current: CurrentRound,
     /// The last report that was read, if any.
     last_report: Option<Report>,
+    /// The settlements that the reports read so far imply, oldest first.
+    settlements: Vec<Settlement>,
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
     unchanged_rounds: u32,
     reports_read: u32,
-    /// Holdout rows that the rounds read so far disclosed.
-    disclosed_rows: Vec<u32>,
+    /// Recomputes the models of the rounds read so far.
+    auditor: Auditor<'a>,
     statements: Vec<Statement>,
     alarms: u32,
     /// The reason that was emitted last for a bond that is smaller than the rows require: whether
@@ -282,7 +292,10 @@ impl Agent<'_, '_> {
                 // The pay may be the funds that a higher bond was missing.
                 self.restore_bond(view, RoundNumber(view.reported))
             }
-            AgentStep::Train => self.train(required_offer(view)?),
+            AgentStep::Train => match self.confirm_reports()? {
+                true => self.train(required_offer(view)?),
+                false => Ok(()),
+            },
             AgentStep::Commit => self.commit(required_offer(view)?),
             AgentStep::Reveal => self.reveal(view.round),
             AgentStep::Wait | AgentStep::Finish => Ok(()),
@@ -298,6 +311,7 @@ impl Agent<'_, '_> {
     }
 
     fn finish(&mut self) -> Result<BondStatus, AgentError> {
+        self.confirm_reports()?;
         self.claim_remaining()?;
         let bond = self.withdraw_bond_when_released()?;
         self.remove_residuals(RoundNumber(self.reports_read))?;
@@ -312,7 +326,7 @@ impl Agent<'_, '_> {
         let bond = self.with_ledger(|| withdraw_bond(ledger, wallet, task))?;
         match bond {
             BondStatus::Locked(until) => self.emit(&ParticipantEvent::BondLocked { until }),
-            BondStatus::Returned(amount) => self.emit(&ParticipantEvent::BondReturned { amount }),
+            BondStatus::Returned(amount) => self.record_returned_bond(amount)?,
             BondStatus::NotRequested | BondStatus::None => {}
         }
         Ok(self.summary(false, bond))

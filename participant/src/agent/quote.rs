@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use florin_protocol::{Amount, AmountError, Report, RoundNumber, TaskSpec, format_ms};
+use florin_protocol::{Address, Amount, AmountError, Report, RoundNumber, TaskSpec, format_ms};
 
 use super::joining::required_bond;
+use crate::arbiter::{ArbiterPolicy, arbiter_acceptable};
 use crate::event_json;
 
 /// The pay that a task offers one participant, and the bond that it can take, as of the next round.
@@ -38,6 +39,12 @@ pub struct ParticipationQuote {
     /// The most that debits can take in all rounds left, with every top-up of the bond.
     #[serde(serialize_with = "event_json::amount")]
     pub debits_max: Amount,
+    /// The account that can cancel settlements and slash the bond.
+    pub arbiter: Address,
+    /// Whether the arbiter is the coordinator.
+    pub is_arbiter_coordinator: bool,
+    /// Whether the participant's policy accepts the arbiter.
+    pub is_arbiter_accepted: bool,
     /// How long the bond stays locked after a participant that leaves requests it back, in
     /// milliseconds.
     pub unbond_ms: u64,
@@ -57,6 +64,7 @@ impl ParticipationQuote {
         last: Option<&Report>,
         rows: u64,
         limit: Option<Amount>,
+        arbiters: &ArbiterPolicy,
     ) -> Result<Self, AmountError> {
         let reported = last.map_or(0, |report| report.scope.round.0);
         let rounds_left = spec.rounds.count.saturating_sub(reported);
@@ -77,6 +85,9 @@ impl ParticipationQuote {
             bond,
             debit_max: budget.debit_max,
             debits_max: all_rounds.min(limit.unwrap_or(bond)),
+            arbiter: spec.arbiter,
+            is_arbiter_coordinator: spec.arbiter == spec.coordinator,
+            is_arbiter_accepted: arbiter_acceptable(arbiters, spec),
             unbond_ms: budget.unbond_ms,
             returned_after_ms: budget.challenge_ms.saturating_mul(2),
         })
@@ -92,7 +103,7 @@ impl fmt::Display for ParticipationQuote {
             "offer: {rounds_left} rounds left; the next one pays at most {} FLN, {} FLN each at an \
              equal split, of which {} FLN as floor; at most {} FLN per nat. Risk: a bond of {} FLN \
              for {rows_covered} of {rows} rows; debits take at most {} FLN per round, {} FLN in \
-             total. The bond comes back {} after the task's last settlement, or {} after you leave",
+             total, and the arbiter {} can take all of it. The bond comes back {} after the task's last settlement, or {} after you leave",
             pool.short(),
             equal_share.short(),
             floor_share.short(),
@@ -100,9 +111,19 @@ impl fmt::Display for ParticipationQuote {
             bond.short(),
             debit_max.short(),
             debits_max.short(),
+            self.arbiter_text(),
             format_ms(self.returned_after_ms),
             format_ms(self.unbond_ms)
         )
+    }
+}
+
+impl ParticipationQuote {
+    /// The arbiter, and whether it is the coordinator.
+    #[must_use]
+    pub fn arbiter_text(&self) -> String {
+        let role = if self.is_arbiter_coordinator { " (the coordinator)" } else { "" };
+        format!("{}{role}", self.arbiter)
     }
 }
 
@@ -118,7 +139,10 @@ mod tests {
         spec.budget.floor_share = florin_protocol::Micro(200_000);
         spec.budget.challenge_ms = 10;
         // 30 FLN in three rounds; 40 rows at 0.05 FLN; debits of at most 1 FLN.
-        let quote = ParticipationQuote::new(&spec, None, 40, None).unwrap();
+        let quote_for = |limit| {
+            ParticipationQuote::new(&spec, None, 40, limit, &ArbiterPolicy::default()).unwrap()
+        };
+        let quote = quote_for(None);
         assert_eq!(
             quote,
             ParticipationQuote {
@@ -132,15 +156,18 @@ mod tests {
                 bond: fln("2"),
                 debit_max: fln("1"),
                 debits_max: fln("2"),
+                arbiter: spec.arbiter,
+                is_arbiter_coordinator: false,
+                is_arbiter_accepted: false,
                 unbond_ms: 240_000,
                 returned_after_ms: 20,
             }
         );
         let text = quote.to_string();
         assert!(text.contains("0.5 FLN as floor") && text.contains("4 min after you leave"));
-        let small = ParticipationQuote::new(&spec, None, 40, Some(fln("1"))).unwrap();
+        let small = quote_for(Some(fln("1")));
         assert_eq!((small.bond, small.rows_covered, small.debits_max), (fln("1"), 20, fln("1")));
-        let large = ParticipationQuote::new(&spec, None, 40, Some(fln("9"))).unwrap();
+        let large = quote_for(Some(fln("9")));
         assert_eq!((large.bond, large.debits_max), (fln("2"), fln("3")));
     }
 }

@@ -1,12 +1,14 @@
-//! After a round: reads its report, checks it against the receipt and for consistency, and emits
-//! this participant's statement.
+//! After a round: reads its report, checks it against the receipt, for consistency, and against the
+//! public updates, and emits this participant's statement.
 
-use florin_protocol::{Canonical, Report, RoundNumber, Statement, UpdateEntry};
+use florin_protocol::{Canonical, Offer, Report, RoundNumber, Statement, UpdateEntry};
 
 use super::{Agent, AgentError};
+use crate::audit::{AuditError, RowBytes};
 use crate::client::Client;
 use crate::event::ParticipantEvent;
 use crate::report_check::check_report;
+use crate::retry::retry_with_backoff;
 
 impl Agent<'_, '_> {
     /// Reads the next report. The client has verified its signature and scope, now or before it was
@@ -19,16 +21,14 @@ impl Agent<'_, '_> {
                 let report = self.with_client(|| client.report(task, round))?;
                 let offer = self.with_client(|| client.offer(task, round))?;
                 let last = self.last_report.as_ref();
-                let found =
-                    check_report(&self.spec, &offer.body, &report.body, last, &self.disclosed_rows);
-                if let Some(first) = found.into_iter().next() {
-                    self.emit(&ParticipantEvent::ReportInconsistent {
-                        round,
-                        first_mismatch: first,
-                    });
+                let exposed = self.auditor.disclosed_rows();
+                let found = check_report(&self.spec, &offer.body, &report.body, last, exposed);
+                if let Some(first_mismatch) = found.into_iter().next() {
+                    self.emit(&ParticipantEvent::ReportInconsistent { round, first_mismatch });
                 }
                 self.check_receipt(round, &report.body)?;
-                self.compare_labels(&report.body)?;
+                let rows = self.check_model(&offer.body, &report.body)?;
+                self.compare_labels(&report.body, rows)?;
                 // A restart reads a disputed report again, and raises its alarm again.
                 match self.is_leaving {
                     true => self.store.write_disputed_report(round, &report)?,
@@ -48,9 +48,32 @@ impl Agent<'_, '_> {
             None => self.emit(&ParticipantEvent::ReportedWithoutUpdate { round }),
         }
         self.reports_read = round.0;
-        self.disclosed_rows.extend(&report.body.holdout.rows);
+        self.auditor.advance(&report.body);
+        self.expect_settlement(&report.body);
         self.last_report = Some(report.body);
         Ok(())
+    }
+
+    /// Recomputes the model of the next round. A model that the updates do not give is an alarm.
+    /// Returns the round's disclosed rows, if they were fetched.
+    fn check_model(
+        &mut self,
+        offer: &Offer,
+        report: &Report,
+    ) -> Result<Option<RowBytes>, AgentError> {
+        let (auditor, on_event) = (&mut self.auditor, &mut self.on_event);
+        let last = self.last_report.as_ref();
+        let checked = retry_with_backoff(
+            self.config.backoff,
+            self.shutdown,
+            |error: &AuditError| on_event(&super::retrying_event(error)),
+            || auditor.check_model(offer, report, last),
+        )?;
+        if let Some(first_mismatch) = checked.mismatches.into_iter().next() {
+            let round = report.scope.round;
+            self.emit(&ParticipantEvent::ModelMismatch { round, first_mismatch });
+        }
+        Ok(checked.disclosed_rows)
     }
 
     /// Checks the report against the stored receipt: a receipt without an entry of the same update

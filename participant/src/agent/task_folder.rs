@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FOLDER/guard                                  signatures (see `guard`)
+//! FOLDER/TASK/bond.json                         all deposits of bond, less what came back
 //! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
 //!                                               round that changes the model is reported
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::atomic_file::{self, FileError};
 use crate::client::JSON_BYTES_MAX;
+use crate::deposits::DepositRecord;
 
 const UPDATE: &str = "update.safetensors";
 const RESIDUAL: &str = "residual.safetensors";
@@ -35,6 +37,11 @@ impl TaskFolder {
 
     pub(super) fn new(folder: &Path, task: TaskId) -> Self {
         Self { folder: folder.join(task.to_string()) }
+    }
+
+    /// The record of the bond's deposits.
+    pub(super) fn bond_record(&self) -> DepositRecord {
+        DepositRecord::new(self.folder.join("bond.json"))
     }
 
     /// Whether an earlier run stored files of the task.

@@ -116,6 +116,12 @@ impl Engine for CountingEngine {
     }
 }
 
+/// A policy that accepts these wallets.
+fn arbiters(wallets: &[u8]) -> ArbiterPolicy {
+    let accepted = wallets.iter().map(|number| wallet(*number).address()).collect();
+    ArbiterPolicy { accepted, trusts_coordinator: false }
+}
+
 /// One participant of a test market: wallet `number` with 40 rows.
 struct TestParticipant {
     wallet: Wallet,
@@ -142,7 +148,8 @@ impl TestParticipant {
                 bond_max: None,
                 pay_min: None,
                 invitation: None,
-                arbiters: vec![crate::testing::wallet(3).address()],
+                arbiters: arbiters(&[3]),
+                asks_for_arbiter: false,
                 accepted_models: Vec::new(),
                 continues_on_alarm: false,
                 poll_ms: 2_000,
@@ -279,6 +286,21 @@ fn the_same_seed_gives_the_same_update_bytes() {
     };
     assert_eq!(digest(1), digest(1));
     assert_ne!(digest(1), digest(2));
+}
+
+#[test]
+fn another_wallet_trains_with_another_seed() {
+    let update = |number| {
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, number, BehaviourKind::Honest);
+        person.data = rows(40, 4);
+        let trained = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Trained { .. });
+        person.run_until(&market, trained).unwrap();
+        let path = person.config.folder.join(market.task.to_string()).join("1/update.safetensors");
+        std::fs::read(path).unwrap()
+    };
+    assert_eq!(update(4), update(4));
+    assert_ne!(update(4), update(5), "the same rows and the same public values");
 }
 
 #[test]
@@ -530,23 +552,6 @@ fn an_invalid_task_is_rejected_before_bonding() {
         assert!(market.ledger.bond_of(market.task, me).unwrap().amount.is_zero());
         assert_eq!(market.request_count("POST", ""), 0, "no request was posted to the coordinator");
     }
-}
-
-#[test]
-fn an_unknown_arbiter_causes_a_warning() {
-    let warned = |arbiter: u8, accepted: Vec<Address>| {
-        let market = TestMarket::start_with(1, false, |spec| {
-            spec.arbiter = crate::testing::wallet(arbiter).address()
-        });
-        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
-        person.config.arbiters = accepted;
-        let done = person.run(&market, None).unwrap();
-        assert!(done.finished && done.alarms == 0);
-        person.events.iter().any(|event| matches!(event, ParticipantEvent::UnknownArbiter { .. }))
-    };
-    assert!(warned(3, Vec::new()));
-    assert!(!warned(3, vec![wallet(3).address()]));
-    assert!(!warned(2, Vec::new()), "the coordinator is an accepted arbiter");
 }
 
 #[test]

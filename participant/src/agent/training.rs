@@ -1,16 +1,20 @@
 //! Training: from the round's base model to an update on disk.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use florin_learning::engine::{EvalError, TrainError};
 use florin_learning::mean;
-use florin_protocol::{Digest, Offer, RoundNumber, TaskId};
+use florin_protocol::{Offer, RoundNumber, TaskId};
 
 use super::state_machine::RoundStage;
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
+use crate::wallet::Wallet;
 
+/// Key-derivation context of the key for training seeds.
+const SEED_CONTEXT: &str = "florin v1 training seeds of a wallet";
 /// A training has diverged if it raises the loss on the participant's own rows by more than this
 /// share of the loss of a guess, ln of the number of labels.
 const DIVERGED_RISE_SHARE: f64 = 0.5;
@@ -24,7 +28,7 @@ impl Agent<'_, '_> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
         let start = Instant::now();
-        let seed = training_seed(self.config.seed, offer.scope.task, round);
+        let seed = training_seed(self.context.wallet, self.config.seed, offer.scope.task, round);
         let delta = match self.delta(&base, seed) {
             Ok(delta) => delta,
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
@@ -97,9 +101,17 @@ impl Agent<'_, '_> {
         Ok((!is_sound).then_some(LossRise { before, after }))
     }
 
+    /// The base model: the recomputed one of the last round, or fetched from the coordinator.
     fn base_model(&mut self, offer: &Offer) -> Result<Vec<f32>, AgentError> {
         let (client, limit) = (self.context.client, florin_work::model_bytes(&self.spec));
-        let bytes = self.with_client(|| client.blob(offer.base_model, limit))?;
+        let bytes = match self.auditor.cached_model(offer.base_model) {
+            Some(recomputed) => recomputed,
+            None => {
+                let fetched = Arc::new(self.with_client(|| client.blob(offer.base_model, limit))?);
+                self.auditor.cache_model(offer.base_model, &fetched);
+                fetched
+            }
+        };
         let round = offer.scope.round;
         florin_work::decode_model(&self.spec, &bytes)
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
@@ -146,30 +158,38 @@ fn train_error(error: EvalError) -> TrainError {
     }
 }
 
-/// The seed of one round's training: always the same for a round, and different for every round and
-/// task.
+/// The seed of one round's training and of the rounding of its update: always the same for a round,
+/// and different for every round, task and `variant`. It cannot be computed without the wallet, so
+/// that no other account can predict an update of known rows, or the order of its batches.
 #[must_use]
-pub(super) fn training_seed(seed: u64, task: TaskId, round: RoundNumber) -> u64 {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 training seed");
-    hasher.update(&seed.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
-    let digest = Digest(*hasher.finalize().as_bytes());
-    let [a, b, c, d, e, f, g, h, ..] = digest.0;
+pub(super) fn training_seed(
+    wallet: &Wallet,
+    variant: u64,
+    task: TaskId,
+    round: RoundNumber,
+) -> u64 {
+    let key = wallet.derive_secret(SEED_CONTEXT);
+    let mut hasher = blake3::Hasher::new_keyed(&key);
+    hasher.update(&variant.to_le_bytes()).update(&task.0).update(&round.0.to_le_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = *hasher.finalize().as_bytes();
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::wallet;
 
     #[test]
-    fn the_training_seed_differs_by_seed_task_and_round() {
+    fn the_training_seed_differs_by_wallet_variant_task_and_round() {
         let task = TaskId([1; 32]);
-        let seed = training_seed(7, task, RoundNumber(1));
-        assert_eq!(seed, training_seed(7, task, RoundNumber(1)));
+        let seed = training_seed(&wallet(4), 7, task, RoundNumber(1));
+        assert_eq!(seed, training_seed(&wallet(4), 7, task, RoundNumber(1)));
         for other in [
-            training_seed(8, task, RoundNumber(1)),
-            training_seed(7, TaskId([2; 32]), RoundNumber(1)),
-            training_seed(7, task, RoundNumber(2)),
+            training_seed(&wallet(5), 7, task, RoundNumber(1)),
+            training_seed(&wallet(4), 8, task, RoundNumber(1)),
+            training_seed(&wallet(4), 7, TaskId([2; 32]), RoundNumber(1)),
+            training_seed(&wallet(4), 7, task, RoundNumber(2)),
         ] {
             assert_ne!(seed, other);
         }

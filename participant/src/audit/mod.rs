@@ -15,23 +15,24 @@
 //! Mismatches are listed with the first one first. Checks that are no longer possible are listed as
 //! well, because silence about them would look like agreement.
 
+mod model;
 mod receipts;
 mod rows;
-mod settlements;
+pub(crate) mod settlements;
 #[cfg(test)]
 mod tests;
 mod work;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use florin_learning::Engine;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
     Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Report, Role, RoundNumber,
-    RoundOutcome, Signed, TaskId, TaskSpec, TaskView, UpdateHeader, UpdateReceipt,
+    RoundOutcome, Signed, TaskId, TaskSpec, UpdateHeader, UpdateReceipt,
 };
 use florin_work::{
     AuditInputs, EarlierUpdateBlobs, Mismatch, SpotCheckOptions, SpotCheckResult, ValuationInputs,
@@ -42,7 +43,8 @@ use crate::blob_cache::{BlobCache, CachedBlob, EMPTY_MODEL, byte_slices};
 use crate::client::{Client, ClientError};
 use crate::provider::{ORDER_BYTES_MAX, scratch_space};
 use crate::report_check::{check_report, mismatch};
-use rows::RowBytes;
+use crate::retry::Transient;
+pub(crate) use rows::RowBytes;
 
 /// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
@@ -154,6 +156,16 @@ impl AuditError {
     }
 }
 
+impl Transient for AuditError {
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_transient(),
+            Self::Ledger(error) => error.is_transient(),
+            Self::NoSuchRounds { .. } | Self::Work { .. } => false,
+        }
+    }
+}
+
 /// Audits the reported rounds that the options select, and the ledger. Calls the callback after
 /// every audited round. The chain of reports is checked from round 1 in any case.
 ///
@@ -173,7 +185,7 @@ pub fn audit_task(
     if first == 0 || last > view.reported || (first > last && view.reported > 0) {
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, Some(ledger), &view, options);
+    let mut auditor = Auditor::new(client, Some(ledger), view.spec.clone(), options);
     let mut audited = Vec::new();
     let mut reports: Vec<Report> = Vec::new();
     for round in (1..=view.reported).map(RoundNumber) {
@@ -215,7 +227,7 @@ pub fn audit_round(
         let (first, last) = (round.0, round.0);
         return Err(AuditError::NoSuchRounds { first, last, reported: view.reported });
     }
-    let mut auditor = Auditor::new(client, None, &view, &AuditOptions::default());
+    let mut auditor = Auditor::new(client, None, view.spec, &AuditOptions::default());
     let mut before = None;
     for earlier in (1..round.0).map(RoundNumber) {
         let report = client.report(task, earlier)?.body;
@@ -259,10 +271,10 @@ struct RoundDocuments<'a> {
     headers: &'a [UpdateHeader],
 }
 
-struct Auditor<'a> {
+pub(crate) struct Auditor<'a> {
     client: &'a Client,
     ledger: Option<&'a dyn Ledger>,
-    spec: &'a TaskSpec,
+    spec: TaskSpec,
     /// Digests of the base models of earlier rounds, the latest first.
     earlier_models: Vec<Digest>,
     /// The updates that earlier rounds published.
@@ -276,7 +288,7 @@ struct Auditor<'a> {
     /// Its cached updates, as far as the next round may be compared with them.
     updates: BlobCache,
     spot: Option<SpotCheckOptions>,
-    scratch: &'a Path,
+    scratch: PathBuf,
     keys: BTreeMap<(Address, Role), Option<NodeKey>>,
     /// Paid work records, with the first round that paid each.
     paid: BTreeMap<Digest, RoundNumber>,
@@ -287,34 +299,29 @@ impl<'a> Auditor<'a> {
     fn new(
         client: &'a Client,
         ledger: Option<&'a dyn Ledger>,
-        view: &'a TaskView,
+        spec: TaskSpec,
         options: &AuditOptions<'a>,
     ) -> Self {
-        let (keys, paid) = (BTreeMap::new(), BTreeMap::new());
-        let (earlier_models, disclosed_rows, unverifiable) = (Vec::new(), Vec::new(), Vec::new());
-        let (spot, scratch) = (options.spot, options.scratch.unwrap_or(Path::new(".")));
-        let (spec, earlier_updates) = (&view.spec, EarlierUpdates::default());
-        let (models, updates) = (BlobCache::for_models(), BlobCache::for_updates());
         Self {
             client,
             ledger,
             spec,
-            earlier_models,
-            earlier_updates,
-            disclosed_rows,
+            earlier_models: Vec::new(),
+            earlier_updates: EarlierUpdates::default(),
+            disclosed_rows: Vec::new(),
             baseline_rounds: BTreeMap::new(),
-            models,
-            updates,
-            spot,
-            scratch,
-            keys,
-            paid,
-            unverifiable,
+            models: BlobCache::for_models(),
+            updates: BlobCache::for_updates(),
+            spot: options.spot,
+            scratch: options.scratch.unwrap_or(Path::new(".")).to_owned(),
+            keys: BTreeMap::new(),
+            paid: BTreeMap::new(),
+            unverifiable: Vec::new(),
         }
     }
 
     /// Advances to the next round.
-    fn advance(&mut self, report: &Report) {
+    pub(crate) fn advance(&mut self, report: &Report) {
         self.earlier_models.insert(0, report.base_model);
         self.disclosed_rows.extend(&report.holdout.rows);
         self.advance_baseline(report);
@@ -340,13 +347,13 @@ impl<'a> Auditor<'a> {
         let recomputed = match self.fetch_blobs(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
                 spotted = self.recompute_round(&papers, &bytes, engine, &mut found)?;
-                self.cache_blobs(report, &bytes);
+                self.cache_blobs(report, &bytes, None);
                 true
             }
             _ => false,
         };
         if !recomputed {
-            found.extend(check_report(self.spec, &offer, report, before, &self.disclosed_rows));
+            found.extend(check_report(&self.spec, &offer, report, before, &self.disclosed_rows));
         }
         Ok(RoundAudit {
             round,
@@ -424,8 +431,8 @@ impl<'a> Auditor<'a> {
         report: &Report,
         found: &mut Vec<Mismatch>,
     ) -> Result<Option<RoundBlobs>, AuditError> {
-        let limit = florin_work::model_bytes(self.spec);
-        let of_update = florin_work::update_bytes(self.spec);
+        let limit = florin_work::model_bytes(&self.spec);
+        let of_update = florin_work::update_bytes(&self.spec);
         let models = limit.saturating_mul(self.earlier_models.len().min(GLOBAL_DELTAS_MAX) as u64);
         // A decoded update has the length of a model.
         let decoded = limit.max(of_update);
@@ -465,15 +472,16 @@ impl<'a> Auditor<'a> {
         }))
     }
 
-    /// Caches the blobs that the next round may need. After a round that did not improve the model,
-    /// the next round is compared with the same earlier updates and with those of this round.
-    fn cache_blobs(&mut self, report: &Report, bytes: &RoundBlobs) {
+    /// Caches the blobs that the next round may need, with its base model if that was recomputed.
+    /// After a round that did not improve the model, the next round is compared with the same
+    /// earlier updates and with those of this round.
+    fn cache_blobs(&mut self, report: &Report, bytes: &RoundBlobs, next: Option<&CachedBlob>) {
         let RoundBlobs { models, updates, .. } = bytes;
         self.cache_rows(report, bytes);
         let better = report.is_productive();
         let wanted = if better { report.entries.len() } else { updates.len() };
-        self.models.replace(models);
-        self.updates.replace(updates.get(..wanted).unwrap_or_default());
+        self.models.replace(next.into_iter().chain(models));
+        self.updates.replace(updates.iter().take(wanted));
     }
 
     fn fetch_blob(
@@ -505,6 +513,28 @@ impl<'a> Auditor<'a> {
         engine: &mut dyn Engine,
         found: &mut Vec<Mismatch>,
     ) -> Result<Option<SpotCheckResult>, AuditError> {
+        let round = documents.report.scope.round;
+        let Some(spot) = self.spot else {
+            let recomputed =
+                self.with_inputs(documents, bytes, |inputs| recompute(inputs, engine))?;
+            found.extend(recomputed);
+            return Ok(None);
+        };
+        let seed = spot.seed.wrapping_add(round.0.into());
+        let options = SpotCheckOptions { seed, ..spot };
+        let looked =
+            self.with_inputs(documents, bytes, |inputs| spot_check_round(inputs, options, engine))?;
+        found.extend(looked.mismatches.iter().cloned());
+        Ok(Some(looked))
+    }
+
+    /// Calls `compute` with the inputs of a round.
+    fn with_inputs<T>(
+        &self,
+        documents: &RoundDocuments<'_>,
+        bytes: &RoundBlobs,
+        compute: impl FnOnce(&AuditInputs<'_>) -> Result<T, WorkError>,
+    ) -> Result<T, AuditError> {
         let RoundDocuments { report, before, offer, headers } = *documents;
         let RoundBlobs {
             models,
@@ -516,10 +546,10 @@ impl<'a> Auditor<'a> {
         let (began, sent) = (byte_slices(models), byte_slices(updates));
         let (base, previous) = began.split_first().unwrap_or((&EMPTY_MODEL, &[]));
         let (own, last) = sent.split_at(report.entries.len().min(sent.len()));
-        let room = scratch_space(self.scratch);
+        let room = scratch_space(&self.scratch);
         let inputs = AuditInputs {
             round: ValuationInputs {
-                spec: self.spec,
+                spec: &self.spec,
                 base,
                 row_indices: &report.holdout.rows,
                 disclosed_rows: shown,
@@ -538,16 +568,6 @@ impl<'a> Auditor<'a> {
             used_rows: &self.disclosed_rows,
             headers,
         };
-        let round = report.scope.round;
-        let failed = |source| AuditError::Work { round, source };
-        let Some(spot) = self.spot else {
-            found.extend(recompute(&inputs, engine).map_err(failed)?);
-            return Ok(None);
-        };
-        let seed = spot.seed.wrapping_add(round.0.into());
-        let looked =
-            spot_check_round(&inputs, SpotCheckOptions { seed, ..spot }, engine).map_err(failed)?;
-        found.extend(looked.mismatches.iter().cloned());
-        Ok(Some(looked))
+        compute(&inputs).map_err(|source| AuditError::Work { round: report.scope.round, source })
     }
 }

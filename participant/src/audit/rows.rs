@@ -11,7 +11,7 @@ use crate::client::ClientError;
 use crate::report_check::mismatch;
 
 /// Bytes of a round's disclosed rows.
-pub(super) type RowBytes = Arc<[u8]>;
+pub(crate) type RowBytes = Arc<[u8]>;
 
 impl Auditor<'_> {
     /// Adds a round to those that train the baseline of later rounds, if it disclosed rows.

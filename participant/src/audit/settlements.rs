@@ -112,16 +112,22 @@ impl LedgerSnapshot {
                 found.push(mismatch(line, &"settled", &held));
             }
         }
-        compare_final_totals(state, last_final.and_then(|last| reports.get(last)), &mut found);
+        let last_final = last_final.and_then(|last| reports.get(last));
+        let last_final = last_final.map(|report| settlement_from_report(report, None));
+        compare_final_totals(state, last_final.as_ref(), &mut found);
         found
     }
 }
 
-/// Compares the final totals with those of the last report whose settlement is final.
-fn compare_final_totals(state: &TaskState, last: Option<&Report>, found: &mut Vec<Mismatch>) {
+/// Compares the final totals with those of the last final settlement that a report implies.
+pub(crate) fn compare_final_totals(
+    state: &TaskState,
+    last: Option<&Settlement>,
+    found: &mut Vec<Mismatch>,
+) {
     let (root, data, infrastructure) = last.map_or_else(
         || (Digest::default(), Amount::ZERO, Amount::ZERO),
-        |report| (report.root, report.data_total, report.infrastructure_total),
+        |ours| (ours.root, ours.data_total, ours.infrastructure_total),
     );
     let (data_paid, infrastructure_paid) = (state.data_paid, state.infrastructure_paid);
     let table = [
@@ -149,6 +155,12 @@ pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec
     }
     let ours =
         settlement_from_report(report, before.iter().rfind(|report| report.has_settlement()));
+    compare_fields(posted, &ours)
+}
+
+/// Lists the fields in which a posted settlement differs from the expected one of its round.
+pub(crate) fn compare_fields(posted: &Settlement, ours: &Settlement) -> Vec<Mismatch> {
+    let line = format!("ledger.pending[{}]", posted.round);
     let infrastructure = (ours.infrastructure_total, posted.infrastructure_total);
     let improvement = (ours.improvement_total_nano, posted.improvement_total_nano);
     let table = [

@@ -8,6 +8,7 @@ use florin_protocol::{
 };
 
 use super::*;
+use crate::ArbiterPolicy;
 use crate::agent::{ParticipantConfig, ParticipantContext, participate};
 use crate::behaviour::Honest;
 use crate::event::ParticipantEvent;
@@ -30,7 +31,8 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         bond_max: None,
         pay_min: None,
         invitation: None,
-        arbiters: Vec::new(),
+        arbiters: ArbiterPolicy::default(),
+        asks_for_arbiter: true,
         accepted_models: Vec::new(),
         continues_on_alarm: true,
         poll_ms: 1_000,
@@ -225,7 +227,11 @@ fn run_with_provider(market: &TestMarket, reports: usize) {
             let config = ProviderConfig {
                 folder: market.folder.path().join("provider"),
                 tasks: Some(vec![market.task]),
-                stake_max: None,
+                stake_max: fln("100"),
+                arbiters: ArbiterPolicy {
+                    accepted: vec![wallet(3).address()],
+                    ..ArbiterPolicy::default()
+                },
                 until_done: true,
                 poll_ms: 100,
                 backoff: Backoff::default(),

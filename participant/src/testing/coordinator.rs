@@ -411,7 +411,12 @@ impl FakeCoordinator {
         if self.has_fault(Fault::MoreRows) {
             entries[0].rows_declared += 1;
         }
-        let outcome = self.value_round(&offer, &entries);
+        let mut outcome = self.value_round(&offer, &entries);
+        if let (true, Ok(outcome)) = (self.has_fault(Fault::TrapModel), &mut outcome) {
+            let parameters = vec![0.5; 15];
+            outcome.model = florin_work::encode_parameters(&self.spec, &parameters);
+            outcome.result.model = blob_digest(&outcome.model);
+        }
         let mut result = outcome.as_ref().map(|outcome| outcome.result.clone());
         if let (true, Ok(result)) = (self.has_fault(Fault::WrongScore), &mut result) {
             result.valuation.scores[0].score_nano += 50_000_000;
@@ -539,6 +544,9 @@ impl FakeCoordinator {
             Settlement { previous_root, ..Settlement::from_report(report, report.digest()) };
         if self.has_fault(Fault::OtherReport) {
             settlement.report = Digest([1; 32]);
+        }
+        if self.has_fault(Fault::OtherTotals) {
+            settlement.root = Digest([1; 32]);
         }
         self.ledger.post(&wallet(2), &settlement).unwrap();
         if self.has_fault(Fault::NoReport) {

@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     OldProof,
     /// The second offer has another base model.
     WrongBase,
+    /// The model after a round is not the aggregate of its updates; reports are otherwise
+    /// consistent.
+    TrapModel,
     /// Blobs have a flipped byte.
     WrongBytes,
     /// Every request is rejected with status 507 (storage full).
@@ -31,6 +34,8 @@ pub(crate) enum Fault {
     NeverPosted,
     /// Settlements are posted with another report's digest.
     OtherReport,
+    /// Settlements are posted with another root.
+    OtherTotals,
     /// A settlement is posted for a round that does not exist.
     NoReport,
     /// The paid record has another result than the report.

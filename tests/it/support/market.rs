@@ -22,6 +22,8 @@ use super::process::{CommandOutput, Process, florin, until};
 const PURSE: &str = "50";
 /// The bond that the rows of one participant require: nothing is left to add after a debit.
 const BOND: &str = "6";
+/// The stake of the provider: the task's minimum.
+const STAKE: &str = "5";
 /// Rows per participant.
 const ROWS: usize = 120;
 /// Path of the coordinator's self-signed certificate in the market's folder.
@@ -268,7 +270,7 @@ impl TestMarket {
         let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
         call.extend(words(&["--rows", &rows, "--task", &task.to_string()]));
         call.extend(words(&["--seed", &self.plan.seed.to_string()]));
-        call.extend(words(&["--max-bond", BOND]));
+        call.extend(words(&["--max-bond", BOND, "--trust-coordinator"]));
         if let Some(experiment) = self.plan.participants[at].1 {
             call.extend(words(&["--experiment", experiment]));
         }
@@ -290,6 +292,7 @@ impl TestMarket {
     /// The arguments of the provider.
     pub(crate) fn provider_call(&self, url: &str, task: TaskId) -> Vec<String> {
         let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
+        call.extend(words(&["--max-stake", STAKE, "--trust-coordinator"]));
         call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
         call

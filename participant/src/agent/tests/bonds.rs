@@ -4,10 +4,10 @@ use std::sync::Mutex;
 
 use florin_ledger::rpc::{LedgerRequest, LedgerResponse};
 use florin_ledger::{
-    Action, BondState, LedgerError, LedgerTransport, SignedTransaction, TransactionOutcome,
+    Action, BondState, LedgerError, LedgerTransport, SignedTransaction, Slash, TransactionOutcome,
 };
 use florin_protocol::merkle::ClaimTotals;
-use florin_protocol::{MarketId, Micro};
+use florin_protocol::{Digest, MarketId, Micro};
 
 use super::*;
 
@@ -32,6 +32,30 @@ fn the_quote_comes_before_the_bond_and_can_be_declined() {
     let quoted = position(&person, |event| matches!(event, ParticipantEvent::Quoted { .. }));
     let bonded = position(&person, |event| matches!(event, ParticipantEvent::Bonded { .. }));
     assert!(quoted.is_some() && quoted < bonded, "{:?}", person.events);
+}
+
+#[test]
+fn a_slashed_bond_is_not_deposited_again_beyond_the_limit() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.bond_max = Some(fln("2.5"));
+    let account = person.wallet.address();
+    let bonded = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Bonded { .. });
+    person.run_until(&market, bonded).unwrap();
+    assert_eq!(bond_of(&market, &person), fln("2"));
+    let slash = |amount: &str| {
+        let (task, amount, evidence) = (market.task, fln(amount), Digest([1; 32]));
+        let slash = Slash { task, account, stake: false, amount, evidence };
+        market.ledger.slash(&wallet(3), &slash).unwrap()
+    };
+    assert_eq!(slash("1"), fln("1"));
+    person.run_until(&market, bonded).unwrap();
+    assert_eq!(bond_of(&market, &person), fln("1.5"), "1 of 2.5 FLN is lost");
+    assert_eq!(slash("1.5"), fln("1.5"));
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "BOND_LIMIT_TOO_LOW", "{error}");
+    assert_eq!(bond_of(&market, &person), Amount::ZERO);
+    assert_eq!(market.ledger.balance(account).unwrap(), fln("997.5"));
 }
 
 #[test]

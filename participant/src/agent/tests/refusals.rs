@@ -83,6 +83,105 @@ fn parameters_that_the_buyer_chose_are_refused_until_they_are_accepted_by_digest
 }
 
 #[test]
+fn a_model_that_the_public_updates_do_not_give_ends_the_participation() {
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::TrapModel);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert_eq!((done.finished, done.alarms), (false, 1));
+    assert_eq!(person.engine.trained, 1, "no update shows what the trap would read");
+    let alarm = person.events.iter().find_map(|event| match event {
+        ParticipantEvent::ModelMismatch { round, first_mismatch } => {
+            Some((*round, first_mismatch.line.clone()))
+        }
+        _ => None,
+    });
+    assert_eq!(alarm, Some((RoundNumber(1), "model".to_owned())));
+    assert!(matches!(done.bond, BondStatus::Locked(_)), "the bond was requested: {:?}", done.bond);
+    // A restart does not forget the alarm.
+    let again = person.run(&market, None).unwrap();
+    assert_eq!((again.finished, again.alarms, person.engine.trained), (false, 1, 1));
+}
+
+#[test]
+fn a_report_that_the_ledger_does_not_hold_ends_the_participation() {
+    let lines = |fault: Fault, challenge_ms: u64| {
+        let market = TestMarket::start_with(1, false, |spec| {
+            spec.budget.challenge_ms = challenge_ms;
+            spec.budget.unbond_ms += challenge_ms;
+        });
+        market.inject(fault);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        let done = person.run(&market, None).unwrap();
+        assert_eq!((done.finished, done.alarms), (false, 1), "{fault:?}");
+        assert_eq!(person.engine.trained, 1, "{fault:?}: the next model gets no update");
+        // A restart does not forget the alarm.
+        let again = person.run(&market, None).unwrap();
+        assert_eq!((again.alarms, person.engine.trained), (1, 1), "{fault:?}");
+        let line = person.events.iter().find_map(|event| match event {
+            ParticipantEvent::LedgerMismatch { first_mismatch } => {
+                Some(first_mismatch.line.clone())
+            }
+            _ => None,
+        });
+        line.unwrap()
+    };
+    assert_eq!(lines(Fault::OtherReport, 1_000_000), "ledger.pending[1].report");
+    assert_eq!(lines(Fault::NeverPosted, 0), "ledger.settlements[1]");
+    assert_eq!(lines(Fault::OtherTotals, 0), "ledger.root");
+}
+
+#[test]
+fn each_update_is_fetched_once_and_later_base_models_are_recomputed() {
+    let market = TestMarket::start_with(2, false, |spec| spec.rounds.cohort_min = 2);
+    let run = |number| {
+        let mut person = TestParticipant::new(&market, number, BehaviourKind::Honest);
+        person.run(&market, None).unwrap()
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(5));
+        assert!(run(4).finished);
+        assert!(other.join().unwrap().finished);
+    });
+    let fetched = market.fetched_digests("blobs/");
+    let count = |digest: Digest| fetched.iter().filter(|name| **name == digest.to_string()).count();
+    for round in (1..=3).map(RoundNumber) {
+        let report = market.client().report(market.task, round).unwrap().body;
+        for entry in &report.entries {
+            assert_eq!(count(entry.update), 2, "{round}: once by each participant");
+        }
+        let expected = if round.0 == 1 { 2 } else { 0 };
+        assert_eq!(count(report.base_model), expected, "{round}");
+    }
+}
+
+#[test]
+fn an_arbiter_that_is_not_accepted_gets_no_bond() {
+    let run = |arbiter: u8, policy: ArbiterPolicy, asks: bool| {
+        let market =
+            TestMarket::start_with(1, false, |spec| spec.arbiter = wallet(arbiter).address());
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        person.config.arbiters = policy;
+        person.config.asks_for_arbiter = asks;
+        let done = person.run(&market, None);
+        let bonds = person.events.iter().any(|e| matches!(e, ParticipantEvent::Bonded { .. }));
+        assert_eq!(bonds, done.is_ok());
+        done.map(|done| done.finished).map_err(|error| (error.code(), error.to_string()))
+    };
+    let trusting = ArbiterPolicy { trusts_coordinator: true, ..ArbiterPolicy::default() };
+    let (code, text) = run(3, ArbiterPolicy::default(), false).unwrap_err();
+    assert_eq!(code, "ARBITER_NOT_ACCEPTED");
+    assert!(text.contains(&format!("--arbiter {}", wallet(3).address())), "{text}");
+    let (code, text) = run(2, arbiters(&[3]), false).unwrap_err();
+    assert_eq!(code, "ARBITER_NOT_ACCEPTED", "the coordinator is not accepted by default");
+    assert!(text.contains("--trust-coordinator"), "{text}");
+    assert_eq!(run(3, trusting.clone(), false).unwrap_err().0, "ARBITER_NOT_ACCEPTED");
+    assert_eq!(run(2, trusting, false), Ok(true));
+    assert_eq!(run(2, arbiters(&[2]), false), Ok(true));
+    assert_eq!(run(3, ArbiterPolicy::default(), true), Ok(true), "the user answered yes");
+}
+
+#[test]
 fn an_alarm_ends_the_participation_until_the_user_asks_to_go_on() {
     let market = TestMarket::start(1, false);
     market.inject(Fault::WrongPayout);

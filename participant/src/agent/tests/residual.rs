@@ -31,7 +31,7 @@ fn expected(
     let spec = &market.spec;
     let bytes = market.client().blob(base, florin_work::model_bytes(spec)).unwrap();
     let base = florin_work::decode_model(spec, &bytes).unwrap();
-    let seed = training_seed(person.config.seed, market.task, RoundNumber(round));
+    let seed = training_seed(&person.wallet, person.config.seed, market.task, RoundNumber(round));
     let trained = engine(EngineKind::Reference, 1)
         .unwrap()
         .train(

@@ -24,6 +24,8 @@ const HOLDOUT: f64 = 0.42;
 const PASSPHRASE: &str = "passphrase";
 /// The most that a participant deposits as bond: more than any number of rows requires.
 const MAX_BOND: &str = "1000";
+/// The most that the provider deposits as stake: more than any task requires.
+const MAX_STAKE: &str = "1000";
 
 /// A simulated participant.
 pub(crate) struct BenchParticipant {
@@ -165,6 +167,7 @@ impl BenchMarket {
     pub(crate) fn start_provider(&mut self) -> anyhow::Result<()> {
         let mut command = self.command("provider")?;
         command.args(["provide", "--exit-with-parent", "--engine", "reference"]);
+        command.args(["--max-stake", MAX_STAKE, "--trust-coordinator"]);
         command.args(["--market", &self.url]);
         self.signing(&mut command, "provider");
         self.children.push(("provider".to_owned(), command.spawn()?));
@@ -182,7 +185,7 @@ impl BenchMarket {
         command.args(["participate", "--exit-with-parent", "--engine", "reference"]);
         command.args(["--data", "digits", "--rows", &format!("{}..{}", rows.start, rows.end)]);
         command.args(["--task", &task.to_string(), "--market", &self.url]);
-        command.args(["--max-bond", MAX_BOND]);
+        command.args(["--max-bond", MAX_BOND, "--trust-coordinator"]);
         self.signing(&mut command, name);
         self.children.push((name.to_owned(), command.spawn()?));
         Ok(())
