@@ -31,8 +31,9 @@ const TABLES: [&str; 5] = ["cancer", "digits", "iris", "penguins", "wine"];
 const WITH_BAR: [&str; 3] = ["cancer", "digits", "wine"];
 /// The most by which the accuracy of a task may be below that of logistic regression.
 const BEHIND_MAX: f64 = 0.02;
-/// One row of so many is for the test, and one of so many others is the buyer's.
+/// One row in five is for the test.
 const TEST_SHARE: usize = 5;
+/// One row in three of the others is the buyer's.
 const HOLDOUT_SHARE: usize = 3;
 /// Number of honest members, who share the other rows equally.
 const MEMBERS: usize = 6;
