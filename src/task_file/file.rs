@@ -1,6 +1,7 @@
 //! The sections and keys of a task file, as serde types, and the settings that they stand for.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use florin_protocol::{
     Address, Admission, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro,
@@ -71,6 +72,8 @@ pub(super) struct ModelSection {
     pub(super) width: Option<u32>,
     pub(super) filters: Option<[u32; 2]>,
     pub(super) classes: u32,
+    /// A file of initial parameters, as `florin task model` writes it.
+    pub(super) initial: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -64,6 +64,8 @@ pub struct PreparedTask {
     pub holdout: Vec<u8>,
     /// Whether the file omits `holdout.rows_per_round`; the rounds then share all rows equally.
     pub is_per_round_derived: bool,
+    /// Whether the file brings the initial parameters, instead of those that the task implies.
+    pub is_model_brought: bool,
 }
 
 /// Reads a task file and the data it refers to.
@@ -186,12 +188,21 @@ fn from_text_with_table(
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
-    let base_model = florin_work::derived_model(&spec).map_err(|error| {
-        TaskFileError::key("model", format!("{:?}", spec.model), error.to_string())
-    })?;
+    let base_model = match &file.model.initial {
+        Some(path) => read_initial_model(&spec, folder, path)?,
+        None => florin_work::derived_model(&spec).map_err(|error| {
+            TaskFileError::key("model", format!("{:?}", spec.model), error.to_string())
+        })?,
+    };
     spec.base_model = blob_digest(&base_model);
     let shared = file.holdout.rows_per_round.is_none();
-    Ok(PreparedTask { spec, base_model, holdout, is_per_round_derived: shared })
+    Ok(PreparedTask {
+        spec,
+        base_model,
+        holdout,
+        is_per_round_derived: shared,
+        is_model_brought: file.model.initial.is_some(),
+    })
 }
 
 fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileError> {
@@ -279,6 +290,28 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, TaskFileError> {
             Err(TaskFileError::key("model.hidden", format!("{other:?}"), right))
         }
     }
+}
+
+/// Reads initial parameters that the buyer brings, such as the model of an earlier task.
+fn read_initial_model(
+    spec: &TaskSpec,
+    folder: &Path,
+    path: &Path,
+) -> Result<Vec<u8>, TaskFileError> {
+    let key = |right: String| TaskFileError::key("model.initial", format!("{path:?}"), right);
+    let (place, size) = (folder.join(path), florin_work::model_bytes(spec));
+    let found = std::fs::metadata(&place)
+        .map_err(|error| key(format!("cannot read {}: {error}", place.display())))?;
+    if !found.is_file() || found.len() != size {
+        return Err(key(format!(
+            "must be a file of {size} bytes with the parameters of [model]: \
+             `florin task model` writes such a file"
+        )));
+    }
+    let bytes = std::fs::read(&place)
+        .map_err(|error| key(format!("cannot read {}: {error}", place.display())))?;
+    florin_work::inspect_model(spec, &bytes).map_err(|rejection| key(rejection.message))?;
+    Ok(bytes)
 }
 
 /// The holdout commitment. If the file does not set the rows per round, the rounds share all rows
@@ -441,6 +474,9 @@ pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
         DataSource::Csv { file, label } => DataSource::Csv { file: folder.join(file), label },
         DataSource::Parquet { file, label } => {
             DataSource::Parquet { file: folder.join(file), label }
+        }
+        DataSource::Npz { file, features, labels } => {
+            DataSource::Npz { file: folder.join(file), features, labels }
         }
         DataSource::Npy { features, labels } => {
             DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }

@@ -47,6 +47,39 @@ fn without_rows_per_round_the_rounds_share_the_holdout_rows_equally() {
     }
 }
 
+/// Softmax regression, for which the template's hidden layers are removed.
+fn softmax_that_starts_from(path: &str) -> String {
+    template()
+        .replace("kind = \"mlp\"", &format!("kind = \"softmax\"\ninitial = {path:?}"))
+        .replace("hidden = [64]\n", "")
+}
+
+#[test]
+fn a_buyer_can_go_on_from_the_model_of_an_earlier_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let read = |text: &str| from_text(text, folder.path(), &parties());
+    let text = softmax_that_starts_from("earlier.safetensors");
+    let derived = read(&text.replace("initial =", "# initial =")).unwrap();
+    assert!(!derived.is_model_brought);
+    let parameters = vec![0.5; 64 * 10 + 10];
+    let bytes = florin_work::encode_parameters(&derived.spec, &parameters);
+    std::fs::write(folder.path().join("earlier.safetensors"), &bytes).unwrap();
+    let ready = read(&text).unwrap();
+    assert!(ready.is_model_brought);
+    assert_eq!((ready.spec.base_model, &ready.base_model), (blob_digest(&bytes), &bytes));
+    assert_ne!(ready.spec.id(), derived.spec.id());
+
+    let refused = |bytes: &[u8]| {
+        std::fs::write(folder.path().join("earlier.safetensors"), bytes).unwrap();
+        read(&text).expect_err("must be refused").at(Path::new("task.toml"), &text).to_string()
+    };
+    let short = refused(&bytes[1..]);
+    assert!(short.contains(&format!("a file of {} bytes", bytes.len())), "{short}");
+    let infinite = florin_work::encode_parameters(&derived.spec, &vec![f32::INFINITY; 650]);
+    let wrong = refused(&infinite);
+    assert!(wrong.contains("model.initial") && wrong.contains("finite"), "{wrong}");
+}
+
 #[test]
 fn the_same_file_gives_the_same_task() {
     let read = || from_text(&template(), Path::new(""), &parties()).unwrap().spec.id();

@@ -243,6 +243,14 @@ pub enum LoadError {
         /// The reason.
         why: String,
     },
+    /// The file is not a NumPy archive, or does not have the arrays.
+    #[error("{path} is not a usable .npz file: {why}")]
+    NpzMalformed {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The numbers of rows and labels differ.
     #[error("{features} has {rows} rows, but {labels} has {count} labels: must be equal")]
     NpyCountsDiffer {

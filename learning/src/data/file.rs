@@ -26,7 +26,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     })
 }
 
-fn limited(
+/// All bytes of a reader, up to the limit on a file.
+pub(super) fn limited(
     from: impl Read,
     path: &Path,
     failed: impl Fn(std::io::Error) -> LoadError,

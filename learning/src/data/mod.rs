@@ -11,6 +11,7 @@ mod fit;
 mod idx;
 mod load;
 mod npy;
+mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod profile;

@@ -19,8 +19,16 @@ const DIMENSIONS_MAX: usize = 8;
 /// Rows of numbers and their labels, from two arrays. All dimensions of the features behind the
 /// first one are the features of a row.
 pub(super) fn table(features: &Path, labels: &Path) -> Result<Table, LoadError> {
-    let x = Array::read(features)?;
-    let y = Array::read(labels)?;
+    table_of((features, &read(features)?), (labels, &read(labels)?))
+}
+
+/// As [`table`], with the bytes of each file; the paths are for messages.
+pub(super) fn table_of(
+    (features, feature_bytes): (&Path, &[u8]),
+    (labels, label_bytes): (&Path, &[u8]),
+) -> Result<Table, LoadError> {
+    let x = Array::decode(features, feature_bytes)?;
+    let y = Array::decode(labels, label_bytes)?;
     let rows = x.shape[0];
     // Without rows, the other dimensions may have any product.
     let width = x.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
@@ -71,9 +79,8 @@ fn malformed(path: &Path, why: impl Into<String>) -> LoadError {
 }
 
 impl Array {
-    fn read(path: &Path) -> Result<Self, LoadError> {
-        let bytes = read(path)?;
-        let (header, body) = split(&bytes).map_err(|why| malformed(path, why))?;
+    fn decode(path: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
+        let (header, body) = split(bytes).map_err(|why| malformed(path, why))?;
         let header = parse_header(header).map_err(|why| malformed(path, why))?;
         let count = header.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
         let expected = count.and_then(|count| count.checked_mul(header.size));

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
 /// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
-/// `npy:FEATURES,LABELS` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in
-/// `.csv`, `.csv.gz`, `.tsv` or `.parquet`.
+/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS` or `florin:FILE`. It also
+/// accepts `FILE#LABEL` for a file that ends in `.csv`, `.csv.gz`, `.tsv`, `.parquet` or `.npz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
     /// The embedded UCI digits.
@@ -47,6 +47,16 @@ pub enum DataSource {
         /// The file of labels.
         labels: PathBuf,
     },
+    /// Two arrays of a NumPy archive.
+    Npz {
+        /// The file.
+        file: PathBuf,
+        /// The name of the array of features; `None` if the archive has one array besides the
+        /// labels.
+        features: Option<String>,
+        /// The name of the array of labels.
+        labels: String,
+    },
     /// A file of [`canonical_bytes`](super::canonical_bytes).
     Florin {
         /// The file.
@@ -58,7 +68,8 @@ pub enum DataSource {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
-     `npy:FEATURES,LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]` or `florin:FILE`"
+     `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]` or \
+     `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -66,8 +77,13 @@ pub struct SourceError {
 }
 
 /// File name endings of tables that need no `kind:`.
-const TABLE_ENDINGS: [(&str, &str); 4] =
-    [(".csv", "csv"), (".csv.gz", "csv"), (".tsv", "csv"), (".parquet", "parquet")];
+const TABLE_ENDINGS: [(&str, &str); 5] = [
+    (".csv", "csv"),
+    (".csv.gz", "csv"),
+    (".tsv", "csv"),
+    (".parquet", "parquet"),
+    (".npz", "npz"),
+];
 
 impl FromStr for DataSource {
     type Err = SourceError;
@@ -102,6 +118,17 @@ impl FromStr for DataSource {
             }
             "csv" => table().map(|(file, label)| Self::Csv { file, label }),
             "parquet" => table().map(|(file, label)| Self::Parquet { file, label }),
+            "npz" => {
+                let (file, arrays) = table()?;
+                let (features, labels) = match arrays.split_once(',') {
+                    Some((features, labels)) => (Some(features.to_owned()), labels.to_owned()),
+                    None => (None, arrays),
+                };
+                if labels.is_empty() || features.as_deref() == Some("") {
+                    return Err(fail("the name of an array is empty"));
+                }
+                Ok(Self::Npz { file, features, labels })
+            }
             "florin" => Ok(Self::Florin { file: file(rest)? }),
             _ => Err(fail("the kind is unknown")),
         }
@@ -136,6 +163,13 @@ impl fmt::Display for DataSource {
             Self::Parquet { file, label } => write!(f, "parquet:{}#{label}", file.display()),
             Self::Npy { features, labels } => {
                 write!(f, "npy:{},{}", features.display(), labels.display())
+            }
+            Self::Npz { file, features, labels } => {
+                write!(f, "npz:{}#", file.display())?;
+                if let Some(features) = features {
+                    write!(f, "{features},")?;
+                }
+                f.write_str(labels)
             }
             Self::Florin { file } => write!(f, "florin:{}", file.display()),
         }

@@ -334,6 +334,42 @@ fn a_damaged_numpy_file_is_refused_with_its_reason() {
     assert!(error.contains("has 3 rows, but"), "{error}");
 }
 
+/// A NumPy archive of these arrays.
+fn npz(folder: &TempDir, arrays: &[(&str, &[u8])]) -> PathBuf {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, bytes) in arrays {
+        archive.start_file(*name, zip::write::FileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut archive, bytes).unwrap();
+    }
+    put(folder, "rows.npz", &archive.finish().unwrap().into_inner())
+}
+
+#[test]
+fn a_numpy_archive_loads_as_its_two_arrays() {
+    let folder = TempDir::new().unwrap();
+    let x = npy(&header("<f4", "(2, 1)"), &[1.5_f32, 2.0].map(f32::to_le_bytes).concat());
+    let y = npy(&header("|u1", "(2,)"), &[0, 1]);
+    let file = npz(&folder, &[("x.npy", &x), ("y.npy", &y)]);
+    let read = |arrays: &str| {
+        let source: DataSource = format!("{}#{arrays}", file.display()).parse().unwrap();
+        assert_eq!(source.to_string().parse::<DataSource>().unwrap(), source);
+        load(&source).map(|data| (data.features().to_vec(), data.labels().to_vec()))
+    };
+    let loaded = (vec![1.5, 2.0], vec![0, 1]);
+    assert_eq!(read("y").unwrap(), loaded);
+    assert_eq!(read("x,y").unwrap(), loaded);
+    let refused = |arrays: &str| read(arrays).unwrap_err().to_string();
+    assert!(refused("z").contains("no array `z`; its arrays are: x, y"), "{}", refused("z"));
+    assert!(refused("a,y").contains("no array `a`"), "{}", refused("a,y"));
+    npz(&folder, &[("x.npy", &x), ("y.npy", &y), ("z.npy", &y), ("note.txt", b"")]);
+    assert!(refused("y").contains("one array besides `y`"), "{}", refused("y"));
+    assert_eq!(read("x,y").unwrap(), loaded);
+    npz(&folder, &[("x.npy", &x[..x.len() - 1]), ("y.npy", &y)]);
+    assert!(refused("y").contains("rows.npz/x.npy"), "{}", refused("y"));
+    std::fs::write(&file, b"PK").unwrap();
+    assert!(refused("y").contains("not a usable .npz file"), "{}", refused("y"));
+}
+
 #[cfg(feature = "parquet")]
 mod parquet_files {
     use std::sync::Arc;

@@ -75,7 +75,7 @@ pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     }
     describe(&ready.spec)?;
     quote.print(&ready.spec);
-    print_shared_hint(&ready);
+    print_hints(&ready);
     show::hint(
         "\nNothing was published. Publish with `florin task publish`; a published task cannot be \
          changed.",
@@ -174,13 +174,22 @@ fn rows(spec: &TaskSpec) -> String {
     format!("{width} features, {encoding}; {classes} labels")
 }
 
-/// Prints the default for `holdout.rows_per_round`, if the file omits it.
-pub(super) fn print_shared_hint(ready: &PreparedTask) {
+/// Prints the default for `holdout.rows_per_round`, if the file omits it, and the consent that
+/// parameters of the buyer's need.
+pub(super) fn print_hints(ready: &PreparedTask) {
     if ready.is_per_round_derived {
         let each = ready.spec.holdout.rows_per_round;
         show::hint(&format!(
             "\nThe file does not set holdout.rows_per_round: the rounds share its rows equally, \
              {each} each."
+        ));
+    }
+    if ready.is_model_brought {
+        show::hint(&format!(
+            "\nThe file brings initial parameters. A participant takes part only with \
+             `florin participate --accept-model {}`: chosen parameters can read training rows out \
+             of updates.",
+            ready.spec.base_model
         ));
     }
 }

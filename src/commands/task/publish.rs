@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     super::file::describe(spec)?;
-    super::file::print_shared_hint(&ready);
+    super::file::print_hints(&ready);
     anstream::println!("\nPublished. Task {id}");
     show::hint(&format!("Follow it live: florin task follow {}", id.short()));
     Ok(Exit::Done)
