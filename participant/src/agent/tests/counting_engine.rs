@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use florin_learning::engine::{BackendError, EvalError, TrainError};
 use florin_learning::{
-    Dataset, Engine, EngineKind, Evaluator, ModelSpec, TrainedModel, Trainer, Training,
-    TrainingStep as TrainStep, engine,
+    Dataset, Engine, EngineKind, Evaluator, ModelSpec, RowGradient, TrainedModel, Trainer,
+    Training, TrainingStep as TrainStep, engine,
 };
 
 /// The reference engine with a counter of finished trainings.
@@ -52,6 +52,17 @@ impl Trainer for CountingEngine {
             trained.params.iter_mut().for_each(|value| *value = spoil(*value));
         }
         Ok(trained)
+    }
+
+    fn row_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f32],
+        data: &Dataset,
+        rows: &[usize],
+        look: &mut dyn FnMut(RowGradient<'_>),
+    ) -> Result<(), TrainError> {
+        self.inner.row_gradients(model, params, data, rows, look)
     }
 }
 
