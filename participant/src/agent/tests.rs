@@ -3,6 +3,7 @@
 mod bonds;
 mod concurrent;
 mod counting_engine;
+mod privacy;
 mod refusals;
 mod residual;
 
@@ -58,6 +59,7 @@ impl TestParticipant {
                 asks_for_arbiter: false,
                 accepted_models: Vec::new(),
                 continues_on_alarm: false,
+                privacy: None,
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
