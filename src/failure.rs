@@ -7,8 +7,8 @@ use std::io;
 use florin_learning::data::LoadError;
 use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
-    AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, ProviderError,
-    SecretError, StatementError, WalletError,
+    AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, NoiseError,
+    ProviderError, SecretError, StatementError, WalletError,
 };
 use florin_protocol::{Rejection, SpecError};
 
@@ -144,7 +144,11 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 48] = [
+const INPUT_CODES: [&str; 52] = [
+    "NOISE_MISSING",
+    "UNPROTECTED_UPDATES",
+    "DELTA_TOO_LARGE",
+    "INVALID_NOISE",
     "BOND_LIMIT_TOO_LOW",
     "FEATURE_NOT_BUILT",
     "INVALID_SETTINGS",
@@ -214,6 +218,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
             | AgentError::PayTooLow { .. }
             | AgentError::ArbiterNotAccepted { .. }
             | AgentError::ModelNotDerived { .. }
+            | AgentError::Noise(NoiseError::EpsilonExhausted { .. })
             | AgentError::Declined { .. }),
         ) => {
             return Some((error.code().to_owned(), Exit::Negative));
@@ -229,6 +234,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
     let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
     let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
     let code = code.or_else(|| link.downcast_ref::<HashChainError>().map(HashChainError::code));
+    let code = code.or_else(|| link.downcast_ref::<NoiseError>().map(NoiseError::code));
     let code = code.or_else(|| link.downcast_ref::<AgentError>().map(AgentError::code));
     let code = code.or_else(|| link.downcast_ref::<ClaimError>().map(ClaimError::code));
     let code = code.or_else(|| link.downcast_ref::<AuditError>().map(AuditError::code));

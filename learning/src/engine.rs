@@ -124,6 +124,15 @@ pub struct TrainedModel {
     pub mean_loss: f64,
 }
 
+/// The loss of one row, and its gradient.
+#[derive(Debug, Clone, Copy)]
+pub struct RowGradient<'a> {
+    /// The cross-entropy, in nats.
+    pub loss: f64,
+    /// Its gradient with respect to all parameters.
+    pub gradient: &'a [f32],
+}
+
 /// A training failed.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum TrainError {
@@ -230,6 +239,17 @@ pub trait Trainer {
         seed: u64,
         progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
     ) -> Result<TrainedModel, TrainError>;
+
+    /// Calls `look` with the gradient of the cross-entropy of each of `rows`, in order. It depends
+    /// on no other row, and need not be finite.
+    fn row_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f32],
+        data: &Dataset,
+        rows: &[usize],
+        look: &mut dyn FnMut(RowGradient<'_>),
+    ) -> Result<(), TrainError>;
 }
 
 /// An engine that evaluates, in `f64`, with the [`BoundedLoss`](crate::BoundedLoss): every loss and
@@ -385,6 +405,20 @@ pub(crate) fn check_training(
     check_model(model, start.len(), data)?;
     check_finite("the start", first_not_finite(start))?;
     Ok(how.check()?)
+}
+
+/// Preconditions of every engine's gradients of rows. The parameters may have any values.
+pub(crate) fn check_row_gradients(
+    model: &ModelSpec,
+    params: &[f32],
+    data: &Dataset,
+    rows: &[usize],
+) -> Result<(), InputError> {
+    check_model(model, params.len(), data)?;
+    match rows.iter().find(|row| **row >= data.rows()) {
+        Some(row) => Err(InputError::Group { end: row.saturating_add(1), rows: data.rows() }),
+        None => Ok(()),
+    }
 }
 
 /// Preconditions of every engine's evaluation of groups.

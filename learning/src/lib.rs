@@ -9,6 +9,8 @@
 //!   [`wire`]: the wire formats of updates.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
 //!   `torch` are the two engines that implement them; [`select`] creates one.
+//! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
+//!   loss.
 //! * [`mapped`]: memory-mapped files, for reading and as scratch space.
 //! * [`aggregate`]: aggregation of updates. [`affine`]: a round's models as a function of
 //!   coefficients, for valuation; [`coalitions`]: fast evaluation of very many of those models;
@@ -45,6 +47,7 @@ pub mod affine;
 pub mod aggregate;
 pub mod coalitions;
 pub mod data;
+mod descent;
 mod dot_lanes;
 pub mod engine;
 mod gram;
@@ -55,6 +58,7 @@ mod parallel;
 pub mod params;
 pub mod partition;
 pub mod path;
+pub mod privacy;
 pub mod reference;
 mod rng;
 pub mod select;
@@ -70,8 +74,8 @@ pub use aggregate::{AggregateError, AggregationRule, MeanAccumulator, aggregate,
 pub use coalitions::{CoalitionMasks, Coalitions, Updates};
 pub use data::{DataSource, Dataset, RowChunks, RowEncoder, Table};
 pub use engine::{
-    Engine, Evaluator, ParameterSegment, SegmentPoint, TrainedModel, Trainer, Training,
-    TrainingStep, mean,
+    Engine, Evaluator, ParameterSegment, RowGradient, SegmentPoint, TrainedModel, Trainer,
+    Training, TrainingStep, mean,
 };
 pub use gram::gram_matrix;
 pub use loss::BoundedLoss;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::agent::ParticipationQuote;
 use crate::claim_summary::ClaimSummary;
 use crate::event_json;
+use crate::privacy::{PrivacyPlan, RoundPrivacy};
 
 /// One event. `Display` writes a line for people. The serialised form is an object for programs: the
 /// key `event` has the name, amounts are in base units, and the names of events and keys are stable.
@@ -120,6 +121,18 @@ pub enum ParticipantEvent {
     NotSelected {
         /// The round.
         round: RoundNumber,
+    },
+    /// The privacy loss that the participation can expect, before the bond.
+    PrivacyPlanned {
+        /// The plan.
+        #[serde(flatten)]
+        plan: PrivacyPlan,
+    },
+    /// A round's training with noise is about to begin, and is charged.
+    PrivacySpent {
+        /// The privacy loss.
+        #[serde(flatten)]
+        spent: RoundPrivacy,
     },
     /// An update was trained.
     Trained {
@@ -436,6 +449,8 @@ impl ParticipantEvent {
                 write!(f, "not enrolled again in task {}: {rejection}", task.short())
             }
             Self::Quoted { quote } => write!(f, "{quote}"),
+            Self::PrivacyPlanned { plan } => write!(f, "{plan}"),
+            Self::PrivacySpent { spent } => write!(f, "{spent}"),
             Self::BondNotRestored { bond, covered, rows, least, has_funds } => {
                 let why = match has_funds {
                     true => "the limit on the bond (--max-bond) is reached",

@@ -66,11 +66,14 @@ pub(crate) fn mismatch<S: Serializer>(
 #[cfg(test)]
 mod tests {
     use florin_protocol::merkle::ClaimTotals;
-    use florin_protocol::{Address, Digest, ErrorCode, Rejection, RoundNumber, TaskId, Timestamp};
+    use florin_protocol::{
+        Address, Digest, ErrorCode, Micro, Rejection, RoundNumber, TaskId, Timestamp,
+    };
 
     use super::*;
     use crate::agent::ParticipationQuote;
     use crate::event::ParticipantEvent as Event;
+    use crate::privacy::{Epsilon, PrivacyPlan, RoundPrivacy};
 
     const TASK: TaskId = TaskId([7; 32]);
     const ROUND: RoundNumber = RoundNumber(3);
@@ -172,6 +175,45 @@ mod tests {
         check(
             &Event::RowsNotCompared { round: ROUND, why: "refused".to_owned() },
             &json!({ "event": "rows_not_compared", "round": 3, "message": "refused" }),
+        );
+    }
+
+    #[test]
+    fn a_privacy_loss_is_flat_and_in_millionths() {
+        let plan = PrivacyPlan {
+            clip: Micro(1_000_000),
+            noise: Micro(1_350_000),
+            delta: "0.00001".to_owned(),
+            epsilon: Epsilon::from(Micro(0)),
+            epsilon_next: Epsilon::from(Micro(2_760_001)),
+            rounds_left: 10,
+            epsilon_all: Epsilon::from(Micro(7_920_000)),
+            epsilon_max: Epsilon::from(Micro(8_000_000)),
+        };
+        let text = plan.to_string();
+        assert!(text.contains("2.77 after the next round") && !text.contains("ends before"));
+        let beyond = PrivacyPlan { epsilon_all: Epsilon::from(Micro(8_000_001)), ..plan.clone() };
+        assert!(beyond.to_string().contains("ends before the task does"), "{beyond}");
+        check(
+            &Event::PrivacyPlanned { plan },
+            &json!({
+                "event": "privacy_planned", "clip": "1", "noise": "1.35", "delta": "0.00001",
+                "epsilon_micro": 0, "epsilon_next_micro": 2_760_001, "rounds_left": 10,
+                "epsilon_all_micro": 7_920_000, "epsilon_max_micro": 8_000_000
+            }),
+        );
+        let spent = RoundPrivacy {
+            round: ROUND,
+            epsilon_round: Epsilon::from(Micro(5)),
+            epsilon: Epsilon::from(Micro(7)),
+            delta: "0.00001".to_owned(),
+        };
+        check(
+            &Event::PrivacySpent { spent },
+            &json!({
+                "event": "privacy_spent", "round": 3, "epsilon_round_micro": 5,
+                "epsilon_micro": 7, "delta": "0.00001"
+            }),
         );
     }
 

@@ -145,6 +145,11 @@ impl SigningGuard {
         Some(self.signed_update(header.clone()))
     }
 
+    /// The rounds of all recorded updates.
+    pub fn signed_updates(&self) -> impl Iterator<Item = (MarketId, TaskId, RoundNumber)> {
+        self.updates.keys().copied()
+    }
+
     /// Records an update, then signs its commit and its header.
     ///
     /// If an update of this market, task and round is recorded, the recorded one is signed,

@@ -135,6 +135,17 @@ impl HashChainLog {
         Ok((Self { path, file, context, link: read.link, write_failed: false }, read.records))
     }
 
+    /// Reads the records of a file that another process may have open; none if it does not exist.
+    pub(crate) fn read(path: &Path, context: &'static str) -> Result<Vec<Vec<u8>>, HashChainError> {
+        let bytes = atomic_file::read_limited(path, FILE_BYTES_MAX)?.unwrap_or_default();
+        match parse_records(&bytes, context) {
+            Ok(read) => Ok(read.records),
+            Err((at, what)) => {
+                Err(HashChainError::Damaged { path: path.to_owned(), at: at as u64, what })
+            }
+        }
+    }
+
     /// Appends a record. It is on disk when this returns.
     pub(crate) fn append(&mut self, payload: &[u8]) -> Result<(), HashChainError> {
         // After a failed write or sync the content on disk is unknown until the file is read again.

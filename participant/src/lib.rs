@@ -45,6 +45,7 @@ mod event;
 mod event_json;
 mod guard;
 mod hash_chain;
+mod privacy;
 mod provider;
 mod report_check;
 mod retry;
@@ -74,6 +75,9 @@ pub use event::ParticipantEvent;
 pub use event_json::{claim_fields, statement_fields};
 pub use guard::{GuardError, RepeatableMessage, SignedUpdate, SigningGuard};
 pub use hash_chain::HashChainError;
+pub use privacy::{
+    Epsilon, NoiseError, PrivacyConfig, PrivacyPlan, RoundPrivacy, recorded_privacy,
+};
 pub use provider::{
     ORDER_BYTES_MAX, ProviderConfig, ProviderContext, ProviderError, ProviderSummary, provide,
     withdraw_stake,

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | rows of a round (`protocol`) | BLAKE3's extended output, part of the protocol, which depends on no other crate | rejection |
 //! | valuation, training, partition, rounding (`contribution`, `learning`) | [`chacha20`] | [`below`]: rejection |
+//! | noise of private training (`learning`) | [`chacha20_of_secret`] | [`below`]: rejection |
 //! | laboratory and simulated faults (`sim`) | ChaCha8 of a BLAKE3 digest, one stream per purpose | multiplication, a bias of at most 2⁻⁶⁴ |
 
 use rand_chacha::ChaCha20Rng;
@@ -24,6 +25,11 @@ pub fn chacha20(seed: u64, stream: u64) -> ChaCha20Rng {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     rng.set_stream(stream);
     rng
+}
+
+/// The ChaCha20 generator of a secret: its numbers cannot be predicted without all 32 bytes.
+pub fn chacha20_of_secret(secret: &[u8; 32]) -> ChaCha20Rng {
+    ChaCha20Rng::from_seed(*secret)
 }
 
 /// A uniform integer below `bound`, without bias.

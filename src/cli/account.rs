@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use florin_protocol::{Address, Amount};
 
-use super::{EngineArg, JsonArg, MarketArg, WalletArg};
+use super::{DELTA, EngineArg, JsonArg, MarketArg, WalletArg};
 
 /// `florin balance`
 #[derive(Debug, Args)]
@@ -65,6 +65,13 @@ pub(crate) struct Statement {
     /// Key file of the account; it is not unlocked
     #[arg(long, value_name = "FILE", env = "FLORIN_WALLET")]
     pub(crate) wallet: Option<PathBuf>,
+    /// State folder of the participation; its record of ε is shown beside the public reports
+    /// [default: the folder next to the wallet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// δ of every ε that is shown
+    #[arg(long, value_name = "P", default_value_t = DELTA)]
+    pub(crate) delta: f64,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use florin_learning::DataSource;
 use florin_participant::ArbiterPolicy;
-use florin_protocol::{Address, Amount, Digest};
+use florin_protocol::{Address, Amount, Digest, Micro};
 
 use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
 use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
@@ -15,6 +15,10 @@ use crate::task_file::parse_rows;
 
 /// Help heading of the TLS options of `florin coordinate`.
 const TLS: &str = "TLS";
+/// Help heading of the options about clip and noise.
+const PRIVACY: &str = "Privacy of rows";
+/// δ, unless --delta is given.
+pub(crate) const DELTA: f64 = 1e-5;
 /// Help heading of the options about --check.
 const CHECK: &str = "Check";
 
@@ -129,17 +133,41 @@ pub(crate) struct Participate {
     /// do not give, or rows whose labels contradict your own. By default the participation ends and requests the bond back
     #[arg(long)]
     pub(crate) continue_on_alarm: bool,
+    #[command(flatten)]
+    pub(crate) noise: NoiseArg,
     /// Variant of the local training. Its seed is a secret that follows from the wallet, the task,
     /// the round and this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Misbehave, for the demonstration
-    #[arg(long, value_enum, hide = true)]
+    #[arg(long, value_enum, hide = true, conflicts_with = "noise")]
     pub(crate) experiment: Option<Experiment>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// Clip and noise of the updates.
+#[derive(Debug, Args)]
+pub(crate) struct NoiseArg {
+    /// Clip the gradient of each row to this norm, and add noise, so that an update reveals little
+    /// about any one row: differential privacy with the ε that each round prints. A norm of 1 is a
+    /// usual beginning
+    #[arg(long, value_name = "NORM", requires = "noise", help_heading = PRIVACY)]
+    pub(crate) clip: Option<Micro>,
+    /// Standard deviation of the noise on each sum of clipped gradients, in multiples of --clip,
+    /// 0.1 to 1000. More lowers ε, and pay
+    #[arg(long, value_name = "FACTOR", requires = "clip", help_heading = PRIVACY)]
+    pub(crate) noise: Option<Micro>,
+    /// End the participation before a round after which ε would be above this, over all tasks of the
+    /// state folder [default: 8]
+    #[arg(long, value_name = "E", requires = "noise", help_heading = PRIVACY)]
+    pub(crate) epsilon_max: Option<Micro>,
+    /// The probability with which the bound ε may fail; less than a tenth of one in the number of
+    /// rows
+    #[arg(long, value_name = "P", default_value_t = DELTA, requires = "noise", help_heading = PRIVACY)]
+    pub(crate) delta: f64,
 }
 
 /// The arbiters that may take a deposit.

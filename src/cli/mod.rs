@@ -29,7 +29,9 @@ pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
 };
 pub(crate) use data::{DataCommand, DataShow, DataSplit};
-pub(crate) use market::{Coordinate, Experiment, LedgerCommand, Participate, Provide};
+pub(crate) use market::{
+    Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
+};
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };

@@ -5,16 +5,17 @@ use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
 use florin_learning::{DataSource, Dataset};
 use florin_participant::{
     Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
-    ParticipationQuote, ParticipationSummary, Shutdown, participate,
+    ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate,
 };
-use florin_protocol::{Amount, Invitation, InvitationTextError, TaskSpec};
+use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use crate::cli::{Experiment, Participate};
+use crate::cli::{Experiment, NoiseArg, Participate};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -24,6 +25,8 @@ use crate::task_file::{load_for_task, select_rows};
 
 /// Long-poll timeout in milliseconds; also the longest delay of a shutdown.
 pub(super) const POLL_MS: u64 = 2_000;
+/// The largest ε of a participation with noise, unless --epsilon-max is given.
+const EPSILON_MAX: Micro = Micro(8_000_000);
 /// Longest answer on the terminal and longest file with an invitation, in bytes.
 const ANSWER_BYTES_MAX: u64 = 4_096;
 
@@ -37,6 +40,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let data = rows(arguments, &view.spec)?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
+    let privacy = privacy(&arguments.noise)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
@@ -57,6 +61,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         asks_for_arbiter: asks(arguments),
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
+        privacy,
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     };
@@ -89,6 +94,17 @@ fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
     let message = "without a terminal or with --json, --max-bond is required: the most FLN to \
         deposit as bond in total, for example --max-bond 20";
     Err(Failure::input("MAX_BOND_REQUIRED", message).into())
+}
+
+/// Clip and noise, if they are wanted.
+fn privacy(wanted: &NoiseArg) -> anyhow::Result<Option<PrivacyConfig>> {
+    let (Some(clip), Some(noise)) = (wanted.clip, wanted.noise) else { return Ok(None) };
+    let invalid = |error: PrivacyError| Failure::input("INVALID_NOISE", error.to_string());
+    let settings = ClipAndNoise { clip_micro: clip.0, noise_micro: noise.0 };
+    let noise = RowPrivacy::try_from(settings).map_err(invalid)?;
+    let delta = Delta::try_from(wanted.delta).map_err(invalid)?;
+    let epsilon_max = wanted.epsilon_max.unwrap_or(EPSILON_MAX).into();
+    Ok(Some(PrivacyConfig { noise, delta, epsilon_max }))
 }
 
 /// Asks on the terminal whether to deposit the bond. The quote was printed before.
@@ -166,17 +182,20 @@ fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Re
             "earned": show::units(earned),
             "withdrawn": show::units(outcome.claimed),
             "alarms": outcome.alarms,
+            "epsilon_micro": outcome.epsilon,
         });
         printer.print_json(&JsonEvent { event: "summary", fields });
     } else {
         anstream::println!();
-        show::facts(&[
+        let mut facts = vec![
             ("account", outcome.account.to_string()),
             ("rounds", outcome.statements.len().to_string()),
             ("earned", format!("{} FLN", show::fln(earned))),
             ("withdrawn now", format!("{} FLN", show::fln(outcome.claimed))),
             ("alarms", outcome.alarms.to_string()),
-        ]);
+        ];
+        facts.extend(outcome.epsilon.map(|epsilon| ("ε for one row", epsilon.to_string())));
+        show::facts(&facts);
     }
     Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })
 }

@@ -1,9 +1,14 @@
 //! `florin statement`: explains the payouts of an account.
 
-use florin_participant::{Statements, statement_fields, statements};
-use florin_protocol::nats;
+use florin_learning::privacy::Delta;
+use florin_participant::{
+    RoundPrivacy, Statements, recorded_privacy, statement_fields, statements,
+};
+use florin_protocol::{Statement, TaskId, nats};
+use serde_json::{Value, json};
 
 use crate::cli;
+use crate::commands::participate::state_folder;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
@@ -18,13 +23,54 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
         let message = format!("no report of task {} mentions {account} yet", task.short());
         return Err(Failure::negative("NOT_FOUND", message).into());
     }
+    let privacy = privacy(arguments, task)?;
     if arguments.json.json {
-        let rows: Vec<_> = all.lines.iter().map(statement_fields).collect();
+        let rows: Vec<_> = all.lines.iter().map(|line| json_row(line, &privacy)).collect();
         show::json(&rows)?;
     } else {
         print(&all)?;
+        print_privacy(&privacy);
     }
     Ok(Exit::Done)
+}
+
+/// ε of each round, by the record in the state folder of a participation; none without a folder.
+fn privacy(arguments: &cli::Statement, task: TaskId) -> anyhow::Result<Vec<RoundPrivacy>> {
+    let delta = Delta::try_from(arguments.delta)
+        .map_err(|error| Failure::input("INVALID_NOISE", error.to_string()))?;
+    let beside = || arguments.wallet.as_deref().map(|wallet| state_folder(None, wallet));
+    match arguments.state.clone().or_else(beside) {
+        Some(folder) => Ok(recorded_privacy(&folder, task, delta)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// A statement, and ε of its round where the state folder has it.
+fn json_row(statement: &Statement, privacy: &[RoundPrivacy]) -> Value {
+    let mut row = statement_fields(statement);
+    if let Some(of_round) = privacy.iter().rfind(|of_round| of_round.round == statement.round) {
+        row["epsilon_round_micro"] = json!(of_round.epsilon_round);
+        row["epsilon_micro"] = json!(of_round.epsilon);
+        row["delta"] = json!(of_round.delta);
+    }
+    row
+}
+
+/// The private part of the statement: no public report has it.
+fn print_privacy(privacy: &[RoundPrivacy]) {
+    let Some(RoundPrivacy { delta, .. }) = privacy.first() else { return };
+    anstream::println!();
+    show::sentence(&format!(
+        "Clip and noise, by the record in the state folder, which only you have: ε for one row (δ \
+         {delta})."
+    ));
+    anstream::println!();
+    let mut table = TextTable::new(&[">round", ">ε in this round", ">ε in total"]);
+    for RoundPrivacy { round, epsilon_round, epsilon, .. } in privacy {
+        let (alone, total) = (epsilon_round.to_string(), epsilon.to_string());
+        table.row([(*round).into(), alone.into(), total.into()]);
+    }
+    table.print();
 }
 
 fn print(all: &Statements) -> anyhow::Result<()> {

@@ -10,18 +10,17 @@ mod tiles;
 
 use std::ops::{ControlFlow, Range};
 
-use pulp::Arch;
-
 use crate::data::Dataset;
+use crate::descent::Descent;
 use crate::engine::{
-    Engine, EvalError, Evaluator, InputError, ParameterSegment, SegmentPoint, TrainError,
-    TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_groups, check_training,
-    chunks, chunks_in, mean,
+    Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
+    TrainError, TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_groups,
+    check_row_gradients, check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::parallel::parallel_map;
-use crate::params::{first_not_finite, squares};
+use crate::params::first_not_finite;
 use crate::rng::epoch_order;
 use net::{ActivationBatch, DirectionState, Layout};
 
@@ -113,23 +112,45 @@ impl Trainer for Reference {
         }
         Ok(TrainedModel { params: descent.params, steps, mean_loss })
     }
+
+    fn row_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f32],
+        data: &Dataset,
+        rows: &[usize],
+        look: &mut dyn FnMut(RowGradient<'_>),
+    ) -> Result<(), TrainError> {
+        check_row_gradients(model, params, data, rows)?;
+        let layout = layout(model)?;
+        // One row at a time: no bit of its gradient depends on another row.
+        let mut batch = ActivationBatch::new(&layout, 1, RowLoss::CrossEntropy);
+        let mut gradient = vec![0.0; params.len()];
+        for &row in rows {
+            batch.load(std::iter::once(row), data, |value| value);
+            batch.forward(&layout, params);
+            gradient.fill(0.0);
+            batch.backward(&layout, params, 1.0, &mut gradient);
+            look(RowGradient { loss: mean(&batch.losses()), gradient: &gradient });
+        }
+        Ok(())
+    }
 }
 
 /// Stochastic gradient descent.
 struct GradientDescent<'a> {
     how: &'a Training,
-    start: &'a [f32],
     params: Vec<f32>,
-    /// Gradient and velocity buffers, if the hyperparameters need them.
-    buffers: Option<(Vec<f32>, Vec<f32>)>,
+    /// The gradient and the state of the descent, if the hyperparameters need them.
+    buffers: Option<(Vec<f32>, Descent<'a>)>,
 }
 
 impl<'a> GradientDescent<'a> {
     fn new(start: &'a [f32], how: &'a Training) -> Self {
         let held = how.fedprox.is_some_and(|pull| pull > 0.0) || how.clip_gradient.is_some();
         let plain = how.momentum == 0.0 && how.weight_decay == 0.0 && !held;
-        let zeros = || vec![0.0; start.len()];
-        Self { how, start, params: start.to_vec(), buffers: (!plain).then(|| (zeros(), zeros())) }
+        let buffers = || (vec![0.0; start.len()], Descent::new(start, how));
+        Self { how, params: start.to_vec(), buffers: (!plain).then(buffers) }
     }
 
     /// One step of [`Training`], on a batch of `rows` rows after its forward pass. In plain
@@ -137,35 +158,13 @@ impl<'a> GradientDescent<'a> {
     /// bits.
     fn step(&mut self, layout: &Layout, batch: &ActivationBatch<f32>, rows: usize) {
         let (rate, scale) = (self.how.learning_rate as f32, 1.0 / rows as f32);
-        let Some((gradient, velocity)) = &mut self.buffers else {
+        let Some((gradient, descent)) = &mut self.buffers else {
             batch.descend(layout, &mut self.params, scale, rate);
             return;
         };
-        let Training { momentum, weight_decay, .. } = *self.how;
         gradient.fill(0.0);
         batch.backward(layout, &self.params, scale, gradient);
-        if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
-            let pull = pull as f32;
-            for ((g, &w), &w0) in gradient.iter_mut().zip(&self.params).zip(self.start) {
-                *g += pull * (w - w0);
-            }
-        }
-        if let Some(most) = self.how.clip_gradient {
-            let norm = squares(gradient).sqrt();
-            if norm > most {
-                let scale = (most / norm) as f32;
-                gradient.iter_mut().for_each(|g| *g *= scale);
-            }
-        }
-        let (momentum, decay) = (momentum as f32, weight_decay as f32);
-        let params = &mut self.params;
-        // Elementwise: any register width gives the same bits.
-        Arch::new().dispatch(|| {
-            for (w, (v, &g)) in params.iter_mut().zip(velocity.iter_mut().zip(&*gradient)) {
-                *v = momentum * *v + (g + decay * *w);
-                *w -= rate * *v;
-            }
-        });
+        descent.step(&mut self.params, gradient);
     }
 }
 

@@ -352,3 +352,26 @@ fn row_results_depend_neither_on_other_rows_nor_on_threads() {
         }
     }
 }
+
+#[test]
+fn the_gradients_of_rows_average_to_the_step_of_a_training() {
+    let digits = load(&DataSource::Digits).unwrap().slice(0..20).unwrap();
+    let model = ModelSpec::Mlp { inputs: 64, hidden: vec![8], classes: 10 };
+    let start = model.init(3).into_vec();
+    let all: Vec<usize> = (0..20).collect();
+    let (mut sum, mut losses) = (vec![0.0; start.len()], Vec::new());
+    let mut engine = Reference::new();
+    engine
+        .row_gradients(&model, &start, &digits, &all, &mut |row| {
+            sum.iter_mut().zip(row.gradient).for_each(|(sum, own)| *sum += f64::from(*own) / 20.0);
+            losses.push(row.loss);
+        })
+        .unwrap();
+    let trained = engine.train(&model, &start, &digits, &plain(1, 20, 0.5), 1, &mut go).unwrap();
+    for ((after, before), gradient) in trained.params.iter().zip(&start).zip(&sum) {
+        assert!((f64::from(before - after) - 0.5 * gradient).abs() < 1e-6);
+    }
+    assert!((trained.mean_loss - mean(&losses)).abs() < 1e-6);
+    let error = engine.row_gradients(&model, &start, &digits, &[20], &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("the data has 20 rows"), "{error}");
+}

@@ -15,9 +15,9 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, Engine, EvalError, Evaluator, ParameterSegment, SegmentPoint, TrainError,
-    TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_training, chunks, mean,
-    predicts_label,
+    BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
+    TrainError, TrainedModel, Trainer, Training, TrainingStep, check_evaluation,
+    check_row_gradients, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -194,6 +194,30 @@ impl Trainer for Torch {
             return Err(TrainError::Diverged { step });
         }
         Ok(TrainedModel { params, steps, mean_loss })
+    }
+
+    fn row_gradients(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f32],
+        data: &Dataset,
+        rows: &[usize],
+        look: &mut dyn FnMut(RowGradient<'_>),
+    ) -> Result<(), TrainError> {
+        check_row_gradients(model, params, data, rows)?;
+        self.set_threads();
+        let flat = self.to_tensor(params)?;
+        let slots_flat = flat.f_zeros_like()?;
+        let (net, slots) = (TensorNet::new(model, &flat)?, TensorNet::new(model, &slots_flat)?);
+        for &row in rows {
+            // One row at a time: no bit of its gradient depends on another row.
+            let (features, labels) = self.rows(data, row..row + 1, Kind::Float)?;
+            let losses = net.gradient(&features, &labels, Objective::training(1), &slots)?;
+            let loss = f64::try_from(losses.f_sum(Kind::Double)?)?;
+            let gradient = Vec::<f32>::try_from(slots_flat.f_to_device(Device::Cpu)?)?;
+            look(RowGradient { loss, gradient: &gradient });
+        }
+        Ok(())
     }
 }
 

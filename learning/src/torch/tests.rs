@@ -231,3 +231,37 @@ fn without_a_gpu_the_best_device_is_the_cpu_and_requesting_a_gpu_fails() {
     let error = Torch::new(TorchDevice::Gpu, 1).unwrap_err().to_string();
     assert!(error.contains("finds no GPU") && error.contains("libtorch_cuda.so"), "{error}");
 }
+
+fn row_gradients(engine: &mut dyn Trainer, model: &ModelSpec, rows: &[usize]) -> Vec<Vec<f64>> {
+    let mut found = Vec::new();
+    let mut look = |row: RowGradient<'_>| found.push(widened(row.gradient));
+    let start = model.init(1).into_vec();
+    engine.row_gradients(model, &start, &digits(8), rows, &mut look).unwrap();
+    found
+}
+
+#[test]
+fn torch_gradients_of_rows_agree_with_the_reference() {
+    for model in models() {
+        let torch = row_gradients(&mut engine(), &model, &[5, 0, 7]);
+        let plain = row_gradients(&mut Reference::new(), &model, &[5, 0, 7]);
+        for (torch, plain) in torch.iter().zip(&plain) {
+            assert!(apart(torch, plain) < 1e-5, "{model}");
+        }
+    }
+}
+
+#[test]
+fn gradients_of_rows_of_the_cnn_average_to_the_step_of_a_training() {
+    let (model, data) = (cnn(), digits(8));
+    let all: Vec<usize> = (0..8).collect();
+    let gradients = row_gradients(&mut engine(), &model, &all);
+    let start = model.init(1).into_vec();
+    let how = Training { epochs: 1, batch: 8, momentum: 0.0, weight_decay: 0.0, ..everything() };
+    let how = Training { clip_gradient: None, fedprox: None, learning_rate: 1.0, ..how };
+    let trained = engine().train(&model, &start, &data, &how, 1, &mut go).unwrap();
+    let step: Vec<f64> = start.iter().zip(&trained.params).map(|(a, b)| f64::from(a - b)).collect();
+    let mean: Vec<f64> =
+        (0..start.len()).map(|at| gradients.iter().map(|g| g[at]).sum::<f64>() / 8.0).collect();
+    assert!(apart(&step, &mean) < 1e-5);
+}

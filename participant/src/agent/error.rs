@@ -12,6 +12,7 @@ use crate::atomic_file::FileError;
 use crate::audit::AuditError;
 use crate::client::ClientError;
 use crate::guard::GuardError;
+use crate::privacy::NoiseError;
 
 /// Errors that end a participation before its task ends. After any of them the same command may be
 /// run again; it continues where this one ended.
@@ -155,6 +156,9 @@ pub enum AgentError {
     /// An error of the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The participation would not hold the ε that it states.
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
     /// An error of the signing guard.
     #[error(transparent)]
     Guard(#[from] GuardError),
@@ -209,6 +213,7 @@ impl AgentError {
             Self::Audit(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
+            Self::Noise(error) => error.code(),
             Self::Guard(error) => error.code(),
             Self::Signing(_) => "SIGNING_FAILED",
             Self::File(error) => error.code(),

@@ -102,6 +102,7 @@ impl Agent<'_, '_> {
     /// Registers, bonds and enrols. Each part does only what is missing, so every start may repeat
     /// it.
     pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        self.plan_privacy(view)?;
         self.check_funded()?;
         let (wallet, client) = (self.context.wallet, self.context.client);
         let (guard, on_event) = (&self.guard, &mut self.on_event);
@@ -215,7 +216,8 @@ impl Agent<'_, '_> {
             let found = PersistedRound {
                 receipt: self.store.receipt(view.round)?,
                 signed: update.is_some(),
-                trained: self.store.update(view.round, limit)?.is_some(),
+                trained: self.store.update(view.round, limit)?.is_some()
+                    && self.may_send_update(view.round),
             };
             self.current = CurrentRound {
                 round: view.round,

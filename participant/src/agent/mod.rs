@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | bonding | the bond on the ledger | only the missing amount is bonded |
 //! | writing the residual | only `residual.safetensors` | training runs again: same result |
+//! | charging the privacy loss | the record of the privacy loss | training runs again: same noise |
 //! | training | `update.safetensors` | training does not run again |
 //! | recording | the guard's record | the same commit is signed and sent again |
 //! | the upload | the coordinator's state | the same upload gets the same receipt |
@@ -21,6 +22,7 @@ pub mod contradictions;
 mod error;
 mod joining;
 mod ledger_check;
+mod privacy;
 mod quote;
 mod reports;
 mod residual;
@@ -54,6 +56,7 @@ use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
 use crate::guard::SigningGuard;
+use crate::privacy::{Epsilon, PrivacyConfig, PrivacyRecord};
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::wallet::Wallet;
@@ -88,6 +91,8 @@ pub struct ParticipantConfig {
     pub continues_on_alarm: bool,
     /// Initial models that are accepted although the buyer chose their parameters.
     pub accepted_models: Vec<Digest>,
+    /// Clip and noise of every update; `None` sends updates as they are.
+    pub privacy: Option<PrivacyConfig>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
     /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
@@ -130,6 +135,8 @@ pub struct ParticipationSummary {
     pub bond: BondStatus,
     /// Number of reports that contradict themselves or a receipt.
     pub alarms: u32,
+    /// ε of all updates of the data folder, if they have noise.
+    pub epsilon: Option<Epsilon>,
 }
 
 /// Takes part in a task until it is over: registers, bonds, trains, submits updates, verifies
@@ -180,10 +187,12 @@ pub fn participate(
         alarms: 0,
         small_bond: None,
         comparison: None,
+        privacy_record: None,
         is_leaving: false,
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
+    agent.check_privacy(view.phase)?;
     if view.reported > 0 {
         let is_over = view.phase == TaskPhase::Done;
         agent.emit(&ParticipantEvent::EarlierReports { rounds: view.reported, is_over });
@@ -230,6 +239,8 @@ struct Agent<'a, 'p> {
     small_bond: Option<(bool, u64)>,
     /// The participant's rows, compared with the disclosed ones, from the first comparison on.
     comparison: Option<LabelComparison>,
+    /// The privacy loss of all tasks of the folder, if updates have noise.
+    privacy_record: Option<PrivacyRecord>,
     /// Whether to leave the task now.
     is_leaving: bool,
 }
@@ -333,6 +344,7 @@ impl Agent<'_, '_> {
     }
 
     fn summary(self, finished: bool, bond: BondStatus) -> ParticipationSummary {
+        let epsilon = self.epsilon_spent();
         ParticipationSummary {
             task: self.config.task,
             account: self.me,
@@ -341,6 +353,7 @@ impl Agent<'_, '_> {
             claimed: self.claimed,
             bond,
             alarms: self.alarms,
+            epsilon,
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! FOLDER/guard                                  signatures (see `guard`)
+//! FOLDER/privacy                                private trainings of all tasks (see `privacy`)
 //! FOLDER/TASK/bond.json                         all deposits of bond, less what came back
 //! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next

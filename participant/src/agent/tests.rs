@@ -2,19 +2,16 @@
 
 mod bonds;
 mod concurrent;
+mod counting_engine;
+mod privacy;
 mod refusals;
 mod residual;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use florin_learning::engine::{BackendError, EvalError, TrainError};
-use florin_learning::{
-    Dataset, EngineKind, Evaluator, ModelSpec, TrainedModel, Trainer, Training,
-    TrainingStep as TrainStep, engine,
-};
+use florin_learning::{Dataset, EngineKind, engine};
 use florin_protocol::{
     Canonical, NodeSigner, Registration, Role, RoundOutcome, TaskPhase, Timestamp, UpdateHeader,
     VoidReason, blob_digest, pay::PayReason,
@@ -24,97 +21,7 @@ use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
 use crate::client::ClientConfig;
 use crate::testing::{Fault, TestMarket, fln, rows, wallet};
-
-/// The reference engine with a counter of finished trainings.
-struct CountingEngine {
-    inner: Box<dyn Engine>,
-    trained: u32,
-    fails: bool,
-    /// A change of the parameters that the next trainings return.
-    spoils: Option<fn(f32) -> f32>,
-    /// If set, the next training fails and resets the flag.
-    fails_next: Arc<AtomicBool>,
-}
-
-impl CountingEngine {
-    fn new() -> Self {
-        Self {
-            inner: engine(EngineKind::Reference, 1).unwrap(),
-            trained: 0,
-            fails: false,
-            spoils: None,
-            fails_next: Arc::default(),
-        }
-    }
-}
-
-impl Trainer for CountingEngine {
-    fn train(
-        &mut self,
-        model: &ModelSpec,
-        start: &[f32],
-        data: &Dataset,
-        how: &Training,
-        seed: u64,
-        progress: &mut dyn FnMut(TrainStep) -> ControlFlow<()>,
-    ) -> Result<TrainedModel, TrainError> {
-        if self.fails || self.fails_next.swap(false, Ordering::SeqCst) {
-            return Err(TrainError::Diverged { step: 1 });
-        }
-        let mut trained = self.inner.train(model, start, data, how, seed, progress)?;
-        self.trained += 1;
-        if let Some(spoil) = self.spoils {
-            trained.params.iter_mut().for_each(|value| *value = spoil(*value));
-        }
-        Ok(trained)
-    }
-}
-
-impl Evaluator for CountingEngine {
-    fn row_losses(
-        &mut self,
-        model: &ModelSpec,
-        params: &[f64],
-        data: &Dataset,
-    ) -> Result<Vec<f64>, EvalError> {
-        self.inner.row_losses(model, params, data)
-    }
-    fn row_directional_derivatives(
-        &mut self,
-        _: &ModelSpec,
-        _: &[f64],
-        _: &[&[f32]],
-        _: &Dataset,
-    ) -> Result<Vec<Vec<f64>>, EvalError> {
-        Err(unsupported())
-    }
-    fn correct_predictions(
-        &mut self,
-        _: &ModelSpec,
-        _: &[f64],
-        _: &Dataset,
-    ) -> Result<usize, EvalError> {
-        Err(unsupported())
-    }
-    fn gradient(
-        &mut self,
-        _: &ModelSpec,
-        _: &[f64],
-        _: &Dataset,
-    ) -> Result<(f64, Vec<f64>), EvalError> {
-        Err(unsupported())
-    }
-}
-
-fn unsupported() -> EvalError {
-    BackendError { engine: "counting", why: "an agent does not value rounds".to_owned() }.into()
-}
-
-impl Engine for CountingEngine {
-    fn name(&self) -> &'static str {
-        "counting"
-    }
-}
+use counting_engine::CountingEngine;
 
 /// A policy that accepts these wallets.
 fn arbiters(wallets: &[u8]) -> ArbiterPolicy {
@@ -152,6 +59,7 @@ impl TestParticipant {
                 asks_for_arbiter: false,
                 accepted_models: Vec::new(),
                 continues_on_alarm: false,
+                privacy: None,
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },

@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use florin_learning::engine::{EvalError, TrainError};
 use florin_learning::mean;
+use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_protocol::{Offer, RoundNumber, TaskId};
 
+use super::privacy::RoundNoise;
 use super::state_machine::RoundStage;
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
@@ -28,8 +30,13 @@ impl Agent<'_, '_> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
         let start = Instant::now();
+        let noise = match self.charge_privacy(offer)? {
+            RoundNoise::Exhausted => return Ok(()),
+            RoundNoise::None => None,
+            RoundNoise::Charged(seed) => Some(seed),
+        };
         let seed = training_seed(self.context.wallet, self.config.seed, offer.scope.task, round);
-        let delta = match self.delta(&base, seed) {
+        let delta = match self.delta(&base, seed, noise) {
             Ok(delta) => delta,
             Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
             // No update is better than a broken one, and the next round starts from another model.
@@ -77,7 +84,8 @@ impl Agent<'_, '_> {
     /// The rise of the loss on some of the participant's rows by an honest training, if it is too
     /// large for any but a diverged one. An update that is not finite has an infinite loss.
     fn loss_rise(&mut self, base: &[f32], delta: &[f32]) -> Result<Option<LossRise>, AgentError> {
-        if self.context.behaviour.is_experiment() {
+        // With noise, whether an update is sent must not depend on the values of the rows.
+        if self.context.behaviour.is_experiment() || self.config.privacy.is_some() {
             return Ok(None);
         }
         let round = self.current.round;
@@ -117,11 +125,18 @@ impl Agent<'_, '_> {
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
     }
 
-    /// The behaviour's update: honest training, or an experiment.
-    fn delta(&mut self, base: &[f32], seed: u64) -> Result<Vec<f32>, AgentError> {
+    /// The behaviour's update: honest training, with the noise of a seed if there is one, or an
+    /// experiment.
+    fn delta(
+        &mut self,
+        base: &[f32],
+        seed: u64,
+        noise: Option<[u8; 32]>,
+    ) -> Result<Vec<f32>, AgentError> {
         let round = self.current.round;
         let model = florin_work::model_spec(&self.spec.model);
         let how = florin_work::training(&self.spec.training);
+        let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);
         let data = parts.behaviour.data(parts.data)?;
         let engine = &mut *parts.engine;
@@ -131,7 +146,14 @@ impl Agent<'_, '_> {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
-            let trained = engine.train(&model, base, &data, &how, seed, &mut progress)?;
+            let trained = match (privacy, &noise) {
+                (Some(privacy), Some(seed)) => {
+                    let (model, data, how, start) = (&model, &*data, &how, base);
+                    let training = PrivateTraining { model, start, data, how, privacy, seed };
+                    train_privately(engine, &training, &mut progress)?
+                }
+                _ => engine.train(&model, base, &data, &how, seed, &mut progress)?,
+            };
             loss = Some(trained.mean_loss);
             Ok(trained.params.iter().zip(base).map(|(own, base)| own - base).collect())
         };

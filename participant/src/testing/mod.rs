@@ -163,6 +163,11 @@ impl TestMarket {
         self.state.0.lock().unwrap().faults.clear();
     }
 
+    /// Stores a blob, as the buyer uploads the initial model.
+    pub(crate) fn upload_blob(&self, bytes: &[u8]) {
+        self.state.0.lock().unwrap().blobs.insert(blob_digest(bytes), bytes.to_vec());
+    }
+
     /// Expires the commit deadline: the round is closed with the received commits, and a
     /// participant that did not commit is removed until it enrols again.
     pub(crate) fn pass_commit_deadline(&self) {

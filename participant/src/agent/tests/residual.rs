@@ -1,6 +1,8 @@
 //! Updates in the formats int8 and top_k: a restart gives the same bytes, and each residual is
 //! added to the next update exactly once.
 
+use std::ops::ControlFlow;
+
 use florin_protocol::{Digest, UpdateFormat};
 
 use super::super::training::training_seed;
