@@ -8,7 +8,7 @@ use florin_learning::{Dataset, ModelSpec, Reference, Trainer, Training, params};
 
 use crate::population::Member;
 use crate::random::{random_direction, stream, uniform, uniform_below};
-use crate::strategy::{CopyMix, Strategy, SybilUpdates, scaled};
+use crate::strategy::{CopyMix, EarlierBytes, Strategy, SybilUpdates, scaled};
 
 /// Number of features, from the first, that the backdoor trigger covers.
 pub const TRIGGER_FEATURES: usize = 3;
@@ -66,6 +66,17 @@ pub struct Knowledge<'a> {
     pub copy_targets: &'a [CopyTargets],
     /// The updates of all colluders in this round, including its own.
     pub colluder_updates: &'a [&'a [f32]],
+    /// What an earlier task made public.
+    pub earlier_task: Option<&'a PublicTask>,
+}
+
+/// What an earlier task made public.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublicTask {
+    /// The update of the honest member with the most rows in the first round.
+    pub first_update: Vec<f32>,
+    /// The parameters after the last round.
+    pub last_model: Vec<f32>,
 }
 
 /// The updates of a round that a copier copies.
@@ -123,6 +134,7 @@ impl MemberTraining<'_> {
             Strategy::ZeroUpdate
             | Strategy::Noise { .. }
             | Strategy::Replay { .. }
+            | Strategy::CopyEarlierTask { .. }
             | Strategy::Copy { .. } => Ok(TrainingResult::default()),
             Strategy::Repeat if self.first_update.is_some() => Ok(TrainingResult::default()),
             // Another colluder trains for all of them.
@@ -321,6 +333,9 @@ pub fn updates_to_send(
         Strategy::Copy { noise, rounds_back, mix } => {
             vec![under(&knows.copied(rounds_back, mix).unwrap_or_else(zero), noise)]
         }
+        Strategy::CopyEarlierTask { copies } => {
+            vec![knows.of_earlier_task(copies, job.base).unwrap_or_else(zero)]
+        }
         Strategy::TrainOnHoldout { .. } => learned.deltas.clone(),
         Strategy::Repeat => vec![job.first_update.map_or_else(own, <[f32]>::to_vec)],
         Strategy::Hedge { factor } => cancelling_pairs(&own(), 2, factor, rng),
@@ -370,6 +385,15 @@ impl Knowledge<'_> {
     /// The public step that is this many rounds older than the last one.
     fn step(&self, rounds_back: u32) -> Option<&[f32]> {
         self.steps.get(rounds_back as usize).map(Vec::as_slice)
+    }
+
+    /// The update that a copier of an earlier task sends; `None` if there was none.
+    fn of_earlier_task(&self, copies: EarlierBytes, base: &[f32]) -> Option<Vec<f32>> {
+        let PublicTask { first_update, last_model } = self.earlier_task?;
+        Some(match copies {
+            EarlierBytes::FirstUpdate => first_update.clone(),
+            EarlierBytes::LastModel => sum(last_model, base, -1.0),
+        })
     }
 
     /// The update that a copier sends, without noise; `None` while there is none to copy.

@@ -1,6 +1,7 @@
 //! Simulates one seed of a scenario, from the first offer to the last returned bond.
 
 mod adaptation;
+mod earlier_task;
 mod member_work;
 mod token_settlement;
 mod waiting;
@@ -10,7 +11,9 @@ use std::collections::BTreeMap;
 use florin_learning::{Evaluator, ModelSpec, Reference, Training};
 use florin_participant::required_bond;
 use florin_protocol::{Address, Report, TaskSpec};
-use florin_work::{CommittedHoldout, decode_model, initial_model, model_spec, training};
+use florin_work::{
+    CommittedHoldout, decode_model, encode_parameters, initial_model, model_spec, training,
+};
 
 use crate::error::SimError;
 use crate::market::{
@@ -18,10 +21,10 @@ use crate::market::{
     florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
-use crate::member_updates::{CopyTargets, MemberTrainingError, triggered_rows};
+use crate::member_updates::{CopyTargets, MemberTrainingError, PublicTask, triggered_rows};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::population::Population;
-use crate::scenario::{Group, Scenario};
+use crate::scenario::{EarlierTask, Group, Scenario};
 use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
 use token_settlement::TokenPayments;
@@ -53,6 +56,8 @@ pub struct Simulation<'a> {
     disclosed: Vec<usize>,
     /// The first update of each member that repeats it.
     first_updates: BTreeMap<usize, Vec<f32>>,
+    /// What the earlier task made public, if there was one.
+    earlier_task: Option<PublicTask>,
     /// Number of members online at the start of the open round.
     online: usize,
     /// How often the task waited for members.
@@ -78,7 +83,13 @@ impl<'a> Simulation<'a> {
         population: Population,
     ) -> Result<Self, SimError> {
         let spec = scenario.task_spec(seed);
-        let base = initial_model(&spec.model, seed)?;
+        let earlier_task = earlier_task::play(scenario, seed)?;
+        let base = match (scenario.task.earlier_task, &earlier_task) {
+            (Some(EarlierTask::Continued), Some(earlier)) => {
+                encode_parameters(&spec, &earlier.last_model)
+            }
+            _ => initial_model(&spec.model, seed)?,
+        };
         let (seats, owner) = create_accounts(scenario, &spec, &population);
         let tokens = match &scenario.mechanism {
             Mechanism::Tokenised(rules) => {
@@ -118,6 +129,7 @@ impl<'a> Simulation<'a> {
             copy_targets: Vec::new(),
             disclosed: Vec::new(),
             first_updates: BTreeMap::new(),
+            earlier_task,
             online: 0,
             waits: 0,
             report: None,

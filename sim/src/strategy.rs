@@ -136,6 +136,11 @@ pub enum Strategy {
         /// The factor.
         factor: f64,
     },
+    /// Sends public bytes of an earlier task in each round, in place of rows of its own.
+    CopyEarlierTask {
+        /// The copied bytes.
+        copies: EarlierBytes,
+    },
     /// Duplicates each of its rows, trains on all copies, declares them and bonds for them.
     DuplicateRows {
         /// Number of copies of each row.
@@ -164,6 +169,16 @@ pub enum CopyMix {
     LastStep,
     /// The update of the honest member with the second most rows: the mean of both is sent.
     SecondBest,
+}
+
+/// The public bytes of an earlier task that a member copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EarlierBytes {
+    /// The update of the honest member with the most rows in the first round.
+    FirstUpdate,
+    /// The difference between the last model and the base model of the current round.
+    LastModel,
 }
 
 /// The relation between the updates of the identities of one member.
@@ -195,6 +210,7 @@ impl Strategy {
             | Self::AdaptiveEffort
             | Self::ZeroUpdate
             | Self::Repeat
+            | Self::CopyEarlierTask { .. }
             | Self::TrainOnDisclosed => Vec::new(),
             Self::Lazy { fraction } | Self::FlipLabels { fraction } => {
                 vec![("fraction", fraction, 0.0, 1.0)]

@@ -83,6 +83,7 @@ impl Scenario {
         for (name, group) in &self.population {
             check_group(name, group, self.members_max())?;
         }
+        self.check_earlier_task()?;
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let most = self.members_max();
         let right = format!("must have 2 to {most} members in all");
@@ -222,6 +223,22 @@ impl Scenario {
             &t.cohort_min,
             right,
         )
+    }
+
+    /// An earlier task needs members, and a copy of it needs an earlier task.
+    fn check_earlier_task(&self) -> Result<(), ScenarioError> {
+        let copies =
+            |group: &&Group| matches!(group.strategy, Strategy::CopyEarlierTask { .. });
+        if self.task.earlier_task.is_none() {
+            let right = "copies an earlier task: set task.earlier_task to ignored or continued";
+            let copiers = self.population.values().filter(copies).count();
+            return Check::require(copiers == 0, "population", &"copy_earlier_task", right);
+        }
+        let honest = self.population.values().filter(|group| group.strategy.is_honest());
+        let members: u64 = honest.map(|group| u64::from(group.count)).sum();
+        let right = "requires two honest members, and mode = real";
+        let holds = members >= 2 && self.mode.is_real();
+        Check::require(holds, "task.earlier_task", &members, right)
     }
 
     /// Criteria that cannot fail or cannot hold are mistakes.

@@ -183,6 +183,9 @@ pub struct BuyerTerms {
     pub train_s: f64,
     /// Seconds from the commit deadline to the upload deadline.
     pub reveal_s: f64,
+    /// A task of the same model and table that ended before this one; `None` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier_task: Option<EarlierTask>,
 }
 
 impl Default for BuyerTerms {
@@ -207,8 +210,20 @@ impl Default for BuyerTerms {
             commit_reveal: true,
             train_s: 600.0,
             reveal_s: 120.0,
+            earlier_task: None,
         }
     }
+}
+
+/// What this task takes from an earlier one, whose updates and model are public. The groups of
+/// honest members, with other rows of the same table, were its participants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EarlierTask {
+    /// Nothing: the initial parameters follow from the task.
+    Ignored,
+    /// Its model, as initial parameters.
+    Continued,
 }
 
 /// Aggregation rule of a round.

@@ -88,6 +88,7 @@ impl Simulation<'_> {
                     steps: &self.steps,
                     copy_targets: &readable,
                     colluder_updates: &mates,
+                    earlier_task: self.earlier_task.as_ref(),
                 };
                 updates_to_send(&job(&turn.task), &turn.learned, &knows)
             })

@@ -4,12 +4,17 @@ use florin_sim::Scenario;
 use florin_sim::results::Results;
 use florin_sim::run_experiment;
 
-/// Six honest members and one with another strategy, over a few seeds.
+/// Six honest members and one with another strategy, over a few seeds, with one hidden layer.
 fn beside(strategy: &str, more: &str) -> Results {
+    beside_with_units("[16]", strategy, more)
+}
+
+/// As [`beside`], with these hidden layers.
+fn beside_with_units(hidden: &str, strategy: &str, more: &str) -> Results {
     let text = format!(
         "name = 'beside'\nquestion = 'What does it earn?'\nrounds = 6\n\
          [seeds]\nfirst = 1\ncount = 3\n[learning]\nholdout_rows = 480\nholdout_rows_per_round = \
-         80\nhidden = [16]\n{more}\n\
+         80\nhidden = {hidden}\n{more}\n\
          [population.honest]\ncount = 6\nrows = [40, 80]\n\
          [population.other]\ncount = 1\nrows = [60, 60]\nstrategy = {strategy}"
     );
@@ -33,6 +38,20 @@ fn honest_members_earn_and_idle_members_do_not() {
     assert_eq!(profit(&results, "other"), 0.0);
     assert!(results.measure("accuracy", None).unwrap().interval.mean > 0.6);
     assert!(results.measure("gain", Some("other")).unwrap().interval.mean < 0.0);
+}
+
+/// The measurement behind the row on copies of another task in docs/threats.md.
+#[test]
+fn an_earlier_task_is_copied_between_softmax_regressions_but_not_between_networks() {
+    let earns = |hidden: &str, copies: &str| {
+        let strategy = format!("{{ kind = 'copy_earlier_task', copies = '{copies}' }}");
+        let results = beside_with_units(hidden, &strategy, "[task]\nearlier_task = 'ignored'");
+        profit(&results, "other") / profit(&results, "honest")
+    };
+    for copies in ["first_update", "last_model"] {
+        let [softmax, network] = ["[]", "[16]"].map(|hidden| earns(hidden, copies));
+        assert!(softmax > 0.5 && network < 0.2, "{copies}: {softmax} and {network}");
+    }
 }
 
 #[test]

@@ -36,6 +36,11 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
         ("criteria=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
         ("name=a b", "name = a b"),
         (
+            "population.honest.strategy={kind=\"copy_earlier_task\", copies=\"last_model\"}",
+            "population = copy_earlier_task: copies an earlier task: set task.earlier_task",
+        ),
+        ("task.earlier_task=sold", "unknown variant `sold`"),
+        (
             "population.honest.strategy={kind=\"honest\", fraction=1}",
             "unknown key population.honest.strategy.fraction",
         ),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_participant::{Backoff, DepositPending, Shutdown, retry_with_backoff};
-use florin_protocol::{TaskSpec, TaskView, WalletSigner};
+use florin_protocol::{ModelArchitecture, TaskId, TaskSpec, TaskView, WalletSigner};
 use serde_json::json;
 
 use crate::cli::TaskPublish;
@@ -20,6 +20,9 @@ use crate::market::MarketConnection;
 use crate::progress::Progress;
 use crate::show::{self, NOTE};
 use crate::task_file::{self, Parties, PreparedTask};
+
+/// Most tasks of a market whose model is compared with that of a new task, the latest first.
+const COMPARED_TASKS_MAX: usize = 32;
 
 pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
@@ -33,6 +36,11 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let mut ready = task_file::read(&arguments.file, &parties)?;
     resume_publication(&arguments.file, &mut ready)?;
     let spec = &ready.spec;
+    let copyable = copyable_task(&market, &ready)?;
+    if let Some(task) = copyable {
+        let note = copies_are_paid(task);
+        anstream::eprintln!("{NOTE}note: {note}{NOTE:#}");
+    }
     let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = publish_with_retries(&market, spec)?;
@@ -45,7 +53,11 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     }
     if arguments.json.json {
         let locked = spec.budget.data.plus(spec.budget.infrastructure)?;
-        show::json(&json!({ "task": id, "locked": show::units(locked) }))?;
+        show::json(&json!({
+            "task": id,
+            "locked": show::units(locked),
+            "warnings": copyable.map(copies_are_paid).into_iter().collect::<Vec<_>>(),
+        }))?;
         return Ok(Exit::Done);
     }
     super::file::describe(spec)?;
@@ -53,6 +65,39 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     anstream::println!("\nPublished. Task {id}");
     show::hint(&format!("Follow it live: florin task follow {}", id.short()));
     Ok(Exit::Done)
+}
+
+/// A task of the market whose public updates would improve the new task's model too. Networks that
+/// start from the parameters of their own specification do not have that in common; softmax
+/// regressions, which start from zeros, and models that a buyer brings do.
+fn copyable_task(
+    market: &MarketConnection,
+    ready: &PreparedTask,
+) -> anyhow::Result<Option<TaskId>> {
+    let spec = &ready.spec;
+    let is_softmax = matches!(spec.model, ModelArchitecture::Softmax { .. });
+    if !is_softmax && !ready.is_model_brought {
+        return Ok(None);
+    }
+    let own = spec.id();
+    for summary in market.tasks()?.iter().rev().take(COMPARED_TASKS_MAX) {
+        if summary.id == own || summary.round.0 == 0 {
+            continue;
+        }
+        let other = market.task(summary.id)?;
+        if other.spec.model == spec.model && other.reported > 0 {
+            return Ok(Some(summary.id));
+        }
+    }
+    Ok(None)
+}
+
+fn copies_are_paid(task: TaskId) -> String {
+    format!(
+        "task {} has the same model, and its updates are public: copies of them can be paid in \
+         this task like honest work. A hidden layer without model.initial prevents that",
+        task.short()
+    )
 }
 
 /// Publishes a task at the coordinator, with retries until the coordinator sees the open escrow.

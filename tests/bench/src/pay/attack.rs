@@ -16,10 +16,22 @@ pub(super) struct Attack {
     pub(super) confidence_z: f64,
     /// Holdout rows of a round, if they differ from the market's.
     pub(super) rows_per_round: Option<u32>,
+    /// What the task takes from an earlier one; `None` if there was none.
+    pub(super) earlier_task: Option<&'static str>,
 }
 
 const fn earns(name: &'static str, attacker: &'static str, pay_max: Option<f64>) -> Attack {
     Attack { name, attacker: Some(attacker), pay_max, ..NOBODY }
+}
+
+/// A copier of a task that ended before this one.
+const fn copies_earlier_task(
+    name: &'static str,
+    earlier_task: &'static str,
+    attacker: &'static str,
+    pay_max: Option<f64>,
+) -> Attack {
+    Attack { earlier_task: Some(earlier_task), ..earns(name, attacker, pay_max) }
 }
 
 const fn crowds_out(name: &'static str, attacker: &'static str, bars: Option<[f64; 2]>) -> Attack {
@@ -39,11 +51,17 @@ pub(super) const NOBODY: Attack = Attack {
     holdout_label_noise: 0.0,
     confidence_z: 2.0,
     rows_per_round: None,
+    earlier_task: None,
 };
+
+const EARLIER_UPDATE: &str =
+    "count = 1\nstrategy = { kind = 'copy_earlier_task', copies = 'first_update' }";
+const EARLIER_MODEL: &str =
+    "count = 1\nstrategy = { kind = 'copy_earlier_task', copies = 'last_model' }";
 
 /// The attacks of participants. Pay is that of each attacker on average, except where several
 /// identities belong to one owner.
-pub(super) const ATTACKS: [Attack; 18] = [
+pub(super) const ATTACKS: [Attack; 22] = [
     earns("one more honest member", "count = 1", None),
     earns("noise", "count = 1\nstrategy = { kind = 'noise', scale = 1.0 }", Some(0.02)),
     earns(
@@ -112,6 +130,20 @@ pub(super) const ATTACKS: [Attack; 18] = [
     earns(
         "flipped labels",
         "count = 1\nstrategy = { kind = 'flip_labels', fraction = 1.0 }",
+        Some(0.0),
+    ),
+    copies_earlier_task("update of an earlier task", "ignored", EARLIER_UPDATE, None),
+    copies_earlier_task("model of an earlier task", "ignored", EARLIER_MODEL, None),
+    copies_earlier_task(
+        "update of the task whose model is continued",
+        "continued",
+        EARLIER_UPDATE,
+        Some(0.0),
+    ),
+    copies_earlier_task(
+        "model of the task whose model is continued",
+        "continued",
+        EARLIER_MODEL,
         Some(0.0),
     ),
 ];

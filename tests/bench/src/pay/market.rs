@@ -4,6 +4,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use anyhow::Context;
 use florin_sim::Scenario;
 
 use super::attack::Attack;
@@ -129,6 +130,10 @@ impl Market {
              [population.honest]\ncount = {members}\nrows = [{rows}, {rows}]\n",
             attack.confidence_z,
         )?;
+        if let Some(taken) = attack.earlier_task {
+            let task = text.find("[task]\n").context("the scenario has buyer's terms")?;
+            text.insert_str(task + "[task]\n".len(), &format!("earlier_task = '{taken}'\n"));
+        }
         if let Some(group) = attack.attacker {
             write!(text, "[population.attacker]\nrows = [{rows}, {rows}]\n{group}\n")?;
         }
