@@ -227,8 +227,7 @@ impl Scenario {
 
     /// An earlier task needs members, and a copy of it needs an earlier task.
     fn check_earlier_task(&self) -> Result<(), ScenarioError> {
-        let copies =
-            |group: &&Group| matches!(group.strategy, Strategy::CopyEarlierTask { .. });
+        let copies = |group: &&Group| matches!(group.strategy, Strategy::CopyEarlierTask { .. });
         if self.task.earlier_task.is_none() {
             let right = "copies an earlier task: set task.earlier_task to ignored or continued";
             let copiers = self.population.values().filter(copies).count();

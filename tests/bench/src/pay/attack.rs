@@ -29,9 +29,8 @@ const fn copies_earlier_task(
     name: &'static str,
     earlier_task: &'static str,
     attacker: &'static str,
-    pay_max: Option<f64>,
 ) -> Attack {
-    Attack { earlier_task: Some(earlier_task), ..earns(name, attacker, pay_max) }
+    Attack { earlier_task: Some(earlier_task), ..earns(name, attacker, Some(0.0)) }
 }
 
 const fn crowds_out(name: &'static str, attacker: &'static str, bars: Option<[f64; 2]>) -> Attack {
@@ -132,20 +131,10 @@ pub(super) const ATTACKS: [Attack; 22] = [
         "count = 1\nstrategy = { kind = 'flip_labels', fraction = 1.0 }",
         Some(0.0),
     ),
-    copies_earlier_task("update of an earlier task", "ignored", EARLIER_UPDATE, None),
-    copies_earlier_task("model of an earlier task", "ignored", EARLIER_MODEL, None),
-    copies_earlier_task(
-        "update of the task whose model is continued",
-        "continued",
-        EARLIER_UPDATE,
-        Some(0.0),
-    ),
-    copies_earlier_task(
-        "model of the task whose model is continued",
-        "continued",
-        EARLIER_MODEL,
-        Some(0.0),
-    ),
+    copies_earlier_task("update of an earlier task", "ignored", EARLIER_UPDATE),
+    copies_earlier_task("model of an earlier task", "ignored", EARLIER_MODEL),
+    copies_earlier_task("update of the task whose model is continued", "continued", EARLIER_UPDATE),
+    copies_earlier_task("model of the task whose model is continued", "continued", EARLIER_MODEL),
 ];
 
 /// The settings of buyers who mean to pay nothing, with the largest threshold of a small round.
