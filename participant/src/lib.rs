@@ -9,6 +9,7 @@
 //! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
 //! | verify a task | [`audit_task`], [`audit_round`], [`report_check`] | public data only |
+//! | act as an arbiter | [`watch()`], [`cancel_settlement`], [`slash_deposit`] | the arbiter's wallet |
 //!
 //! All durable state is on the ledger, at the coordinator or in a data folder, so a process may be
 //! killed at any point and restarted. Messages that a key may sign only once go through the
@@ -34,10 +35,12 @@
 
 mod agent;
 mod arbiter;
+mod arbitration;
 mod atomic_file;
 mod audit;
 mod behaviour;
 mod blob_cache;
+mod cancellation_record;
 mod claim_summary;
 mod client;
 mod deposits;
@@ -55,6 +58,7 @@ mod statement;
 #[cfg(test)]
 mod testing;
 mod wallet;
+mod watch;
 
 pub use agent::{
     AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext, ParticipationQuote,
@@ -62,11 +66,16 @@ pub use agent::{
     state_machine, stored_receipts, top_up_bond, withdraw_bond,
 };
 pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
+pub use arbitration::{
+    ArbitrationError, SettlementOfRound, cancel_settlement, cancellable_settlements, slash_deposit,
+    slashable_deposit,
+};
 pub use atomic_file::FileError;
 pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, audit_task};
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,
 };
+pub use cancellation_record::CancellationRecord;
 pub use claim_summary::ClaimSummary;
 pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
@@ -90,6 +99,10 @@ pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, s
 pub use wallet::{
     DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,
     PHRASE_WORDS, Wallet, WalletError, check_keystore,
+};
+pub use watch::{
+    DECISION_DIVISOR, Objection, REPORT_GRACE_MS, WATCHED_TASKS_MAX, WatchAction, WatchConfig,
+    WatchContext, WatchError, WatchEvent, WatchSummary, watch,
 };
 
 use florin_ledger::LedgerError;

@@ -20,10 +20,11 @@ mod receipts;
 mod rows;
 pub(crate) mod settlements;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod work;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -289,14 +290,17 @@ pub(crate) struct Auditor<'a> {
     updates: BlobCache,
     spot: Option<SpotCheckOptions>,
     scratch: PathBuf,
-    keys: BTreeMap<(Address, Role), Option<NodeKey>>,
+    keys: BTreeMap<(Address, Role), NodeKey>,
     /// Paid work records, with the first round that paid each.
     paid: BTreeMap<Digest, RoundNumber>,
     unverifiable: Vec<String>,
+    /// Lines of the round whose data the coordinator did not give, or not with its digest: a later
+    /// request may succeed.
+    unavailable: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Auditor<'a> {
-    fn new(
+    pub(crate) fn new(
         client: &'a Client,
         ledger: Option<&'a dyn Ledger>,
         spec: TaskSpec,
@@ -317,6 +321,7 @@ impl<'a> Auditor<'a> {
             keys: BTreeMap::new(),
             paid: BTreeMap::new(),
             unverifiable: Vec::new(),
+            unavailable: RefCell::default(),
         }
     }
 
@@ -328,13 +333,15 @@ impl<'a> Auditor<'a> {
         self.earlier_updates.add_report(report);
     }
 
-    fn audit(
+    /// Audits the next round. May be called again for the same round, until the caller advances.
+    pub(crate) fn audit(
         &mut self,
         report: &Report,
         before: Option<&Report>,
         engine: &mut dyn Engine,
     ) -> Result<RoundAudit, AuditError> {
         let (task, round) = (report.scope.task, report.scope.round);
+        self.unavailable.borrow_mut().clear();
         let offer = self.client.offer(task, round)?.body;
         let headers = self.client.headers(task, round)?;
         let records = self.client.records(task, round)?;
@@ -362,6 +369,30 @@ impl<'a> Auditor<'a> {
             spot_check: spotted,
             mismatches: found,
         })
+    }
+
+    /// Whether a line of the last audited round differs only because its data is not available.
+    pub(crate) fn is_unavailable(&self, found: &Mismatch) -> bool {
+        self.unavailable.borrow().contains(&found.line)
+    }
+
+    /// Notes a line whose data is not available.
+    fn unavailable(
+        &self,
+        line: impl Into<String>,
+        reported: &dyn ToString,
+        why: &dyn ToString,
+    ) -> Mismatch {
+        let found = mismatch(line, reported, why);
+        self.unavailable.borrow_mut().insert(found.line.clone());
+        found
+    }
+
+    /// Releases the cached blobs; a later audit fetches them again.
+    pub(crate) fn release_blobs(&mut self) {
+        self.models.replace([]);
+        self.updates.replace([]);
+        self.baseline_rounds.values_mut().for_each(|rows| *rows = None);
     }
 
     /// Checks that every header is signed by the node key that its sender registered, and matches
@@ -406,15 +437,16 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         let key = match self.keys.get(&(account, role)) {
-            Some(key) => *key,
+            Some(key) => Some(*key),
             None => {
                 let key = self.client.registration(account, role)?.map(|known| known.node_key);
-                self.keys.insert((account, role), key);
+                self.keys.extend(key.map(|key| ((account, role), key)));
                 key
             }
         };
         let Some(key) = key else {
-            found.push(mismatch(line, &"signed", &format!("{account} is not a registered {role}")));
+            let unknown = format!("{account} is not a registered {role}");
+            found.push(self.unavailable(line, &"signed", &unknown));
             return Ok(());
         };
         if let Err(error) = message.verify(key) {
@@ -494,11 +526,11 @@ impl<'a> Auditor<'a> {
         match self.client.blob(digest, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ClientError::WrongDigest { expected, got }) => {
-                found.push(mismatch(line, &expected, &got));
+                found.push(self.unavailable(line, &expected, &got));
                 Ok(None)
             }
             Err(ClientError::Rejected(rejection)) => {
-                found.push(mismatch(line, &digest, &rejection));
+                found.push(self.unavailable(line, &digest, &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),

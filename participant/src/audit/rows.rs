@@ -8,7 +8,6 @@ use florin_work::Mismatch;
 
 use super::{AuditError, Auditor, RoundBlobs};
 use crate::client::ClientError;
-use crate::report_check::mismatch;
 
 /// Bytes of a round's disclosed rows.
 pub(crate) type RowBytes = Arc<[u8]>;
@@ -77,7 +76,7 @@ impl Auditor<'_> {
         match self.client.disclosed_rows(task, round, limit) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(ClientError::Rejected(rejection)) => {
-                found.push(mismatch("holdout.rows", &"disclosed", &rejection));
+                found.push(self.unavailable("holdout.rows", &"disclosed", &rejection));
                 Ok(None)
             }
             Err(error) => Err(error.into()),

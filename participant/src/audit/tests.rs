@@ -19,7 +19,7 @@ use crate::statement::{balance, statements};
 use crate::testing::{Fault, TestMarket, fln, rows, wallet};
 
 /// Runs one honest participant through the task, or until it has read `reports` reports.
-fn run_participant(market: &TestMarket, reports: usize) {
+pub(crate) fn run_participant(market: &TestMarket, reports: usize) {
     run_participant_until(market, reports, &Shutdown::new());
 }
 

@@ -25,7 +25,8 @@ impl Auditor<'_> {
         for (i, paid) in report.infrastructure.iter().enumerate() {
             let line = |field: &str| format!("infrastructure[{i}].{field}");
             let round = report.scope.round;
-            if let Some(first) = self.paid.insert(paid.record, round) {
+            let first = *self.paid.entry(paid.record).or_insert(round);
+            if first != round {
                 let before = format!("already paid in round {first}");
                 found.push(mismatch(line("record"), &paid.record, &before));
             }
@@ -43,7 +44,7 @@ impl Auditor<'_> {
                 }
                 None => {
                     let none = "no such record is published";
-                    found.push(mismatch(line("record"), &paid.record, &none));
+                    found.push(self.unavailable(line("record"), &paid.record, &none));
                 }
             }
         }
@@ -51,7 +52,7 @@ impl Auditor<'_> {
     }
 
     /// Records the payments of a round that is not audited: a later round must not pay them again.
-    pub(super) fn record_payments(&mut self, report: &Report) {
+    pub(crate) fn record_payments(&mut self, report: &Report) {
         for paid in &report.infrastructure {
             self.paid.entry(paid.record).or_insert(report.scope.round);
         }
@@ -76,10 +77,13 @@ impl Auditor<'_> {
         }
         let payout = Report::settlement_id(task, round);
         if ledger.settlement_status(task, payout)? == SettlementStatus::Final {
-            self.unverifiable.push(format!(
+            let unverifiable = format!(
                 "round {round}: provider {provider} has no stake pledged now; whether it had one \
                  cannot be verified after the settlement is final"
-            ));
+            );
+            if !self.unverifiable.contains(&unverifiable) {
+                self.unverifiable.push(unverifiable);
+            }
         } else {
             found.push(mismatch(line, &provider, &"has no stake pledged to this task"));
         }

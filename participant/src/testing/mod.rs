@@ -108,6 +108,7 @@ pub(crate) struct TestMarket {
     pub(crate) task: TaskId,
     pub(crate) spec: TaskSpec,
     pub(crate) url: String,
+    ticks: Arc<AtomicU64>,
     state: Arc<(Mutex<FakeCoordinator>, Condvar)>,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -136,8 +137,9 @@ impl TestMarket {
         };
         let path = folder.path().join("ledger");
         let market = EmbeddedChain::create(&path, &genesis).unwrap();
-        let ticks = AtomicU64::new(10);
-        let clock = Arc::new(move || Timestamp(ticks.fetch_add(1, Ordering::Relaxed)));
+        let ticks = Arc::new(AtomicU64::new(10));
+        let of_ledger = Arc::clone(&ticks);
+        let clock = Arc::new(move || Timestamp(of_ledger.fetch_add(1, Ordering::Relaxed)));
         let ledger = Arc::new(EmbeddedChain::open(&path, node.clone(), clock).unwrap());
         let mut spec = spec_in(market, cohort);
         differs(&mut spec);
@@ -148,7 +150,12 @@ impl TestMarket {
         let state = FakeCoordinator::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
         let state = Arc::new((Mutex::new(state), Condvar::new()));
         let url = server::serve(Arc::clone(&state));
-        Self { ledger, task: spec.id(), spec, url, state, folder }
+        Self { ledger, task: spec.id(), spec, url, ticks, state, folder }
+    }
+
+    /// Advances the ledger's clock, which otherwise counts its readings.
+    pub(crate) fn advance_clock(&self, ms: u64) {
+        self.ticks.fetch_add(ms, Ordering::Relaxed);
     }
 
     pub(crate) fn client(&self) -> Client {
