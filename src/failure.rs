@@ -7,8 +7,8 @@ use std::io;
 use florin_learning::data::LoadError;
 use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
-    AgentError, AuditError, ClaimError, ClientError, GuardError, HashChainError, NoiseError,
-    ProviderError, SecretError, StatementError, WalletError,
+    AgentError, ArbitrationError, AuditError, ClaimError, ClientError, GuardError, HashChainError,
+    NoiseError, ProviderError, SecretError, StatementError, WalletError, WatchError,
 };
 use florin_protocol::{Rejection, SpecError};
 
@@ -230,7 +230,11 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         Some(ProviderError::Ledger(error)) => return Some(classify_ledger(error)),
         _ => {}
     }
-    let code = link.downcast_ref::<WalletError>().map(WalletError::code);
+    if let Some(found) = classify_arbitration(link) {
+        return Some(found);
+    }
+    let code = link.downcast_ref::<WatchError>().map(WatchError::code);
+    let code = code.or_else(|| link.downcast_ref::<WalletError>().map(WalletError::code));
     let code = code.or_else(|| link.downcast_ref::<SecretError>().map(SecretError::code));
     let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
     let code = code.or_else(|| link.downcast_ref::<HashChainError>().map(HashChainError::code));
@@ -241,6 +245,20 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
     let code = code.or_else(|| link.downcast_ref::<ProviderError>().map(ProviderError::code));
     let code = code.or_else(|| link.downcast_ref::<StatementError>().map(StatementError::code));
     code.map(classify_code)
+}
+
+/// The code of an error of an arbiter's action or watch.
+fn classify_arbitration(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
+    let watched = match link.downcast_ref::<WatchError>() {
+        Some(WatchError::Client(error)) => return Some(classify_client(error)),
+        Some(WatchError::Ledger(error)) => return Some(classify_ledger(error)),
+        Some(WatchError::Arbitration(error)) => Some(error),
+        _ => None,
+    };
+    match watched.or_else(|| link.downcast_ref::<ArbitrationError>())? {
+        ArbitrationError::Ledger(error) => Some(classify_ledger(error)),
+        error => Some((error.code().to_owned(), Exit::Negative)),
+    }
 }
 
 fn classify_client(error: &ClientError) -> (String, Exit) {

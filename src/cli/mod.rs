@@ -1,6 +1,7 @@
 //! The command tree and its help texts; no behaviour.
 
 mod account;
+mod arbiter;
 mod backup;
 mod buyer;
 mod chain;
@@ -20,6 +21,9 @@ use florin_protocol::{Address, Amount};
 use crate::log::LogOptions;
 
 pub(crate) use account::{Audit, Balance, Claim, Statement, Transfer};
+pub(crate) use arbiter::{
+    ArbiterCancel, ArbiterCommand, ArbiterSlash, ArbiterWatch, IfUnverifiable,
+};
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
     TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskInvite, TaskList, TaskModel, TaskNew,
@@ -94,6 +98,9 @@ pub(crate) enum Command {
     Statement(Statement),
     /// Recompute a task's reports from public data and print the first mismatch
     Audit(Audit),
+    /// For arbiters: watch the settlements of your tasks, cancel wrong ones, slash deposits
+    #[command(subcommand)]
+    Arbiter(ArbiterCommand),
     /// Deploy, show and verify a ledger
     #[command(subcommand)]
     Ledger(LedgerCommand),

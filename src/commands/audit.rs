@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let progress = Progress::start("recomputing");
     let mut on_round = |audit: &RoundAudit| {
         if !quiet {
-            progress.suspend(|| print_round(audit));
+            progress.suspend(|| anstream::println!("{}", round_line(audit)));
         }
         progress.step(format!("recomputing; round {} is done", audit.round));
     };
@@ -54,7 +54,8 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     Ok(if found.mismatch_count() == 0 { Exit::Done } else { Exit::Negative })
 }
 
-fn print_round(audit: &RoundAudit) {
+/// The result of a round's audit in one line, with colours.
+pub(super) fn round_line(audit: &RoundAudit) -> String {
     let how = match &audit.spot_check {
         Some(looked) => {
             let ((scores, of_scores), (worths, of_worths)) =
@@ -71,8 +72,8 @@ fn print_round(audit: &RoundAudit) {
         None => "checked without recomputation (its blobs are missing)".to_owned(),
     };
     match audit.mismatches.first() {
-        None => anstream::println!("round {:>3}   {GOOD}agrees{GOOD:#}   {how}", audit.round.0),
-        Some(first) => anstream::println!(
+        None => format!("round {:>3}   {GOOD}agrees{GOOD:#}   {how}", audit.round.0),
+        Some(first) => format!(
             "round {:>3}   {BAD}{} mismatches{BAD:#}, the first: {}",
             audit.round.0,
             audit.mismatches.len(),

@@ -2,6 +2,7 @@
 //! work, and prints the result.
 
 mod anvil;
+mod arbiter;
 mod audit;
 mod backup;
 mod balance;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
     let log = cli.log;
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
+        Command::Arbiter(command) => arbiter::run(&command),
         Command::Audit(command) => audit::run(&command),
         Command::Backup(command) => backup::run(&command),
         Command::Balance(command) => balance::run(&command),

@@ -14,6 +14,7 @@ mod a_stalled_task_is_refunded;
 mod a_table_becomes_a_task;
 mod a_task_is_followed_live;
 mod a_task_is_quoted_before_it_is_published;
+mod an_arbiter_watches_and_cancels;
 mod an_upload_survives_disconnects_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;

@@ -229,6 +229,12 @@ impl TestMarket {
         florin(&call)
     }
 
+    /// Starts a command with the market's URL and this wallet.
+    pub(crate) fn start_as(&self, name: &str, arguments: &[&str]) -> Process {
+        let call = [words(arguments), self.at(), self.signing(name)].concat();
+        Process::start(self.folder(), name, &call)
+    }
+
     /// Publishes the task as the buyer.
     pub(crate) fn publish(&self) -> TaskId {
         let output =
