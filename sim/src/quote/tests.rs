@@ -2,7 +2,9 @@
 
 use florin_learning::data::load;
 use florin_learning::{DataSource, cores};
-use florin_protocol::{Address, Aggregation, Amount, Micro, ModelArchitecture, blob_digest};
+use florin_protocol::{
+    Address, Admission, Aggregation, Amount, Micro, ModelArchitecture, blob_digest,
+};
 use florin_work::initial_model;
 
 use super::*;
@@ -88,6 +90,7 @@ fn a_quote_depends_on_the_task_alone() {
     let other_parties = DigitsTask::new(|spec| {
         spec.buyer = Address([7; 20]);
         spec.expires = Timestamp(77);
+        spec.admission = Admission::Invitation;
     });
     assert_eq!(first, other_parties.quote_on(2).unwrap());
     let other_task = DigitsTask::new(|spec| spec.salt = 7).quote().unwrap();

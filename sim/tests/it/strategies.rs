@@ -125,7 +125,7 @@ fn replays_and_copies_reach_back_to_earlier_rounds_and_mix() {
     let steps = [of(1.0), of(2.0)];
     let targets = |best, second| CopyTargets { best: of(best), second: Some(of(second)) };
     let copy_targets = [targets(3.0, 5.0), targets(4.0, 6.0)];
-    let knows = Knowledge { steps: &steps, copy_targets: &copy_targets, colluder_updates: &[] };
+    let knows = Knowledge { steps: &steps, copy_targets: &copy_targets, ..Knowledge::default() };
     let first = |strategy| sent(strategy, &knows)[0][0];
     let replay = |rounds_back| first(Strategy::Replay { noise: 0.0, rounds_back });
     assert_eq!([0, 1, 2].map(replay), [1.0, 2.0, 0.0], "an older step does not exist");
