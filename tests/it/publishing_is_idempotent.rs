@@ -5,7 +5,7 @@ use florin_protocol::Amount;
 
 use crate::support::{On, TestMarket, TestPlan, on_both};
 
-on_both!(publishing_again_locks_nothing_twice);
+on_both!(publishing_again_locks_nothing_twice, a_refused_task_locks_nothing);
 
 fn publishing_again_locks_nothing_twice(on: On) {
     let market = TestMarket::open(TestPlan::honest(on, 1));
@@ -36,4 +36,20 @@ fn publishing_again_locks_nothing_twice(on: On) {
     market
         .run_command_as("coordinator", &["task", "close", &other.to_string()])
         .refused(1, "UNAUTHORIZED");
+}
+
+/// The coordinator refuses some tasks that the buyer's program cannot judge, such as one that expires
+/// before its first round can end.
+fn a_refused_task_locks_nothing(on: On) {
+    let market = TestMarket::open(TestPlan::honest(on, 1));
+    market.change_task(&[("\"2100-01-01\"", "\"5 min\"")]);
+    let left = || market.ledger().balance(market.account("buyer")).unwrap();
+    let before = left();
+    let file = market.file("task.toml");
+    let publish = || market.run_command_as("buyer", &["task", "publish", &file]);
+    publish().refused(1, "INVALID_TASK");
+    assert_eq!(left(), before, "nothing is locked for a refused task");
+    market.change_task(&[("\"5 min\"", "\"7 d\"")]);
+    publish().expect(0);
+    assert_eq!(before.minus(left()), Ok("110".parse().unwrap()));
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_participant::{Backoff, DepositPending, Shutdown, retry_with_backoff};
-use florin_protocol::{ModelArchitecture, TaskId, TaskSpec, TaskView, WalletSigner};
+use florin_protocol::{ErrorCode, ModelArchitecture, TaskId, TaskSpec, TaskView, WalletSigner};
 use serde_json::json;
 
 use crate::cli::TaskPublish;
@@ -34,7 +34,17 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         now: market.now(),
     };
     let mut ready = task_file::read(&arguments.file, &parties)?;
+    let fresh = ready.spec.expires;
     resume_publication(&arguments.file, &mut ready)?;
+    if let Err(refusal) = check_before_escrow(&market, &ready.spec) {
+        // An earlier publication with another expiry may have been refused before its escrow.
+        if ready.spec.expires == fresh || market.ledger()?.task(ready.spec.id())?.is_some() {
+            return Err(refusal);
+        }
+        ready.spec.expires = fresh;
+        check_before_escrow(&market, &ready.spec)?;
+    }
+    store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
     let copyable = copyable_task(&market, &ready)?;
     if let Some(task) = copyable {
@@ -108,6 +118,15 @@ fn publish_with_retries(market: &MarketConnection, spec: &TaskSpec) -> anyhow::R
     Ok(published.map_err(|DepositPending(error)| error)?)
 }
 
+/// Asks the coordinator for its refusal before any tokens are locked: it checks a task before it looks
+/// for the escrow.
+fn check_before_escrow(market: &MarketConnection, spec: &TaskSpec) -> anyhow::Result<()> {
+    match market.publish(spec) {
+        Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => Ok(()),
+        asked => Ok(asked.map(drop)?),
+    }
+}
+
 fn open_escrow(
     ledger: &dyn Ledger,
     buyer: &dyn WalletSigner,
@@ -134,26 +153,26 @@ fn published_path(file: &Path) -> PathBuf {
 }
 
 /// If the file was published before and is unchanged, continues with exactly that task; an expiry
-/// relative to the publication would otherwise make a different task of it. Otherwise stores the
-/// new task.
+/// relative to the publication would otherwise make a different task of it.
 fn resume_publication(file: &Path, ready: &mut PreparedTask) -> anyhow::Result<()> {
     let path = published_path(file);
-    let earlier: Option<TaskSpec> = match std::fs::read(&path) {
-        Ok(bytes) => {
-            Some(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+    let earlier: TaskSpec = match std::fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    if let Some(earlier) = earlier {
-        let expires = earlier.expires;
-        if earlier == (TaskSpec { expires, ..ready.spec.clone() }) {
-            ready.spec.expires = expires;
-            return Ok(());
-        }
+    let expires = earlier.expires;
+    if earlier == (TaskSpec { expires, ..ready.spec.clone() }) {
+        ready.spec.expires = expires;
     }
+    Ok(())
+}
+
+/// Stores the task as it is published, before any tokens are locked.
+fn store_publication(file: &Path, spec: &TaskSpec) -> anyhow::Result<()> {
+    let path = published_path(file);
     let written = path.with_extension("new");
-    let bytes = serde_json::to_vec_pretty(&ready.spec)?;
+    let bytes = serde_json::to_vec_pretty(spec)?;
     std::fs::write(&written, bytes)
         .and_then(|()| std::fs::rename(&written, &path))
         .with_context(|| path.display().to_string())
