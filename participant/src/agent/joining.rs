@@ -92,7 +92,9 @@ impl Agent<'_, '_> {
         if data.rows() == 0 {
             return unfit("it has no rows; at least one is needed".to_owned());
         }
-        let least = self.spec.budget.bond_min;
+        // A bond that covers no row has no weight and earns nothing.
+        let budget = &self.spec.budget;
+        let least = budget.bond_min.max(budget.bond_per_row);
         match self.config.bond_max {
             Some(limit) if limit < least => Err(AgentError::BondLimit { limit, least }),
             _ => Ok(()),

@@ -294,6 +294,10 @@ impl Agent<'_, '_> {
         match step {
             AgentStep::ReadReport(round) => {
                 self.read_report(round)?;
+                // An alarm in the report ends the participation: nothing more is put at risk.
+                if self.is_leaving {
+                    return Ok(());
+                }
                 self.restore_bond(view, round)
             }
             AgentStep::Join => self.join(view),

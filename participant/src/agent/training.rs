@@ -20,6 +20,12 @@ const SEED_CONTEXT: &str = "florin v1 training seeds of a wallet";
 /// A training has diverged if it raises the loss on the participant's own rows by more than this
 /// share of the loss of a guess, ln of the number of labels.
 const DIVERGED_RISE_SHARE: f64 = 0.5;
+/// A training has also diverged if the mean loss of its batches, which has no bound, exceeds this
+/// multiple of the loss of a guess. The bounded loss that evaluates models hides rows of a wrong
+/// scale; no training that learns anything comes near.
+const DIVERGED_LOSS_FACTOR: f64 = 100.0;
+/// Micro-nats per nat.
+const MICRO_PER_NAT: f64 = 1e6;
 /// Rows on which the losses before and after a training are compared, at most.
 const COMPARED_ROWS: usize = 1_024;
 
@@ -46,6 +52,15 @@ impl Agent<'_, '_> {
             }
             Err(error) => return Err(error),
         };
+        if let Some(loss) = self.diverged_loss() {
+            let why = format!(
+                "the training diverged: the mean loss of its batches was {loss:.3e} nats. The rows of \
+                 this participant probably have other units or another scale than the task's \
+                 holdout: compare them with `florin data show`"
+            );
+            self.fail_round("TRAINING_DIVERGED", &why);
+            return Ok(());
+        }
         if let Some(LossRise { before, after }) = self.loss_rise(&base, &delta)? {
             let why = format!(
                 "the training diverged: the loss on this participant's rows rose from {before:.3} \
@@ -79,6 +94,17 @@ impl Agent<'_, '_> {
         let loss_micro = self.current.loss_micronats;
         self.emit(&ParticipantEvent::Trained { round, rows, loss_micro, ms });
         Ok(())
+    }
+
+    /// The mean loss of this round's training, in nats, if it is too large for any but a diverged one.
+    fn diverged_loss(&self) -> Option<f64> {
+        // With noise, whether an update is sent must not depend on the values of the rows.
+        if self.context.behaviour.is_experiment() || self.config.privacy.is_some() {
+            return None;
+        }
+        let loss = self.current.loss_micronats? as f64 / MICRO_PER_NAT;
+        let guess = f64::from(self.spec.data.classes.max(2)).ln();
+        (loss > DIVERGED_LOSS_FACTOR * guess).then_some(loss)
     }
 
     /// The rise of the loss on some of the participant's rows by an honest training, if it is too
@@ -161,8 +187,8 @@ impl Agent<'_, '_> {
             .behaviour
             .delta(base.len(), seed, &mut train)
             .map_err(|source| AgentError::Training { round, source })?;
-        // For display only; it is not sent.
-        self.current.loss_micronats = loss.map(|nats| (nats.max(0.0) * 1e6) as u64);
+        // It is not sent: for display, and to recognise a diverged training.
+        self.current.loss_micronats = loss.map(|nats| (nats.max(0.0) * MICRO_PER_NAT) as u64);
         Ok(delta)
     }
 }

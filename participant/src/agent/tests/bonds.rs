@@ -59,6 +59,17 @@ fn a_slashed_bond_is_not_deposited_again_beyond_the_limit() {
 }
 
 #[test]
+fn a_limit_below_the_bond_of_one_row_is_refused_before_the_bond() {
+    let market = TestMarket::start_with(1, false, |spec| spec.budget.bond_per_row = fln("1000"));
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.bond_max = Some(fln("20"));
+    let error = person.run(&market, None).unwrap_err();
+    assert_eq!(error.code(), "BOND_LIMIT_TOO_LOW", "{error}");
+    assert!(error.to_string().contains("1000 FLN"), "{error}");
+    assert!(bond_of(&market, &person).is_zero());
+}
+
+#[test]
 fn a_floor_below_the_least_pay_is_refused_before_the_bond() {
     for (least, pays) in [("2", true), ("2.000001", false)] {
         // A floor of 2 FLN per round for one update.

@@ -25,6 +25,28 @@ fn a_training_that_raises_the_loss_or_is_not_finite_sends_no_update() {
     }
 }
 
+#[test]
+fn rows_of_another_scale_send_no_update() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let own = rows(40, 7);
+    let features = own.features().iter().map(|value| value * 1e6).collect();
+    person.data = Dataset::new(features, own.labels().to_vec(), 4, 3).unwrap();
+    let mut why = String::new();
+    person
+        .run_until(&market, |event| match event {
+            ParticipantEvent::RoundFailed { why: found, .. } => {
+                why = found.clone();
+                true
+            }
+            _ => false,
+        })
+        .unwrap();
+    assert_eq!(person.failed_round_codes(), ["TRAINING_DIVERGED"]);
+    assert!(why.contains("another scale than the task's holdout"), "{why}");
+    assert_eq!(market.request_count("POST", "/commits"), 0);
+}
+
 /// The holdout's rows as a participant's own, with their labels moved by `shift`.
 fn with_shifted_labels(shift: u32) -> Dataset {
     let holdout = rows(180, 99);
