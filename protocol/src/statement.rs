@@ -153,6 +153,7 @@ fn explain_missing(missing: MissingReason) -> String {
 
 fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) -> String {
     let treatment = score.map(|s| s.preprocessing).unwrap_or_default();
+    let is_excluded = score.is_some_and(|s| s.excluded);
     let (score, error) = score.map_or((0, 0), |s| (s.score_nano, s.error_nano));
     let figures = format!("{} ± {} nats", nats(score.into()), nats(error.into()));
     let mut why = match line.reason {
@@ -171,19 +172,25 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         ),
         PayReason::Withheld if was_paid(report, line) => format!(
             "The score of the update is {figures}. The payable part of all scores so far did not \
-             grow: the rest is withheld until later rounds confirm it."
+             grow: the rest is withheld, and paid only if a later round confirms it."
         ),
         PayReason::Withheld => format!(
-            "The score of the update is {figures}. Over all rounds so far this is not yet \
-             statistically significant: the pay is withheld until later rounds confirm it."
+            "The score of the update is {figures}. Over all rounds so far this is not \
+             statistically significant: the pay is withheld, and paid only if a later round \
+             confirms it."
         ),
         PayReason::Idle if treatment.duplicate_of.is_some() => String::new(),
         PayReason::Idle => {
             "The update did not change the model: its score is exactly zero.".to_owned()
         }
+        PayReason::NotHelpful if is_excluded => format!(
+            "The update significantly raised the validation loss ({figures}), but {}: there is no \
+             debit, and no pay for the score.",
+            explain_void(report)
+        ),
         PayReason::NotHelpful => format!(
-            "The updates so far did not improve the model (this one: {figures}). There is no pay. \
-             The harm is not statistically significant, so there is no debit."
+            "The updates so far did not improve the model (this one: {figures}). There is no pay \
+             for the score. The harm is not statistically significant, so there is no debit."
         ),
         PayReason::CarriedOver => format!(
             "The score of the update is {figures}, but {}: this round pays no scores. The \
