@@ -111,8 +111,12 @@ fn privacy(wanted: &NoiseArg) -> anyhow::Result<Option<PrivacyConfig>> {
 fn agrees(quote: &ParticipationQuote) -> bool {
     let (bond, arbiter) = (show::fln(quote.bond), quote.arbiter_text());
     anstream::eprint!("Deposit a bond of {bond} FLN under arbiter {arbiter} and take part? [y/N] ");
+    is_yes()
+}
+
+/// Reads the answer to a question on the terminal. No answer is no.
+pub(super) fn is_yes() -> bool {
     let mut answer = String::new();
-    // Without an answer nothing is bonded.
     let read = std::io::stdin().lock().take(ANSWER_BYTES_MAX).read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
@@ -131,7 +135,13 @@ fn read_invitation(text: &str) -> anyhow::Result<Invitation> {
         Ok(file) => {
             file.take(ANSWER_BYTES_MAX).read_to_string(&mut read).context(text.to_owned())?
         }
-        Err(_) => return Err(invalid(error).into()),
+        Err(_) => {
+            let message = format!(
+                "--invitation {text:?} is neither an invitation ({error}) nor a file that can be read: \
+                 give the text that `florin task invite` printed, or the path of a file with it"
+            );
+            return Err(Failure::input("INVALID_INVITATION", message).into());
+        }
     };
     Ok(read.parse().map_err(invalid)?)
 }

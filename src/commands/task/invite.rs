@@ -11,7 +11,7 @@ use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::show;
+use crate::show::{self, DIM};
 use crate::task_file;
 
 pub(super) fn run(arguments: &TaskInvite) -> anyhow::Result<Exit> {
@@ -46,6 +46,11 @@ fn expiry(arguments: &TaskInvite, now: Timestamp, latest: Timestamp) -> anyhow::
     };
     let at = task_file::parse_moment(text, now)
         .map_err(|right| Failure::input("INVALID_ARGUMENT", format!("--expires: {right}")))?;
+    if at <= now {
+        let message =
+            format!("--expires {text}: the invitation would have expired: use a later moment");
+        return Err(Failure::input("INVALID_ARGUMENT", message).into());
+    }
     Ok(at.min(latest))
 }
 
@@ -64,10 +69,11 @@ fn print(arguments: &TaskInvite, task: TaskId, invitations: &[Invitation]) -> an
     for invitation in invitations {
         anstream::println!("{invitation}");
     }
-    show::hint(&format!(
-        "Give each line to one participant, in private: the first account that uses it is \
-         admitted.\nIt enrols with: florin participate --task {} --invitation TEXT",
+    // On standard error, so that the invitations alone can be written to a file.
+    anstream::eprintln!(
+        "{DIM}Give each line to one participant, in private: the first account that uses it is \
+         admitted.\nIt enrols with: florin participate --task {} --invitation TEXT{DIM:#}",
         task.short()
-    ));
+    );
     Ok(())
 }
