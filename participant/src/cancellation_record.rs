@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::atomic_file::{self, FileError};
 
-/// What an arbiter cancelled and why. The ledger records only that it did.
+/// A settlement that an arbiter cancelled, and the reason. The ledger records only that it did.
 #[derive(Clone, Debug, Serialize)]
 pub struct CancellationRecord<'a> {
     /// The settlement as posted.

@@ -135,6 +135,14 @@ fn explain_void(report: &Report) -> &'static str {
     }
 }
 
+fn explain_harm_in_void_round(report: &Report, figures: &str) -> String {
+    format!(
+        "The update significantly raised the validation loss ({figures}), but {}: there is no \
+         debit, and no pay for the score.",
+        explain_void(report)
+    )
+}
+
 fn explain_missing(missing: MissingReason) -> String {
     match missing {
         MissingReason::NoCommit => "No commit arrived before the deadline, so there is no pay. \
@@ -183,11 +191,7 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         PayReason::Idle => {
             "The update did not change the model: its score is exactly zero.".to_owned()
         }
-        PayReason::NotHelpful if is_excluded => format!(
-            "The update significantly raised the validation loss ({figures}), but {}: there is no \
-             debit, and no pay for the score.",
-            explain_void(report)
-        ),
+        PayReason::NotHelpful if is_excluded => explain_harm_in_void_round(report, &figures),
         PayReason::NotHelpful => format!(
             "The updates so far did not improve the model (this one: {figures}). There is no pay \
              for the score. The harm is not statistically significant, so there is no debit."

@@ -66,11 +66,11 @@ pub struct Knowledge<'a> {
     pub copy_targets: &'a [CopyTargets],
     /// The updates of all colluders in this round, including its own.
     pub colluder_updates: &'a [&'a [f32]],
-    /// What an earlier task made public.
+    /// The public data of an earlier task.
     pub earlier_task: Option<&'a PublicTask>,
 }
 
-/// What an earlier task made public.
+/// The public data of an earlier task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublicTask {
     /// The update of the honest member with the most rows in the first round.

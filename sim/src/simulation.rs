@@ -56,7 +56,7 @@ pub struct Simulation<'a> {
     disclosed: Vec<usize>,
     /// The first update of each member that repeats it.
     first_updates: BTreeMap<usize, Vec<f32>>,
-    /// What the earlier task made public, if there was one.
+    /// The public data of the earlier task, if there was one.
     earlier_task: Option<PublicTask>,
     /// Number of members online at the start of the open round.
     online: usize,

@@ -41,7 +41,7 @@ pub(crate) struct ArbiterWatch {
     /// Print what would be cancelled, and cancel nothing. A named task may have another arbiter
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// What to do about a settlement whose data stays unavailable until a quarter of its challenge
+    /// The action on a settlement whose data stays unavailable until a quarter of its challenge
     /// window is left
     #[arg(long, value_enum, default_value_t = IfUnverifiable::Cancel)]
     pub(crate) if_unverifiable: IfUnverifiable,

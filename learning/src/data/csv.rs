@@ -1,6 +1,6 @@
 //! CSV: a header and columns, one of which is the label.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord};
 
@@ -87,19 +87,37 @@ fn check_header(path: &Path, header: &StringRecord, label: &str) -> Result<usize
     if !header.is_empty() && header.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
         return Err(LoadError::CsvNoHeader { path: path() });
     }
+    refuse_control_characters(path(), header.iter())?;
     let mut names: Vec<&str> = header.iter().collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(LoadError::CsvColumnTwice { path: path(), column: pair[0].to_owned() });
     }
     let label_at = header.iter().position(|name| name == label).ok_or_else(|| {
-        let columns = header.iter().take(COLUMNS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+        let mut columns = header.iter().take(COLUMNS_SHOWN_MAX).collect::<Vec<_>>().join(", ");
+        if let Some(last) = header.iter().skip(COLUMNS_SHOWN_MAX).last() {
+            columns.push_str(&format!(", … {last} ({} in all)", header.len()));
+        }
         LoadError::CsvNoLabel { path: path(), label: label.to_owned(), columns }
     })?;
     if header.len() < 2 || header.len() - 1 > WIDTH_MAX {
         return Err(LoadError::CsvWidth { path: path(), columns: header.len() });
     }
     Ok(label_at)
+}
+
+/// Refuses names that could change a terminal which shows them.
+pub(super) fn refuse_control_characters<'a>(
+    path: PathBuf,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<(), LoadError> {
+    let mut numbered = names.zip(1..);
+    match numbered.find(|(name, _)| name.chars().any(char::is_control)) {
+        None => Ok(()),
+        Some((name, number)) => {
+            Err(LoadError::CsvColumnName { path, number, column: name.to_owned() })
+        }
+    }
 }
 
 /// Largest number of column names in an error message.

@@ -128,6 +128,18 @@ pub enum LoadError {
         /// The name.
         column: String,
     },
+    /// A column's name has a control character, which could change a terminal.
+    #[error(
+        "{path}, line 1: the name of column {number}, {column:?}, has a control character: rename it"
+    )]
+    CsvColumnName {
+        /// The file.
+        path: PathBuf,
+        /// The column, from 1.
+        number: usize,
+        /// The name.
+        column: String,
+    },
     /// The label column does not exist.
     #[error("{path}, line 1: no column `{label}` for the label; the columns are {columns}")]
     CsvNoLabel {

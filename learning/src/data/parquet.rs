@@ -9,6 +9,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
 
+use super::csv::refuse_control_characters;
 use super::table::{Cells, Positions, TableColumn, TableFeatures, is_missing, parse_number};
 use super::{FILE_BYTES_MAX, LoadError, Table};
 
@@ -79,6 +80,7 @@ fn column_names(path: &Path, schema: &Type) -> Result<Vec<String>, LoadError> {
         }
         names.push(name);
     }
+    refuse_control_characters(path.to_owned(), names.iter().map(String::as_str))?;
     Ok(names)
 }
 

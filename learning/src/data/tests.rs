@@ -127,6 +127,7 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
         ("1,0\n2,1\n", "line 1: only numbers; the first line must name the columns"),
         ("a,c\n1,0\n", "no column `b` for the label; the columns are a, c"),
         ("a,a,b\n1,2,0\n", "line 1: column `a` occurs twice"),
+        ("a,n\u{1b}[31m,b\n1,2,0\n", "the name of column 2, \"n\\u{1b}[31m\", has a control"),
         ("b\n0\n", "has 1 columns: must be the label and 1 to"),
         ("a,b\n1,0\n1,0,3\n", "line: 3"),
         ("a,b\n", "has no rows"),

@@ -21,6 +21,7 @@ mod rows;
 pub(crate) mod settlements;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unavailable;
 mod work;
 
 use std::cell::RefCell;
@@ -369,30 +370,6 @@ impl<'a> Auditor<'a> {
             spot_check: spotted,
             mismatches: found,
         })
-    }
-
-    /// Whether a line of the last audited round differs only because its data is not available.
-    pub(crate) fn is_unavailable(&self, found: &Mismatch) -> bool {
-        self.unavailable.borrow().contains(&found.line)
-    }
-
-    /// Notes a line whose data is not available.
-    fn unavailable(
-        &self,
-        line: impl Into<String>,
-        reported: &dyn ToString,
-        why: &dyn ToString,
-    ) -> Mismatch {
-        let found = mismatch(line, reported, why);
-        self.unavailable.borrow_mut().insert(found.line.clone());
-        found
-    }
-
-    /// Releases the cached blobs; a later audit fetches them again.
-    pub(crate) fn release_blobs(&mut self) {
-        self.models.replace([]);
-        self.updates.replace([]);
-        self.baseline_rounds.values_mut().for_each(|rows| *rows = None);
     }
 
     /// Checks that every header is signed by the node key that its sender registered, and matches

@@ -61,7 +61,7 @@ pub enum WatchEvent {
         objection: Objection,
         /// When the settlement becomes final, unless it is cancelled.
         final_at: Timestamp,
-        /// What follows.
+        /// The action that follows.
         action: WatchAction,
     },
     /// Settlements were cancelled.
@@ -107,7 +107,7 @@ pub enum WatchEvent {
     },
 }
 
-/// What a watch does about a settlement that must not become final.
+/// The action of a watch on a settlement that must not become final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WatchAction {
@@ -115,7 +115,7 @@ pub enum WatchAction {
     Cancel,
     /// Nothing: a dry run.
     DryRun,
-    /// Nothing: settlements that cannot be verified are kept.
+    /// None: settlements that cannot be verified stay.
     Keep,
 }
 

@@ -70,7 +70,7 @@ pub struct WatchConfig {
     pub task: Option<TaskId>,
     /// Whether nothing is cancelled. Then the wallet need not be the arbiter of the named task.
     pub dry_run: bool,
-    /// Whether settlements that cannot be verified are kept. Settlements that are wrong are
+    /// Whether settlements that cannot be verified stay pending. Settlements that are wrong are
     /// cancelled in any case.
     pub keeps_unverifiable: bool,
     /// Longest pause between two looks at the ledger, in milliseconds.

@@ -22,7 +22,7 @@ use crate::cancellation_record::CancellationRecord;
 use crate::client::{Client, ClientError};
 use crate::report_check::mismatch;
 
-/// What the watch of a task needs of its surroundings.
+/// The resources that the watch of a task uses.
 pub(super) struct Surroundings<'a> {
     pub(super) config: &'a WatchConfig,
     pub(super) wallet: &'a dyn WalletSigner,
@@ -99,7 +99,7 @@ pub(super) struct TaskWatch<'a> {
     reported: Option<u32>,
     /// Oldest pending round, or the one after all final ones.
     first_pending: RoundNumber,
-    /// What was unavailable at the last attempt of an audit.
+    /// The data that was unavailable at the last attempt of an audit.
     unavailable: Option<String>,
     retry_at: Option<Instant>,
     /// The settlement of the last announced objection, by round and finality.

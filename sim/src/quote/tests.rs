@@ -90,11 +90,20 @@ fn a_quote_depends_on_the_task_alone() {
     let other_parties = DigitsTask::new(|spec| {
         spec.buyer = Address([7; 20]);
         spec.expires = Timestamp(77);
-        spec.admission = Admission::Invitation;
     });
     assert_eq!(first, other_parties.quote_on(2).unwrap());
     let other_task = DigitsTask::new(|spec| spec.salt = 7).quote().unwrap();
     assert_ne!(first.honest, other_task.honest);
+}
+
+#[test]
+fn a_task_that_admits_only_listed_or_invited_accounts_is_quoted() {
+    for admission in
+        [Admission::Invitation, Admission::AllowList { accounts: vec![Address([7; 20])] }]
+    {
+        let quote = DigitsTask::new(|spec| spec.admission = admission).quote().unwrap();
+        assert!(quote.honest.median > 0, "{quote:#?}");
+    }
 }
 
 #[test]

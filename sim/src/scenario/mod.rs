@@ -215,7 +215,7 @@ impl Default for BuyerTerms {
     }
 }
 
-/// What this task takes from an earlier one, whose updates and model are public. The groups of
+/// The part of an earlier task in this one: its updates and model are public. The groups of
 /// honest members, with other rows of the same table, were its participants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

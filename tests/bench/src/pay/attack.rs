@@ -16,7 +16,7 @@ pub(super) struct Attack {
     pub(super) confidence_z: f64,
     /// Holdout rows of a round, if they differ from the market's.
     pub(super) rows_per_round: Option<u32>,
-    /// What the task takes from an earlier one; `None` if there was none.
+    /// The part of an earlier task in this one; `None` if there was none.
     pub(super) earlier_task: Option<&'static str>,
 }
 
