@@ -1,4 +1,4 @@
-//! Before the rounds: registration, task publication and enrolment.
+//! Before the rounds: task publication and enrolment.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
 use florin_protocol::{
     Address, Admission, Amount, Digest, EarlierUpdates, EnrolRequest, ErrorCode, Invitation,
-    Registration, Rejection, Role, RoundNumber, TaskId, TaskSpec, Timestamp,
+    Rejection, Role, RoundNumber, TaskId, TaskSpec, Timestamp,
 };
 
 use super::event::EventStatus;
 use super::rejection::{expired, reject};
-use super::state::{PoolAmounts, ReceivedRecord, RegistrationEntry, TaskStage, TaskState};
-use super::{Engine, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, SIT_OUT_ROUNDS, TASKS_MAX};
+use super::state::{PoolAmounts, TaskStage, TaskState};
+use super::{Engine, SIT_OUT_ROUNDS, TASKS_MAX};
 
 /// Exact lengths of a task's blobs, in bytes.
 #[derive(Clone, Copy)]
@@ -24,90 +24,6 @@ pub(super) struct BlobLengths {
 }
 
 impl Engine {
-    /// A wallet has one node key for each role, permanently, so that its signatures can always be
-    /// verified. The same key may be registered again with a later expiry, once less than half of
-    /// its validity is left.
-    pub(super) fn check_registered(
-        &self,
-        registration: &Registration,
-        now: Timestamp,
-    ) -> Result<EventStatus, Rejection> {
-        self.check_market(registration.market)?;
-        let (wallet, role) = (registration.wallet, registration.role);
-        let known = self.state.registrations.get(&(wallet, role));
-        if known.is_some_and(|known| known.registration == *registration) {
-            return Ok(EventStatus::Duplicate);
-        }
-        if now > registration.expires {
-            return expired("the registration", registration.expires, now);
-        }
-        let latest = now.saturating_add_ms(REGISTRATION_MS_MAX);
-        if registration.expires > latest {
-            let message =
-                format!("expires = {}: at most two years from now, {latest}", registration.expires);
-            return reject(ErrorCode::LimitReached, message);
-        }
-        match known {
-            Some(known) if known.registration.node_key != registration.node_key => {
-                let message = format!(
-                    "{wallet} is registered as a {role} with another node key, and its earlier \
-                     signatures are verified with that key: use a new wallet for a new key"
-                );
-                reject(ErrorCode::ConflictingMessage, message)
-            }
-            Some(known)
-                if registration.expires > known.registration.expires && known.is_half_over(now) =>
-            {
-                Ok(EventStatus::New)
-            }
-            Some(_) => Ok(EventStatus::Duplicate),
-            None if self.state.registrations.len() < REGISTRATIONS_MAX => Ok(EventStatus::New),
-            None if !self.evictable(now).is_empty() => Ok(EventStatus::New),
-            None => reject(
-                ErrorCode::LimitReached,
-                format!("this market stores at most {REGISTRATIONS_MAX} registrations"),
-            ),
-        }
-    }
-
-    pub(super) fn register(&mut self, registration: &Registration, now: Timestamp) {
-        let key = (registration.wallet, registration.role);
-        let registrations = &self.state.registrations;
-        if registrations.len() >= REGISTRATIONS_MAX && !registrations.contains_key(&key) {
-            for gone in self.evictable(now) {
-                self.state.registrations.remove(&gone);
-            }
-        }
-        let registered = RegistrationEntry { registration: registration.clone(), since: now };
-        self.state.registrations.insert(key, registered);
-    }
-
-    /// Expired registrations whose wallet has no signature in the state.
-    fn evictable(&self, now: Timestamp) -> Vec<(Address, Role)> {
-        let all = self.state.registrations.iter();
-        let over = all.filter(|(_, known)| known.registration.expires < now).map(|(key, _)| *key);
-        let mut over: Vec<(Address, Role)> = over.collect();
-        if over.is_empty() {
-            return over;
-        }
-        let named: BTreeSet<Address> =
-            self.state.tasks.values().flat_map(TaskState::signatories).collect();
-        over.retain(|(wallet, _)| !named.contains(wallet));
-        over
-    }
-
-    pub(super) fn require_registration(
-        &self,
-        wallet: Address,
-        role: Role,
-    ) -> Result<&Registration, Rejection> {
-        let known = self.state.registrations.get(&(wallet, role)).map(|known| &known.registration);
-        known.ok_or_else(|| {
-            let message = format!("{wallet} is not registered as a {role}: register it first");
-            Rejection::new(ErrorCode::NotRegistered, message)
-        })
-    }
-
     pub(super) fn check_published(
         &self,
         spec: &TaskSpec,
@@ -217,9 +133,10 @@ impl Engine {
             return reject(ErrorCode::TaskClosed, format!("task {} is over", enrol.task.short()));
         }
         task.check_admitted(enrol, now)?;
+        let renews = self.renews_deposit((enrol.sender, Role::Participant), enrol.task, bond, now);
         let bond = task.bond_at_risk(enrol.sender, bond)?;
         match task.enrolled.get(&enrol.sender) {
-            Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) => {
+            Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) && !renews => {
                 Ok(EventStatus::Duplicate)
             }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
@@ -232,14 +149,6 @@ impl Engine {
 }
 
 impl TaskState {
-    /// Every account whose signature is in the state.
-    fn signatories(&self) -> impl Iterator<Item = Address> + '_ {
-        let records = self.running().into_iter().flat_map(|running| &running.records);
-        let authors = records.map(ReceivedRecord::provider);
-        let known = self.enrolled.keys().chain(&self.providers).chain(&self.record_providers);
-        known.copied().chain(authors)
-    }
-
     /// Checks that the task admits the sender. An enrolled account stays admitted.
     fn check_admitted(&self, enrol: &EnrolRequest, now: Timestamp) -> Result<(), Rejection> {
         let (who, admission) = (enrol.sender, &self.spec.admission);

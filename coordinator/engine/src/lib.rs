@@ -15,7 +15,8 @@
 //!
 //! One module for each phase of a task:
 //!
-//! * `enrol`: registrations, task publication, the first blobs, enrolment of participants.
+//! * `registrations`: node keys, and which of them give way at the limit.
+//! * `enrol`: task publication, the first blobs, enrolment of participants.
 //! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
 //! * `collect`: commits, then reveals; each phase ends early or at its deadline.
 //! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
@@ -36,13 +37,14 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, ErrorCode, MarketId, Rejection, Report, TaskId, Timestamp};
+use florin_protocol::{Address, Amount, ErrorCode, MarketId, Rejection, Report, TaskId, Timestamp};
 
 mod collect;
 mod disclose;
 mod enrol;
 pub mod event;
 mod offer;
+mod registrations;
 mod rejection;
 mod report;
 mod settle;
@@ -59,10 +61,16 @@ pub use view::{ProofTree, RoundLocation, UnsignedTaskView, Visibility, claim_pro
 /// Most tasks that one coordinator runs at the same time. Finished tasks stay in the state and do
 /// not count.
 pub const TASKS_MAX: usize = 10_000;
-/// Most registrations in the state of one coordinator.
+/// Most registrations in the state of one coordinator, beside those that verify a signature in a
+/// report. At the limit, registrations that nothing backs give way.
 pub const REGISTRATIONS_MAX: usize = 100_000;
-/// Latest expiry of a registration, in milliseconds after it is made (two years).
-pub const REGISTRATION_MS_MAX: u64 = 2 * 365 * 24 * 3_600 * 1_000;
+/// Most registrations that give way to one new one: a fraction of the limit, so that the search for
+/// them is rare.
+pub const REGISTRATIONS_EVICTED_AT_ONCE: usize = 1_000;
+/// The bond or stake in one open task from which on a registration never gives way (1 FLN).
+pub const REGISTRATION_DEPOSIT_MIN: Amount = Amount::from_units(1_000_000_000_000_000_000);
+/// Latest expiry of a registration, in milliseconds after it is made (seven days).
+pub const REGISTRATION_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 /// Most work records stored for one work order: the first ones, one for each provider.
 pub const RECORDS_PER_ORDER_MAX: usize = 64;
 /// Most providers stored for one task.
@@ -145,7 +153,7 @@ impl Engine {
             Event::UploadRejected { task, round, sender, .. } => {
                 self.check_upload_rejected(*task, *round, *sender)
             }
-            Event::ProviderReady { task, provider } => self.check_provider(*task, *provider),
+            Event::ProviderReady { task, provider } => self.check_provider(*task, *provider, now),
             Event::WorkRecordReceived { record, agrees } => {
                 self.check_record(&record.body, *agrees, now)
             }
@@ -183,6 +191,7 @@ impl Engine {
         let before = self.pending_effects_of(&touched);
         self.state.now = now;
         self.change(event, report, now);
+        self.note_sender(event, now);
         let after = self.pending_effects_of(&touched);
         let effects = after.difference(&before).copied().collect();
         // No view shows where a round is stored.

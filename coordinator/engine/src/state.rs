@@ -21,6 +21,8 @@ pub struct EngineState {
     pub now: Timestamp,
     /// For each wallet and role, the registration with the latest expiry.
     pub registrations: BTreeMap<(Address, Role), RegistrationEntry>,
+    /// Number of registrations that stay for good.
+    pub signed_registrations: u64,
     /// Every task ever published to this coordinator.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
@@ -36,6 +38,21 @@ pub struct RegistrationEntry {
     pub registration: Registration,
     /// When it was accepted.
     pub since: Timestamp,
+    /// Whether it verifies the signature of an accepted update or work record: it stays for good.
+    pub has_signed: bool,
+    /// The deposit that backs it, as far as messages of the account have shown one.
+    pub deposit: Option<DepositReading>,
+}
+
+/// The bond or stake of an account in a task, as read from the ledger with one of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct DepositReading {
+    /// The task.
+    pub task: TaskId,
+    /// The bond, or the stake that the task requires.
+    pub amount: Amount,
+    /// The earliest time at which the account can have it back, unless the task is closed.
+    pub locked_until: Timestamp,
 }
 
 impl RegistrationEntry {

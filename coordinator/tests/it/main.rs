@@ -21,6 +21,7 @@ mod observability;
 mod openapi_document;
 mod openapi_validation;
 mod rate_limits;
+mod registrations;
 mod rejection_codes;
 mod resumable_uploads;
 mod round_archive;
