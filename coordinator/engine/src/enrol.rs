@@ -1,108 +1,23 @@
-//! Before the rounds: task publication and enrolment.
+//! Before the rounds: the first blobs, and the enrolment of participants.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::ToString;
-use alloc::vec::Vec;
 
-use florin_protocol::limits::{BLOB_BYTES_MAX, ENROLLED_MAX};
+use florin_protocol::limits::ENROLLED_MAX;
 use florin_protocol::{
-    Address, Admission, Amount, Digest, EarlierUpdates, EnrolRequest, ErrorCode, Invitation,
-    Rejection, Role, RoundNumber, TaskId, TaskSpec, Timestamp,
+    Address, Admission, Amount, Digest, EnrolRequest, ErrorCode, Invitation, Rejection, Role,
+    RoundNumber, TaskId, TaskSpec, Timestamp,
 };
 
 use super::event::EventStatus;
 use super::rejection::{expired, reject};
-use super::state::{PoolAmounts, TaskStage, TaskState};
-use super::{Engine, SIT_OUT_ROUNDS, TASKS_MAX};
-
-/// Exact lengths of a task's blobs, in bytes.
-#[derive(Clone, Copy)]
-pub(super) struct BlobLengths {
-    pub(super) model: u64,
-    pub(super) update: u64,
-}
+use super::state::{TaskStage, TaskState};
+use super::{Engine, SIT_OUT_ROUNDS};
 
 impl Engine {
-    pub(super) fn check_published(
-        &self,
-        spec: &TaskSpec,
-        lengths: BlobLengths,
-        now: Timestamp,
-    ) -> Result<EventStatus, Rejection> {
-        self.check_market(spec.market)?;
-        if self.state.tasks.contains_key(&spec.id()) {
-            return Ok(EventStatus::Duplicate);
-        }
-        spec.check().map_err(|error| Rejection::new(ErrorCode::InvalidTask, error.to_string()))?;
-        if spec.coordinator != self.coordinator {
-            let message = format!(
-                "coordinator = {}: this coordinator is {}",
-                spec.coordinator, self.coordinator
-            );
-            return reject(ErrorCode::InvalidTask, message);
-        }
-        for (what, bytes) in [("model parameters", lengths.model), ("update", lengths.update)] {
-            if !(1..=BLOB_BYTES_MAX).contains(&bytes) {
-                let message = format!("{what}: {bytes} bytes; the limit is {BLOB_BYTES_MAX}");
-                return reject(ErrorCode::InvalidTask, message);
-            }
-        }
-        if now > last_start(spec) {
-            let message = format!(
-                "expires = {}: one round, its settlement and the challenge window take {} ms, and \
-                 it is {now} now: use a later time",
-                spec.expires,
-                spec.unbond_ms_min()
-            );
-            return reject(ErrorCode::InvalidTask, message);
-        }
-        let open = self.state.tasks.values().filter(|task| !matches!(task.stage, TaskStage::Done));
-        if open.count() >= TASKS_MAX {
-            let message = format!("this coordinator runs at most {TASKS_MAX} tasks at once");
-            return reject(ErrorCode::LimitReached, message);
-        }
-        Ok(EventStatus::New)
-    }
-
-    pub(super) fn publish(&mut self, spec: &TaskSpec, lengths: BlobLengths, now: Timestamp) {
-        let id = spec.id();
-        let task = TaskState {
-            id,
-            spec: spec.clone(),
-            model_bytes: lengths.model,
-            update_bytes: lengths.update,
-            sequence: 0,
-            missing_blobs: BTreeSet::from([spec.base_model]),
-            holdout: None,
-            enrolled: BTreeMap::new(),
-            invitations: BTreeMap::new(),
-            sitting_out: BTreeMap::new(),
-            providers: BTreeSet::new(),
-            stage: TaskStage::AwaitingBlobs,
-            rounds: Vec::new(),
-            rounds_in_memory: BTreeMap::new(),
-            earlier: EarlierUpdates::default(),
-            paid: PoolAmounts::default(),
-            final_totals: None,
-            exposed: BTreeSet::new(),
-            record_providers: BTreeSet::new(),
-            pending_settlements: BTreeMap::new(),
-            final_rounds: BTreeSet::new(),
-            rounds_with_unproven_debits: BTreeSet::new(),
-            orders: BTreeMap::new(),
-            public: BTreeSet::new(),
-            end: None,
-            abandoned_in_a_row: 0,
-            refund: None,
-        };
-        self.state.now = self.state.now.max(now);
-        self.state.tasks.insert(id, task);
-    }
-
     pub(super) fn check_blob(&self, id: TaskId, digest: Digest) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
         if task.missing_blobs.contains(&digest) {
+            task.check_awaits_blobs()?;
             return Ok(EventStatus::New);
         }
         if digest == task.spec.base_model {
@@ -113,8 +28,12 @@ impl Engine {
 
     /// A task's commitment fixes its holdout, so a second upload is a duplicate.
     pub(super) fn check_holdout(&self, id: TaskId) -> Result<EventStatus, Rejection> {
-        let there = self.task(id)?.holdout.is_some();
-        Ok(if there { EventStatus::Duplicate } else { EventStatus::New })
+        let task = self.task(id)?;
+        if task.holdout.is_some() {
+            return Ok(EventStatus::Duplicate);
+        }
+        task.check_awaits_blobs()?;
+        Ok(EventStatus::New)
     }
 
     pub(super) fn check_enrolled(

@@ -182,7 +182,10 @@ impl TaskState {
             return;
         }
         match self.stage {
-            TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::Expired),
+            TaskStage::AwaitingBlobs if now > self.spec.expires => {
+                self.begin_closing(TaskEnd::Expired);
+            }
+            TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::BlobsMissing),
             TaskStage::Enrolling { .. } => self.open_if_ready(now),
             TaskStage::Committing(_) => self.commits_due(now),
             TaskStage::Revealing(_) => self.close_reveals(now),

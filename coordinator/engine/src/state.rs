@@ -77,6 +77,8 @@ pub struct TaskState {
     pub sequence: u64,
     /// Blobs that are missing and that the task needs before it can start.
     pub missing_blobs: BTreeSet<Digest>,
+    /// The task ends if its model or its holdout is missing after this time.
+    pub blobs_by: Timestamp,
     /// The digest of the blob with all holdout rows, once it is stored. It is never disclosed.
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
@@ -378,7 +380,9 @@ impl TaskState {
     /// The next time at which a tick changes this task.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match &self.stage {
-            TaskStage::AwaitingBlobs => Some(self.spec.expires.saturating_add_ms(1)),
+            TaskStage::AwaitingBlobs => {
+                Some(self.blobs_by.min(self.spec.expires).saturating_add_ms(1))
+            }
             TaskStage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
             TaskStage::Committing(running) => Some(running.offer.commit_by.saturating_add_ms(1)),
             TaskStage::Revealing(running) => Some(running.offer.reveal_by.saturating_add_ms(1)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use florin_coordinator::{BLOCKING_THREADS_MAX, Valuer, ValuerError};
-use florin_engine::{Effect, Event, EventStatus, TASKS_MAX};
+use florin_engine::{Effect, Event, EventStatus};
 use florin_protocol::*;
 use florin_store::BlobStore;
 use florin_work::ValuationOutput;
@@ -206,29 +206,6 @@ fn an_order_ends_when_every_provider_has_answered_or_its_deadline_has_passed() {
         assert_eq!(known.contains(&address(OTHER)), !late);
         assert!(known.contains(&address(PROVIDER)));
     }
-}
-
-#[test]
-fn finished_tasks_do_not_count_against_the_limit() {
-    let mut world = EngineFixture::new(spec());
-    let publish = |world: &mut EngineFixture, salt: usize| {
-        let spec = TaskSpec { salt: salt as u64, ..spec() };
-        let id = spec.id();
-        let event = Event::TaskPublished {
-            spec: spec.into(),
-            model_bytes: MODEL_BYTES,
-            update_bytes: MODEL_BYTES,
-        };
-        world.engine.apply(&event, world.now).map(|_| id).map_err(|refused| refused.code)
-    };
-    let first = publish(&mut world, 0).unwrap();
-    for salt in 1..TASKS_MAX {
-        publish(&mut world, salt).unwrap();
-    }
-    assert_eq!(publish(&mut world, TASKS_MAX), Err(ErrorCode::LimitReached));
-    let closed = Event::TaskClosed { task: first, refund: Amount::ZERO };
-    world.engine.apply(&closed, world.now).unwrap();
-    publish(&mut world, TASKS_MAX).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

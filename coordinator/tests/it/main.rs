@@ -32,6 +32,7 @@ mod slow_clients;
 mod snapshot_recovery;
 mod stalled_tasks;
 mod support;
+mod task_limits;
 mod test_coordinator;
 mod tls;
 
