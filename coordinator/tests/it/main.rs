@@ -16,6 +16,7 @@ mod hostile_updates;
 mod http2;
 mod isolation;
 mod journal_replay;
+mod market_shutting;
 mod message_replays;
 mod observability;
 mod openapi_document;
