@@ -180,6 +180,9 @@ impl TaskState {
         }
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
+        if !known {
+            self.add_newcomer(sender);
+        }
         if self.must_enrol_again(sender) {
             let next = self.current_round().0.saturating_add(u32::from(self.running().is_some()));
             let from = RoundNumber(next.saturating_add(SIT_OUT_ROUNDS));

@@ -83,6 +83,12 @@ pub struct TaskState {
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
     pub enrolled: BTreeMap<Address, Amount>,
+    /// The seed of the next cohort, once a round had an accepted update.
+    pub cohort_seed: Option<Digest>,
+    /// Accounts that enrolled when that seed may have been known.
+    pub newcomers: BTreeSet<Address>,
+    /// Those of them that enrolled after the running round's commits were closed.
+    pub enrolled_after_commits: BTreeSet<Address>,
     /// The invitations that were used, by nonce, and the accounts that used them.
     pub invitations: BTreeMap<Digest, Address>,
     /// Participants that were selected and did not deliver. Such a participant is selected again

@@ -5,6 +5,7 @@ mod admission;
 mod backup_and_restore;
 mod bucket_storage;
 mod clock_jumps;
+mod cohort_draw;
 mod connection_limits;
 mod crash_recovery;
 mod earlier_updates;
