@@ -1,11 +1,11 @@
 //! The draw of a round's cohort: a sample of the eligible participants by a seed that neither their
 //! addresses nor the coordinator's clock can be fitted to.
 //!
-//! A participant chooses its address, so a seed that is known before it enrols lets it search for an
-//! address that will be drawn. From the first round with an accepted update on, the seed is that of
-//! a round's row draw ([`crate::round_seed`]): it follows from salts that were secret until the
-//! reveals. Before, it follows from the holdout, whose rows only buyer and coordinator have, and from
-//! all enrolled addresses.
+//! A participant chooses its address, so a seed that is known before it enrols lets it search for
+//! an address that will be drawn. From the first round with an accepted update on, the seed is that
+//! of a round's row draw ([`crate::round_seed`]): it follows from salts that were secret until the
+//! reveals. Before, it follows from the holdout, whose rows only buyer and coordinator have, and
+//! from all enrolled addresses.
 
 use crate::id::{Address, Digest, RoundNumber, TaskId};
 

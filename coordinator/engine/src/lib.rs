@@ -72,8 +72,8 @@ pub const TASKS_PER_BUYER_MAX: usize = 1_000;
 pub const INCOMPLETE_TASKS_PER_BUYER_MAX: usize = 16;
 /// A task that has begun gives way only to one with this many times its money.
 pub const BEGUN_TASK_WEIGHT: u128 = 10;
-/// Time for a task's model and holdout after its publication, in milliseconds (one hour), beside the
-/// time for their bytes.
+/// Time for a task's model and holdout after its publication, in milliseconds (one hour), beside
+/// the time for their bytes.
 pub const BLOBS_MS: u64 = 3_600 * 1_000;
 /// The rate at which a task's model and holdout have to arrive, in bytes per second: a quarter of
 /// the lowest rate that a coordinator's default settings accept.

@@ -1,11 +1,11 @@
 //! The publication of a task, its limits, and the tasks that end so that others find room.
 //!
-//! A task needs its model and its holdout by a deadline. A buyer has a limited number of open tasks,
-//! and of tasks that wait for these blobs. At the limit of the whole market the task with the least
-//! locked money gives way to one with more: a task that has not begun as soon as the new one locks
-//! more, a task that has begun only to [`BEGUN_TASK_WEIGHT`] times its money. To shut the market, an
-//! attacker has to lock a multiple of an honest budget in each of [`TASKS_MAX`] tasks. A task that
-//! gives way is closed on the ledger, and its buyer has its money back.
+//! A task needs its model and its holdout by a deadline. A buyer has a limited number of open
+//! tasks, and of tasks that wait for these blobs. At the limit of the whole market the task with
+//! the least locked money gives way to one with more: a task that has not begun as soon as the new
+//! one locks more, a task that has begun only to [`BEGUN_TASK_WEIGHT`] times its money. To shut the
+//! market, an attacker has to lock a tenth of an honest budget in each of [`TASKS_MAX`] tasks. A
+//! task that gives way is closed on the ledger, and its buyer has its money back.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -113,8 +113,8 @@ impl Engine {
         }
         let least = self.open_tasks().map(TaskState::weight).min().unwrap_or(Amount::ZERO);
         let message = format!(
-            "this coordinator runs at most {TASKS_MAX} tasks at once, and none of them gives way to \
-             {} FLN: publish this task again later, or a task that locks more than {least} FLN",
+            "this coordinator runs at most {TASKS_MAX} tasks at once, and none of them gives way \
+             to {} FLN: publish this task again later, or a task that locks more than {least} FLN",
             locked_by(spec)
         );
         reject(ErrorCode::LimitReached, message)
@@ -194,8 +194,8 @@ impl TaskState {
         }
         let message = format!(
             "task {} has ended: its model and holdout were due by {}, and in a full market a task \
-             with little money ends earlier. Its budget returns to the buyer; publish the task again \
-             with another salt",
+             with little money ends earlier. Its budget returns to the buyer; publish the task \
+             again with another salt",
             self.id.short(),
             self.blobs_by
         );

@@ -3,8 +3,8 @@
 //!
 //! A wallet costs nothing, so a registration alone is worth nothing to the market: at the limit a
 //! new one always finds room, and those that nothing backs give way, the oldest first. An account
-//! whose deposit in an open task is locked on the ledger keeps its registration. To keep others out,
-//! an attacker has to lock that deposit once for each place.
+//! whose deposit in an open task is locked on the ledger keeps its registration. To keep others
+//! out, an attacker has to lock that deposit once for each place.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ use super::{
 /// A wallet in a role: the key of a registration.
 type WalletInRole = (Address, Role);
 
-/// What stands behind a registration, from the least to the most.
+/// The backing of a registration, from the least to the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Backing {
     /// The account takes part in no open task.
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     /// Removes registrations that nothing backs, the oldest first; only if there is none, those of
-    /// participants and providers with a small deposit. Several at once, so that the search is rare.
+    /// participants and providers with a small deposit. Several at once: the search is then rare.
     fn evict(&mut self, now: Timestamp) {
         let all = self.state.registrations.iter();
         let mut evictable: Vec<(Backing, Timestamp, WalletInRole)> = all
@@ -169,8 +169,8 @@ impl Engine {
         DepositReading { task, amount, locked_until: now.saturating_add_ms(delay) }
     }
 
-    /// Whether a deposit, read now, is worth a record in the journal: it backs the registration, and
-    /// nothing did, or half of the earlier lock is over.
+    /// Whether a deposit, read now, is worth a record in the journal: it backs the registration,
+    /// and nothing did, or half of the earlier lock is over.
     pub(super) fn renews_deposit(
         &self,
         key: WalletInRole,
@@ -205,8 +205,8 @@ impl Engine {
         }
     }
 
-    /// Records what an accepted event shows of its sender: a deposit that backs its registration, or
-    /// a signature that others verify with it.
+    /// Records what an accepted event shows of its sender: a deposit that backs its registration,
+    /// or a signature that others verify with it.
     pub(super) fn note_sender(&mut self, event: &Event, now: Timestamp) {
         let deposit = match event {
             Event::Enrolled { enrol, bond } => Some((enrol.body.task, enrol.body.sender, *bond)),

@@ -224,7 +224,7 @@ impl Engine {
     /// A task's specification, and whether its holdout is stored.
     ///
     /// # Errors
-    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::TaskClosed`] for a task that ended without a holdout.
+    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::TaskClosed`] for a task that ended without one.
     pub fn spec_and_has_holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
         let task = self.task(id)?;
         if task.holdout.is_none() {

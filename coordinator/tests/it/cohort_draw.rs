@@ -27,8 +27,8 @@ fn in_cohort(world: &EngineFixture) -> Vec<u8> {
     (1..=9).filter(|i| world.offer().cohort.contains(&address(*i))).collect()
 }
 
-/// Plays the running round, `pause` milliseconds between any two events, with salts that follow from
-/// `salt`. The late members enrol when the commits are closed.
+/// Plays the running round, `pause` milliseconds between any two events, with salts that follow
+/// from `salt`. The late members enrol when the commits are closed.
 fn play(world: &mut EngineFixture, pause: u64, salt: u8, late: &[u8]) {
     let cohort = in_cohort(world);
     let header = |world: &EngineFixture, i: u8| UpdateHeader {

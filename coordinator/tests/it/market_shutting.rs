@@ -12,7 +12,7 @@ use florin_protocol::*;
 
 use crate::support::*;
 
-/// What a market must cost an attacker, as a multiple of a newcomer's deposit.
+/// The least price of shutting a market, as a multiple of a newcomer's deposit.
 const MULTIPLE_MIN: u128 = 1_000;
 
 /// Money that an attacker has locked at one moment. It has all of it back later.
