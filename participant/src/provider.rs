@@ -128,6 +128,11 @@ impl ProviderError {
                 | Self::Claim(ClaimError::Ledger(_))
         )
     }
+
+    fn is_not_registered(&self) -> bool {
+        let Self::Client(error) = self else { return false };
+        error.rejection().is_some_and(|rejection| rejection.code == ErrorCode::NotRegistered)
+    }
 }
 
 impl Transient for ProviderError {
@@ -235,7 +240,16 @@ impl ProviderDaemon<'_, '_> {
     fn run_once(&mut self) -> Result<bool, ProviderError> {
         let turned = self.visit_tasks();
         self.last_turn_failed = turned.is_err();
-        turned
+        match turned {
+            // In a full market the registration gave way to others: the next turn registers again.
+            Err(error) if self.registered && error.is_not_registered() => {
+                self.registered = false;
+                (self.on_event)(&ParticipantEvent::Retrying { why: error.to_string() });
+                self.pause();
+                Ok(false)
+            }
+            turned => turned,
+        }
     }
 
     fn visit_tasks(&mut self) -> Result<bool, ProviderError> {

@@ -178,6 +178,21 @@ fn a_provider_whose_long_polls_are_cut_is_paid_the_same() {
     assert_eq!((done.orders, done.claimed.is_zero()), (3, false));
 }
 
+#[test]
+fn a_provider_whose_registration_gave_way_registers_again_and_is_paid() {
+    let market = TestMarket::start(1, true);
+    market.inject(Fault::FullMarket);
+    let other = participant(&market);
+    let mut events = Vec::new();
+    let done = run(&market, &config(&market), None, &mut events).unwrap();
+    assert!(other.join().unwrap().finished && done.finished);
+    assert_eq!((done.orders, done.claimed.is_zero()), (3, false), "{events:?}");
+    let registered =
+        |event: &&ParticipantEvent| matches!(event, ParticipantEvent::Registered { .. });
+    // At the start, and before a request for work, a blob and a record.
+    assert_eq!(events.iter().filter(registered).count(), 4, "{events:?}");
+}
+
 /// Signed messages expire ten minutes after the coordinator's time at first contact.
 #[test]
 fn messages_are_re_signed_after_the_coordinators_clock_jumps() {

@@ -117,6 +117,10 @@ pub enum TaskEnd {
     ClosedOnLedger,
     /// No further round can be built: a fault of the coordinator.
     Fault,
+    /// Its model or its holdout did not arrive in time.
+    BlobsMissing,
+    /// In a full market it made room for a task with more money.
+    GaveWay,
 }
 
 /// The participants that a task without an open round waits for.

@@ -61,6 +61,7 @@ mod api;
 pub mod apportionment;
 mod bytes;
 mod close_round;
+mod cohort;
 mod decimal_float;
 mod draw;
 mod earlier_updates;
@@ -100,6 +101,7 @@ pub use api::{
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
 pub use close_round::{ReportInputs, close_round};
+pub use cohort::{draw_cohort, first_cohort_seed};
 pub use decimal_float::{DecimalFloat, ParseDecimalFloatError};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use earlier_updates::EarlierUpdates;

@@ -412,6 +412,33 @@ fn draws() -> Value {
     ])
 }
 
+/// Cohorts before and after the first round with an accepted update.
+fn cohorts() -> Value {
+    let one = |name: &str, round: u32, members: u8, asked: usize| {
+        let (task, holdout) = (TaskId([7; 32]), Digest([8; 32]));
+        let members: Vec<Address> = (1..=members).map(|i| Address([i; 20])).collect();
+        let first = (round == 1).then(|| first_cohort_seed(task, holdout, &members));
+        let seed = first.unwrap_or(Digest([9; 32]));
+        let drawn = draw_cohort(seed, RoundNumber(round), members.iter().copied(), asked);
+        json!({
+            "name": name,
+            "task": task,
+            "holdout": first.map(|_| holdout),
+            "round": round,
+            "eligible": members,
+            "asked": asked,
+            "seed": seed,
+            "drawn": drawn,
+        })
+    };
+    json!([
+        one("four of nine in round 1", 1, 9, 4),
+        one("fewer than asked", 1, 2, 4),
+        one("a later round", 2, 9, 4),
+        one("twenty of a hundred", 77, 100, 20),
+    ])
+}
+
 /// Rows of one feature and a label, disclosed with their proofs.
 fn holdouts() -> Value {
     let one = |rows: u32| {
@@ -449,6 +476,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),
+        ("cohorts", cohorts()),
         ("holdouts", holdouts()),
         ("gaps", gaps()),
         ("confirmations", confirmations()),

@@ -448,6 +448,16 @@ def check_tree(v):
         assert node == heap[0], "a proof does not lead to the root"
 
 
+def check_cohort(v):
+    eligible = [address(a) for a in v["eligible"]]
+    if v["holdout"] is not None:
+        raw = digest(v["task"]) + digest(v["holdout"]) + u64(len(eligible)) + b"".join(eligible)
+        assert derive("florin v1 first cohort", raw) == v["seed"], "seed differs"
+    ticket = lambda a: bytes.fromhex(derive("florin v1 cohort", digest(v["seed"]) + u32(v["round"]) + a))
+    drawn = sorted(sorted(eligible, key=ticket)[: v["asked"]])
+    assert drawn == [address(a) for a in v["drawn"]], "drawn differs"
+
+
 def check_draw(v):
     exposed = set()
     for each in v["rounds"]:
@@ -537,7 +547,8 @@ def check_encoding(v):
 CHECKS = {
     "messages": check_message, "registrations": check_registration,
     "close_requests": check_close_request, "invitations": check_invitation, "apportionments": check_apportionment,
-    "trees": check_tree, "draws": check_draw, "holdouts": check_holdout,
+    "trees": check_tree, "draws": check_draw, "cohorts": check_cohort,
+    "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
 }

@@ -15,7 +15,9 @@
 //!
 //! One module for each phase of a task:
 //!
-//! * `enrol`: registrations, task publication, the first blobs, enrolment of participants.
+//! * `registrations`: node keys, and which of them give way at the limit.
+//! * `publication`: publishes tasks within the limits, and ends others to make room.
+//! * `enrol`: the first blobs, enrolment of participants.
 //! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
 //! * `collect`: commits, then reveals; each phase ends early or at its deadline.
 //! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
@@ -36,13 +38,17 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use florin_protocol::{Address, ErrorCode, MarketId, Rejection, Report, TaskId, Timestamp};
+use florin_protocol::{
+    Address, Amount, ErrorCode, MarketId, Rejection, Report, TaskEnd, TaskId, Timestamp,
+};
 
 mod collect;
 mod disclose;
 mod enrol;
 pub mod event;
 mod offer;
+mod publication;
+mod registrations;
 mod rejection;
 mod report;
 mod settle;
@@ -50,19 +56,38 @@ pub mod state;
 mod view;
 mod work_orders;
 
-use enrol::BlobLengths;
 pub use event::{Applied, Effect, Event, EventStatus};
+use publication::BlobLengths;
+pub use publication::holdout_bytes;
 pub use state::EngineState;
 use state::TaskState;
 pub use view::{ProofTree, RoundLocation, UnsignedTaskView, Visibility, claim_proof};
 
-/// Most tasks that one coordinator runs at the same time. Finished tasks stay in the state and do
-/// not count.
+/// Most tasks that one coordinator runs at the same time. Tasks whose end is decided stay in the
+/// state and do not count. At the limit, the task with the least money gives way to one with more.
 pub const TASKS_MAX: usize = 10_000;
-/// Most registrations in the state of one coordinator.
+/// Most open tasks of one buyer.
+pub const TASKS_PER_BUYER_MAX: usize = 1_000;
+/// Most open tasks of one buyer that wait for their model or holdout.
+pub const INCOMPLETE_TASKS_PER_BUYER_MAX: usize = 16;
+/// A task that has begun gives way only to one with this many times its money.
+pub const BEGUN_TASK_WEIGHT: u128 = 10;
+/// Time for a task's model and holdout after its publication, in milliseconds (one hour), beside
+/// the time for their bytes.
+pub const BLOBS_MS: u64 = 3_600 * 1_000;
+/// The rate at which a task's model and holdout have to arrive, in bytes per second: a quarter of
+/// the lowest rate that a coordinator's default settings accept.
+pub const BLOB_BYTES_PER_SECOND_MIN: u64 = 16 * 1_024;
+/// Most registrations in the state of one coordinator, beside those that verify a signature in a
+/// report. At the limit, registrations that nothing backs give way.
 pub const REGISTRATIONS_MAX: usize = 100_000;
-/// Latest expiry of a registration, in milliseconds after it is made (two years).
-pub const REGISTRATION_MS_MAX: u64 = 2 * 365 * 24 * 3_600 * 1_000;
+/// Most registrations that give way to one new one: a fraction of the limit, so that the search for
+/// them is rare.
+pub const REGISTRATIONS_EVICTED_AT_ONCE: usize = 1_000;
+/// The bond or stake in one open task from which on a registration never gives way (1 FLN).
+pub const REGISTRATION_DEPOSIT_MIN: Amount = Amount::from_units(1_000_000_000_000_000_000);
+/// Latest expiry of a registration, in milliseconds after it is made (seven days).
+pub const REGISTRATION_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 /// Most work records stored for one work order: the first ones, one for each provider.
 pub const RECORDS_PER_ORDER_MAX: usize = 64;
 /// Most providers stored for one task.
@@ -145,7 +170,7 @@ impl Engine {
             Event::UploadRejected { task, round, sender, .. } => {
                 self.check_upload_rejected(*task, *round, *sender)
             }
-            Event::ProviderReady { task, provider } => self.check_provider(*task, *provider),
+            Event::ProviderReady { task, provider } => self.check_provider(*task, *provider, now),
             Event::WorkRecordReceived { record, agrees } => {
                 self.check_record(&record.body, *agrees, now)
             }
@@ -183,6 +208,7 @@ impl Engine {
         let before = self.pending_effects_of(&touched);
         self.state.now = now;
         self.change(event, report, now);
+        self.note_sender(event, now);
         let after = self.pending_effects_of(&touched);
         let effects = after.difference(&before).copied().collect();
         // No view shows where a round is stored.
@@ -220,7 +246,9 @@ impl Engine {
     fn affected_tasks(&self, event: &Event, now: Timestamp) -> Vec<TaskId> {
         match event {
             Event::Registered(_) => Vec::new(),
-            Event::TaskPublished { spec, .. } => vec![spec.id()],
+            Event::TaskPublished { spec, .. } => {
+                self.gives_way_to(spec).into_iter().chain([spec.id()]).collect()
+            }
             Event::Enrolled { enrol, .. } => vec![enrol.body.task],
             Event::Committed { commit, .. } => vec![commit.body.scope.task],
             Event::Revealed(header) => vec![header.body.scope.task],
@@ -305,7 +333,7 @@ impl Engine {
             Event::SettlementCancelled { round, .. } | Event::SettlementRejected { round, .. } => {
                 task.give_up_settlements_from(*round);
             }
-            Event::CloseRequested { .. } => task.close_requested(),
+            Event::CloseRequested { .. } => task.end_soon(TaskEnd::ClosedByBuyer),
             Event::TaskClosed { refund, .. } => task.closed(*refund),
             Event::DebitsProven { round, .. } => task.debits_proven(*round),
             Event::RoundArchived { round, digest, .. } => task.mark_archived(*round, *digest),

@@ -1,12 +1,14 @@
-//! Opens a round: waits for enough participants, selects the cohort by a fair random sample, and
-//! issues the offer.
+//! Opens a round: waits for enough participants, draws the cohort, and issues the offer.
+//!
+//! An account that enrolled when the seed of the next cohort was known already could have searched
+//! for an address that is drawn. Such newcomers are drawn only for places that the others leave.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use florin_protocol::{
-    Address, Digest, EarlierUpdates, Offer, RoundNumber, RoundScope, TaskEnd, Timestamp,
-    WaitingStatus,
+    Address, Digest, EarlierUpdates, Offer, Report, RoundScope, TaskEnd, Timestamp, WaitingStatus,
+    draw_cohort, first_cohort_seed,
 };
 
 use super::enrol::last_start;
@@ -148,7 +150,7 @@ impl TaskState {
             self.begin_closing(TaskEnd::Fault);
             return;
         };
-        let cohort = self.cohort(previous, round);
+        let cohort = self.cohort();
         self.sitting_out.retain(|who, _| cohort.binary_search(who).is_err());
         let offer = Offer {
             scope: RoundScope { market: self.spec.market, task: self.id, round },
@@ -163,17 +165,48 @@ impl TaskState {
         self.stage = TaskStage::Committing(Box::new(RunningRound::new(offer)));
     }
 
-    /// Selects the cohort of a round, ascending.
-    fn cohort(&self, previous: Digest, round: RoundNumber) -> Vec<Address> {
+    /// Draws the cohort of the next round, ascending.
+    fn cohort(&self) -> Vec<Address> {
         let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
         let asked = size(self.spec.rounds.selection_size());
-        let mut cohort = sample_cohort(previous, round, self.selectable(), asked);
+        let (seed, round) = (self.cohort_seed_now(), self.current_round());
+        let is_new = |who: &Address| self.cohort_seed.is_some() && self.newcomers.contains(who);
+        let mut cohort =
+            draw_cohort(seed, round, self.selectable().filter(|who| !is_new(who)), asked);
+        let more = asked.saturating_sub(cohort.len());
+        cohort.extend(draw_cohort(seed, round, self.selectable().filter(is_new), more));
         if cohort.len() < size(self.spec.rounds.cohort_min) {
             let more = asked.saturating_sub(cohort.len());
-            cohort.extend(sample_cohort(previous, round, self.reserve(), more));
-            cohort.sort_unstable();
+            cohort.extend(draw_cohort(seed, round, self.reserve(), more));
         }
+        cohort.sort_unstable();
         cohort
+    }
+
+    /// The seed of the next cohort.
+    fn cohort_seed_now(&self) -> Digest {
+        self.cohort_seed.unwrap_or_else(|| {
+            let enrolled: Vec<Address> = self.enrolled.keys().copied().collect();
+            first_cohort_seed(self.id, self.holdout.unwrap_or_default(), &enrolled)
+        })
+    }
+
+    /// Records a new enrolment. From the end of a round's commits on, its salts may be known.
+    pub(super) fn add_newcomer(&mut self, account: Address) {
+        self.newcomers.insert(account);
+        if matches!(self.stage, TaskStage::Revealing(_) | TaskStage::Valuing(_)) {
+            self.enrolled_after_commits.insert(account);
+        }
+    }
+
+    /// The salts of a round with an accepted update seed the next cohort. Accounts that enrolled
+    /// before its commits closed could not know them.
+    pub(super) fn fix_cohort_seed(&mut self, report: &Report) {
+        let late = core::mem::take(&mut self.enrolled_after_commits);
+        if !report.entries.is_empty() {
+            self.cohort_seed = Some(report.holdout.seed);
+            self.newcomers = late;
+        }
     }
 
     /// Applies the deadline that is due at `now`.
@@ -182,57 +215,15 @@ impl TaskState {
             return;
         }
         match self.stage {
-            TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::Expired),
+            TaskStage::AwaitingBlobs if now > self.spec.expires => {
+                self.begin_closing(TaskEnd::Expired);
+            }
+            TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::BlobsMissing),
             TaskStage::Enrolling { .. } => self.open_if_ready(now),
             TaskStage::Committing(_) => self.commits_due(now),
             TaskStage::Revealing(_) => self.close_reveals(now),
             TaskStage::Valuing(_) => self.order_due(now),
             TaskStage::Settling | TaskStage::Closing | TaskStage::Done => {}
         }
-    }
-}
-
-/// Samples `asked` of the eligible participants without replacement. Each participant has a ticket:
-/// the hash of the previous report, the round and its address. The smallest tickets win. Returns
-/// the addresses in ascending order.
-fn sample_cohort(
-    previous: Digest,
-    round: RoundNumber,
-    eligible: impl Iterator<Item = Address>,
-    asked: usize,
-) -> Vec<Address> {
-    let ticket = |who: &Address| {
-        let mut hasher = blake3::Hasher::new_derive_key("florin v1 cohort");
-        hasher.update(&previous.0);
-        hasher.update(&round.0.to_le_bytes());
-        hasher.update(&who.0);
-        *hasher.finalize().as_bytes()
-    };
-    let mut tickets: Vec<([u8; 32], Address)> = eligible.map(|who| (ticket(&who), who)).collect();
-    tickets.sort_unstable();
-    let mut cohort: Vec<Address> = tickets.into_iter().take(asked).map(|(_, who)| who).collect();
-    cohort.sort_unstable();
-    cohort
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cohort_sampling_is_fair_sorted_and_different_each_round() {
-        let all: Vec<Address> = (0..100u8).map(|i| Address([i; 20])).collect();
-        let mut times = [0u32; 100];
-        for round in 1..=200 {
-            let cohort =
-                sample_cohort(Digest([7; 32]), RoundNumber(round), all.iter().copied(), 10);
-            assert_eq!(cohort.len(), 10);
-            assert!(cohort.is_sorted());
-            cohort.iter().for_each(|who| times[usize::from(who.0[0])] += 1);
-        }
-        // The expected count is 20; the bounds are 4.2 standard deviations.
-        assert!(times.iter().all(|n| (2..=38).contains(n)), "{times:?}");
-        let again = sample_cohort(Digest([7; 32]), RoundNumber(1), all.iter().rev().copied(), 10);
-        assert_eq!(again, sample_cohort(Digest([7; 32]), RoundNumber(1), all.iter().copied(), 10));
     }
 }

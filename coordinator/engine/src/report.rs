@@ -193,6 +193,7 @@ impl TaskState {
             PoolAmounts { data: report.data_total, infrastructure: report.infrastructure_total };
         self.exposed.extend(&report.holdout.rows);
         self.earlier.add_report(&report);
+        self.fix_cohort_seed(&report);
         self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
         let disclosed_rows = running.work_order.as_ref().map(|order| order.disclosed_rows);

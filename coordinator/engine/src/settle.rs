@@ -170,10 +170,11 @@ impl TaskState {
         }
     }
 
-    pub(super) fn close_requested(&mut self) {
-        self.end.get_or_insert(TaskEnd::ClosedByBuyer);
+    /// Ends the task after its running round, or at once if none is running.
+    pub(super) fn end_soon(&mut self, why: TaskEnd) {
+        self.end.get_or_insert(why);
         if matches!(self.stage, TaskStage::AwaitingBlobs | TaskStage::Enrolling { .. }) {
-            self.begin_closing(TaskEnd::ClosedByBuyer);
+            self.begin_closing(why);
         }
     }
 

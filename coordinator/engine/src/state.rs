@@ -21,6 +21,8 @@ pub struct EngineState {
     pub now: Timestamp,
     /// For each wallet and role, the registration with the latest expiry.
     pub registrations: BTreeMap<(Address, Role), RegistrationEntry>,
+    /// Number of registrations that stay for good.
+    pub signed_registrations: u64,
     /// Every task ever published to this coordinator.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
@@ -36,6 +38,21 @@ pub struct RegistrationEntry {
     pub registration: Registration,
     /// When it was accepted.
     pub since: Timestamp,
+    /// Whether it verifies the signature of an accepted update or work record: it stays for good.
+    pub has_signed: bool,
+    /// The deposit that backs it, as far as messages of the account have shown one.
+    pub deposit: Option<DepositReading>,
+}
+
+/// The bond or stake of an account in a task, as read from the ledger with one of its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct DepositReading {
+    /// The task.
+    pub task: TaskId,
+    /// The bond, or the stake that the task requires.
+    pub amount: Amount,
+    /// The earliest time at which the account can have it back, unless the task is closed.
+    pub locked_until: Timestamp,
 }
 
 impl RegistrationEntry {
@@ -60,10 +77,18 @@ pub struct TaskState {
     pub sequence: u64,
     /// Blobs that are missing and that the task needs before it can start.
     pub missing_blobs: BTreeSet<Digest>,
+    /// The task ends if its model or its holdout is missing after this time.
+    pub blobs_by: Timestamp,
     /// The digest of the blob with all holdout rows, once it is stored. It is never disclosed.
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
     pub enrolled: BTreeMap<Address, Amount>,
+    /// The seed of the next cohort, once a round had an accepted update.
+    pub cohort_seed: Option<Digest>,
+    /// Accounts that enrolled when that seed may have been known.
+    pub newcomers: BTreeSet<Address>,
+    /// Those of them that enrolled after the running round's commits were closed.
+    pub enrolled_after_commits: BTreeSet<Address>,
     /// The invitations that were used, by nonce, and the accounts that used them.
     pub invitations: BTreeMap<Digest, Address>,
     /// Participants that were selected and did not deliver. Such a participant is selected again
@@ -361,7 +386,9 @@ impl TaskState {
     /// The next time at which a tick changes this task.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         match &self.stage {
-            TaskStage::AwaitingBlobs => Some(self.spec.expires.saturating_add_ms(1)),
+            TaskStage::AwaitingBlobs => {
+                Some(self.blobs_by.min(self.spec.expires).saturating_add_ms(1))
+            }
             TaskStage::Enrolling { target_until } => Some(self.enrolling_deadline(*target_until)),
             TaskStage::Committing(running) => Some(running.offer.commit_by.saturating_add_ms(1)),
             TaskStage::Revealing(running) => Some(running.offer.reveal_by.saturating_add_ms(1)),

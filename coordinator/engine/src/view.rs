@@ -224,14 +224,19 @@ impl Engine {
     /// A task's specification, and whether its holdout is stored.
     ///
     /// # Errors
-    /// [`ErrorCode::UnknownTask`].
+    /// [`ErrorCode::UnknownTask`]; [`ErrorCode::TaskClosed`] for a task that ended without one.
     pub fn spec_and_has_holdout(&self, id: TaskId) -> Result<(&TaskSpec, bool), Rejection> {
-        self.task(id).map(|task| (&task.spec, task.holdout.is_some()))
+        let task = self.task(id)?;
+        if task.holdout.is_none() {
+            task.check_awaits_blobs()?;
+        }
+        Ok((&task.spec, task.holdout.is_some()))
     }
 
     /// The tasks that are waiting for a blob.
     pub fn tasks_missing_blob(&self, digest: Digest) -> impl Iterator<Item = &TaskState> {
-        self.state.tasks.values().filter(move |task| task.missing_blobs.contains(&digest))
+        let waiting = self.state.tasks.values().filter(|task| task.is_incomplete());
+        waiting.filter(move |task| task.missing_blobs.contains(&digest))
     }
 
     /// Whether the round is still waiting for this sender's update.

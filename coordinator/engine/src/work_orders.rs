@@ -25,6 +25,7 @@ impl Engine {
         &self,
         id: TaskId,
         provider: Address,
+        now: Timestamp,
     ) -> Result<EventStatus, Rejection> {
         let task = self.task(id)?;
         self.require_registration(provider, Role::Provider)?;
@@ -34,7 +35,10 @@ impl Engine {
             }
             _ => true,
         };
-        if task.is_over() || has_order && task.providers.contains(&provider) {
+        let is_known = has_order && task.providers.contains(&provider);
+        let stake = self.stake_of_task(id);
+        let renews = || self.renews_deposit((provider, Role::Provider), id, stake, now);
+        if task.is_over() || is_known && !renews() {
             return Ok(EventStatus::Duplicate);
         }
         let new = !task.providers.contains(&provider);

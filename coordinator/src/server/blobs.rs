@@ -20,15 +20,13 @@ use super::header_check::HeaderCheck;
 use super::resumable_upload::{parse_offset, parse_token, start_or_resume, with_offset};
 use super::{App, MemoryPool};
 use florin_engine::state::ReportedRound;
-use florin_engine::{Engine, Event, Visibility};
+use florin_engine::{Engine, Event, Visibility, holdout_bytes};
 use florin_store::pack::PACKED_BYTES_MAX;
 use florin_store::uploads::{Upload, UploadKey, UploadOwner, UploadRequest};
 use florin_store::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 
 /// The content type of blobs.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// Length of a holdout's header, before its rows.
-const HOLDOUT_HEADER_BYTES: u64 = 32;
 
 /// Receives a model that a task waits for.
 pub(super) async fn put_model(
@@ -186,10 +184,19 @@ impl<'a> BlobUpload<'a> {
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
         let (fitting, _turn) =
             store_model(app, specs, bytes, [room, place, app.large_store_permit().await?]).await?;
+        let mut ended = None;
+        let mut arrived = false;
         for task in fitting {
-            app.host().write(Event::BlobArrived { task, digest }).await?;
+            match app.host().write(Event::BlobArrived { task, digest }).await {
+                Ok(_) => arrived = true,
+                // One of several tasks with this model has ended during the upload.
+                Err(rejection) if rejection.code == ErrorCode::TaskClosed => {
+                    ended = Some(rejection);
+                }
+                Err(rejection) => return Err(rejection.into()),
+            }
         }
-        Ok(())
+        ended.filter(|_| !arrived).map_or(Ok(()), |rejection| Err(rejection.into()))
     }
 
     async fn receive_holdout(&mut self, task: TaskId, headers: UploadHeaders) -> ApiResult<()> {
@@ -349,12 +356,6 @@ async fn store_model(
         }
     })
     .await?
-}
-
-/// The exact length of a task's holdout: a header, then four bytes for each feature and label.
-pub(super) fn holdout_bytes(spec: &TaskSpec) -> u64 {
-    let row = u64::from(spec.data.width).saturating_add(1).saturating_mul(4);
-    u64::from(spec.holdout.rows).saturating_mul(row).saturating_add(HOLDOUT_HEADER_BYTES)
 }
 
 /// Sends the disclosed rows of a round with their proofs, once they are drawn.

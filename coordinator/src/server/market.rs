@@ -35,8 +35,8 @@ pub(super) async fn info(State(app): State<App>) -> ApiResult<Json<MarketInfo>> 
 }
 
 /// Registers a node key. Both signatures are checked here; the engine decides between conflicting
-/// registrations. A wallet without a balance or stake on the ledger is rejected: wallets cost
-/// nothing, and registrations are stored for good.
+/// registrations, and which one gives way in a full market. A wallet without a balance or stake on
+/// the ledger is rejected: it cannot deposit anything yet.
 pub(super) async fn register(
     State(app): State<App>,
     JsonBody(registration): JsonBody<Registration, SMALL_BYTES_MAX>,
@@ -48,7 +48,10 @@ pub(super) async fn register(
     let asked = event.clone();
     let known = app.host().read(move |engine, now| {
         let verdict = engine.check(&asked, now)?;
-        let known = verdict == EventStatus::Duplicate || engine.registration(wallet, None).is_ok();
+        let known = verdict == EventStatus::Duplicate
+            || engine.registration(wallet, None).is_ok()
+            // Its registration gave way to others, and its whole balance may be its bond.
+            || engine.takes_part(wallet);
         Ok::<_, Rejection>(known)
     });
     if !known.await?? {

@@ -288,7 +288,7 @@ fn blob_routes() -> Vec<Route> {
         ))
         .with_response(SuccessResponse::nothing("stored, now or earlier"))
         .with_rejections(&STORED)
-        .with_rejections(&[InvalidTask, NotFound]),
+        .with_rejections(&[InvalidTask, NotFound, TaskClosed]),
         Route::get("/v1/blobs/{digest}", get(blobs::get_blob), "A public blob.")
             .with_response(SuccessResponse::bytes("bytes with this digest"))
             .with_rejections(&[NotFound, NotYetPublic, StorageFull, StorageUnavailable]),
@@ -299,7 +299,7 @@ fn blob_routes() -> Vec<Route> {
         )
         .with_parameters(&[Parameter::TOKEN])
         .with_response(SuccessResponse::nothing("the header `upload-offset` has the offset"))
-        .with_rejections(&[UnknownTask, InvalidTask, NotFound]),
+        .with_rejections(&[UnknownTask, InvalidTask, NotFound, TaskClosed]),
         Route::head(
             "/v1/blobs/{digest}",
             head(blobs::head_model),
@@ -317,7 +317,7 @@ fn blob_routes() -> Vec<Route> {
         .with_body(RequestBody::bytes("safetensors, exactly as long as the task's model"))
         .with_response(SuccessResponse::nothing("stored, now or earlier"))
         .with_rejections(&STORED)
-        .with_rejections(&[NotFound]),
+        .with_rejections(&[NotFound, TaskClosed]),
     ]
 }
 

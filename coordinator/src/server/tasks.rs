@@ -15,7 +15,6 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
-use super::blobs::holdout_bytes;
 use super::error::{ApiError, ApiResult};
 use super::extract::{
     JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX, Verified, check_task,
@@ -23,7 +22,7 @@ use super::extract::{
 use super::finished_rounds::finished_round;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
 use florin_engine::state::ReportedRound;
-use florin_engine::{Event, EventStatus};
+use florin_engine::{Event, EventStatus, holdout_bytes};
 
 pub(super) async fn publish(
     State(app): State<App>,
@@ -73,7 +72,8 @@ fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiRe
             Err(ApiError::new(ErrorCode::NotFunded, message))
         }
         Some(open) if open.closed => {
-            Err(ApiError::new(ErrorCode::TaskClosed, "this task is closed on the ledger"))
+            let message = "this task is closed on the ledger: publish it again with another salt";
+            Err(ApiError::new(ErrorCode::TaskClosed, message))
         }
         Some(open) if open.terms != *terms => {
             let message = "the task's terms on the ledger differ from its specification";

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use florin_coordinator::{BLOCKING_THREADS_MAX, Valuer, ValuerError};
-use florin_engine::{
-    Effect, Event, EventStatus, REGISTRATION_MS_MAX, REGISTRATIONS_MAX, TASKS_MAX,
-};
+use florin_engine::{Effect, Event, EventStatus};
 use florin_protocol::*;
 use florin_store::BlobStore;
 use florin_work::ValuationOutput;
@@ -208,84 +206,6 @@ fn an_order_ends_when_every_provider_has_answered_or_its_deadline_has_passed() {
         assert_eq!(known.contains(&address(OTHER)), !late);
         assert!(known.contains(&address(PROVIDER)));
     }
-}
-
-#[test]
-fn a_registration_is_bound_to_its_node_key_and_renewable_only_after_half_its_lifetime() {
-    let mut world = EngineFixture::with_published_task(1);
-    let sign = |seed, expires| {
-        let node = node(seed);
-        let wallet = SeededWallet::number(1);
-        let registration =
-            Registration::sign(market(), &wallet, &node, Role::Participant, Timestamp(expires));
-        Event::Registered(registration.unwrap())
-    };
-    assert_eq!(world.rejection_code(sign(7, 1_000_001)), ErrorCode::ConflictingMessage);
-    assert_eq!(world.rejection_code(sign(1, 10)), ErrorCode::DeadlinePassed);
-    assert_eq!(world.rejection_code(sign(1, 1_001 + REGISTRATION_MS_MAX)), ErrorCode::LimitReached);
-    assert_eq!(world.apply(sign(1, 2_000_000)).unwrap().status, EventStatus::Duplicate);
-    assert_eq!(world.apply(sign(1, 999_999)).unwrap().status, EventStatus::Duplicate);
-    world.now = Timestamp(500_501);
-    assert_eq!(world.apply(sign(1, 2_000_000)).unwrap().status, EventStatus::New);
-    assert_eq!(world.apply(sign(1, 2_000_001)).unwrap().status, EventStatus::Duplicate);
-    world.now = Timestamp(3_000_000);
-    assert_eq!(world.rejection_code(sign(7, 4_000_000)), ErrorCode::ConflictingMessage);
-    assert_eq!(world.engine.registration(address(1), None).unwrap().node_key, node(1).key());
-}
-
-#[test]
-fn expired_registrations_are_evicted_unless_a_task_uses_them() {
-    let mut world = EngineFixture::with_published_task(1);
-    world.apply(world.enrol_event(1)).unwrap();
-    let template = registration(2, Role::Participant);
-    let mut wallet = |n: u32, expires: u64| {
-        let mut bytes = [0xaa; 20];
-        bytes[..4].copy_from_slice(&n.to_le_bytes());
-        let registration = Registration {
-            wallet: Address(bytes),
-            expires: Timestamp(expires),
-            ..template.clone()
-        };
-        world
-            .engine
-            .apply(&Event::Registered(registration), world.now)
-            .map(|applied| applied.status)
-    };
-    let room = u32::try_from(REGISTRATIONS_MAX).unwrap() - 2;
-    for n in 0..room {
-        wallet(n, 2_000_000).unwrap();
-    }
-    assert_eq!(wallet(room, 2_000_000).unwrap_err().code, ErrorCode::LimitReached);
-    world.now = Timestamp(1_500_000);
-    // Both the enrolled participant's and the provider's have expired; only the provider's is
-    // evicted.
-    let late = Registration { wallet: address(99), expires: Timestamp(3_000_000), ..template };
-    world.apply(Event::Registered(late)).unwrap();
-    world.engine.registration(address(1), None).unwrap();
-    world.engine.registration(address(PROVIDER), None).unwrap_err();
-}
-
-#[test]
-fn finished_tasks_do_not_count_against_the_limit() {
-    let mut world = EngineFixture::new(spec());
-    let publish = |world: &mut EngineFixture, salt: usize| {
-        let spec = TaskSpec { salt: salt as u64, ..spec() };
-        let id = spec.id();
-        let event = Event::TaskPublished {
-            spec: spec.into(),
-            model_bytes: MODEL_BYTES,
-            update_bytes: MODEL_BYTES,
-        };
-        world.engine.apply(&event, world.now).map(|_| id).map_err(|refused| refused.code)
-    };
-    let first = publish(&mut world, 0).unwrap();
-    for salt in 1..TASKS_MAX {
-        publish(&mut world, salt).unwrap();
-    }
-    assert_eq!(publish(&mut world, TASKS_MAX), Err(ErrorCode::LimitReached));
-    let closed = Event::TaskClosed { task: first, refund: Amount::ZERO };
-    world.engine.apply(&closed, world.now).unwrap();
-    publish(&mut world, TASKS_MAX).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

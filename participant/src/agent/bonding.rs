@@ -147,10 +147,10 @@ impl Agent<'_, '_> {
         }
         match self.enrol_after_bonding() {
             Ok(()) => self.reported_at_enrolment = Some(view.reported),
-            Err(ClientError::Rejected(rejection)) => {
+            Err(AgentError::Client(ClientError::Rejected(rejection))) => {
                 self.emit(&ParticipantEvent::NotEnrolled { task: self.config.task, rejection });
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -34,7 +34,11 @@ impl Agent<'_, '_> {
         };
         self.current.stage = RoundStage::Signed;
         let client = self.context.client;
-        match self.with_client(|| client.commit(&signed.commit)) {
+        let mut sent = self.with_client(|| client.commit(&signed.commit));
+        if self.registers_again(&sent)? {
+            sent = self.with_client(|| client.commit(&signed.commit));
+        }
+        match sent {
             Ok(()) => {
                 self.current.stage = RoundStage::Committed;
                 self.emit(&ParticipantEvent::Committed { round });
@@ -98,7 +102,11 @@ impl Agent<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), AgentError> {
         let client = self.context.client;
-        match self.with_client(|| client.upload(&signed.header, bytes)) {
+        let mut sent = self.with_client(|| client.upload(&signed.header, bytes));
+        if self.registers_again(&sent)? {
+            sent = self.with_client(|| client.upload(&signed.header, bytes));
+        }
+        match sent {
             Ok(receipt) => {
                 self.store.write_receipt(round, &receipt)?;
                 self.current.stage = RoundStage::ReceiptStored;

@@ -106,6 +106,16 @@ impl Agent<'_, '_> {
     pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
         self.plan_privacy(view)?;
         self.check_funded()?;
+        self.register()?;
+        self.check_admission()?;
+        self.bond()?;
+        self.enrol_after_bonding()?;
+        self.reported_at_enrolment = Some(view.reported);
+        self.emit(&ParticipantEvent::Enrolled { task: self.config.task });
+        Ok(())
+    }
+
+    fn register(&mut self) -> Result<(), AgentError> {
         let (wallet, client) = (self.context.wallet, self.context.client);
         let (guard, on_event) = (&self.guard, &mut self.on_event);
         let registered = retry_with_backoff(
@@ -117,12 +127,21 @@ impl Agent<'_, '_> {
         if registered {
             self.emit(&ParticipantEvent::Registered { account: self.me });
         }
-        self.check_admission()?;
-        self.bond()?;
-        self.enrol_after_bonding()?;
-        self.reported_at_enrolment = Some(view.reported);
-        self.emit(&ParticipantEvent::Enrolled { task: self.config.task });
         Ok(())
+    }
+
+    /// Registers again if a request was rejected because the registration gave way to others, as it
+    /// may in a full market. Returns whether to repeat the request.
+    pub(super) fn registers_again<T>(
+        &mut self,
+        sent: &Result<T, ClientError>,
+    ) -> Result<bool, AgentError> {
+        let rejection = sent.as_ref().err().and_then(ClientError::rejection);
+        if rejection.is_none_or(|rejection| rejection.code != ErrorCode::NotRegistered) {
+            return Ok(false);
+        }
+        self.register()?;
+        Ok(true)
     }
 
     /// Asks the coordinator, before any deposit, whether the task admits this account: it checks the
@@ -153,7 +172,16 @@ impl Agent<'_, '_> {
     }
 
     /// Enrols with a bond that is on the ledger but that the coordinator may see only later.
-    pub(super) fn enrol_after_bonding(&mut self) -> Result<(), ClientError> {
+    pub(super) fn enrol_after_bonding(&mut self) -> Result<(), AgentError> {
+        let sent = self.send_enrolment_after_bonding();
+        // A deposit may take minutes, in which the registration has nothing that backs it.
+        if self.registers_again(&sent)? {
+            return Ok(self.send_enrolment_after_bonding()?);
+        }
+        Ok(sent?)
+    }
+
+    fn send_enrolment_after_bonding(&mut self) -> Result<(), ClientError> {
         let (client, on_event) = (self.context.client, &mut self.on_event);
         let say =
             enrolment_signer(&self.guard, &self.spec, self.me, self.config.invitation.as_ref());
@@ -172,7 +200,11 @@ impl Agent<'_, '_> {
     /// still enrolled this changes nothing. A rejection is emitted as an event and is not fatal:
     /// the next report is another occasion.
     pub(super) fn enrol_again(&mut self, view: &TaskView) -> Result<(), AgentError> {
-        match self.send_enrolment() {
+        let mut sent = self.send_enrolment();
+        if self.registers_again(&sent)? {
+            sent = self.send_enrolment();
+        }
+        match sent {
             Ok(()) => {}
             Err(ClientError::Rejected(rejection)) => {
                 self.emit(&ParticipantEvent::NotEnrolled { task: self.config.task, rejection });

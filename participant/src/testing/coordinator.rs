@@ -1,7 +1,7 @@
 //! A fake coordinator: one task, no deadlines except those that a test expires, and injected faults
 //! that auditors and agents must detect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
@@ -38,6 +38,8 @@ pub(super) struct FakeCoordinator {
     pub(super) sequence: u64,
     pub(super) enrolled: Vec<Address>,
     pub(super) registrations: BTreeMap<(Address, Role), Registration>,
+    /// The requests before which a registration gave way ([`Fault::FullMarket`]).
+    pub(super) evicted_before: BTreeSet<String>,
     pub(super) offer: Option<Offer>,
     pub(super) commits: BTreeMap<Address, Commit>,
     pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, UpdateReceipt)>,
@@ -66,6 +68,7 @@ impl FakeCoordinator {
             sequence: 1,
             enrolled: Vec::new(),
             registrations: BTreeMap::new(),
+            evicted_before: BTreeSet::new(),
             offer: None,
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
@@ -115,6 +118,7 @@ impl FakeCoordinator {
 
     pub(super) fn post(&mut self, parts: &[&str], body: &[u8]) -> FakeResponse {
         let read = |_: serde_json::Error| Rejection::new(ErrorCode::Malformed, "not JSON");
+        self.evict_before(parts)?;
         match parts {
             ["registrations"] => {
                 let registration: Registration = serde_json::from_slice(body).map_err(read)?;
@@ -166,10 +170,6 @@ impl FakeCoordinator {
 
     fn check_expiry(&self, at: Timestamp) -> Result<(), Rejection> {
         if self.now() <= at { Ok(()) } else { reject(ErrorCode::DeadlinePassed) }
-    }
-
-    pub(super) fn has_fault(&self, lie: Fault) -> bool {
-        self.faults.contains(&lie)
     }
 
     fn set_phase(&mut self, phase: TaskPhase) {

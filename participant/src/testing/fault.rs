@@ -1,5 +1,10 @@
 //! Faults that a test can inject into the fake coordinator.
 
+use florin_protocol::{ErrorCode, Rejection, Role};
+
+use super::coordinator::FakeCoordinator;
+use super::response::reject;
+
 /// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -56,6 +61,35 @@ pub(crate) enum Fault {
     AbandonedRound,
     /// No misbehaviour: the first two enrolments arrive before the coordinator's node has the bond.
     LaggingNode,
+    /// No misbehaviour: a registration gives way to others before the first enrolment, commit,
+    /// update, request for work and work record.
+    FullMarket,
     /// No misbehaviour: the coordinator's clock jumps ahead by an hour.
     ClockAhead,
+}
+
+impl FakeCoordinator {
+    pub(super) fn has_fault(&self, lie: Fault) -> bool {
+        self.faults.contains(&lie)
+    }
+
+    /// Evicts the registrations of a request's role, once for each kind of request.
+    pub(super) fn evict_before(&mut self, parts: &[&str]) -> Result<(), Rejection> {
+        let role = match parts {
+            ["tasks", ..] => Role::Participant,
+            ["work", ..] => Role::Provider,
+            _ => return Ok(()),
+        };
+        if !self.has_fault(Fault::FullMarket) {
+            return Ok(());
+        }
+        let request = parts.last().copied().unwrap_or_default();
+        if self.evicted_before.insert(request.to_owned()) {
+            self.registrations.retain(|(_, known), _| *known != role);
+        }
+        match self.registrations.keys().any(|(_, known)| *known == role) {
+            true => Ok(()),
+            false => reject(ErrorCode::NotRegistered),
+        }
+    }
 }

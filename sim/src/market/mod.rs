@@ -6,7 +6,7 @@ mod spec;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use florin_engine::{Engine, Event};
+use florin_engine::{Engine, Event, REGISTRATION_MS_MAX};
 use florin_learning::{Reference, parallel_map};
 use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
@@ -24,8 +24,6 @@ pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, amount_to_florins, f
 
 /// Virtual time at which the market opens.
 const OPENED: Timestamp = Timestamp(1_000);
-/// Validity of a registration, in milliseconds.
-const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 /// An expiry that never passes.
 const NEVER: Timestamp = Timestamp(u64::MAX >> 1);
 /// Placeholder for a signature.
@@ -203,7 +201,7 @@ impl SimulatedMarket {
             wallet: sender,
             node_key: NodeKey(blob_digest(&sender.0).0),
             role: Role::Participant,
-            expires: self.now.saturating_add_ms(YEAR_MS),
+            expires: self.now.saturating_add_ms(REGISTRATION_MS_MAX),
             wallet_signature: WalletSignature([0; 65]),
             node_signature: DUMMY_SIGNATURE,
         }))?;

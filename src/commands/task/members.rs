@@ -74,6 +74,8 @@ pub(super) const fn end(why: TaskEnd) -> &'static str {
         TaskEnd::RoundsAbandoned => "too many rounds in a row were abandoned",
         TaskEnd::ClosedOnLedger => "it was closed on the ledger",
         TaskEnd::Fault => "a fault of the coordinator; its log has the cause",
+        TaskEnd::BlobsMissing => "its model or holdout did not arrive in time",
+        TaskEnd::GaveWay => "the market was full, and it made room for a task with more money",
     }
 }
 

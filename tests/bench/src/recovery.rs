@@ -123,7 +123,7 @@ impl SyntheticMarket {
         for number in 0..PEOPLE {
             let wallet = TestSigner::new(number)?;
             let node = NodeSigner::from_seed(&blob_digest(&number.to_le_bytes()).0);
-            let expires = Timestamp(1_000_000_000);
+            let expires = Timestamp(600_000_000);
             let role = Role::Participant;
             let registration = Registration::sign(MARKET, &wallet, &node, role, expires)
                 .map_err(|error| anyhow!("{error}"))?;

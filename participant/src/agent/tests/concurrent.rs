@@ -50,6 +50,18 @@ fn enrolment_is_retried_until_the_coordinator_sees_the_bond() {
 }
 
 #[test]
+fn a_participant_whose_registration_gave_way_registers_again_and_is_paid() {
+    let market = TestMarket::start(1, false);
+    market.inject(Fault::FullMarket);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let done = person.run(&market, None).unwrap();
+    assert!(done.finished && !done.claimed.is_zero(), "{:?}", person.events);
+    assert_eq!(person.failed_round_codes(), [""; 0]);
+    // At the start, and before an enrolment, a commit and an update.
+    assert_eq!(market.request_count("POST", "registrations"), 4);
+}
+
+#[test]
 fn final_pay_is_claimed_while_the_round_waits_for_others() {
     let market = TestMarket::start(2, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);

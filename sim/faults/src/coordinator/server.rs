@@ -21,9 +21,7 @@ use crate::message::{CoordinatorReply, CoordinatorRequest, DUMMY_SIGNATURE, unsi
 use crate::network::ProcessId;
 use crate::setup::{PROVIDER, account_of};
 
-/// Validity of a registration, in milliseconds.
-const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
-/// Validity of an enrolment message, in milliseconds.
+/// Validity of a registration and of an enrolment message, in milliseconds.
 const EXPIRY_MS: u64 = 600_000;
 /// The preparation that a request needs before its response.
 enum Preparation {
@@ -302,7 +300,7 @@ fn registration(world: &SimContext, from: ProcessId, role: Role) -> Registration
         wallet,
         node_key: NodeKey(blob_digest(&wallet.0).0),
         role,
-        expires: world.clock(ME).saturating_add_ms(YEAR_MS),
+        expires: world.clock(ME).saturating_add_ms(EXPIRY_MS),
         wallet_signature: WalletSignature([0; 65]),
         node_signature: DUMMY_SIGNATURE,
     }
