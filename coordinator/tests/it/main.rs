@@ -6,6 +6,7 @@ mod backup_and_restore;
 mod bucket_storage;
 mod clock_jumps;
 mod connection_limits;
+mod coordinator_bond;
 mod crash_recovery;
 mod earlier_updates;
 mod embedded_ledger_payouts;
