@@ -38,6 +38,8 @@ contract CollateralProofs is SymbolicMarket {
             assert(token.balanceOf(account) == wallet + amount);
             uint256 windows = 2 * uint256(t.terms.challengeMs);
             uint256 posted = t.lastPost;
+            // The bond of a coordinator that is not the arbiter returns after the close.
+            assert(t.closed || account != t.terms.coordinator || account == t.terms.arbiter);
             if (t.closed) {
                 assert(posted == 0 || market.clock() >= posted + windows);
             } else {
@@ -57,10 +59,41 @@ contract CollateralProofs is SymbolicMarket {
         uint256 treasury = market.treasury();
         vm.prank(sender);
         try market.slash(order) returns (uint128 taken) {
-            assert(sender == t.terms.arbiter && !t.closed);
+            assert(sender == t.terms.arbiter);
+            assert(!t.closed || (order.account == t.terms.coordinator && sender != order.account));
             assert(taken == (order.amount < b ? order.amount : b) && taken != 0);
             assert(market.bondOf(order.task, order.account).amount == b - taken);
             assert(market.treasury() == treasury + taken);
+        } catch {}
+    }
+
+    /// @dev Each function that changes the coordinator's bond keeps the cover exact.
+    function check_a_bond_covers_what_it_holds(bytes32 id, uint128 amount) external {
+        TaskState memory t = market.task(id);
+        vm.assume(t.terms.coordinator != t.terms.arbiter);
+        vm.prank(t.terms.coordinator);
+        try market.bond(id, amount) {
+            assert(isCoverExact(id, t.terms.coordinator));
+        } catch {}
+    }
+
+    function check_a_bond_requested_back_covers_nothing(bytes32 id, uint256 second) external {
+        at(second);
+        TaskState memory t = market.task(id);
+        vm.assume(t.terms.coordinator != t.terms.arbiter && isCoverExact(id, t.terms.coordinator));
+        vm.prank(t.terms.coordinator);
+        try market.unbond(id) {
+            assert(isCoverExact(id, t.terms.coordinator));
+        } catch {}
+    }
+
+    function check_a_slashed_bond_covers_what_is_left(SlashOrder calldata order) external {
+        TaskState memory t = market.task(order.task);
+        vm.assume(!order.stake && t.terms.coordinator != t.terms.arbiter);
+        vm.assume(isCoverExact(order.task, t.terms.coordinator));
+        vm.prank(t.terms.arbiter);
+        try market.slash(order) {
+            assert(isCoverExact(order.task, t.terms.coordinator));
         } catch {}
     }
 

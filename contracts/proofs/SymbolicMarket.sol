@@ -5,7 +5,7 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {FlorinToken} from "../src/FlorinToken.sol";
 import {Market} from "../src/Market.sol";
 import {IMarket} from "../src/interfaces/IMarket.sol";
-import {PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
+import {Collateral, PostedSettlement, TaskState} from "../src/interfaces/Types.sol";
 
 /// @title The cheat codes that halmos supports.
 interface HalmosCheats {
@@ -57,6 +57,15 @@ abstract contract SymbolicMarket {
     function tokenInvariant(address one, address other) internal view returns (bool) {
         (uint256 a, uint256 b) = (token.balanceOf(one), token.balanceOf(other));
         return one != other && a <= SUPPLY && b <= SUPPLY && a + b <= SUPPLY;
+    }
+
+    /// @dev The cover is what is final plus the coordinator's bond, at most 2^96 - 1.
+    function isCoverExact(bytes32 id, address coordinator) internal view returns (bool) {
+        TaskState memory t = market.task(id);
+        Collateral memory b = market.bondOf(id, coordinator);
+        uint256 covered = uint256(t.dataPaid) + t.infrastructurePaid;
+        if (b.release == 0) covered += b.amount;
+        return market.coveredOf(id) == (covered < type(uint96).max ? covered : type(uint96).max);
     }
 
     function same(TaskState memory a, TaskState memory b) internal pure returns (bool) {

@@ -40,6 +40,7 @@ contract TaskProofs is SymbolicMarket {
     ) external {
         at(second);
         TaskState memory t = market.task(s.task);
+        uint256 covered = market.coveredOf(s.task);
         vm.prank(sender);
         try market.post(s, last) {
             TaskState memory u = market.task(s.task);
@@ -49,6 +50,7 @@ contract TaskProofs is SymbolicMarket {
                 assert(s.dataTotal >= last.dataTotal && s.dataTotal >= s.scorePayTotal);
                 assert(s.infrastructureTotal >= last.infrastructureTotal);
                 assert(s.round > last.round && s.round <= t.terms.rounds);
+                assert(uint256(s.dataTotal) + s.infrastructureTotal <= covered);
             }
             (u.head, u.pending, u.lastPost) = (t.head, t.pending, t.lastPost);
             assert(same(u, t));
@@ -65,6 +67,9 @@ contract TaskProofs is SymbolicMarket {
         TaskState memory t = market.task(id);
         (uint128 claimed,) = market.claimed(id, account);
         vm.assume(taskInvariant(t, claimed) && wasPosted(t, s));
+        address coordinator = t.terms.coordinator;
+        bool trusted = market.coveredOf(id) == type(uint96).max;
+        vm.assume(trusted || isCoverExact(id, coordinator));
         try market.finalize(id, only(s)) returns (uint256 count) {
             TaskState memory u = market.task(id);
             assert(count == (market.clock() > s.finalAt ? 1 : 0));
@@ -77,6 +82,7 @@ contract TaskProofs is SymbolicMarket {
             assert(u.owed == t.owed + grown);
             assert(u.dataPaid == s.dataTotal && u.infrastructurePaid == s.infrastructureTotal);
             assert(u.root == s.root && u.round == s.round);
+            assert(trusted ? market.coveredOf(id) == type(uint96).max : isCoverExact(id, coordinator));
             assert(taskInvariant(u, claimed));
         } catch {}
     }

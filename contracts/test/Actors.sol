@@ -129,12 +129,22 @@ abstract contract Actors {
         post(settlement(round, root, data, infrastructure));
     }
 
+    /// @dev Posts a settlement; first the coordinator bonds what its cover lacks.
     function post(Settlement memory s) internal {
+        cover(s.task, uint256(s.dataTotal) + s.infrastructureTotal);
         LastSettlement memory previous = last(s.task);
         bytes32 before = market.task(s.task).head;
         vm.prank(coordinator);
         market.post(s, previous);
         recordPosted(s, before);
+    }
+
+    /// @dev The coordinator bonds what lacks to post up to this total.
+    function cover(bytes32 id, uint256 total) internal {
+        uint256 covered = market.coveredOf(id);
+        if (covered >= total) return;
+        vm.prank(coordinator);
+        market.bond(id, uint128(total - covered));
     }
 
     function recordPosted(Settlement memory s, bytes32 before) internal {

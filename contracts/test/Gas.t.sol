@@ -60,6 +60,7 @@ contract GasTest is MarketTest {
     /// forge-config: default.isolate = true
     function test_posting_cost_does_not_depend_on_the_number_of_participants() external {
         openTask();
+        cover(TASK, 1_200 * FLN);
         row("post, the first of a task", postGas(1, 4));
         uint256 ten = postGas(2, 4);
         uint256 many = postGas(3, 17);
@@ -98,6 +99,7 @@ contract GasTest is MarketTest {
     function claimCosts(uint256 depth) private returns (uint256[4] memory gas) {
         uint256 snapshot = vm.snapshotState();
         openTask();
+        cover(TASK, 1_200 * FLN);
         for (uint32 round = 1; round <= 7; ++round) {
             (, Claim memory c) = postCost(round, depth);
             finalizeCost(1);

@@ -55,9 +55,12 @@ contract HostileTokensTest is MarketTest {
         // `fund` reads a return value, which this token does not have.
         token = IERC20(address(noReturn));
         market = IMarket(vm.deployCode("Market.sol:Market", abi.encode(token)));
-        noReturn.transfer(buyer, 10_000 * FLN);
-        vm.prank(buyer);
-        noReturn.approve(address(market), type(uint256).max);
+        address[2] memory payers = [buyer, coordinator];
+        for (uint256 i = 0; i < 2; ++i) {
+            noReturn.transfer(payers[i], 10_000 * FLN);
+            vm.prank(payers[i]);
+            noReturn.approve(address(market), type(uint256).max);
+        }
         openTask();
         settle(1, 30, 0, 20);
         claim(adasClaim(30, 0, 20));

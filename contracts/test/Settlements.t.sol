@@ -42,6 +42,7 @@ contract SettlementsTest is MarketTest {
     function test_posting_the_same_settlement_again_is_idempotent() external {
         Settlement memory s = settlement(1, "a", 10, 0);
         LastSettlement memory before = last(TASK);
+        cover(TASK, 10);
         vm.startPrank(coordinator);
         vm.assertTrue(market.post(s, before) == PostOutcome.Posted, "new");
         bytes32 state = keccak256(abi.encode(task()));
@@ -72,6 +73,7 @@ contract SettlementsTest is MarketTest {
 
     function test_a_settlement_must_follow_the_last_active_one() external {
         LastSettlement memory first = last(TASK);
+        cover(TASK, 20);
         post(1, "a", 10, 0);
         LastSettlement memory previous = last(TASK);
         bytes memory stale = abi.encodeWithSelector(IMarketErrors.StaleHead.selector, task().head);

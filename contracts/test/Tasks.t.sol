@@ -32,6 +32,44 @@ contract TasksTest is MarketTest {
         openTask(t);
     }
 
+    function test_a_task_has_an_arbiter_and_a_challenge_window() external {
+        Terms memory t = terms(TASK);
+        t.arbiter = address(0);
+        expectError(
+            abi.encodeWithSelector(
+                IMarketErrors.InvalidArgument.selector, "the arbiter is the zero address"
+            )
+        );
+        openTask(t);
+        t.arbiter = arbiter;
+        t.challengeMs = 0;
+        expectError(
+            abi.encodeWithSelector(
+                IMarketErrors.InvalidArgument.selector, "a challenge window of 0"
+            )
+        );
+        openTask(t);
+        t.challengeMs = 1;
+        openTask(t);
+    }
+
+    function test_a_task_lasts_366_days_at_most() external {
+        uint64 latest = market.clock() + 366 days * 1_000;
+        Terms memory t = terms(TASK);
+        for (uint256 i = 0; i < 2; ++i) {
+            t.expires = i == 0 ? latest + 1 : type(uint64).max;
+            expectError(
+                abi.encodeWithSelector(
+                    IMarketErrors.LimitExceeded.selector, "expires: 366 days from now"
+                )
+            );
+            openTask(t);
+        }
+        t.expires = latest;
+        openTask(t);
+        vm.assertEq(task().terms.expires, latest, "stored in full");
+    }
+
     function test_a_data_pool_below_the_minimum_is_refused() external {
         Terms memory t = terms(TASK);
         t.data = 1e15 - 1;
@@ -272,19 +310,6 @@ contract TasksTest is MarketTest {
         vm.warp(expires / 1_000 + 1);
         vm.prank(stranger);
         vm.assertEq(market.close(TASK, none), 1_200 * FLN, "all of it goes back");
-    }
-
-    function test_only_the_coordinator_closes_a_task_without_expiry() external {
-        Terms memory t = terms(TASK);
-        t.expires = type(uint64).max;
-        openTask(t);
-        PostedSettlement[] memory none;
-        expectError(
-            abi.encodeWithSelector(
-                IMarketErrors.TooEarly.selector, type(uint64).max, market.clock()
-            )
-        );
-        market.close(TASK, none);
     }
 
     function test_closing_waits_for_every_window_and_finalises_what_is_due() external {

@@ -15,6 +15,10 @@ use std::collections::BTreeMap;
 
 use florin_protocol::Digest;
 
+mod terms;
+
+pub use terms::{Flaw, Rules};
+
 /// Number of accounts of a model.
 pub const ACCOUNTS: usize = 12;
 /// The account that opens tasks.
@@ -27,58 +31,6 @@ pub type ModelResult = Result<i128, &'static str>;
 
 /// The totals of an account in a task, or the difference of two: paid and debited.
 pub type Totals = (i128, i128);
-
-/// The roles of a task, and the numbers in its terms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// The account that posts settlements.
-    pub coordinator: usize,
-    /// The account that cancels and slashes.
-    pub arbiter: usize,
-    /// The escrow for data.
-    pub data: i128,
-    /// The escrow for infrastructure.
-    pub infrastructure: i128,
-    /// Number of rounds.
-    pub rounds: i128,
-    /// Maximum pay for scores per nat of improvement.
-    pub per_nat_max: i128,
-    /// Share of the data that may be paid without improvement, in millionths.
-    pub floor_share: i128,
-    /// Minimum of a bond.
-    pub bond_min: i128,
-    /// Maximum debit per final settlement.
-    pub debit_max: i128,
-    /// Minimum of a stake with a pledge.
-    pub stake_min: i128,
-    /// Duration of a challenge window.
-    pub window: i128,
-    /// Duration between a request for a bond or stake and its withdrawal.
-    pub delay: i128,
-    /// When the task ends without its coordinator.
-    pub expires: i128,
-}
-
-/// An error in the terms of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// The terms are valid.
-    Nothing,
-    /// The buyer is the arbiter.
-    BuyerIsArbiter,
-    /// The escrow is below the minimum.
-    TooSmall,
-    /// There are no rounds.
-    NoRounds,
-    /// The floor share exceeds one.
-    LargeFloor,
-    /// The challenge window is above the maximum.
-    LongWindow,
-    /// The delay is above the maximum.
-    LongDelay,
-    /// The escrow exceeds the supply.
-    TooExpensive,
-}
 
 /// A settlement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,9 +139,19 @@ impl<R: Copy> TaskModel<R> {
         }
     }
 
+    /// The pay, posted and final, up to which the coordinator may post; `None` for no limit.
+    pub fn covered(&self) -> Option<i128> {
+        let coordinator = self.rules.coordinator;
+        let bond = if self.releases[coordinator].is_some() { 0 } else { self.bonds[coordinator] };
+        self.rules.is_cover(coordinator).then_some(self.paid.iter().sum::<i128>() + bond)
+    }
+
     /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
-    /// closed.
+    /// closed, and for a coordinator's bond that covers pay unless the task is closed.
     pub fn withdrawable_at(&self, owner: usize) -> Option<i128> {
+        if self.rules.is_cover(owner) && !self.closed {
+            return None;
+        }
         let windows = 2 * self.rules.window;
         match (self.closed, self.releases[owner], self.last_post) {
             (false, None, _) => None,
@@ -248,11 +210,13 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         }
         match flaw {
             Flaw::Nothing => {}
-            Flaw::BuyerIsArbiter | Flaw::NoRounds | Flaw::LargeFloor => {
-                return Err("INVALID_ARGUMENT");
-            }
+            Flaw::BuyerIsArbiter
+            | Flaw::NoArbiter
+            | Flaw::NoRounds
+            | Flaw::NoWindow
+            | Flaw::LargeFloor => return Err("INVALID_ARGUMENT"),
             Flaw::TooSmall => return Err("TOO_SMALL"),
-            Flaw::LongWindow | Flaw::LongDelay => return Err("LIMIT_EXCEEDED"),
+            Flaw::LongWindow | Flaw::LongDelay | Flaw::LongLife => return Err("LIMIT_EXCEEDED"),
             Flaw::TooExpensive => return Err("INSUFFICIENT_FUNDS"),
         }
         let locked = [rules.data, rules.infrastructure];
@@ -273,7 +237,9 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         if self.wallets[from] < amount {
             return Err("INSUFFICIENT_FUNDS");
         }
-        if self.tasks[t].bonds[from] + amount < self.tasks[t].rules.bond_min {
+        let rules = &self.tasks[t].rules;
+        let least = if rules.is_cover(from) { 0 } else { rules.bond_min };
+        if self.tasks[t].bonds[from] + amount < least {
             return Err("TOO_SMALL");
         }
         self.pay(from, amount)?;
@@ -429,6 +395,9 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         if wrong {
             return Err("INVALID_SETTLEMENT");
         }
+        if task.covered().is_some_and(|covered| new.data + new.infrastructure > covered) {
+            return Err("TOO_SMALL");
+        }
         task.pending.push(Pending { window: now + rules.window, ..new.clone() });
         task.last_post = Some(now);
         Ok(0)
@@ -557,7 +526,7 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
             return Err("UNAUTHORIZED");
         }
         let task = &mut self.tasks[t];
-        if task.closed {
+        if task.closed && (stake || !task.rules.is_cover(who)) {
             return Err("TASK_CLOSED");
         }
         if amount == 0 {

@@ -68,6 +68,13 @@ impl Terms {
         }
     }
 
+    /// Whether the bond of an account covers pay: it is the coordinator's, and another account, the
+    /// arbiter, can slash it.
+    #[must_use]
+    pub fn bond_covers_pay(&self, account: Address) -> bool {
+        account == self.coordinator && self.arbiter != self.coordinator
+    }
+
     /// The most that may be paid from a pool of this task up to a round: `⌊pool · round / rounds⌋`,
     /// and the whole pool from the last round on.
     #[must_use]

@@ -116,6 +116,8 @@ codes! {
     InvalidInvitation = "INVALID_INVITATION",
     /// Another account has used the invitation.
     InvitationUsed = "INVITATION_USED",
+    /// The coordinator does not put a bond at risk under the task's arbiter.
+    ArbiterNotAccepted = "ARBITER_NOT_ACCEPTED",
 }
 
 impl fmt::Display for ErrorCode {

@@ -48,6 +48,8 @@ pub const CROSS_CHECK_PAIRS_MAX: u8 = 16;
 pub const CROSS_CHECK_COHORT_MAX: usize = 64;
 /// Longest phase, window or delay, in milliseconds (30 days).
 pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
+/// Longest time from a task's opening to its expiry, in milliseconds: 366 days.
+pub const TASK_MS_MAX: u64 = 366 * 24 * 3_600 * 1_000;
 /// Accounts in the claim tree of one task.
 pub const ACCOUNTS_MAX: usize = 20_000;
 /// Longest Merkle proof that is accepted, in hashes.

@@ -13,7 +13,7 @@ use crate::holdout::Holdout;
 use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
     BASELINE_EPOCHS_MAX, COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX,
-    PHASE_MS_MAX, ROUNDS_MAX,
+    PHASE_MS_MAX, ROUNDS_MAX, TASK_MS_MAX,
 };
 use crate::micro::Micro;
 use crate::model::{DataSchema, ModelArchitecture};
@@ -209,7 +209,7 @@ impl TaskSpec {
             estimator: Estimator::Path { nodes: 3, cross_check_pairs: 1 },
             budget: Budget::example(),
             admission: Admission::Open,
-            expires: Timestamp::MAX,
+            expires: Timestamp(TASK_MS_MAX),
         }
     }
 }
@@ -264,8 +264,8 @@ impl Budget {
             debit_max: Amount::from_units(200 * CENT),
             stake_min: Amount::from_units(100 * CENT),
             per_unit: Amount::from_units(10 * CENT),
-            challenge_ms: 0,
-            unbond_ms: 63_000,
+            challenge_ms: 1,
+            unbond_ms: 63_001,
         }
     }
 }
@@ -328,6 +328,12 @@ impl TaskSpec {
             "arbiter",
             self.arbiter,
             "must not be the buyer: a buyer could cancel every settlement and keep the model",
+        )?;
+        require(
+            self.arbiter != Address::default(),
+            "arbiter",
+            self.arbiter,
+            "name an account: nobody can act for the zero address",
         )?;
         let least = self.unbond_ms_min();
         if self.budget.unbond_ms < least {
@@ -555,6 +561,12 @@ impl Budget {
             "budget.bond_per_row",
             self.bond_per_row,
             "must be above 0: rows count only as far as the bond covers them",
+        )?;
+        require(
+            self.challenge_ms > 0,
+            "budget.challenge_ms",
+            self.challenge_ms,
+            "use at least 1 ms: without a challenge window no settlement could be cancelled",
         )?;
         for (key, ms) in
             [("budget.challenge_ms", self.challenge_ms), ("budget.unbond_ms", self.unbond_ms)]

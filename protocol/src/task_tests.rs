@@ -46,6 +46,8 @@ pub(crate) fn spec() -> TaskSpec {
 type InvalidSetting = (&'static str, fn(&mut TaskSpec));
 
 const INVALID_SETTINGS: &[InvalidSetting] = &[
+    ("arbiter", |s| s.arbiter = Address::default()),
+    ("budget.challenge_ms", |s| s.budget.challenge_ms = 0),
     ("version", |s| s.version = 2),
     ("name", |s| s.name = " ".to_owned()),
     ("name", |s| s.name = "x".repeat(NAME_BYTES_MAX + 1)),

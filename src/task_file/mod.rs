@@ -21,6 +21,7 @@ use florin_learning::data::{
     unscaled_feature,
 };
 use florin_learning::{DataSource, Dataset, Table};
+use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
     Address, DataSchema, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError, TaskSpec,
     Timestamp, blob_digest, format_ms,
@@ -210,6 +211,10 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         .map_err(|right| TaskFileError::key("expires", format!("{:?}", file.expires), right))?;
     if expires <= parties.now {
         let right = "must be in the future";
+        return Err(TaskFileError::key("expires", format!("{:?}", file.expires), right));
+    }
+    if expires > parties.now.saturating_add_ms(TASK_MS_MAX) {
+        let right = "must be at most 366 days from now: no ledger opens a longer task";
         return Err(TaskFileError::key("expires", format!("{:?}", file.expires), right));
     }
     Ok(TaskSpec {

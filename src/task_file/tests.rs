@@ -127,6 +127,7 @@ fn an_invalid_value_is_refused_with_line_key_value_and_expected_value() {
         ("train = \"2 min\"", "train = \"0 s\"", ["rounds.train = \"0 ms\"", "1 ms to 30 days"]),
         ("unbond = \"10 min\"", "unbond = \"5 min\"", ["budget.unbond", "budget.challenge"]),
         ("expires = \"7 d\"", "expires = \"1970-01-01\"", ["expires", "future"]),
+        ("expires = \"7 d\"", "expires = \"367 d\"", ["expires", "366 days"]),
         ("expires = \"7 d\"", "expires = \"soon\"", ["expires", "duration"]),
         ("nodes = 3", "nodes = 0", ["estimator.nodes = 0", "1 to 8"]),
         (F32, "{ kind = \"top_k\" }", ["rounds.format.permille = nothing", "1 to 500"]),

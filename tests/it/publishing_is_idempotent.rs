@@ -11,7 +11,7 @@ fn publishing_again_locks_nothing_twice(on: On) {
     let market = TestMarket::open(TestPlan::honest(on, 1));
     let file = market.file("task.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    let from_now = text.replace("\"2100-01-01\"", "\"7 d\"");
+    let from_now = text.replace("\"30 d\"", "\"7 d\"");
     std::fs::write(&file, &from_now).unwrap();
     let left = || market.ledger().balance(market.account("buyer")).unwrap();
     let before = left();

@@ -38,6 +38,11 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice State of a task; all zeros for an unknown task.
     function task(bytes32 id) external view returns (TaskState memory);
 
+    /// @notice The sum of both totals up to which the coordinator may post: what is final, and its
+    /// bond unless that was requested back; at most 2^96 - 1, which is also the value for a
+    /// coordinator that is the arbiter.
+    function coveredOf(bytes32 id) external view returns (uint128);
+
     /// @notice A bond; zero if there is none.
     function bondOf(bytes32 id, address account) external view returns (Collateral memory);
 
@@ -68,8 +73,10 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice Opens a task and locks its budget in escrow.
     /// @dev Effects: moves `data + infrastructure` from the buyer; emits `TaskOpened`.
     /// Requirements: the sender is the buyer (`Unauthorized`); the id is unused (`TaskExists`);
-    /// buyer and arbiter differ (`InvalidArgument`); `data` is at least the minimum (`TooSmall`);
-    /// both delays are at most 30 days and the sum of the pools at most 2^96 - 1 (`LimitExceeded`);
+    /// the arbiter is neither the buyer nor the zero address, and the challenge window is not 0
+    /// (`InvalidArgument`); `data` is at least the minimum (`TooSmall`); both delays are at most 30
+    /// days, the expiry is at most 366 days from now, and the sum of the pools is at most 2^96 - 1
+    /// (`LimitExceeded`);
     /// the buyer has the balance (`Insufficient`) and has approved it; the full amount arrives
     /// (`TransferAmountMismatch`).
     function openTask(Terms calldata terms) external;
@@ -105,7 +112,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// one of the same round (`ConflictingSettlement`); the task is open (`TaskClosed`); fewer than
     /// 64 settlements are pending (`LimitExceeded`); the task has not expired, rounds start with 1
     /// and ascend, totals neither decrease nor exceed the deposit, and are zero if the root is zero
-    /// (`InvalidSettlement`).
+    /// (`InvalidSettlement`); unless the coordinator is the arbiter, its bond covers the pay that is
+    /// then posted and not final: both totals, minus those of the last final settlement
+    /// (`TooSmall`). A bond that was requested back covers nothing.
     function post(Settlement calldata settlement, LastSettlement calldata last)
         external
         returns (PostOutcome);
@@ -169,8 +178,8 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice Adds to the sender's bond in a task; cancels a running unbonding.
     /// @dev Effects: moves `amount` from the sender; emits `Bonded`.
     /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the sender has the
-    /// balance (`Insufficient`) and has approved it; the resulting bond is at least `bondMin`
-    /// (`TooSmall`); the full amount arrives (`TransferAmountMismatch`).
+    /// balance (`Insufficient`) and has approved it; the resulting bond is at least `bondMin`, unless
+    /// the sender is a coordinator that is not the arbiter (`TooSmall`); the full amount arrives (`TransferAmountMismatch`).
     function bond(bytes32 id, uint128 amount) external;
 
     /// @notice Requests the sender's bond back: it stays at risk for `unbondMs`. Idempotent.
@@ -181,7 +190,8 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice Returns the sender's bond.
     /// @dev Effects: moves the bond to the sender; emits `BondWithdrawn`.
     /// Requirements: the task exists (`UnknownTask`); there is a bond, and unbonding was requested
-    /// unless the task is closed (`NotFound`); the earliest time has come (`TooEarly`): in an open
+    /// unless the task is closed (`NotFound`); the task is closed if the sender is a coordinator that
+    /// is not the arbiter (`NotFound`); the earliest time has come (`TooEarly`): in an open
     /// task `max(release, min(lastPost, release) + 2 * challengeMs)`, or `release` if nothing was
     /// posted; in a closed task `lastPost + 2 * challengeMs`. Only settlements posted before the
     /// release can debit the bond; they are final one window later, and the second window is the
@@ -223,7 +233,8 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// pledge, which is then used up; emits `Slashed`, and `PledgeEnded` for a pledge that is used
     /// up.
     /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`Unauthorized`);
-    /// the task is open (`TaskClosed`); the amount is not zero (`InvalidArgument`); there is a bond
+    /// the task is open, unless it is the bond of a coordinator that is not the arbiter
+    /// (`TaskClosed`); the amount is not zero (`InvalidArgument`); there is a bond
     /// or a pledge with an amount left (`NotFound`).
     /// @return taken the amount slashed.
     function slash(SlashOrder calldata order) external returns (uint128 taken);

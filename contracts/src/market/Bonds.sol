@@ -5,7 +5,7 @@ import {IMarket} from "../interfaces/IMarket.sol";
 import {Collateral} from "../interfaces/Types.sol";
 import {MarketStorage} from "./MarketStorage.sol";
 
-/// @title Bonds: collateral of participants in a task, and its withdrawal.
+/// @title Bonds: collateral of participants and of the coordinator in a task, and its withdrawal.
 abstract contract Bonds is MarketStorage {
     /// @inheritdoc IMarket
     function bond(bytes32 id, uint128 amount) external nonReentrant {
@@ -14,10 +14,14 @@ abstract contract Bonds is MarketStorage {
         _requireBalance(msg.sender, amount);
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         uint256 offered = uint256(bond_.amount) + amount;
-        if (offered < task_.bondMin) revert TooSmall(offered, task_.bondMin);
+        // The minimum is that of participants: the coordinator deposits as much as its posts need.
+        if (offered < task_.bondMin && !_coversPay(task_, msg.sender)) {
+            revert TooSmall(offered, task_.bondMin);
+        }
         if (offered > type(uint128).max) revert LimitExceeded("a bond: 2^128 - 1");
         bond_.amount = uint128(offered);
         bond_.release = 0;
+        _updateCover(task_, msg.sender, bond_);
         emit Bonded(id, msg.sender, amount);
         _pullTokens(msg.sender, amount);
     }
@@ -30,6 +34,7 @@ abstract contract Bonds is MarketStorage {
         if (bond_.release != 0) return;
         uint64 release = clock() + task_.unbondMs;
         bond_.release = release;
+        _updateCover(task_, msg.sender, bond_);
         emit Unbonding(id, msg.sender, release);
     }
 
@@ -39,6 +44,9 @@ abstract contract Bonds is MarketStorage {
         Bond storage bond_ = _accounts[id][msg.sender].bond;
         amount = bond_.amount;
         if (amount == 0) revert NotFound("no bond");
+        if (!task_.progress.closed && _coversPay(task_, msg.sender)) {
+            revert NotFound("the task is open: the coordinator's bond returns after the close");
+        }
         uint64 moment = _withdrawable(task_, bond_.release);
         uint64 current = clock();
         if (current < moment) revert TooEarly(moment, current);
@@ -57,7 +65,7 @@ abstract contract Bonds is MarketStorage {
     /// later; the second window is the time to prove a debit. A coordinator cannot delay the
     /// withdrawal by posting more settlements.
     function _withdrawable(Task storage task_, uint64 release) private view returns (uint64) {
-        uint64 posted = task_.progress.lastPost;
+        uint64 posted = uint64(task_.progress.lastPost) * 1_000;
         uint64 windows = 2 * uint64(task_.challengeMs);
         if (task_.progress.closed) return posted == 0 ? 0 : posted + windows;
         if (release == 0) revert NotFound("unbonding was not requested: call unbond first");

@@ -89,7 +89,7 @@ abstract contract Claims is MarketStorage {
         Task storage task_ = _tasks[id];
         if (debited < before) revert InvalidSettlement(task_.round, "the debits decrease");
         // The coordinator chooses the numbers of rounds, but not the number of final settlements.
-        uint256 limit = uint256(task_.debitMax) * task_.progress.finalised;
+        uint256 limit = uint256(task_.debitMax) * task_.finalised;
         if (debited > limit || debited > type(uint128).max) {
             revert InvalidSettlement(
                 task_.round, "the debits exceed debitMax for each final settlement"
@@ -99,6 +99,7 @@ abstract contract Claims is MarketStorage {
         uint256 more = debited - before;
         uint128 amount = more < bond_.amount ? uint128(more) : bond_.amount;
         bond_.amount -= amount;
+        _updateCover(task_, account, bond_);
         _toTreasury(amount);
         emit Debited(id, account, uint128(debited), amount);
     }

@@ -6,6 +6,8 @@ pragma solidity 0.8.37;
 library Limits {
     /// @notice Longest challenge window and longest unbonding delay, in milliseconds: 30 days.
     uint64 internal constant DELAY_MS_MAX = 30 * 24 * 3_600 * 1_000;
+    /// @notice Longest time from the opening of a task to its expiry, in milliseconds: 366 days.
+    uint64 internal constant TASK_MS_MAX = 366 * 24 * 3_600 * 1_000;
     /// @notice Smallest data pool, in base units: a smaller one cannot pay for a round.
     uint128 internal constant DATA_MIN = 1e15;
     /// @notice Largest sum of a task's two pools. The embedded chain's limit is the supply; here

@@ -22,22 +22,24 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         uint96 data; uint96 infrastructure; uint32 rounds; uint32 floorShare;
         Progress progress;
         Claimable claimable;
-        uint96 dataPaid; uint96 infrastructurePaid; uint32 round;
+        uint96 dataPaid; uint96 infrastructurePaid; uint32 round; uint32 finalised;
         bytes32 head;
         bytes32 finalHead;
         bytes32 checkpoint;
         bytes32 root;
     }
 
-    /// @dev `posted`, `finalised` and `checkpointed` count the settlements up to `head`,
-    /// `finalHead` and `checkpoint`. `perNatMax` is a term: a post reads this slot in any case.
+    /// @dev One slot, which a post reads and writes in any case. `pending` and `checkpointed` count
+    /// the settlements after `finalHead`, up to `head` and up to `checkpoint`: at most PENDING_MAX.
+    /// `lastPost` is in seconds, as the clock's source. `perNatMax` is a term. `covered` is the
+    /// total up to which the coordinator may post: what is final, plus its bond; see `_updateCover`.
     struct Progress {
-        uint32 posted;
-        uint32 finalised;
-        uint32 checkpointed;
-        uint48 lastPost;
+        uint8 pending;
+        uint8 checkpointed;
         bool closed;
+        uint40 lastPost;
         uint96 perNatMax;
+        uint96 covered;
     }
 
     /// @dev The state that a claim needs, in one slot; this saves 2,100 gas per claim. `tag` is the
@@ -104,6 +106,22 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         task_ = _tasks[id];
         // The head of an opened task is never zero: its history starts with a hash.
         if (task_.head == 0) revert UnknownTask(id);
+    }
+
+    /// @dev Whether the bond of an account covers pay: it is the coordinator's, and another account,
+    /// the arbiter, can slash it.
+    function _coversPay(Task storage task_, address account) internal view returns (bool) {
+        return account == task_.coordinator && account != task_.arbiter;
+    }
+
+    /// @dev Must follow every change of a bond. A bond that was requested back covers nothing. The
+    /// totals of a task are at most 2^96 - 1, so that a larger sum is no different.
+    function _updateCover(Task storage task_, address account, Bond storage bond_) internal {
+        if (!_coversPay(task_, account)) return;
+        uint256 covered = uint256(task_.dataPaid) + task_.infrastructurePaid;
+        if (bond_.release == 0) covered += bond_.amount;
+        task_.progress.covered =
+            covered < type(uint96).max ? uint96(covered) : type(uint96).max;
     }
 
     /// @dev Transfers `amount` from `from` and checks the received amount: a token that charges a

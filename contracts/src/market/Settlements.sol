@@ -28,7 +28,8 @@ abstract contract Settlements is MarketStorage {
         bytes32 lastHead = SettlementChain.headOf(last);
         if (lastHead != head) {
             // A repeated call is not an error: then `last` is the settlement before it.
-            if (_entry(lastHead, settlement, progress.lastPost + window) != head) {
+            uint64 posted = uint64(progress.lastPost) * 1_000;
+            if (_entry(lastHead, settlement, posted + window) != head) {
                 revert StaleHead(head);
             }
             return PostOutcome.AlreadyPosted;
@@ -37,7 +38,7 @@ abstract contract Settlements is MarketStorage {
             revert ConflictingSettlement(settlement.task, settlement.round);
         }
         if (progress.closed) revert TaskClosed(settlement.task);
-        if (progress.posted - progress.finalised >= Limits.PENDING_MAX) {
+        if (progress.pending >= Limits.PENDING_MAX) {
             revert LimitExceeded("64 settlements are pending");
         }
         uint64 current = clock();
@@ -45,9 +46,12 @@ abstract contract Settlements is MarketStorage {
             revert InvalidSettlement(settlement.round, "the task has expired");
         }
         _check(task_, settlement, last, progress.perNatMax);
+        // The bond covers the pay that is posted and not final.
+        uint256 total = uint256(settlement.dataTotal) + settlement.infrastructureTotal;
+        if (total > progress.covered) _revertUncovered(task_, total, progress.covered);
         uint64 finalAt = current + window;
-        progress.posted += 1;
-        progress.lastPost = uint48(current);
+        progress.pending += 1;
+        progress.lastPost = uint40(block.timestamp);
         task_.progress = progress;
         task_.head = _entry(head, settlement, finalAt);
         emit SettlementPosted(
@@ -71,7 +75,7 @@ abstract contract Settlements is MarketStorage {
         if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
         bytes32 head = task_.head;
         task_.checkpoint = head;
-        task_.progress.checkpointed = task_.progress.posted;
+        task_.progress.checkpointed = task_.progress.pending;
         emit HeadCheckpointed(id, head);
     }
 
@@ -86,12 +90,12 @@ abstract contract Settlements is MarketStorage {
         Progress memory progress = task_.progress;
         // A list may begin before the last final settlement; the windows of final settlements are
         // over.
-        if (clock() > finalAt || last < progress.finalised + from.length) {
+        if (clock() > finalAt || last < from.length) {
             revert WindowClosed(finalAt);
         }
-        progress.posted = uint32(last - from.length);
-        if (progress.checkpointed > progress.posted) {
-            progress.checkpointed = progress.posted;
+        progress.pending = uint8(last - from.length);
+        if (progress.checkpointed > progress.pending) {
+            progress.checkpointed = progress.pending;
             task_.checkpoint = before;
         }
         task_.progress = progress;
@@ -124,27 +128,34 @@ abstract contract Settlements is MarketStorage {
         }
         if (count == 0) return 0;
         PostedSettlement calldata last = pending[count - 1];
+        uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
+        uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
         Progress memory progress = task_.progress;
-        progress.finalised += uint32(count);
-        if (progress.checkpointed < progress.finalised) {
-            progress.checkpointed = progress.finalised;
+        // `count` is at most the number of pending settlements up to the end of the list.
+        progress.pending -= uint8(count);
+        if (progress.checkpointed < count) {
+            progress.checkpointed = 0;
             task_.checkpoint = finalHead;
+        } else {
+            progress.checkpointed -= uint8(count);
         }
+        // What has become final needs no cover any more.
+        uint256 covered = progress.covered + (total - before);
+        progress.covered = covered < type(uint96).max ? uint96(covered) : type(uint96).max;
         task_.progress = progress;
         task_.finalHead = finalHead;
         task_.root = last.root;
-        uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
-        uint256 total = uint256(last.dataTotal) + last.infrastructureTotal;
         // Both totals are within the deposit, which fits into 96 bits.
         task_.dataPaid = uint96(last.dataTotal);
         task_.infrastructurePaid = uint96(last.infrastructureTotal);
         task_.round = last.round;
+        task_.finalised += uint32(count);
         task_.claimable.owed += uint96(total - before);
         task_.claimable.tag = bytes20(last.root);
     }
 
-    /// @dev The number of settlements up to the end of `list`, if it leads from `before` to `head`
-    /// or `checkpoint`.
+    /// @dev The number of pending settlements up to the end of `list`, if it leads from `before` to
+    /// `head` or `checkpoint`.
     function _countUpTo(Task storage task_, bytes32 before, PostedSettlement[] calldata list)
         private
         view
@@ -154,9 +165,15 @@ abstract contract Settlements is MarketStorage {
         for (uint256 i = 0; i < list.length; ++i) {
             end = SettlementChain.extend(end, list[i]);
         }
-        if (end == task_.head) return task_.progress.posted;
+        if (end == task_.head) return task_.progress.pending;
         if (end == task_.checkpoint) return task_.progress.checkpointed;
         revert StaleHead(task_.head);
+    }
+
+    /// @dev The totals of a task never decrease, and `covered` is at least what is final.
+    function _revertUncovered(Task storage task_, uint256 total, uint256 covered) private view {
+        uint256 paid = uint256(task_.dataPaid) + task_.infrastructurePaid;
+        revert TooSmall(covered - paid, total - paid);
     }
 
     function _entry(bytes32 before, Settlement calldata settlement, uint64 finalAt)

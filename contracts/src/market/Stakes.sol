@@ -72,11 +72,15 @@ abstract contract Stakes is MarketStorage {
         Task storage task_ = _existingTask(order.task);
         address arbiter = task_.arbiter;
         if (msg.sender != arbiter) revert Unauthorized(msg.sender, arbiter);
-        if (task_.progress.closed) revert TaskClosed(order.task);
+        // The close ends the risk of slashes, except for the coordinator: its bond stands for the
+        // pay that it posted until it is withdrawn.
+        if (task_.progress.closed && (order.stake || !_coversPay(task_, order.account))) {
+            revert TaskClosed(order.task);
+        }
         if (order.amount == 0) revert InvalidArgument("a slash of 0");
         taken = order.stake
             ? _slashStake(order, task_.stakeMin)
-            : _slashBond(order);
+            : _slashBond(order, task_);
         if (taken == 0) revert NotFound("nothing is left to slash");
         _toTreasury(taken);
         emit Slashed(order.task, order.account, order.stake, taken, order.evidence);
@@ -103,10 +107,14 @@ abstract contract Stakes is MarketStorage {
         return _pledges[provider][_stakes[provider].generation][id].slashed;
     }
 
-    function _slashBond(SlashOrder calldata order) private returns (uint128 taken) {
+    function _slashBond(SlashOrder calldata order, Task storage task_)
+        private
+        returns (uint128 taken)
+    {
         Bond storage bond_ = _accounts[order.task][order.account].bond;
         taken = _min(order.amount, bond_.amount);
         bond_.amount -= taken;
+        _updateCover(task_, order.account, bond_);
     }
 
     function _slashStake(SlashOrder calldata order, uint128 stakeMin)

@@ -48,10 +48,10 @@ abstract contract Tasks is Settlements, EIP712 {
         uint64 current = clock();
         uint64 expires = task_.expires;
         if (msg.sender != task_.coordinator && current <= expires) {
-            revert TooEarly(_after(expires, 1), current);
+            revert TooEarly(expires + 1, current);
         }
         uint256 count = _finalizeDue(id, task_, pending);
-        uint256 waiting = task_.progress.posted - task_.progress.finalised;
+        uint256 waiting = task_.progress.pending;
         if (waiting != 0) {
             // A list that ends at the checkpoint omits later settlements, which are not due either.
             if (pending.length != count + waiting) revert StaleHead(task_.head);
@@ -78,13 +78,18 @@ abstract contract Tasks is Settlements, EIP712 {
         state.owed = task_.claimable.owed;
         state.root = task_.root;
         state.round = task_.round;
-        state.finalised = task_.progress.finalised;
-        state.pending = task_.progress.posted - task_.progress.finalised;
-        state.lastPost = task_.progress.lastPost;
+        state.finalised = task_.finalised;
+        state.pending = task_.progress.pending;
+        state.lastPost = uint64(task_.progress.lastPost) * 1_000;
         state.closed = closed;
         state.head = task_.head;
         state.finalHead = task_.finalHead;
         state.checkpoint = task_.checkpoint;
+    }
+
+    /// @inheritdoc IMarket
+    function coveredOf(bytes32 id) external view returns (uint128) {
+        return _tasks[id].progress.covered;
     }
 
     /// @inheritdoc IMarket
@@ -103,6 +108,10 @@ abstract contract Tasks is Settlements, EIP712 {
         if (terms.arbiter == terms.buyer) {
             revert InvalidArgument("a buyer as arbiter could cancel every settlement");
         }
+        if (terms.arbiter == address(0)) {
+            revert InvalidArgument("the arbiter is the zero address");
+        }
+        if (terms.challengeMs == 0) revert InvalidArgument("a challenge window of 0");
         if (terms.rounds == 0) revert InvalidArgument("a task of 0 rounds");
         if (terms.floorShare > Limits.FLOOR_SHARE_MAX) {
             revert InvalidArgument("floorShare: at most 1,000,000 millionths");
@@ -111,6 +120,9 @@ abstract contract Tasks is Settlements, EIP712 {
         if (terms.data < Limits.DATA_MIN) revert TooSmall(terms.data, Limits.DATA_MIN);
         if (terms.challengeMs > Limits.DELAY_MS_MAX) revert LimitExceeded("challengeMs: 30 days");
         if (terms.unbondMs > Limits.DELAY_MS_MAX) revert LimitExceeded("unbondMs: 30 days");
+        if (terms.expires > clock() + Limits.TASK_MS_MAX) {
+            revert LimitExceeded("expires: 366 days from now");
+        }
         uint256 deposit = uint256(terms.data) + terms.infrastructure;
         if (deposit > Limits.DEPOSIT_MAX) revert LimitExceeded("both pools together: 2^96 - 1");
         _requireBalance(terms.buyer, deposit);
@@ -133,6 +145,9 @@ abstract contract Tasks is Settlements, EIP712 {
         task_.rounds = terms.rounds;
         task_.floorShare = terms.floorShare;
         task_.progress.perNatMax = uint96(terms.perNatMax);
+        // A coordinator that is the arbiter could not be slashed by another account: no bond is
+        // required of it. The participants have accepted it by name.
+        if (terms.arbiter == terms.coordinator) task_.progress.covered = type(uint96).max;
         task_.bondMin = terms.bondMin;
         task_.debitMax = terms.debitMax;
         task_.stakeMin = terms.stakeMin;
@@ -159,9 +174,5 @@ abstract contract Tasks is Settlements, EIP712 {
         terms.challengeMs = task_.challengeMs;
         terms.unbondMs = task_.unbondMs;
         terms.expires = task_.expires;
-    }
-
-    function _after(uint64 moment, uint64 ms) internal pure returns (uint64) {
-        return moment > type(uint64).max - ms ? type(uint64).max : moment + ms;
     }
 }

@@ -43,14 +43,14 @@ contract EventsTest is MarketTest {
         (uint256 which, uint256 who, uint256 rest) = (seed % 2, (seed >> 1) % 2, seed >> 2);
         if (choice == 0) handler.cancelFrom(which, rest);
         else if (choice == 1) handler.closeTask(which, rest);
-        else if (choice == 2) handler.unbondAll(which, who);
-        else if (choice == 3) handler.withdrawBond(which, who);
+        else if (choice == 2) handler.unbondAll(which, rest);
+        else if (choice == 3) handler.withdrawBond(which, rest);
         else if (choice == 4) handler.unstakeAll(who);
         else if (choice == 5) handler.withdrawStake(who);
-        else if (choice == 6) handler.slashPart(which, who, rest % 2 == 0, rest);
+        else if (choice == 6) handler.slashPart(which, rest, who == 0, rest >> 2);
         else if (choice == 7) handler.pledgeTo(which, who);
         else if (choice < 10) handler.addStake(who, rest);
-        else if (choice < 12) handler.addBond(which, who, rest);
+        else if (choice < 12) handler.addBond(which, rest, rest >> 2);
         else if (choice < 14) handler.claimFor(which, who);
         else if (choice < 16) handler.finalizeDue(which);
         else if (choice < 18) handler.postRound(which, rest);
@@ -65,8 +65,8 @@ contract EventsTest is MarketTest {
         vm.assertEq(folded.finalHead, stored.finalHead, "final head");
         vm.assertEq(folded.checkpoint, stored.checkpoint, "checkpoint");
         vm.assertEq(abi.encode(folded), abi.encode(stored), "the whole task");
-        for (uint256 i = 0; i < 2; ++i) {
-            address who = handler.actor(i);
+        for (uint256 i = 0; i < 3; ++i) {
+            address who = handler.bondOwner(i);
             (uint128 paid, uint128 debited) = market.claimed(id, who);
             vm.assertEq(fold.paid(id, who), paid, "paid");
             vm.assertEq(fold.debited(id, who), debited, "debited");

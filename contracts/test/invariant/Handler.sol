@@ -6,6 +6,7 @@ import {IMarket} from "../../src/interfaces/IMarket.sol";
 import {
     Claim,
     Collateral,
+    LastSettlement,
     PostedSettlement,
     Settlement,
     SlashOrder,
@@ -60,6 +61,11 @@ contract Handler is Actors {
         return who % 2 == 0 ? ada : ben;
     }
 
+    /// @dev An account with a bond: a participant or the coordinator.
+    function bondOwner(uint256 who) public view returns (address) {
+        return who % 3 == 2 ? coordinator : actor(who % 3);
+    }
+
     function termsOf(bytes32 id) public view returns (Terms memory t) {
         t = terms(id);
         if (id == tasks[1]) {
@@ -96,7 +102,7 @@ contract Handler is Actors {
         totals.paid[0] += seed % (left / 2 + 1);
         totals.paid[1] += (seed >> 64) % (left / 2 + 1);
         totals.debited[(seed >> 128) % 2] += (seed >> 130) % t.terms.debitMax;
-        _post(id, round, totals, uint128(seed % (t.terms.infrastructure / 50)));
+        if (!_post(id, round, totals, uint128(seed % (t.terms.infrastructure / 50)))) return;
         _totals[id][index] = totals;
         _lastPost[id] = market.clock();
     }
@@ -154,30 +160,36 @@ contract Handler is Actors {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
         if (t.head == 0 || t.closed) return;
-        amount = t.terms.bondMin + amount % (5 * FLN);
-        if (token.balanceOf(actor(who)) < amount) return;
-        vm.prank(actor(who));
+        address owner = bondOwner(who);
+        // The coordinator's bond has no minimum.
+        if (owner == coordinator) amount %= 60 * FLN;
+        else amount = t.terms.bondMin + amount % (5 * FLN);
+        if (token.balanceOf(owner) < amount) return;
+        vm.prank(owner);
         market.bond(id, uint128(amount));
     }
 
     function unbondAll(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        if (market.bondOf(id, actor(who)).amount == 0) return;
-        vm.prank(actor(who));
+        if (market.bondOf(id, bondOwner(who)).amount == 0) return;
+        vm.prank(bondOwner(who));
         market.unbond(id);
     }
 
     function withdrawBond(uint256 which, uint256 who) external checked(false) {
         bytes32 id = tasks[which % 2];
-        Collateral memory held = market.bondOf(id, actor(who));
+        address owner = bondOwner(who);
+        Collateral memory held = market.bondOf(id, owner);
         bool closed = market.task(id).closed;
         if (held.amount == 0 || (held.release == 0 && !closed)) return;
         bool due = market.clock() >= _earliest(id, held.release, closed);
-        uint256 before = token.balanceOf(actor(who));
-        vm.prank(actor(who));
+        // The coordinator's bond stays until the close.
+        if (owner == coordinator && !closed) due = false;
+        uint256 before = token.balanceOf(owner);
+        vm.prank(owner);
         try market.withdrawBond(id) returns (uint128 amount) {
             vm.assertTrue(due, "unbonding never early");
-            vm.assertEq(token.balanceOf(actor(who)) - before, amount, "to its owner");
+            vm.assertEq(token.balanceOf(owner) - before, amount, "to its owner");
         } catch {
             vm.assertFalse(due, "and never late");
         }
@@ -218,8 +230,9 @@ contract Handler is Actors {
     {
         bytes32 id = tasks[which % 2];
         TaskState memory t = market.task(id);
-        if (t.head == 0 || t.closed) return;
-        address whom = actor(who);
+        address whom = ofStake ? actor(who) : bondOwner(who);
+        // After the close only the coordinator's bond can be slashed.
+        if (t.head == 0 || (t.closed && whom != coordinator)) return;
         uint256 held = ofStake ? market.stakeOf(whom).amount : market.bondOf(id, whom).amount;
         if (held == 0 || (ofStake && !market.pledged(id, whom))) return;
         uint256 room = ofStake ? t.terms.stakeMin - market.slashedOf(id, whom) : held;
@@ -258,7 +271,12 @@ contract Handler is Actors {
         return proven > release ? proven : release;
     }
 
-    function _post(bytes32 id, uint32 round, Totals memory totals, uint128 more) private {
+    /// @dev Posts a settlement if the coordinator's bond covers what is then posted and not final;
+    /// otherwise checks that it is refused.
+    function _post(bytes32 id, uint32 round, Totals memory totals, uint128 more)
+        private
+        returns (bool posted)
+    {
         uint256 index = activeSettlements[id].length;
         uint128 before = index == 0 ? 0 : activeSettlements[id][index - 1].infrastructureTotal;
         Terms memory t = termsOf(id);
@@ -274,7 +292,24 @@ contract Handler is Actors {
         uint256 floor = uint256(t.data) * t.floorShare * round / t.rounds / 2e6;
         s.scorePayTotal = s.dataTotal > floor ? s.dataTotal - uint128(floor) : 0;
         s.improvementTotalNano = covering(s.scorePayTotal);
-        post(s);
+        bool covered = _isCovered(id, s);
+        LastSettlement memory previous = last(id);
+        bytes32 head = market.task(id).head;
+        vm.prank(coordinator);
+        try market.post(s, previous) {
+            posted = true;
+            recordPosted(s, head);
+        } catch {}
+        vm.assertTrue(posted == covered, "posted if the bond covers it, and only then");
+    }
+
+    function _isCovered(bytes32 id, Settlement memory s) private view returns (bool) {
+        TaskState memory t = market.task(id);
+        Collateral memory held = market.bondOf(id, coordinator);
+        uint256 paid = uint256(t.dataPaid) + t.infrastructurePaid;
+        uint256 covered = paid + (held.release == 0 ? held.amount : 0);
+        vm.assertEq(market.coveredOf(id), covered, "final pay and the coordinator's bond");
+        return uint256(s.dataTotal) + s.infrastructureTotal <= covered;
     }
 
     function _heap(Totals memory totals) private view returns (bytes32[] memory) {

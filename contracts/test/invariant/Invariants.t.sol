@@ -34,8 +34,8 @@ contract Invariants is MarketTest {
             vm.assertEq(escrowed, posted + t.refunded + locked, "escrow adds up");
             vm.assertEq(t.owed, posted - handler.claimedSum(id), "owed adds up");
             held += locked + t.owed;
-            for (uint256 who = 0; who < 2; ++who) {
-                held += market.bondOf(id, handler.actor(who)).amount;
+            for (uint256 who = 0; who < 3; ++who) {
+                held += market.bondOf(id, handler.bondOwner(who)).amount;
             }
         }
         for (uint256 who = 0; who < 2; ++who) {

@@ -169,6 +169,11 @@ pub enum Event {
         /// The archive blob.
         digest: Digest,
     },
+    /// The ledger has returned the coordinator's bond in a closed task, or there was none.
+    BondReturned {
+        /// The task.
+        task: TaskId,
+    },
 }
 
 /// An action that the host must carry out. The engine returns each effect once, when it becomes
@@ -227,6 +232,11 @@ pub enum Effect {
         task: TaskId,
         /// The round.
         round: RoundNumber,
+    },
+    /// Withdraw the coordinator's bond from a closed task. The result is [`Event::BondReturned`].
+    ReturnBond {
+        /// The task.
+        task: TaskId,
     },
 }
 

@@ -190,6 +190,7 @@ impl Engine {
             Event::TaskClosed { task, .. } => self.check_closed(*task),
             Event::DebitsProven { task, round } => self.check_proven(*task, *round),
             Event::RoundArchived { task, round, .. } => self.check_round_archived(*task, *round),
+            Event::BondReturned { task } => self.check_bond_returned(*task),
         };
         status.map(|status| Validated { status, report: None })
     }
@@ -269,7 +270,8 @@ impl Engine {
             | Event::CloseRequested { task }
             | Event::TaskClosed { task, .. }
             | Event::DebitsProven { task, .. }
-            | Event::RoundArchived { task, .. } => vec![*task],
+            | Event::RoundArchived { task, .. }
+            | Event::BondReturned { task } => vec![*task],
             Event::Tick => {
                 let due = |task: &TaskState| task.deadline().is_some_and(|t| t <= now);
                 self.state.tasks.iter().filter(|(_, t)| due(t)).map(|(id, _)| *id).collect()
@@ -337,6 +339,7 @@ impl Engine {
             Event::TaskClosed { refund, .. } => task.closed(*refund),
             Event::DebitsProven { round, .. } => task.debits_proven(*round),
             Event::RoundArchived { round, digest, .. } => task.mark_archived(*round, *digest),
+            Event::BondReturned { .. } => task.awaits_bond = false,
             Event::Registered(_)
             | Event::TaskPublished { .. }
             | Event::Tick

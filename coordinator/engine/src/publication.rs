@@ -175,6 +175,7 @@ impl Engine {
             end: None,
             abandoned_in_a_row: 0,
             refund: None,
+            awaits_bond: spec.arbiter != spec.coordinator,
         };
         self.state.now = self.state.now.max(now);
         self.state.tasks.insert(id, task);

@@ -120,6 +120,13 @@ impl Engine {
             _ => Ok(EventStatus::New),
         }
     }
+
+    /// The bond returns after the close.
+    pub(super) fn check_bond_returned(&self, id: TaskId) -> Result<EventStatus, Rejection> {
+        let task = self.task(id)?;
+        let is_due = matches!(task.stage, TaskStage::Done) && task.awaits_bond;
+        Ok(if is_due { EventStatus::New } else { EventStatus::Duplicate })
+    }
 }
 
 impl TaskState {

@@ -130,6 +130,9 @@ pub struct TaskState {
     pub abandoned_in_a_row: u32,
     /// The refund to the buyer, once the task is closed.
     pub refund: Option<Amount>,
+    /// Whether the ledger may hold a bond of the coordinator, which covers the pay that is posted:
+    /// until it is returned, in a task whose arbiter is another account.
+    pub awaits_bond: bool,
 }
 
 /// An amount of each of a task's two pools.
@@ -431,6 +434,9 @@ impl TaskState {
             self.pending_settlements.is_empty() && self.rounds_with_unproven_debits.is_empty();
         if matches!(self.stage, TaskStage::Closing) && settled {
             wanted.push(Effect::CloseTask { task });
+        }
+        if matches!(self.stage, TaskStage::Done) && self.awaits_bond {
+            wanted.push(Effect::ReturnBond { task });
         }
         wanted
             .extend(self.next_round_to_archive().map(|round| Effect::ArchiveRound { task, round }));

@@ -125,6 +125,15 @@ pub const KEYS: &[SettingKey] = &[
         variable: "FLORIN_COORDINATOR_TRUSTED_PROXIES",
     },
     SettingKey {
+        name: "arbiters",
+        meaning: "accounts that may arbitrate a task of this coordinator: each can slash the bond \
+                  that the coordinator deposits for the task's pay; a task with another arbiter is \
+                  refused, unless its arbiter is the coordinator",
+        bounds: "a list of at most 64 addresses, default none",
+        example: "[\"0x1111111111111111111111111111111111111111\"]",
+        variable: "FLORIN_COORDINATOR_ARBITERS",
+    },
+    SettingKey {
         name: "in_flight_mib",
         meaning: "MiB of updates that are checked at the same time, and the same again for models \
                   and holdouts; further uploads wait",

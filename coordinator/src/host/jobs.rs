@@ -70,6 +70,7 @@ impl EffectJob {
                 LedgerJob::Finalize { task, round, payout }
             }
             Effect::CloseTask { task } => LedgerJob::Close { task },
+            Effect::ReturnBond { task } => LedgerJob::ReturnBond { task },
             Effect::ProveDebits { task, round } => {
                 let state = tasks.get(&task)?;
                 let standings = state.final_totals.clone().filter(|known| known.round == round)?;

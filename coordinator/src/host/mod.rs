@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 mod actor;
 pub mod archive;
 mod batch;
+mod bond;
 mod checkpoint;
 mod clock;
 mod deferred;

@@ -1,5 +1,5 @@
-//! The ledger thread: posts settlements, finalises them after their challenge window, proves their
-//! debits and closes tasks. Before it repeats a transaction it reads the ledger's state, so every
+//! The ledger thread: posts settlements and deposits the bond that covers them, finalises them after
+//! their challenge window, proves their debits, closes tasks and withdraws the bond. Before it repeats a transaction it reads the ledger's state, so every
 //! step is idempotent.
 
 use std::fmt;
@@ -11,6 +11,7 @@ use florin_ledger::{Ledger, LedgerError, Refusal, Settlement, SettlementStatus};
 use florin_protocol::{ErrorCode, RoundNumber, SettlementId, TaskId, WalletSigner};
 
 use super::EngineSender;
+use super::bond;
 use super::prover::{ProofProgress, UnprovenDebits};
 use super::retry_queue::{RetryJob, RetryQueue, RetryReason};
 use florin_engine::Event;
@@ -50,6 +51,11 @@ pub enum LedgerJob {
     },
     /// Prove debits.
     Prove(UnprovenDebits),
+    /// Withdraw the coordinator's bond from a closed task.
+    ReturnBond {
+        /// The task.
+        task: TaskId,
+    },
 }
 
 /// The job's name in the log.
@@ -64,6 +70,7 @@ impl fmt::Display for LedgerJob {
             }
             Self::Close { task } => write!(f, "close task {task}"),
             Self::Prove(debits) => write!(f, "prove the debits of task {}", debits.task()),
+            Self::ReturnBond { task } => write!(f, "withdraw the bond from task {task}"),
         }
     }
 }
@@ -77,7 +84,7 @@ pub enum JobProgress {
     Wait(Duration),
 }
 
-fn done(event: Event) -> JobProgress {
+pub(super) fn done(event: Event) -> JobProgress {
     JobProgress::Done(Box::new(event))
 }
 
@@ -158,6 +165,7 @@ pub fn advance(
             }
             Err(error) => Err(error),
         },
+        LedgerJob::ReturnBond { task } => bond::withdraw(*task, ledger, wallet),
         LedgerJob::Prove(debits) => Ok(match debits.prove_next(ledger, wallet)? {
             ProofProgress::All => {
                 done(Event::DebitsProven { task: debits.task(), round: debits.round() })
@@ -186,6 +194,8 @@ fn post(
         Ok(_) => Ok(done(Event::SettlementPosted { task, round })),
         Err(LedgerError::Refused(refusal)) => match refusal {
             Refusal::TaskClosed(_) => task_closed(task, ledger),
+            // The coordinator's bond does not cover the settlement.
+            Refusal::TooSmall { .. } => bond::deposit_for(settlement, ledger, wallet),
             // Too many settlements are in their challenge windows: one of them will become final.
             Refusal::LimitExceeded(_) => Ok(JobProgress::Wait(LIMIT_RETRY_PAUSE)),
             Refusal::InvalidSettlement { .. } | Refusal::ConflictingSettlement(_) => {

@@ -164,6 +164,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ErrorCode::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidTask
+        | ErrorCode::ArbiterNotAccepted
         | ErrorCode::InvalidRowCount
         | ErrorCode::UpdateNotFinite
         | ErrorCode::UpdateWrongSchema

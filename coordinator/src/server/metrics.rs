@@ -352,7 +352,8 @@ fn pending_effect_counts(engine: &Engine) -> [(&'static str, u64); 4] {
             Effect::PostSettlement { .. }
             | Effect::FinalizeSettlement { .. }
             | Effect::CloseTask { .. }
-            | Effect::ProveDebits { .. } => &mut ledger,
+            | Effect::ProveDebits { .. }
+            | Effect::ReturnBond { .. } => &mut ledger,
             Effect::ArchiveRound { .. } => &mut archives,
         };
         *kind = kind.saturating_add(1);

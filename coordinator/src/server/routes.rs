@@ -148,6 +148,7 @@ fn task_routes() -> Vec<Route> {
             .with_response(SuccessResponse::json::<TaskView>())
             .with_rejections(&[
                 InvalidTask,
+                ArbiterNotAccepted,
                 NotFunded,
                 TaskClosed,
                 LimitReached,

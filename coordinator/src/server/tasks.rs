@@ -33,10 +33,12 @@ pub(super) async fn publish(
     let (model_bytes, update_bytes) =
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
     let sizes = check_sizes(app.config(), &spec, update_bytes.max(model_bytes));
+    let arbiter = check_arbiter(app.config(), &spec);
     let event = Event::TaskPublished { spec: Box::new(spec), model_bytes, update_bytes };
     let asked = event.clone();
     if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == EventStatus::New {
         sizes?;
+        arbiter?;
     }
     let open = app.ledger(move |ledger| ledger.task(id)).await?;
     check_escrow(open.as_ref(), &terms)?;
@@ -63,6 +65,19 @@ fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Checks that the operator accepts the arbiter, which can slash the coordinator's bond.
+fn check_arbiter(config: &Config, spec: &TaskSpec) -> Result<(), Rejection> {
+    if spec.arbiter == spec.coordinator || config.arbiters.contains(&spec.arbiter) {
+        return Ok(());
+    }
+    let message = format!(
+        "arbiter = {}: this coordinator deposits no bond under it; name the coordinator ({}) or an \
+         arbiter that its operator has listed in the setting arbiters",
+        spec.arbiter, spec.coordinator
+    );
+    Err(Rejection::new(ErrorCode::ArbiterNotAccepted, message))
 }
 
 fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiResult<()> {

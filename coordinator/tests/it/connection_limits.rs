@@ -40,6 +40,7 @@ pub(crate) async fn serve(folder: &Path, change: impl FnOnce(&mut Config)) -> Te
     let listener = florin_coordinator::listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let mut config = Config::new(address, folder.to_owned());
+    config.arbiters = vec![crate::support::address(ARBITER)];
     config.header_ms = 300;
     config.idle_ms = 300;
     config.body_ms = 300;

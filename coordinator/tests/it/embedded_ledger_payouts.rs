@@ -10,7 +10,7 @@ use florin_coordinator::{
     router,
 };
 use florin_engine::{RoundLocation, claim_proof};
-use florin_ledger::{Claim, EmbeddedChain, Genesis, Ledger, Terms};
+use florin_ledger::{Action, Claim, EmbeddedChain, Genesis, Ledger, Terms};
 use florin_protocol::*;
 use tower::ServiceExt;
 
@@ -26,12 +26,28 @@ fn chain(folder: &std::path::Path) -> Arc<EmbeddedChain> {
         chain_id: ChainId(31_337),
         operator: address(COORDINATOR),
         operator_key: node(COORDINATOR).key(),
-        allocations: (1..=4).chain([BUYER]).map(|n| (address(n), fln("1000"))).collect(),
+        allocations: (1..=4)
+            .chain([BUYER, COORDINATOR])
+            .map(|n| (address(n), fln("1000")))
+            .collect(),
         created: now(),
     };
     let path = folder.join("ledger.redb");
     EmbeddedChain::create(&path, &genesis).unwrap();
     Arc::new(EmbeddedChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
+}
+
+/// What the coordinator has bonded in a task, by the chain's blocks.
+fn deposits(chain: &EmbeddedChain, id: TaskId) -> Amount {
+    let blocks = (1..=chain.head().number).map(|number| chain.block(number).unwrap().unwrap());
+    let signed = blocks.flat_map(|block| block.transactions);
+    let amounts = signed.filter_map(|signed| match signed.transaction.action {
+        Action::Bond { task, amount } if task == id => {
+            (signed.transaction.from == address(COORDINATOR)).then_some(amount)
+        }
+        _ => None,
+    });
+    Amount::total(amounts).unwrap()
 }
 
 /// Sends one request to the router.
@@ -69,7 +85,8 @@ async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
     };
     let folder = DataFolder::open(&dir.path().join("coordinator")).unwrap();
     let (host, running) = Host::start(folder, parts).unwrap();
-    let config = Config::new("127.0.0.1:0".parse().unwrap(), dir.path().to_owned());
+    let mut config = Config::new("127.0.0.1:0".parse().unwrap(), dir.path().to_owned());
+    config.arbiters = vec![address(ARBITER)];
     let door: LedgerRpcHandler = host::ledger_rpc_handler(chain.clone());
     let (signer, wallet) = (node(COORDINATOR), address(COORDINATOR));
     let place = LedgerEndpoint::Embedded(door);
@@ -79,6 +96,17 @@ async fn payouts_claims_and_the_refund_add_up_to_the_last_unit() {
     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&answer));
     play(&router, &host, &spec).await;
     check_books(&chain, &host, &spec).await;
+    // The coordinator deposited the bond that covered its settlements, and has it back.
+    let returned = |host: Host| async move {
+        let answer = host.read(move |engine, _| !engine.state().tasks[&id].awaits_bond).await;
+        answer.unwrap()
+    };
+    while !returned(host.clone()).await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(chain.balance(address(COORDINATOR)).unwrap(), fln("1000"));
+    let deposits = deposits(&chain, id);
+    assert!(!deposits.is_zero(), "no settlement was covered");
     host.stop().await;
     drop((router, host));
     tokio::task::spawn_blocking(move || running.join()).await.unwrap();

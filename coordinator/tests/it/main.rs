@@ -7,6 +7,7 @@ mod bucket_storage;
 mod clock_jumps;
 mod cohort_draw;
 mod connection_limits;
+mod coordinator_bond;
 mod crash_recovery;
 mod earlier_updates;
 mod embedded_ledger_payouts;

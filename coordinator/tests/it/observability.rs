@@ -111,7 +111,8 @@ fn on_volume(
     let held = DataFolder::open(folder).unwrap();
     let (host, running) =
         Host::start_on(held, parts(&ledger, 0), &JournalSettings::default(), volume).unwrap();
-    let config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+    let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+    config.arbiters = vec![address(ARBITER)];
     let (node, wallet) = (node(COORDINATOR), address(COORDINATOR));
     let app = App::new(host.clone(), config, ledger, node, wallet, echo());
     (router(app), host, running)

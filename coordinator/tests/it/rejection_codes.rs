@@ -253,7 +253,7 @@ fn a_task_without_participants_ends_when_no_round_fits_before_its_expiry() {
     let mut world = EngineFixture::with_published_task(1);
     world.apply(world.enrol_event(1)).unwrap();
     world.now = world.engine.next_deadline().unwrap();
-    assert_eq!(world.now, Timestamp(900_000 - 82_000 + 1));
+    assert_eq!(world.now, Timestamp(900_000 - 82_001 + 1));
     let applied = world.apply(Event::Tick).unwrap();
     assert_eq!(applied.effects, [Effect::CloseTask { task: world.id }]);
     assert_eq!(world.rejection_code(world.enrol_event(1)), ErrorCode::TaskClosed);
@@ -482,9 +482,15 @@ fn a_task_ends_when_every_settlement_is_final() {
     assert_eq!(applied.effects, [Effect::CloseTask { task }]);
     world.apply(Event::TaskClosed { task, refund: fln("1") }).unwrap();
     for round in (1..=3).map(RoundNumber) {
-        assert_eq!(world.engine.pending_effects(), [Effect::ArchiveRound { task, round }]);
+        let bond = Effect::ReturnBond { task };
+        assert_eq!(world.engine.pending_effects(), [Effect::ArchiveRound { task, round }, bond]);
         world.apply(Event::RoundArchived { task, round, digest: Digest([7; 32]) }).unwrap();
     }
+    // The task's arbiter is another account, so that the coordinator may have a bond.
+    let returned = world.apply(Event::BondReturned { task }).unwrap();
+    assert_eq!((returned.status, returned.effects), (EventStatus::New, vec![]));
+    let again = world.apply(Event::BondReturned { task }).unwrap();
+    assert_eq!(again.status, EventStatus::Duplicate);
     assert!(world.engine.pending_effects().is_empty());
     assert_eq!(world.engine.state().tasks[&task].phase(), TaskPhase::Done);
     for i in 1..=4 {

@@ -121,9 +121,10 @@ fn debits_are_proven_after_another_account_closed_the_task() {
     world.apply(Event::SettlementPosted { task, round }).unwrap();
     world.apply(Event::TaskClosed { task, refund: fln("1") }).unwrap();
     world.apply(Event::SettlementFinal { task, round }).unwrap();
-    assert_eq!(world.engine.pending_effects(), [Effect::ProveDebits { task, round }]);
+    let bond = Effect::ReturnBond { task };
+    assert_eq!(world.engine.pending_effects(), [Effect::ProveDebits { task, round }, bond]);
     world.apply(Event::DebitsProven { task, round }).unwrap();
-    assert!(without_archive_effects(world.engine.pending_effects()).is_empty());
+    assert_eq!(without_archive_effects(world.engine.pending_effects()), [bond]);
 }
 
 #[test]
@@ -150,10 +151,12 @@ fn claim_proofs_use_the_settlements_that_another_accounts_close_made_final() {
     assert_eq!(phase(&world), TaskPhase::Done);
     // The coordinator queries whether they are final, now and after a restart.
     let finalize = |round| Effect::FinalizeSettlement { task, round: RoundNumber(round) };
-    assert_eq!(without_archive_effects(world.engine.pending_effects()), [finalize(2), finalize(3)]);
+    let bond = Effect::ReturnBond { task };
+    let pending = without_archive_effects(world.engine.pending_effects());
+    assert_eq!(pending, [finalize(2), finalize(3), bond]);
     world.apply(Event::SettlementFinal { task, round: RoundNumber(3) }).unwrap();
     assert_eq!(proof(&world, 1).round, RoundNumber(3));
-    assert!(without_archive_effects(world.engine.pending_effects()).is_empty());
+    assert_eq!(without_archive_effects(world.engine.pending_effects()), [bond]);
     assert_eq!(phase(&world), TaskPhase::Done);
 }
 
@@ -183,7 +186,8 @@ fn a_close_drops_a_settlement_that_was_never_posted() {
     world.apply(Event::TaskClosed { task, refund: fln("1") }).unwrap();
     world.apply(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
     world.apply(Event::SettlementCancelled { task, round: RoundNumber(3) }).unwrap();
-    assert!(without_archive_effects(world.engine.pending_effects()).is_empty());
+    let bond = Effect::ReturnBond { task };
+    assert_eq!(without_archive_effects(world.engine.pending_effects()), [bond]);
     assert_eq!((phase(&world), proof(&world, 1).round), (TaskPhase::Done, RoundNumber(2)));
 }
 

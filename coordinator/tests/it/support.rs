@@ -52,6 +52,7 @@ impl WalletSigner for SeededWallet {
 pub(crate) const COORDINATOR: u8 = 200;
 pub(crate) const BUYER: u8 = 201;
 pub(crate) const PROVIDER: u8 = 202;
+pub(crate) const ARBITER: u8 = 203;
 
 pub(crate) fn address(n: u8) -> Address {
     SeededWallet::number(n).address()
@@ -74,7 +75,7 @@ pub(crate) fn spec() -> TaskSpec {
         market: market(),
         buyer: address(BUYER),
         coordinator: address(COORDINATOR),
-        arbiter: address(203),
+        arbiter: address(ARBITER),
         name: "digits".to_owned(),
         holdout: Holdout { root: all_rows().1, rows: 100, rows_per_round: 10 },
         training: Training { epochs: 1, ..example.training },
@@ -90,7 +91,7 @@ pub(crate) fn spec() -> TaskSpec {
             data: fln("90"),
             bond_per_row: fln("0.01"),
             stake_min: fln("20"),
-            unbond_ms: 82_000,
+            unbond_ms: 82_001,
             ..example.budget
         },
         expires: Timestamp(900_000),

@@ -146,6 +146,7 @@ impl TestCoordinator {
             ledger_copier: None,
         };
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        config.arbiters = vec![address(ARBITER)];
         change(&mut config);
         let bucket = Bucket::open(&config.blobs, |name| service().credential(name)).unwrap();
         let folder = DataFolder::open_with_bucket(folder, bucket).unwrap();

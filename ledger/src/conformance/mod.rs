@@ -10,6 +10,7 @@
 
 mod accounts;
 mod bonds_and_stakes;
+mod coverage;
 mod debits;
 mod scenario;
 mod signer;
@@ -101,6 +102,14 @@ const CASES: &[ConformanceCase] = &[
     ("a coordinator cannot hold a bond by posting", debits::later_posts_do_not_hold_a_bond),
     ("a bond outlasts its closed task until its last debit can be proven", debits::closed_tasks),
     ("a debit that is proven too late takes nothing, ever", debits::proven_too_late),
+    ("a post is covered by the coordinator's bond", coverage::posting),
+    ("a bond that was requested back covers nothing", coverage::requested_return),
+    ("a slashed bond covers less", coverage::slashed_bond),
+    (
+        "the coordinator's bond returns two windows after the last post",
+        coverage::return_after_close,
+    ),
+    ("a coordinator that is the arbiter needs no bond", coverage::trusted_coordinator),
     ("a stake is at risk for the longest delay of its pledges", bonds_and_stakes::staking),
     ("an arbiter slashes at most the available bond", bonds_and_stakes::slashing_a_bond),
     (

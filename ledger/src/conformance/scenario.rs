@@ -200,6 +200,12 @@ impl Scenario {
         self.advance_to(at)
     }
 
+    /// An upper bound of the time for which the clock runs by itself in a few steps, and at least the
+    /// resolution of the clock.
+    pub(super) fn clock_drift_ms(&self) -> u64 {
+        if self.test_ledger.is_clock_exact { 1 } else { 60_000 }
+    }
+
     pub(super) fn now(&self) -> Result<Timestamp, String> {
         expect_read(self.ledger().now())
     }
@@ -339,8 +345,15 @@ impl Scenario {
         })
     }
 
-    /// Opens [`TASK`].
+    /// Opens [`TASK`]; the coordinator's bond covers the whole deposit.
     pub(super) fn open_task(&self) -> Result<(), String> {
+        self.open_task_without_bond()?;
+        let all = fln(DATA.saturating_add(INFRASTRUCTURE));
+        self.ok(self.ledger().bond(self.coordinator()?, TASK, all)).map(|_| ())
+    }
+
+    /// Opens [`TASK`].
+    pub(super) fn open_task_without_bond(&self) -> Result<(), String> {
         let terms = self.terms(TASK)?;
         self.ok(self.ledger().open_task(self.buyer()?, &terms)).map(|_| ())
     }

@@ -1,14 +1,16 @@
 //! A task from its opening over its settlements to its close.
 
+use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
     Address, Amount, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, SettlementId,
+    Timestamp,
 };
 
 use crate::api::{Claim, ClaimOutcome, PostOutcome, Settlement, SettlementStatus, Terms};
 use crate::conformance::INITIAL_BALANCE;
 use crate::conformance::scenario::{
-    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NANO_PER_FLORIN, NO_TASK, ROUNDS, Scenario, TASK,
-    TotalsInFlorins, continuing, expect_equal, fln, paid, total,
+    CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NANO_PER_FLORIN, NO_TASK, OTHER_TASK, ROUNDS,
+    Scenario, TASK, TotalsInFlorins, continuing, expect_equal, fln, paid, total,
 };
 
 pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
@@ -25,8 +27,15 @@ pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     let own = Terms { arbiter: buyer.address(), ..terms };
     let endless = Terms { rounds: 0, ..terms };
     let generous = Terms { floor_share: Micro(1_000_001), ..terms };
-    for wrong in [own, endless, generous] {
+    let unarbitrated = Terms { arbiter: Address::default(), ..terms };
+    let windowless = Terms { challenge_ms: 0, ..terms };
+    for wrong in [own, endless, generous, unarbitrated, windowless] {
         stage.expect_refused("INVALID_ARGUMENT", ledger.open_task(buyer, &wrong))?;
+    }
+    let latest = stage.now()?.saturating_add_ms(TASK_MS_MAX);
+    for late in [latest.saturating_add_ms(stage.clock_drift_ms()), Timestamp::MAX] {
+        let late = Terms { expires: late, ..terms };
+        stage.expect_refused("LIMIT_EXCEEDED", ledger.open_task(buyer, &late))?;
     }
     // Each pool alone is affordable.
     let dear = Terms { data: INITIAL_BALANCE, infrastructure: fln(1), ..terms };
@@ -39,7 +48,10 @@ pub(super) fn opening(stage: &Scenario) -> Result<(), String> {
     expect_equal("root", task.root, Digest::default())?;
     expect_equal("closed", task.closed, false)?;
     stage.expect_lost(buyer.address(), total([fln(DATA), fln(INFRASTRUCTURE)])?)?;
-    stage.expect_refused("TASK_EXISTS", ledger.open_task(buyer, &terms))
+    stage.expect_refused("TASK_EXISTS", ledger.open_task(buyer, &terms))?;
+    // The longest life and the shortest window are accepted.
+    let long = Terms { expires: latest, challenge_ms: 1, ..stage.terms(OTHER_TASK)? };
+    stage.ok(ledger.open_task(buyer, &long)).map(|_| ())
 }
 
 fn status(

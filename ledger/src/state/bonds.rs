@@ -23,7 +23,10 @@ pub(super) fn bond(
     }
     require_balance(draft, from, amount)?;
     let account = Account::Bond(task, from);
-    let (offered, smallest) = (draft.account_balance(account).plus(amount)?, record.terms.bond_min);
+    let offered = draft.account_balance(account).plus(amount)?;
+    // The minimum is that of participants: the coordinator deposits as much as its posts need.
+    let is_cover = record.terms.bond_covers_pay(from);
+    let smallest = if is_cover { Amount::ZERO } else { record.terms.bond_min };
     if offered < smallest {
         return Err(Refusal::TooSmall { offered, smallest }.into());
     }
@@ -71,6 +74,10 @@ pub(super) fn withdraw_bond(
         return Err(Refusal::NotFound(format!("{from} has no bond in task {task}")).into());
     }
     let release = draft.bond_release(task, from);
+    if record.terms.bond_covers_pay(from) && !record.closed {
+        let what = format!("task {task} is open: its coordinator's bond returns after the close");
+        return Err(Refusal::NotFound(what).into());
+    }
     if release.is_none() && !record.closed {
         let what = format!("the return of {from}'s bond was not requested: unbond first");
         return Err(Refusal::NotFound(what).into());
@@ -213,7 +220,10 @@ pub(super) fn slash(
     let (task, account) = (slash.task, slash.account);
     let record = draft.task(task)?;
     require_sender(from, record.terms.arbiter, "task's arbiter")?;
-    if record.closed {
+    // The close ends the risk of slashes, except for the coordinator: its bond stands for the pay
+    // that it posted until it is withdrawn.
+    let is_cover = !slash.stake && record.terms.bond_covers_pay(account);
+    if record.closed && !is_cover {
         return Err(Refusal::TaskClosed(task).into());
     }
     require_nonzero(slash.amount, "slash")?;

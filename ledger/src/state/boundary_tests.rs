@@ -1,6 +1,6 @@
 //! Each limit of an amount or a duration at its last valid value, and one above it.
 
-use florin_protocol::limits::PHASE_MS_MAX;
+use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
 use florin_protocol::{DATA_PER_ROUND_MIN, Digest, Micro};
 
 use super::tests::*;
@@ -31,6 +31,13 @@ fn durations_and_the_smallest_data_pool_are_valid_up_to_their_limits() {
     let long = Err("LIMIT_EXCEEDED");
     assert_eq!(outcome(BUYER, other(|terms| terms.challenge_ms = most + 1)), long);
     assert_eq!(outcome(BUYER, other(|terms| terms.unbond_ms = most + 1)), long);
+    assert_eq!(outcome(BUYER, other(|terms| terms.challenge_ms = 1)), DONE);
+    let none = outcome(BUYER, other(|terms| terms.challenge_ms = 0));
+    assert_eq!(none, Err("INVALID_ARGUMENT"));
+    // 366 days after the ledger's time, which is 0.
+    assert_eq!(outcome(BUYER, other(|terms| terms.expires = Timestamp(TASK_MS_MAX))), DONE);
+    let late = outcome(BUYER, other(|terms| terms.expires = Timestamp(TASK_MS_MAX + 1)));
+    assert_eq!(late, long);
     let least = DATA_PER_ROUND_MIN;
     let below = Amount::from_units(least.units() - 1);
     assert_eq!(outcome(BUYER, other(|terms| terms.data = least)), DONE);

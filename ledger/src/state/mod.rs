@@ -13,6 +13,8 @@ mod boundary_tests;
 #[cfg(test)]
 mod conservation_tests;
 #[cfg(test)]
+mod coverage_tests;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::transaction::TransactionOutcome;
 
 /// No private key is known for this address, and common ERC-20 implementations refuse transfers to
 /// it.
-const ZERO_ADDRESS: Address = Address([0; 20]);
+pub(super) const ZERO_ADDRESS: Address = Address([0; 20]);
 
 /// Computes the effects of an action, or refuses it. Changes nothing.
 pub(super) fn decide(
@@ -22,7 +22,7 @@ pub(super) fn decide(
 ) -> Result<Effects, ApplyError> {
     match action {
         Action::Transfer { to, amount } => transfer(draft, from, *to, *amount),
-        Action::OpenTask(terms) => tasks::open(draft, from, terms),
+        Action::OpenTask(terms) => tasks::open(draft, from, terms, now),
         Action::Bond { task, amount } => bonds::bond(draft, from, *task, *amount),
         Action::Unbond { task } => bonds::unbond(draft, from, *task, now),
         Action::WithdrawBond { task } => bonds::withdraw_bond(draft, from, *task, now),

@@ -49,6 +49,7 @@ pub(super) fn post(
         return Err(Refusal::LimitExceeded(what).into());
     }
     check_settlement(draft, record, settlement, now)?;
+    check_covered(draft, record, settlement)?;
     let mut record = record.clone();
     record.pending.push(payout);
     record.last_post = Some(now);
@@ -159,6 +160,29 @@ fn check_score_pay(terms: &Terms, settlement: &Settlement) -> Result<(), String>
         return Err(format!(
             "{floor} FLN for data without improvement exceed {limit} FLN, the floor up to this round"
         ));
+    }
+    Ok(())
+}
+
+/// Refuses a settlement after which more pay is posted and not final than the coordinator's bond
+/// covers. A bond whose return was requested covers nothing.
+fn check_covered(
+    draft: &Draft<'_>,
+    record: &TaskRecord,
+    settlement: &Settlement,
+) -> Result<(), ApplyError> {
+    let (task, coordinator) = (record.terms.task, record.terms.coordinator);
+    if !record.terms.bond_covers_pay(coordinator) {
+        return Ok(());
+    }
+    let posted = settlement.data_total.plus(settlement.infrastructure_total)?;
+    let smallest = posted.minus(record.data_paid.plus(record.infrastructure_paid)?)?;
+    let offered = match draft.bond_release(task, coordinator) {
+        Some(_) => Amount::ZERO,
+        None => draft.account_balance(Account::Bond(task, coordinator)),
+    };
+    if offered < smallest {
+        return Err(Refusal::TooSmall { offered, smallest }.into());
     }
     Ok(())
 }

@@ -1,46 +1,29 @@
 //! Rules of tasks: opening a task locks its budget, closing it refunds the rest.
 
-use florin_protocol::limits::PHASE_MS_MAX;
+use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
 use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, Micro, TaskId, Timestamp};
 
 use crate::api::{Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
 use crate::state::draft::{Draft, Effects, RowChange};
-use crate::state::rules::{require_balance, require_sender};
+use crate::state::rules::{ZERO_ADDRESS, require_balance, require_sender};
 use crate::state::settlements::finalize_due;
 use crate::state::tables::TaskRecord;
 use crate::state::{ApplyError, SettlementStage};
 use crate::transaction::TransactionOutcome;
 
-pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Effects, ApplyError> {
+pub(super) fn open(
+    draft: &Draft<'_>,
+    from: Address,
+    terms: &Terms,
+    now: Timestamp,
+) -> Result<Effects, ApplyError> {
     require_sender(from, terms.buyer, "buyer")?;
     let task = terms.task;
     if draft.task(task).is_ok() {
         return Err(Refusal::TaskExists(task).into());
     }
-    if terms.arbiter == terms.buyer {
-        let what = "the buyer is the arbiter: it could cancel every settlement".to_owned();
-        return Err(Refusal::InvalidArgument(what).into());
-    }
-    if terms.rounds == 0 {
-        let what = "rounds = 0: a task has at least one round".to_owned();
-        return Err(Refusal::InvalidArgument(what).into());
-    }
-    if terms.floor_share > Micro::ONE {
-        let what = format!("floor_share = {}: the maximum is 1", terms.floor_share);
-        return Err(Refusal::InvalidArgument(what).into());
-    }
-    // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
-    // chain.
-    if terms.data < DATA_PER_ROUND_MIN {
-        return Err(Refusal::TooSmall { offered: terms.data, smallest: DATA_PER_ROUND_MIN }.into());
-    }
-    for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
-        if ms > PHASE_MS_MAX {
-            let what = format!("{name} = {ms}: the maximum is {PHASE_MS_MAX} ms (30 days)");
-            return Err(Refusal::LimitExceeded(what).into());
-        }
-    }
+    check_terms(terms, now)?;
     let deposit = terms.data.plus(terms.infrastructure).map_err(|_| {
         Refusal::LimitExceeded("the sum of the two pools exceeds the largest amount".to_owned())
     })?;
@@ -72,6 +55,44 @@ pub(super) fn open(draft: &Draft<'_>, from: Address, terms: &Terms) -> Result<Ef
         outcome: TransactionOutcome::Done,
         task: Some(task),
     })
+}
+
+/// Refuses terms that are invalid in themselves, or that last too long.
+fn check_terms(terms: &Terms, now: Timestamp) -> Result<(), Refusal> {
+    let invalid = [
+        (
+            terms.arbiter == terms.buyer,
+            "the buyer is the arbiter: it could cancel every settlement",
+        ),
+        (terms.arbiter == ZERO_ADDRESS, "the arbiter is the zero address: name an account"),
+        (terms.rounds == 0, "rounds = 0: a task has at least one round"),
+        (
+            terms.challenge_ms == 0,
+            "challenge_ms = 0: without a challenge window no settlement could be cancelled",
+        ),
+        (terms.floor_share > Micro::ONE, "floor_share: the maximum is 1"),
+    ];
+    if let Some((_, what)) = invalid.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        return Err(Refusal::InvalidArgument(what.to_owned()));
+    }
+    // A smaller pool would not pay for one round, and would make tasks a cheap means of filling the
+    // chain.
+    if terms.data < DATA_PER_ROUND_MIN {
+        return Err(Refusal::TooSmall { offered: terms.data, smallest: DATA_PER_ROUND_MIN });
+    }
+    for (name, ms) in [("challenge_ms", terms.challenge_ms), ("unbond_ms", terms.unbond_ms)] {
+        if ms > PHASE_MS_MAX {
+            let what = format!("{name} = {ms}: the maximum is {PHASE_MS_MAX} ms (30 days)");
+            return Err(Refusal::LimitExceeded(what));
+        }
+    }
+    let latest = now.saturating_add_ms(TASK_MS_MAX);
+    if terms.expires > latest {
+        let what =
+            format!("expires = {}: the latest is {latest}, 366 days from now", terms.expires);
+        return Err(Refusal::LimitExceeded(what));
+    }
+    Ok(())
 }
 
 pub(super) fn close(

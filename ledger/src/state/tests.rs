@@ -145,7 +145,15 @@ pub(super) fn state_with_open_task() -> LedgerState {
     state_with_task(terms(TASK))
 }
 
+/// A ledger with this task; the coordinator's bond covers the whole deposit.
 pub(super) fn state_with_task(terms: Terms) -> LedgerState {
+    let (task, deposit) = (terms.task, terms.data.plus(terms.infrastructure).unwrap());
+    let mut state = state_without_bond(terms);
+    execute(&mut state, 0, COORDINATOR, Action::Bond { task, amount: deposit }).unwrap();
+    state
+}
+
+pub(super) fn state_without_bond(terms: Terms) -> LedgerState {
     let mut state = funded_state();
     execute(&mut state, 0, BUYER, Action::OpenTask(terms)).unwrap();
     state

@@ -95,7 +95,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             bond_min: fln("1"),
             debit_max: fln("1"),
             stake_min: fln("5"),
-            unbond_ms: 240_000,
+            unbond_ms: 240_001,
             ..example.budget
         },
         ..example
@@ -145,7 +145,12 @@ impl TestMarket {
         differs(&mut spec);
         // The ledger refuses some invalid tasks; the coordinator may still publish them.
         if spec.check().is_ok() {
-            ledger.open_task(&wallet(1), &Terms::from_spec(&spec)).unwrap();
+            let terms = Terms::from_spec(&spec);
+            ledger.open_task(&wallet(1), &terms).unwrap();
+            if terms.bond_covers_pay(wallet(2).address()) {
+                let all = terms.data.plus(terms.infrastructure).unwrap();
+                ledger.bond(&wallet(2), terms.task, all).unwrap();
+            }
         }
         let state = FakeCoordinator::new(spec.clone(), node, Arc::clone(&ledger), wants_provider);
         let state = Arc::new((Mutex::new(state), Condvar::new()));

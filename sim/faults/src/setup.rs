@@ -118,6 +118,8 @@ impl MarketSetup {
         let members = (0..self.rows.len()).map(|member| (account(member), whole_florins(100)));
         let mut all: Vec<_> = members.collect();
         all.extend([(BUYER, whole_florins(2_000)), (PROVIDER, whole_florins(100))]);
+        // For the bond that covers the pay of the settlements.
+        all.push((COORDINATOR, whole_florins(1_030)));
         all
     }
 }

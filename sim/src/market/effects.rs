@@ -76,7 +76,9 @@ impl SimulatedMarket {
             }
             Effect::FinalizeSettlement { task, round } => self.queue_settlement(task, round)?,
             // Executed at the end of the task.
-            Effect::CloseTask { .. } | Effect::ProveDebits { .. } => None,
+            Effect::CloseTask { .. } | Effect::ProveDebits { .. } | Effect::ReturnBond { .. } => {
+                None
+            }
             // The engine holds the reports until then.
             Effect::ArchiveRound { .. } => None,
         })

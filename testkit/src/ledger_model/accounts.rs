@@ -86,7 +86,11 @@ impl TestAccounts {
     }
 
     pub fn terms(&self, t: usize, rules: Rules, flaw: Flaw) -> Terms {
-        let arbiter = if flaw == Flaw::BuyerIsArbiter { BUYER } else { rules.arbiter };
+        let arbiter = match flaw {
+            Flaw::BuyerIsArbiter => self.address(BUYER),
+            Flaw::NoArbiter => Address::default(),
+            _ => self.address(rules.arbiter),
+        };
         let data = match flaw {
             Flaw::TooSmall => Amount::from_units(units(1).units() - 1),
             Flaw::TooExpensive => units(PEOPLE as i128 * INITIAL_BALANCE),
@@ -99,7 +103,7 @@ impl TestAccounts {
             task: task_id(t),
             buyer: self.address(BUYER),
             coordinator: self.address(rules.coordinator),
-            arbiter: self.address(arbiter),
+            arbiter,
             data,
             infrastructure: units(rules.infrastructure),
             rounds: if flaw == Flaw::NoRounds { 0 } else { u32::try_from(rules.rounds).unwrap() },
@@ -111,9 +115,15 @@ impl TestAccounts {
             bond_min: units(rules.bond_min),
             debit_max: units(rules.debit_max),
             stake_min: units(rules.stake_min),
-            challenge_ms: ms(rules.window, flaw == Flaw::LongWindow),
+            challenge_ms: match flaw {
+                Flaw::NoWindow => 0,
+                _ => ms(rules.window, flaw == Flaw::LongWindow),
+            },
             unbond_ms: ms(rules.delay, flaw == Flaw::LongDelay),
-            expires: self.tick(rules.expires),
+            expires: match flaw {
+                Flaw::LongLife => Timestamp::MAX,
+                _ => self.tick(rules.expires),
+            },
         }
     }
 

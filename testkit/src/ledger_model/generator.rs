@@ -43,6 +43,9 @@ const FREQUENT_OUTCOMES: [&str; 8] = [
 /// The maximum of windows and delays: 30 days, with ticks of one second.
 const LONGEST: i128 = 30 * 24 * 3_600;
 
+/// The maximum of the time to the expiry: 366 days, with ticks of one second.
+const LONGEST_LIFE: i128 = 366 * 24 * 3_600;
+
 /// How often an operation is drawn again at most.
 const REDRAWS: usize = 3;
 
@@ -155,6 +158,15 @@ impl OperationGenerator<'_> {
                 let act = Act::OpenTask { t: 0, rules: self.rules(), flaw: Flaw::Nothing };
                 Operation { from: BUYER, act }
             }
+            1 => {
+                // The coordinator's bond: mostly less than the whole escrow.
+                let rapid = i128::from(self.posts_rapidly);
+                let amount = 390 * rapid + (1 - rapid) * (20 + self.dice.below(400) as i128);
+                Operation {
+                    from: self.model.tasks[0].rules.coordinator,
+                    act: Act::Bond { t: 0, amount },
+                }
+            }
             _ => {
                 let amount = 20 + self.dice.below(40) as i128;
                 Operation { from: self.any_account(), act: Act::Bond { t: 0, amount } }
@@ -165,7 +177,10 @@ impl OperationGenerator<'_> {
     fn operation_of(&mut self, kind: Kind) -> Operation {
         let t = self.some_task();
         let from = self.sender(kind, t);
-        let amount = self.dice.amount();
+        let mut amount = self.dice.amount();
+        if kind == Kind::Bond && from == self.model.tasks[t].rules.coordinator {
+            amount = amount.saturating_mul(3);
+        }
         let act = match kind {
             Kind::Transfer => Act::Transfer { to: self.any_account(), amount },
             Kind::OpenTask => self.opening(t),
@@ -187,6 +202,13 @@ impl OperationGenerator<'_> {
             }
         };
         Operation { from, act }
+    }
+
+    /// Whether the coordinator's bond covers little more than what is posted.
+    fn lacks_cover(&self, t: usize) -> bool {
+        let task = &self.model.tasks[t];
+        let posted: i128 = task.latest_settlement().2.iter().sum();
+        task.covered().is_some_and(|covered| covered < posted + 40)
     }
 
     fn any_account(&mut self) -> usize {
@@ -215,6 +237,8 @@ impl OperationGenerator<'_> {
             Kind::Close if self.is_near_expiry() => None,
             Kind::Post | Kind::Close => Some(task.rules.coordinator),
             Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
+            // Posts stop without the coordinator's bond.
+            Kind::Bond if self.lacks_cover(t) => Some(task.rules.coordinator),
             Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
             Kind::WithdrawBond => {
                 some(&mut (0..PEOPLE).filter(|n| task.releases[*n].is_some()), self.dice)
@@ -244,8 +268,11 @@ impl OperationGenerator<'_> {
     }
 
     fn opening(&mut self, t: usize) -> Act {
-        let flaw = match self.dice.below(12) {
+        let flaw = match self.dice.below(15) {
             0 => Flaw::BuyerIsArbiter,
+            7 => Flaw::NoArbiter,
+            8 => Flaw::NoWindow,
+            9 => Flaw::LongLife,
             5 => Flaw::NoRounds,
             6 => Flaw::LargeFloor,
             1 => Flaw::TooSmall,
@@ -282,15 +309,17 @@ impl OperationGenerator<'_> {
             2 => rules.bond_min = 0,
             3 => rules.debit_max = small / 2,
             4 => rules.stake_min = small,
-            5 | 6 => rules.window = small / 2,
+            5 | 6 => rules.window = 1 + small / 2,
             7 | 8 => rules.delay = 50 * small,
             // A task may be expired when it is opened.
             9 => rules.expires = self.model.now + 50 * (small - 1),
-            10 => rules.coordinator = [BUYER, rules.arbiter][self.dice.below(2)],
+            10 => rules.coordinator = BUYER,
+            // Its own arbiter: no bond is required.
+            20 | 21 => rules.coordinator = rules.arbiter,
             11 => rules.debit_max = UNBOUNDED,
             12 if self.dice.once_in(2) => rules.bond_min = UNBOUNDED,
             12 => rules.stake_min = UNBOUNDED,
-            13 => rules.expires = UNBOUNDED,
+            13 => rules.expires = self.model.now + LONGEST_LIFE,
             14 => rules.window = LONGEST,
             15 => rules.delay = LONGEST,
             16 => rules.rounds = 1 + small,
@@ -373,6 +402,13 @@ impl OperationGenerator<'_> {
             11 => new.score_pay = (new.score_pay - 1 - self.dice.below(20) as i128).max(0),
             12 => new.score_pay = new.data + 1,
             13 => new.round = (task.rules.rounds + 1).min(LAST_ROUND),
+            // All that the coordinator's bond covers, or one more.
+            14 | 15 => {
+                let covered = task.covered().unwrap_or(task.rules.data);
+                let one_more = i128::from(self.dice.once_in(2));
+                new.data = (covered - new.infrastructure + one_more).max(0);
+                (new.score_pay, new.improvement_nano) = (new.data, u64::MAX.into());
+            }
             _ => {}
         }
         new.payout_round = new.payout_round.clamp(0, LAST_ROUND);

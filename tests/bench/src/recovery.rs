@@ -339,7 +339,7 @@ fn spec(salt: u64) -> TaskSpec {
             bond_per_row: Amount::from_units(1),
             debit_max: fln(1),
             per_unit: Amount::ZERO,
-            challenge_ms: 0,
+            challenge_ms: 1,
             unbond_ms: 100_000_000,
             ..example.budget
         },

@@ -96,7 +96,7 @@ impl TestPlan {
     fn task_file(&self, arbiter: Address) -> String {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
         let settings = format!(
-            "name = \"Test\"\nsalt = {seed}\nexpires = \"2100-01-01\"\narbiter = \"{arbiter}\"\n\
+            "name = \"Test\"\nsalt = {seed}\nexpires = \"30 d\"\narbiter = \"{arbiter}\"\n\
              [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\n\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\

@@ -149,8 +149,8 @@ fn a_report_that_the_ledger_does_not_hold_ends_the_participation() {
         line.unwrap()
     };
     assert_eq!(lines(Fault::OtherReport, 1_000_000), "ledger.pending[1].report");
-    assert_eq!(lines(Fault::NeverPosted, 0), "ledger.settlements[1]");
-    assert_eq!(lines(Fault::OtherTotals, 0), "ledger.root");
+    assert_eq!(lines(Fault::NeverPosted, 1), "ledger.settlements[1]");
+    assert_eq!(lines(Fault::OtherTotals, 1), "ledger.root");
 }
 
 #[test]

@@ -93,7 +93,8 @@ impl SettlementCase {
             task,
             buyer: scene.funder.address(),
             coordinator: coordinator.address(),
-            arbiter: alice.address(),
+            // Its own arbiter, so that no bond is required.
+            arbiter: coordinator.address(),
             data: fln(20),
             infrastructure: fln(5),
             rounds: 2,

@@ -98,6 +98,12 @@ impl SendingFixture {
         };
         ledger.open_task(&self.funder, &terms).unwrap();
     }
+
+    /// The coordinator's bond covers the whole deposit.
+    fn cover(&self, ledger: &dyn Ledger, coordinator: &TestSigner) {
+        ledger.transfer(&self.funder, coordinator.address(), fln(110)).unwrap();
+        ledger.bond(coordinator, TASK, fln(110)).unwrap();
+    }
 }
 
 /// Polls until there is a result.
@@ -404,6 +410,7 @@ fn a_task_is_read_although_the_nodes_events_lag_behind_its_state() {
     let ledger = stage.ledger(Settings::default());
     let coordinator = stage.new_account(2);
     stage.open_task(&ledger, coordinator.address(), Address([5; 20]));
+    stage.cover(&ledger, &coordinator);
     ledger.post(&coordinator, &settlement(1, Digest::default())).unwrap();
     let expected = ledger.task(TASK).unwrap();
     let reads = AtomicU32::new(0);
@@ -420,6 +427,7 @@ fn an_arbiter_can_cancel_while_the_coordinator_continues_to_post() {
     let (coordinator, arbiter) = (stage.new_account(2), stage.new_account(3));
     let calm = Arc::new(stage.ledger(Settings::default()));
     stage.open_task(&*calm, coordinator.address(), arbiter.address());
+    stage.cover(&*calm, &coordinator);
     let poster = Arc::clone(&calm);
     let post = move |round: u32| {
         let last = poster.task(TASK).unwrap().unwrap().pending;

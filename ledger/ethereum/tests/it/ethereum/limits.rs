@@ -32,13 +32,14 @@ fn code<T: std::fmt::Debug>(answer: Result<T, LedgerError>) -> &'static str {
     }
 }
 
-/// A task with the smallest pool and otherwise zero terms.
+/// A task with the smallest pool and window, and otherwise zero terms.
 fn terms(cast: &TestAccounts, number: usize) -> Terms {
     let rules = Rules {
         coordinator: COORDINATOR,
         arbiter: 2,
         data: 1,
         rounds: 1,
+        window: 1,
         expires: START + 1_000,
         ..Rules::default()
     };
