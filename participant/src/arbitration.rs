@@ -1,7 +1,8 @@
 //! The two powers of an arbiter on the ledger: cancel settlements, and slash deposits.
 
 use florin_ledger::{
-    Ledger, LedgerError, PendingSettlement, Refusal, SettlementStatus, Slash, TaskState, TxId,
+    Ledger, LedgerError, PendingSettlement, Refusal, SettlementStatus, Slash, TaskState, Terms,
+    TxId,
 };
 use florin_protocol::{Address, Amount, Report, RoundNumber, SettlementId, TaskId, WalletSigner};
 
@@ -157,7 +158,10 @@ pub fn slashable_deposit(
 ) -> Result<Amount, ArbitrationError> {
     let &Slash { task, account, stake, .. } = slash;
     let state = task_of_arbiter(ledger, arbiter, task)?;
-    if state.closed {
+    let Terms { coordinator, arbiter, .. } = state.terms;
+    // The bond of a coordinator stands for what it posted, until it is withdrawn.
+    let outlives_close = !stake && account == coordinator && coordinator != arbiter;
+    if state.closed && !outlives_close {
         return Err(LedgerError::from(Refusal::TaskClosed(task)).into());
     }
     let deposit = match stake {

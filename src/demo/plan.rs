@@ -5,6 +5,7 @@ use std::fmt;
 
 use florin_protocol::{Address, Amount, UpdateFormat};
 
+use crate::commands::now;
 use crate::task_file;
 
 /// Default number of rounds.
@@ -90,6 +91,7 @@ pub fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address)
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
     let settings = include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())
+        .replace("@EXPIRES@", &task_file::half_year_date(now()))
         .replace("@ROUNDS@", &rounds.to_string())
         .replace("@FORMAT@", &format_toml(format))
         .replace("@COHORT@", &PARTICIPANTS.len().to_string())

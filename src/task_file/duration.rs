@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use florin_protocol::Timestamp;
 
+const MS_PER_DAY: u64 = 86_400_000;
+
 /// Parses a duration of whole milliseconds such as `90 s` or `1 h 30 min`.
 ///
 /// # Errors
@@ -59,6 +61,15 @@ pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
     Some(Timestamp((days * 86_400 + hour * 3_600 + minute * 60 + second) * 1_000))
 }
 
+/// A date six to twelve months after `now`: the second start of a half-year from then. All bytes of a
+/// task seed its draws, so two runs agree only if both have the same expiry.
+#[must_use]
+pub fn half_year_date(now: Timestamp) -> String {
+    let (year, month, _) = civil(now.0 / MS_PER_DAY);
+    let next = year + 1;
+    if month < 7 { format!("{next}-01-01") } else { format!("{next}-07-01") }
+}
+
 /// Days from 1970-01-01 to a date of the Gregorian calendar (Howard Hinnant's `days_from_civil`). A
 /// year starts in March here, so that the leap day is its last day.
 fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
@@ -90,7 +101,21 @@ mod tests {
 
     use super::*;
 
-    const MS_PER_DAY: u64 = 86_400_000;
+    #[test]
+    fn a_half_year_date_is_six_to_twelve_months_ahead() {
+        for (now, date) in [
+            ("2026-01-01", "2027-01-01"),
+            ("2026-06-30T23:59", "2027-01-01"),
+            ("2026-07-01", "2027-07-01"),
+            ("2026-12-31T23:59", "2027-07-01"),
+            ("2028-01-01", "2029-01-01"),
+        ] {
+            let now = parse_date(now).unwrap();
+            assert_eq!(half_year_date(now), date);
+            let ms = parse_date(date).unwrap().ms_since(now);
+            assert!((180 * MS_PER_DAY..=366 * MS_PER_DAY).contains(&ms), "{date}");
+        }
+    }
 
     #[test]
     fn durations_are_read_and_written() {

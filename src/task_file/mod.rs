@@ -27,6 +27,7 @@ use florin_protocol::{
     Timestamp, blob_digest, format_ms,
 };
 
+pub use duration::half_year_date;
 pub(crate) use duration::{civil, parse_date, parse_moment};
 pub(crate) use new_task::ignored_because;
 pub use new_task::{FittedTask, task_for_data};

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use florin::task_file::overlay;
+use florin::task_file::{half_year_date, overlay};
 use florin_ledger::{Ledger, RemoteLedger, TaskState, TrustAnchors};
 use florin_participant::{
     Client, ClientConfig, KeystoreStrength, ParticipantEvent, Secret, Wallet,
 };
 use florin_protocol::{
-    Address, Amount, Report, RoundNumber, TaskId, TaskPhase, TaskView, WalletSigner, blob_digest,
+    Address, Amount, Report, RoundNumber, TaskId, TaskPhase, TaskView, Timestamp, WalletSigner,
+    blob_digest,
 };
 use tempfile::TempDir;
 
@@ -95,8 +96,10 @@ impl TestPlan {
 
     fn task_file(&self, arbiter: Address) -> String {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
+        let now = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
+        let expires = half_year_date(Timestamp(now.as_millis() as u64));
         let settings = format!(
-            "name = \"Test\"\nsalt = {seed}\nexpires = \"30 d\"\narbiter = \"{arbiter}\"\n\
+            "name = \"Test\"\nsalt = {seed}\nexpires = \"{expires}\"\narbiter = \"{arbiter}\"\n\
              [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\n\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
@@ -140,7 +143,13 @@ impl TestMarket {
             .map(|name| (*name, make_wallet(path, plan.seed, name).address()))
             .collect();
         let purse = |name: &str| if name == "buyer" { "1000" } else { PURSE };
-        let settings = format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
+        // The coordinator deposits a bond under an account with the name "arbiter".
+        let listed = accounts.get("arbiter").map(|arbiter| format!("arbiters = [\"{arbiter}\"]\n"));
+        let settings = format!(
+            "{}[ethereum]\nconfirmations = {}\n",
+            listed.unwrap_or_default(),
+            plan.confirmations
+        );
         std::fs::write(path.join("settings.toml"), settings).unwrap();
         let task = plan.task_file(accounts["coordinator"]);
         std::fs::write(path.join("task.toml"), task).unwrap();
