@@ -82,7 +82,8 @@ contract TaskProofs is SymbolicMarket {
             assert(u.owed == t.owed + grown);
             assert(u.dataPaid == s.dataTotal && u.infrastructurePaid == s.infrastructureTotal);
             assert(u.root == s.root && u.round == s.round);
-            assert(trusted ? market.coveredOf(id) == type(uint96).max : isCoverExact(id, coordinator));
+            assert(!trusted || market.coveredOf(id) == type(uint96).max);
+            assert(trusted || isCoverExact(id, coordinator));
             assert(taskInvariant(u, claimed));
         } catch {}
     }

@@ -66,7 +66,7 @@ async function deployMarket(url) {
     const { stdout } = await promisify(execFile)(program("cast"), [...args, "--rpc-url", url]);
     return stdout.trim();
   };
-  for (const name of ["buyer", "ada", "ben", "cy"]) {
+  for (const name of ["buyer", "coordinator", "ada", "ben", "cy"]) {
     await sent(token.transfer(signers[name].address, 2_000n * FLN));
   }
   return { provider, signers, token, market, cast };
@@ -131,8 +131,16 @@ async function bond({ signers, token, market, cast }) {
   must("Ben's bond, read by cast", output.split(/\s/)[0], (20n * FLN).toString());
 }
 
+// The coordinator bonds what its cover lacks for this total; without it a post is refused.
+async function cover({ signers, token, market }, total) {
+  const lacking = total - await market.coveredOf(TASK);
+  if (lacking <= 0n) return;
+  await sent(token.connect(signers.coordinator).approve(market.target, lacking));
+  await sent(market.connect(signers.coordinator).bond(TASK, lacking));
+}
+
 // Posts a round, waits for the end of its challenge window, and finalises it.
-async function settle({ provider, signers, market }, round, values, last) {
+async function settle({ provider, signers, token, market }, round, values, last) {
   const tree = StandardMerkleTree.of(values, ["address", "uint256", "uint256"]);
   const data = values.reduce((sum, [, paid]) => sum + BigInt(paid), 0n);
   const posted = {
@@ -140,6 +148,8 @@ async function settle({ provider, signers, market }, round, values, last) {
     infrastructureTotal: 0n, improvementTotalNano: data * 1_000_000_000n / (100n * FLN) + 1n,
   };
   const coordinator = market.connect(signers.coordinator);
+  await expectError("a post without a bond", "TooSmall", coordinator.post.staticCall({ task: TASK, ...posted }, last));
+  await cover({ signers, token, market }, data);
   await sent(coordinator.post({ task: TASK, ...posted }, last));
   const event = (await market.queryFilter(market.filters.SettlementPosted(TASK, round)))[0].args;
   must("the root in the event", event.root, tree.root);
@@ -186,11 +196,11 @@ async function end({ provider, signers, token, market }) {
   await sent(market.connect(signers.coordinator).close(TASK, []));
   await provider.send("evm_increaseTime", [2 * WINDOW_MS / 1_000 + 1]);
   await provider.send("evm_mine", []);
-  for (const name of ["ada", "ben"]) await sent(market.connect(signers[name]).withdrawBond(TASK));
+  for (const name of ["coordinator", "ada", "ben"]) await sent(market.connect(signers[name]).withdrawBond(TASK));
   const expected = {
-    deployer: 1_000_000n * FLN - 8_000n * FLN,
+    deployer: 1_000_000n * FLN - 10_000n * FLN,
     buyer: 2_000n * FLN - 300n * FLN - 3n, // 70 to Ada, 150 and 1 to Ben, 80 and 2 to Cy; the rest is refunded
-    coordinator: 0n,
+    coordinator: 2_000n * FLN, // its bond covered both settlements and returned
     arbiter: 0n,
     ada: 2_000n * FLN + 70n * FLN - 3n * FLN, // her debits
     ben: 2_000n * FLN + 150n * FLN + 1n - 7n * FLN - 5n, // his

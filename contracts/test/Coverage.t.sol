@@ -104,7 +104,7 @@ contract CoverageTest is MarketTest {
         vm.assertEq(market.coveredOf(TASK), 55 * FLN + 1, "debited");
     }
 
-    function test_a_closed_task_returns_the_bond_after_two_windows_and_it_can_be_slashed() external {
+    function test_a_closed_task_returns_the_bond_after_two_windows_unless_slashed() external {
         bond(ada, 10 * FLN);
         bond(coordinator, 100);
         post(1, "a", 10, 0);

@@ -278,7 +278,8 @@ pub enum Refusal {
         /// The account or role that is allowed.
         allowed: String,
     },
-    /// A bond, a stake or a data pool below its minimum.
+    /// A bond, a stake or a data pool below its minimum, or a coordinator's bond below the pay that a
+    /// post would leave posted and not final.
     #[error("{offered} FLN are below the minimum of {smallest} FLN")]
     TooSmall {
         /// The amount offered.
@@ -444,14 +445,15 @@ pub trait Ledger: Send + Sync {
     ) -> Result<TxId, LedgerError>;
 
     /// Locks a task's budget in escrow; `by` must be the buyer.
-    /// Refused: `TaskExists`, `Insufficient`, `Unauthorized`, `InvalidArgument` (the buyer is the
-    /// arbiter), `TooSmall` (a data pool below [`florin_protocol::DATA_PER_ROUND_MIN`]),
-    /// `LimitExceeded` (a window or a delay above 30 days).
+    /// Refused: `TaskExists`, `Insufficient`, `Unauthorized`, `InvalidArgument` (the arbiter is the
+    /// buyer or the zero address, no rounds, a challenge window of 0, a floor share above 1),
+    /// `TooSmall` (a data pool below [`florin_protocol::DATA_PER_ROUND_MIN`]), `LimitExceeded` (a
+    /// window or a delay above 30 days, an expiry more than 366 days from now).
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a pending unbonding.
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's
-    /// minimum), `Insufficient`.
+    /// minimum, which does not apply to a coordinator that is not the arbiter), `Insufficient`.
     fn bond(
         &self,
         by: &dyn WalletSigner,
@@ -472,8 +474,10 @@ pub trait Ledger: Send + Sync {
     /// another window any account can prove a debit. A settlement posted later does not affect the
     /// bond, so that no coordinator can hold a bond for longer than `release + 2 · challenge_ms`.
     /// After the task is closed no request is needed: the bond is free from
-    /// `last_post + 2 · challenge_ms` on, or at once without any settlement.
-    /// Refused: `UnknownTask`, `NotFound`, `TooEarly` (with that moment).
+    /// `last_post + 2 · challenge_ms` on, or at once without any settlement. The bond of a coordinator
+    /// that is not the arbiter covers pay, and returns only after the close.
+    /// Refused: `UnknownTask`, `NotFound` (no bond, or no request, or a coordinator's in an open
+    /// task), `TooEarly` (with that moment).
     fn withdraw_bond(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
 
     /// Adds to the sender's stake; cancels a pending unstaking.
@@ -505,7 +509,9 @@ pub trait Ledger: Send + Sync {
     /// above [`Terms::score_pay_max`], other data pay above [`Terms::floor_max`], a round that is not
     /// later than the previous one or later than the last, a `previous_root` that is not the root of the latest settlement, a
     /// payout id that is not the round's, an expired task: a coordinator that continues to post
-    /// could keep the buyer's money locked), `LimitExceeded`.
+    /// could keep the buyer's money locked), `LimitExceeded`, `TooSmall` (unless the coordinator is
+    /// the arbiter: its bond does not cover all pay that is then posted and not final; a bond whose
+    /// return was requested covers nothing).
     fn post(
         &self,
         by: &dyn WalletSigner,
@@ -545,7 +551,8 @@ pub trait Ledger: Send + Sync {
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
     /// Returns the amount taken.
-    /// Refused: `UnknownTask`, `Unauthorized`, `TaskClosed`, `InvalidArgument` (zero), `NotFound`
+    /// Refused: `UnknownTask`, `Unauthorized`, `TaskClosed` (except for the bond of a coordinator that
+    /// is not the arbiter), `InvalidArgument` (zero), `NotFound`
     /// (no bond, no pledge, or nothing left of it).
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError>;
 }

@@ -333,7 +333,7 @@ impl TaskSpec {
             self.arbiter != Address::default(),
             "arbiter",
             self.arbiter,
-            "name an account: nobody can act for the zero address",
+            "name an account: no key is known for the zero address",
         )?;
         let least = self.unbond_ms_min();
         if self.budget.unbond_ms < least {

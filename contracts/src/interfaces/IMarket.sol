@@ -112,8 +112,8 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// one of the same round (`ConflictingSettlement`); the task is open (`TaskClosed`); fewer than
     /// 64 settlements are pending (`LimitExceeded`); the task has not expired, rounds start with 1
     /// and ascend, totals neither decrease nor exceed the deposit, and are zero if the root is zero
-    /// (`InvalidSettlement`); unless the coordinator is the arbiter, its bond covers the pay that is
-    /// then posted and not final: both totals, minus those of the last final settlement
+    /// (`InvalidSettlement`); unless the coordinator is the arbiter, its bond covers the pay that
+    /// is then posted and not final: both totals, minus those of the last final settlement
     /// (`TooSmall`). A bond that was requested back covers nothing.
     function post(Settlement calldata settlement, LastSettlement calldata last)
         external
@@ -178,8 +178,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice Adds to the sender's bond in a task; cancels a running unbonding.
     /// @dev Effects: moves `amount` from the sender; emits `Bonded`.
     /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the sender has the
-    /// balance (`Insufficient`) and has approved it; the resulting bond is at least `bondMin`, unless
-    /// the sender is a coordinator that is not the arbiter (`TooSmall`); the full amount arrives (`TransferAmountMismatch`).
+    /// balance (`Insufficient`) and has approved it; the resulting bond is at least `bondMin`,
+    /// unless the sender is a coordinator that is not the arbiter (`TooSmall`); the full amount
+    /// arrives (`TransferAmountMismatch`).
     function bond(bytes32 id, uint128 amount) external;
 
     /// @notice Requests the sender's bond back: it stays at risk for `unbondMs`. Idempotent.
@@ -190,8 +191,8 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice Returns the sender's bond.
     /// @dev Effects: moves the bond to the sender; emits `BondWithdrawn`.
     /// Requirements: the task exists (`UnknownTask`); there is a bond, and unbonding was requested
-    /// unless the task is closed (`NotFound`); the task is closed if the sender is a coordinator that
-    /// is not the arbiter (`NotFound`); the earliest time has come (`TooEarly`): in an open
+    /// unless the task is closed (`NotFound`); the task is closed if the sender is a coordinator
+    /// that is not the arbiter (`NotFound`); the earliest time has come (`TooEarly`): in an open
     /// task `max(release, min(lastPost, release) + 2 * challengeMs)`, or `release` if nothing was
     /// posted; in a closed task `lastPost + 2 * challengeMs`. Only settlements posted before the
     /// release can debit the bond; they are final one window later, and the second window is the

@@ -17,8 +17,8 @@ interface IMarketErrors {
     error TaskClosed(bytes32 task);
     /// @notice The sender is not authorised.
     error Unauthorized(address sender, address allowed);
-    /// @notice A bond, a stake or a data pool is below its minimum, or the coordinator's bond is below
-    /// the pay that a post would leave posted and not final.
+    /// @notice A bond, a stake or a data pool is below its minimum, or the coordinator's bond is
+    /// below the pay that a post would leave posted and not final.
     error TooSmall(uint256 offered, uint256 smallest);
     /// @notice The action is not allowed before `moment`.
     error TooEarly(uint64 moment, uint64 current);

@@ -139,7 +139,7 @@ abstract contract Settlements is MarketStorage {
         } else {
             progress.checkpointed -= uint8(count);
         }
-        // What has become final needs no cover any more.
+        // Final pay needs no cover any more.
         uint256 covered = progress.covered + (total - before);
         progress.covered = covered < type(uint96).max ? uint96(covered) : type(uint96).max;
         task_.progress = progress;

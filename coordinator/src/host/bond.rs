@@ -16,9 +16,9 @@ pub(super) const BOND_NOT_COVERED: &str = "BOND_NOT_COVERED";
 /// A deposit into the bond of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deposit {
-    /// What the settlement lacks at least.
+    /// The amount that the settlement lacks.
     least: Amount,
-    /// What covers later settlements too, if the wallet has it.
+    /// The amount that covers later settlements too, if the wallet has it.
     most: Amount,
 }
 

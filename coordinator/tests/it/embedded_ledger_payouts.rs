@@ -37,7 +37,7 @@ fn chain(folder: &std::path::Path) -> Arc<EmbeddedChain> {
     Arc::new(EmbeddedChain::open(&path, node(COORDINATOR), Arc::new(now)).unwrap())
 }
 
-/// What the coordinator has bonded in a task, by the chain's blocks.
+/// The sum that the coordinator has bonded in a task, by the chain's blocks.
 fn deposits(chain: &EmbeddedChain, id: TaskId) -> Amount {
     let blocks = (1..=chain.head().number).map(|number| chain.block(number).unwrap().unwrap());
     let signed = blocks.flat_map(|block| block.transactions);

@@ -85,7 +85,7 @@ pub(super) fn requested_return(stage: &Scenario) -> Result<(), String> {
     expect_posted(stage, 1, 10)?;
     stage.ok(ledger.unbond(coordinator, TASK))?;
     expect_uncovered(stage, (2, 20), Amount::ZERO, fln(20))?;
-    // What is final needs no cover: with nothing more to pay, a post needs none.
+    // Final pay needs no cover: a post that pays nothing more needs none.
     stage.advance_past(UNBOND_MS.saturating_add(CHALLENGE_MS.saturating_mul(2)));
     stage.ok(ledger.finalize(coordinator, TASK))?;
     expect_posted(stage, 2, 10)?;

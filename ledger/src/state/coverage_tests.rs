@@ -1,5 +1,6 @@
-//! Random play of a coordinator that takes pay by false roots, against three arbiters: whatever it
-//! posts, claims and withdraws, its bond bounds what it takes while the arbiter acts in time.
+//! Random play of a coordinator that takes pay by false roots, against three arbiters: for all of its
+//! posts, claims and withdrawals, its bond bounds the amount that it takes while the arbiter acts in
+//! time.
 
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{Digest, Report, RoundNumber};

@@ -159,7 +159,7 @@ mod tests {
                 arbiter: spec.arbiter,
                 is_arbiter_coordinator: false,
                 is_arbiter_accepted: false,
-                unbond_ms: 240_001,
+                unbond_ms: 240_000,
                 returned_after_ms: 20,
             }
         );

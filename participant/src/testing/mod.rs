@@ -83,7 +83,8 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             enrol_ms: 60_000,
             train_ms: 60_000,
             reveal_ms: 60_000,
-            value_ms: 60_000,
+            // With the window of 1 ms, three minutes.
+            value_ms: 59_999,
             delta_norm_max: Micro(5_000_000),
             ..example.rounds
         },
@@ -95,7 +96,7 @@ fn spec_in(market: MarketId, cohort: u32) -> TaskSpec {
             bond_min: fln("1"),
             debit_max: fln("1"),
             stake_min: fln("5"),
-            unbond_ms: 240_001,
+            unbond_ms: 240_000,
             ..example.budget
         },
         ..example

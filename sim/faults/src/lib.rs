@@ -31,6 +31,7 @@ mod trace;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use florin_coordinator::host::JournaledEngine;
 use florin_learning::parallel_map;
 use florin_protocol::{Digest, blob_digest};
 
@@ -193,9 +194,12 @@ impl FaultSimulation {
     }
 
     /// If the coordinator crashed after the last response that another process needs, the
-    /// simulation waits for its restart.
+    /// simulation waits for its restart, and until it has its bond back.
     fn is_finished(&self) -> bool {
-        self.coordinator.core().is_some()
+        let has_bond_back = |core: &JournaledEngine| {
+            core.engine().state().tasks.values().all(|task| !task.awaits_bond)
+        };
+        self.coordinator.core().is_some_and(has_bond_back)
             && self.members.iter().all(Member::is_finished)
             && self.provider.as_ref().is_none_or(Provider::is_finished)
     }

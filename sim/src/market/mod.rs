@@ -10,7 +10,7 @@ use florin_engine::{Engine, Event, REGISTRATION_MS_MAX};
 use florin_learning::{Reference, parallel_map};
 use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
-use florin_protocol::limits::GLOBAL_DELTAS_MAX;
+use florin_protocol::limits::{GLOBAL_DELTAS_MAX, TASK_MS_MAX};
 use florin_protocol::{
     Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
     Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec,
@@ -183,7 +183,12 @@ impl SimulatedMarket {
 
     fn publish(&mut self, base: Vec<u8>) -> Result<(), MarketError> {
         let (task, spec) = (self.id, Box::new(self.spec.clone()));
-        self.execute("the task's escrow", BUYER, Action::OpenTask(Terms::from_spec(&spec)))?;
+        // No arbiter acts in a simulation, so that the coordinator deposits no bond; and the task
+        // lasts as long as the ledger allows. The specification, from whose digest all draws follow,
+        // stays the scenario's.
+        let expires = self.now.saturating_add_ms(TASK_MS_MAX);
+        let terms = Terms { arbiter: COORDINATOR, expires, ..Terms::from_spec(&spec) };
+        self.execute("the task's escrow", BUYER, Action::OpenTask(terms))?;
         let model_bytes = florin_work::model_bytes(&spec);
         let update_bytes = florin_work::update_bytes(&spec);
         self.apply(&Event::TaskPublished { spec, model_bytes, update_bytes })?;

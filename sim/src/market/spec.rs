@@ -1,6 +1,5 @@
 //! The task specification of a scenario, and the addresses of its roles.
 
-use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
     Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
@@ -15,6 +14,7 @@ pub const BUYER: Address = Address([0xb0; 20]);
 pub const COORDINATOR: Address = Address([0xc0; 20]);
 /// The address that holds the pool of the tokenised mechanism.
 pub const POOL: Address = Address([0xd0; 20]);
+const ARBITER: Address = Address([0xa0; 20]);
 
 /// Millionths in one.
 const MILLION: f64 = 1e6;
@@ -74,8 +74,7 @@ impl Scenario {
             market: MarketId { chain: ChainId(1), genesis: Digest([1; 32]) },
             buyer: BUYER,
             coordinator: COORDINATOR,
-            // No arbiter acts in the simulation, so no bond of the coordinator is required.
-            arbiter: COORDINATOR,
+            arbiter: ARBITER,
             name: self.name.clone(),
             salt: seed,
             model,
@@ -98,7 +97,7 @@ impl Scenario {
                 cross_check_pairs: self.task.cross_check_pairs,
             },
             budget: self.budget(),
-            expires: Timestamp(TASK_MS_MAX),
+            expires: Timestamp(u64::MAX >> 2),
             ..example
         }
     }

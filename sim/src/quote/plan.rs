@@ -1,7 +1,7 @@
 //! The size of a quote's simulations: how the holdout rows are divided, and how many simulations
 //! fit into the time of a command.
 
-use florin_protocol::{Admission, Digest, Estimator, ModelArchitecture, TaskSpec};
+use florin_protocol::{Admission, Digest, Estimator, ModelArchitecture, TaskSpec, Timestamp};
 
 use crate::market::{BUYER, COORDINATOR, ENROL_MS};
 
@@ -183,11 +183,11 @@ impl QuotePlan {
     pub(super) fn simulated_spec(&self, task: &TaskSpec) -> Result<TaskSpec, NoQuote> {
         let mut spec = task.clone();
         let example = TaskSpec::example();
-        spec.market = example.market;
-        (spec.buyer, spec.coordinator, spec.arbiter) = (BUYER, COORDINATOR, COORDINATOR);
+        (spec.market, spec.arbiter) = (example.market, example.arbiter);
+        (spec.buyer, spec.coordinator) = (BUYER, COORDINATOR);
         // The simulated members are no real accounts, which a list or invitations would admit.
         spec.admission = Admission::Open;
-        spec.expires = example.expires;
+        spec.expires = Timestamp(u64::MAX >> 2);
         let rounds = &mut spec.rounds;
         rounds.cohort_target = self.members();
         rounds.cohort_min = rounds.cohort_min.min(self.members());
