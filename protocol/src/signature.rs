@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::bytes::{Canonical, keccak256};
 use crate::eip712::{TypedData, TypedValue};
 use crate::id::{Address, MarketId, NodeKey, TaskId, impl_text_form};
+use crate::recover::recover_key;
 use crate::time::Timestamp;
 
 /// Why a signature is rejected.
@@ -105,28 +106,21 @@ pub trait WalletSigner: Send + Sync {
 /// [`VerifyError::InvalidSignature`] for a v other than 27 or 28, for a high s (a second valid
 /// signature of the same message), or if no key can have made the signature.
 pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
-    let (rs, v) = signature.0.split_at(64);
-    let is_y_odd = match v {
-        [27] => false,
-        [28] => true,
-        _ => return Err(VerifyError::InvalidSignature),
-    };
-    let signature = ecdsa::Signature::from_slice(rs).map_err(|_| VerifyError::InvalidSignature)?;
-    if signature.normalize_s().is_some() {
-        return Err(VerifyError::InvalidSignature);
-    }
-    let recovery = ecdsa::RecoveryId::new(is_y_odd, false);
-    ecdsa::VerifyingKey::recover_from_prehash(&hash, &signature, recovery)
-        .map(|key| address_of_key(&key))
-        .map_err(|_| VerifyError::InvalidSignature)
+    recover_key(hash, &signature.0)
+        .map(|point| address_of_point(&point))
+        .ok_or(VerifyError::InvalidSignature)
 }
 
 /// The account of a secp256k1 key: the last 20 bytes of the Keccak-256 hash of its uncompressed
 /// point.
 #[must_use]
 pub fn address_of_key(key: &ecdsa::VerifyingKey) -> Address {
-    let point = key.to_encoded_point(false);
-    let hash = keccak256(point.as_bytes().get(1..).unwrap_or_default());
+    address_of_point(key.to_encoded_point(false).as_bytes())
+}
+
+/// The account of an uncompressed point: a byte 4, and two coordinates of 32 bytes.
+fn address_of_point(point: &[u8]) -> Address {
+    let hash = keccak256(point.get(1..).unwrap_or_default());
     let mut address = Address([0; 20]);
     address.0.iter_mut().zip(hash.iter().skip(12)).for_each(|(to, from)| *to = *from);
     address
