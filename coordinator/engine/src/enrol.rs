@@ -45,7 +45,7 @@ impl Engine {
         if registration.expires > latest {
             let message =
                 format!("expires = {}: at most two years from now, {latest}", registration.expires);
-            return reject(ErrorCode::LimitReached, message);
+            return reject(ErrorCode::InvalidExpiry, message);
         }
         match known {
             Some(known) if known.registration.node_key != registration.node_key => {
@@ -223,7 +223,7 @@ impl Engine {
                 Ok(EventStatus::Duplicate)
             }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
-                ErrorCode::LimitReached,
+                ErrorCode::TaskFull,
                 format!("a task takes at most {ENROLLED_MAX} participants"),
             ),
             _ => Ok(EventStatus::New),

@@ -127,6 +127,18 @@ struct WantedBytes<'a> {
     digest: Digest,
 }
 
+/// The response to an upload of a model or a holdout that is stored already. It does not state that
+/// the request's body is that content.
+const STORED_BEFORE: &str = "stored before: the body of this request was not checked\n";
+
+/// The outcome of an upload.
+enum UploadOutcome {
+    /// The body was checked and stored.
+    Stored,
+    /// The content was stored before, and the body was not checked.
+    StoredBefore,
+}
+
 /// An upload of a model or a holdout.
 struct BlobUpload<'a> {
     app: &'a App,
@@ -141,10 +153,11 @@ impl<'a> BlobUpload<'a> {
         Self { app, incoming, resumable_key: None }
     }
 
-    async fn respond(mut self, taken: ApiResult<()>) -> Response {
+    async fn respond(mut self, taken: ApiResult<UploadOutcome>) -> Response {
         self.incoming.drain().await;
         match (taken, self.resumable_key) {
-            (Ok(()), _) => StatusCode::NO_CONTENT.into_response(),
+            (Ok(UploadOutcome::Stored), _) => StatusCode::NO_CONTENT.into_response(),
+            (Ok(UploadOutcome::StoredBefore), _) => STORED_BEFORE.into_response(),
             (Err(error), Some(key)) => {
                 with_offset(error, self.app.host().partials().bytes_of(&key))
             }
@@ -152,7 +165,11 @@ impl<'a> BlobUpload<'a> {
         }
     }
 
-    async fn receive_model(&mut self, digest: Digest, headers: UploadHeaders) -> ApiResult<()> {
+    async fn receive_model(
+        &mut self,
+        digest: Digest,
+        headers: UploadHeaders,
+    ) -> ApiResult<UploadOutcome> {
         let app = self.app;
         let wanting = app.host().read(move |engine, _| {
             let wanting =
@@ -164,7 +181,7 @@ impl<'a> BlobUpload<'a> {
             let blobs = app.host().blobs().clone();
             let is_known = visibility != Visibility::Unknown;
             if is_known && blocking(move || blobs.has(digest)).await?? {
-                return Ok(()); // It was uploaded before.
+                return Ok(UploadOutcome::StoredBefore);
             }
             return Err(blob_not_needed(digest));
         };
@@ -174,7 +191,7 @@ impl<'a> BlobUpload<'a> {
             engine.tasks_missing_blob(digest).next().is_some()
         });
         let Some((mut bytes, place)) = taken.await? else {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         };
         let found = bytes.digest();
         if found != digest {
@@ -189,17 +206,21 @@ impl<'a> BlobUpload<'a> {
         for task in fitting {
             app.host().write(Event::BlobArrived { task, digest }).await?;
         }
-        Ok(())
+        Ok(UploadOutcome::Stored)
     }
 
-    async fn receive_holdout(&mut self, task: TaskId, headers: UploadHeaders) -> ApiResult<()> {
+    async fn receive_holdout(
+        &mut self,
+        task: TaskId,
+        headers: UploadHeaders,
+    ) -> ApiResult<UploadOutcome> {
         let app = self.app;
         let known = app.host().read(move |engine, _| {
             engine.spec_and_has_holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
         });
         let (spec, is_there) = known.await??;
         if is_there {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         }
         let (lengths, root) = ([holdout_bytes(&spec)], spec.holdout.root);
         let wanted = WantedBytes { lengths: &lengths, task, digest: root };
@@ -207,7 +228,7 @@ impl<'a> BlobUpload<'a> {
             engine.spec_and_has_holdout(task).is_ok_and(|(_, is_there)| !is_there)
         });
         let Some((mut bytes, place)) = taken.await? else {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         };
         let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
         let (blobs, turn) = (app.host().blobs().clone(), app.large_store_permit().await?);
@@ -224,7 +245,7 @@ impl<'a> BlobUpload<'a> {
         );
         let (digest, _turn) = stored.await??;
         app.host().write(Event::HoldoutArrived { task, digest }).await?;
-        Ok(())
+        Ok(UploadOutcome::Stored)
     }
 
     /// Receives the bytes. `None` if another connection with the
