@@ -51,10 +51,12 @@ pub struct SignError(pub String);
 
 /// A wallet signature: r, s (low), v = 27 or 28; 65 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct WalletSignature(pub [u8; 65]);
 
 /// An ed25519 signature; 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct NodeSignature(pub [u8; 64]);
 
 macro_rules! impl_signature_text {
@@ -234,7 +236,7 @@ impl fmt::Debug for NodeSigner {
 /// A message and a node key's signature over its digest. It does not name the signing key: use
 /// [`Signed::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Signed<T> {
     /// The message.
     pub body: T,
@@ -280,7 +282,7 @@ impl<T: Canonical> Canonical for Signed<T> {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Role {
     /// Trains on its own data.
     Participant,
@@ -310,7 +312,7 @@ impl fmt::Display for Role {
 
 /// A buyer's request to end its task after the current round; signed by its wallet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct CloseRequest {
     /// The task.
     pub task: TaskId,
@@ -350,7 +352,7 @@ impl CloseRequest {
 /// Binds a wallet and a node key: both sign the same hash, so that a registration requires the
 /// possession of both keys.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Registration {
     /// Chain and market.
     pub market: MarketId,
