@@ -29,6 +29,7 @@ pub mod config;
 pub mod control;
 pub mod host;
 pub mod identity;
+mod json_form;
 pub mod server;
 
 pub use config::{Config, ConfigError};

@@ -11,7 +11,7 @@ use crate::api::{Claim, Settlement, Slash, Terms};
 /// and its refusals.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Action {
     /// [`crate::Ledger::transfer`]
     Transfer {

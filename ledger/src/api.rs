@@ -19,7 +19,7 @@ pub type TxId = Digest;
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Settlement {
     /// The task.
     pub task: TaskId,
@@ -66,7 +66,7 @@ impl Settlement {
 /// A claim of everything due to one account in a task: the payout that it is owed, and the debit
 /// that its bond owes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Claim {
     /// The task.
     pub task: TaskId,
@@ -91,7 +91,7 @@ pub struct Claim {
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ClaimOutcome {
     /// Paid into the account's wallet.
     pub paid: Amount,
@@ -102,7 +102,7 @@ pub struct ClaimOutcome {
 /// An arbiter's request to take an amount from a bond or a pledged stake, with a reference to the
 /// evidence.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Slash {
     /// The task whose rules apply.
     pub task: TaskId,
@@ -119,7 +119,7 @@ pub struct Slash {
 
 /// A posted settlement that is not final yet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct PendingSettlement {
     /// The settlement as posted.
     pub settlement: Settlement,
@@ -131,7 +131,7 @@ pub struct PendingSettlement {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum SettlementStatus {
     /// Never posted, or cancelled; it can be posted (again).
     Unknown,
@@ -143,7 +143,7 @@ pub enum SettlementStatus {
 
 /// The ledger's state of one task.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct TaskState {
     /// The terms with which the task was opened.
     pub terms: Terms,
@@ -180,7 +180,7 @@ pub struct TaskState {
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct BondState {
     /// Currently at risk.
     pub amount: Amount,
@@ -202,7 +202,7 @@ pub struct BondState {
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct StakeState {
     /// Currently at risk.
     pub amount: Amount,
@@ -214,7 +214,7 @@ pub struct StakeState {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum PostOutcome {
     /// The settlement was recorded.
     Posted,
@@ -235,7 +235,7 @@ pub enum PostOutcome {
     Deserialize,
     thiserror::Error,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Refusal {
     /// The paying account has too little.
     #[error("{account} has {available} FLN, but {needed} FLN are needed")]

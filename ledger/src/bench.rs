@@ -5,7 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-use florin_protocol::{Address, Amount, ChainId, MarketId, NodeSigner, Timestamp, WalletSignature};
+use florin_protocol::{
+    Address, Amount, ChainId, MarketId, NodeSigner, Timestamp, VerifyError, WalletSignature,
+    address_of_key, recover_wallet,
+};
+use k256::ecdsa;
 use redb::{Database, TableDefinition};
 
 use crate::action::Action;
@@ -106,6 +110,12 @@ pub fn transfers(
     for threads in [1, 2] {
         let name = format!("account signatures checked, {threads} threads");
         rows.push(LedgerMeasurement::new(name, measure_signatures(threads, micros)?, None));
+    }
+    let recoveries: [(&str, Recovery); 2] =
+        [("libsecp256k1", recover_wallet), ("k256, for comparison", recover_by_k256)];
+    for (library, recover) in recoveries {
+        let name = format!("accounts recovered from signatures by {library}, 1 thread");
+        rows.push(LedgerMeasurement::new(name, measure_recovery(recover, micros)?, None));
     }
     Ok(rows)
 }
@@ -226,4 +236,30 @@ fn measure_signatures(threads: usize, micros: Stopwatch<'_>) -> Result<u64, Benc
     let rate = per_second(SIGNATURES, micros().saturating_sub(started));
     verdicts.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(rate)
+}
+
+/// Recovers the account that signed a hash.
+type Recovery = fn([u8; 32], &WalletSignature) -> Result<Address, VerifyError>;
+
+/// The recovery of [`recover_wallet`] by the library that it used before decision 51.
+fn recover_by_k256(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
+    let (rs, v) = signature.0.split_at(64);
+    let recovered = ecdsa::Signature::from_slice(rs).and_then(|signature| {
+        let recovery = ecdsa::RecoveryId::new(v == [28], false);
+        ecdsa::VerifyingKey::recover_from_prehash(&hash, &signature, recovery)
+    });
+    recovered.map(|key| address_of_key(&key)).map_err(|_| VerifyError::InvalidSignature)
+}
+
+fn measure_recovery(recover: Recovery, micros: Stopwatch<'_>) -> Result<u64, BenchError> {
+    let by = TestSigner::new(1)?;
+    let account = florin_protocol::WalletSigner::address(&by);
+    let hashes = (0..SIGNATURES).map(|number| *blake3::hash(&number.to_le_bytes()).as_bytes());
+    let signed = hashes
+        .map(|hash| Ok((hash, florin_protocol::WalletSigner::sign_typed_data(&by, hash)?)))
+        .collect::<Result<Vec<_>, BenchError>>()?;
+    let started = micros();
+    let all = signed.iter().all(|(hash, signature)| recover(*hash, signature) == Ok(account));
+    let rate = per_second(SIGNATURES, micros().saturating_sub(started));
+    if all { Ok(rate) } else { Err(Refusal::InvalidSignature.into()) }
 }

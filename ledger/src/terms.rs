@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The part of a task's specification that the ledger enforces.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Terms {
     /// The task's id.
     pub task: TaskId,

@@ -17,7 +17,7 @@ use crate::limits::TRANSACTION_BYTES_MAX;
 /// An action of one account in one market. Its digest is its [`TxId`]: market, account and nonce
 /// make it unique.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Transaction {
     /// Chain and market.
     pub market: MarketId,
@@ -71,7 +71,7 @@ impl Transaction {
 
 /// A transaction with an unverified signature: see [`SignedTransaction::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct SignedTransaction {
     /// The transaction.
     pub transaction: Transaction,
@@ -200,7 +200,7 @@ pub(crate) fn verify_all(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum TransactionOutcome {
     /// Executed; there is no further result.
     Done,
@@ -219,7 +219,7 @@ pub enum TransactionOutcome {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum TransactionStatus {
     /// It was executed.
     Executed(TransactionOutcome),

@@ -25,7 +25,7 @@ const TEXT_PREFIX: &str = "florin-invitation-";
     Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Admission {
     /// Every registered account.
     #[default]
@@ -74,7 +74,7 @@ impl Admission {
 /// A buyer's invitation to one task; signed by its wallet. One account can use it, once.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Invitation {
     /// Chain and market.
     pub market: MarketId,

@@ -10,7 +10,7 @@ use crate::micro::Micro;
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "rule", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Aggregation {
     /// Mean weighted by counted rows. The valuation is exact for this rule.
     Mean,

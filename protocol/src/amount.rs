@@ -16,6 +16,7 @@ use crate::id::impl_text_form;
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct Amount(u128);
 
 /// Why an operation on amounts failed.
@@ -45,6 +46,8 @@ pub enum AmountError {
 
 /// Decimals of the token.
 const DECIMALS: usize = 18;
+/// Digits before the point of the largest amount; a text with more has leading zeros.
+const WHOLE_DIGITS_MAX: usize = 21;
 /// Base units of 0.0001 florin, the last decimal in a sentence.
 const SHORT_STEP: u128 = 100_000_000_000_000;
 const UNITS_PER_FLORIN: u128 = 1_000_000_000_000_000_000;
@@ -143,7 +146,8 @@ impl FromStr for Amount {
         let wrong = || AmountError::Parse(text.chars().take(60).collect());
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let digits = |t: &str| !t.is_empty() && t.bytes().all(|c| c.is_ascii_digit());
-        if !digits(whole) || !digits(part) || part.len() > DECIMALS {
+        let too_long = whole.len() > WHOLE_DIGITS_MAX || part.len() > DECIMALS;
+        if !digits(whole) || !digits(part) || too_long {
             return Err(wrong());
         }
         let whole: u128 = whole.parse().map_err(|_| wrong())?;

@@ -74,7 +74,7 @@ pub struct UploadProgress {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum TaskPhase {
     /// Published and funded; base model or holdout are not uploaded yet.
     AwaitingBlobs,
@@ -99,7 +99,7 @@ pub enum TaskPhase {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum TaskEnd {
     /// Every round has a report.
     Completed,
@@ -223,7 +223,7 @@ pub struct ClaimProof {
 
 /// A pledged provider's request for a blob that is not public yet; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct BlobRequest {
     /// Chain and market.
     pub market: MarketId,
@@ -243,7 +243,7 @@ impl Canonical for BlobRequest {
 
 /// A provider's request for work; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct WorkRequest {
     /// Chain and market.
     pub market: MarketId,

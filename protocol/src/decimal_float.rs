@@ -16,6 +16,7 @@ use crate::id::impl_text_form;
 /// Each number has one form: the mantissa of zero has the exponent 0, and no other mantissa is
 /// divisible by ten.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, BorshSerialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct DecimalFloat {
     mantissa: i64,
     exponent: i8,

@@ -14,6 +14,7 @@ use crate::report::Report;
 /// Both the updates of that round and those of the unproductive rounds since then would still
 /// improve the current model, so copies of them must be detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct EarlierUpdates {
     /// Updates per round, the oldest round first: the last productive round and those after it, or
     /// all rounds if none was productive. Senders and digests, in commit order.

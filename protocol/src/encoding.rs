@@ -16,7 +16,7 @@ pub const MISSING_VALUES: [&str; 9] = ["", "?", "NA", "N/A", "NaN", "nan", "NULL
 /// Encoding of the rows: from the cells of a table to features and labels.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct RowEncoding {
     /// Names of the classes, in the order of their labels. Empty: labels are whole numbers.
     pub class_names: Vec<String>,
@@ -27,7 +27,7 @@ pub struct RowEncoding {
 /// Encoding of the features of a row.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum FeatureEncoding {
     /// One scale for all features, which are numbers in the order of the source: images and other
     /// wide rows.
@@ -41,7 +41,7 @@ pub enum FeatureEncoding {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct NumberEncoding {
     /// Subtracted from the number.
     pub offset: DecimalFloat,
@@ -54,7 +54,7 @@ pub struct NumberEncoding {
 /// A column and its encoding.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ColumnEncoding {
     /// The name of the column.
     pub name: String,
@@ -65,7 +65,7 @@ pub struct ColumnEncoding {
 /// Encoding of the cells of one column.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum ColumnKind {
     /// Numbers: one feature, and a second one with an indicator.
     Numeric {

@@ -10,6 +10,7 @@ macro_rules! codes {
         /// Error code of a rejection. The meaning of a text form (`DEADLINE_PASSED`) never changes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize,
                  BorshDeserialize, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
         pub enum ErrorCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -118,6 +119,12 @@ codes! {
     InvitationUsed = "INVITATION_USED",
     /// The coordinator does not put a bond at risk under the task's arbiter.
     ArbiterNotAccepted = "ARBITER_NOT_ACCEPTED",
+    /// The expiry is later than the market accepts.
+    InvalidExpiry = "INVALID_EXPIRY",
+    /// The task has its most participants or providers, and takes no more.
+    TaskFull = "TASK_FULL",
+    /// Only another account may register in this role.
+    WrongRole = "WRONG_ROLE",
 }
 
 impl fmt::Display for ErrorCode {

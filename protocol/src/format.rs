@@ -25,7 +25,7 @@ pub const TOP_K_PERMILLE_MAX: u16 = 500;
     Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum UpdateFormat {
     /// 32-bit floats, unchanged from training.
     #[default]

@@ -24,7 +24,7 @@ use crate::spec_error::{SpecError, require, spec_error};
 /// reveal phase has ended, so that no participant can have seen them before.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Holdout {
     /// Root of the Merkle tree over the rows: [`HoldoutTree`].
     pub root: Digest,
@@ -181,6 +181,7 @@ pub fn verify(root: Digest, rows: u32, index: u32, leaf: Digest, proof: &[Digest
 
 /// A disclosed holdout row with its proof.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct DisclosedRow {
     /// Its position in the holdout, from 0.
     pub index: u32,
@@ -204,6 +205,7 @@ impl DisclosedRow {
 /// The disclosed rows that evaluate one round. Their bytes depend only on the commitment and the
 /// drawn positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct DisclosedRows {
     /// Ascending by index.
     pub rows: Vec<DisclosedRow>,

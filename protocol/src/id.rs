@@ -110,6 +110,7 @@ macro_rules! define_bytes_id {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
                  BorshSerialize, BorshDeserialize)]
+        #[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
         pub struct $name(pub [u8; $len]);
 
         impl $name {
@@ -162,6 +163,7 @@ define_bytes_id!(
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct Address(pub [u8; 20]);
 
 impl Address {
@@ -227,7 +229,7 @@ impl_text_form!(Address);
     Deserialize,
 )]
 #[serde(transparent)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ChainId(pub u64);
 
 impl fmt::Display for ChainId {
@@ -253,7 +255,7 @@ impl fmt::Display for ChainId {
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct MarketId {
     /// The chain.
     pub chain: ChainId,
@@ -277,7 +279,7 @@ pub struct MarketId {
     Deserialize,
 )]
 #[serde(transparent)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct RoundNumber(pub u32);
 
 impl RoundNumber {

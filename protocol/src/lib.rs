@@ -80,6 +80,7 @@ mod model;
 pub mod pay;
 pub mod payable;
 mod preprocessing;
+mod recover;
 mod report;
 #[cfg(feature = "schema")]
 mod schema;

@@ -29,7 +29,7 @@ use crate::limits::PROOF_LEN_MAX;
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ClaimTotals {
     /// Total owed to it, for data and infrastructure together.
     pub paid: Amount,

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct RoundScope {
     /// Chain and market.
     pub market: MarketId,
@@ -29,7 +29,7 @@ pub struct RoundScope {
 /// A participant's request to be selected for the rounds of a task; signed by its node key.
 /// Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct EnrolRequest {
     /// Chain and market.
     pub market: MarketId,
@@ -62,7 +62,7 @@ impl Canonical for EnrolRequest {
 
 /// The coordinator's offer of one round to the selected participants; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Offer {
     /// Market, task and round.
     pub scope: RoundScope,
@@ -89,7 +89,7 @@ impl Canonical for Offer {
 
 /// A commitment to one update, made before any upload can be read; signed by the sender's node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Commit {
     /// Market, task and round.
     pub scope: RoundScope,
@@ -111,7 +111,7 @@ pub type UpdateId = Digest;
 /// Header of an update; it precedes the update's safetensors bytes and is signed by the sender's
 /// node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct UpdateHeader {
     /// Market, task and round.
     pub scope: RoundScope,
@@ -156,7 +156,7 @@ impl UpdateHeader {
 /// The coordinator's signed proof that it accepted an update. It sends a receipt only after update
 /// and journal are on disk.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct UpdateReceipt {
     /// Market, task and round.
     pub scope: RoundScope,
@@ -180,7 +180,7 @@ impl Canonical for UpdateReceipt {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum MissingReason {
     /// It sent no commit before the deadline.
     NoCommit,
@@ -195,7 +195,7 @@ pub enum MissingReason {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum AbandonReason {
     /// Fewer updates than `cohort_min`.
     TooFewUpdates {
@@ -213,7 +213,7 @@ pub enum AbandonReason {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum VoidReason {
     /// The scores of a stage do not explain its improvement: they are not added to any sum either.
     Unresolved,
@@ -230,7 +230,7 @@ pub enum VoidReason {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum RoundOutcome {
     /// Valued and settled.
     Settled,

@@ -13,6 +13,7 @@ use crate::id::impl_text_form;
 #[derive(
     Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize,
 )]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct Micro(pub u64);
 
 /// The text is not a valid [`Micro`].

@@ -11,7 +11,7 @@ use crate::spec_error::{SpecError, spec_error};
 /// A model architecture that both engines implement.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum ModelArchitecture {
     /// Multinomial logistic regression.
     Softmax {
@@ -49,7 +49,7 @@ pub enum ModelArchitecture {
 /// Schema of the rows: the buyer's specification for participants.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct DataSchema {
     /// Features of a row.
     pub width: u32,

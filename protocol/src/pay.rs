@@ -54,7 +54,7 @@ pub type Account = Address;
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct AccountTotals {
     /// Sum of its scores in nano-nats.
     #[serde(with = "crate::report::decimal_text")]
@@ -93,7 +93,7 @@ impl AccountTotals {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum PayReason {
     /// The payable score increased: paid by its increment.
     Paid,
@@ -113,7 +113,7 @@ pub enum PayReason {
 
 /// The pay of one participant in one round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct PayLine {
     /// The participant.
     pub account: Account,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct PreprocessingRules {
     /// Rescaling of the norms.
     pub norm_scaling: NormScaling,
@@ -55,7 +55,7 @@ impl Default for PreprocessingRules {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum NormScaling {
     /// No rescaling; only `delta_norm_max` applies.
     None,
@@ -80,7 +80,7 @@ pub enum NormScaling {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum DuplicatePolicy {
     /// Accepted like any other update.
     Accept,

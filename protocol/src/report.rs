@@ -15,7 +15,7 @@ use crate::pay::{AccountTotals, PayLine};
 
 /// One accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct UpdateEntry {
     /// The sender's wallet.
     pub sender: Address,
@@ -41,7 +41,7 @@ pub struct UpdateEntry {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum DuplicateSource {
     /// An earlier commit of the same round, by this sender.
     SameRound(Address),
@@ -56,7 +56,7 @@ pub enum DuplicateSource {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct DuplicateMatch {
     /// The source.
     pub source: DuplicateSource,
@@ -68,7 +68,7 @@ pub struct DuplicateMatch {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Preprocessing {
     /// Factor that rescaled it to the cohort's median norm; 1 if it was not rescaled.
     pub norm_factor: Micro,
@@ -90,7 +90,7 @@ impl Default for Preprocessing {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct UpdateScore {
     /// The sender of the update.
     pub account: Address,
@@ -109,7 +109,7 @@ pub struct UpdateScore {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum ScoreEstimator {
     /// The Aumann–Shapley value by Gauss–Legendre quadrature with this many nodes.
     Path(u8),
@@ -133,7 +133,7 @@ impl fmt::Display for ScoreEstimator {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ValuationStage {
     /// The last estimator that the stage tried.
     pub estimator: ScoreEstimator,
@@ -150,7 +150,7 @@ pub struct ValuationStage {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct PublicBaseline {
     /// Number of rows that it trains on.
     pub rows: u32,
@@ -172,7 +172,7 @@ impl PublicBaseline {
 
 /// Valuation of a round's updates.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Valuation {
     /// Mean bounded loss of the base model on the round's validation rows, in nano-nats.
     pub loss_before_nano: i64,
@@ -199,7 +199,7 @@ pub struct Valuation {
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ValuationEvidence {
     /// For every entry the directional derivative of the improvement along its update at each
     /// quadrature node, in nano-nats. The score is their sum weighted by the quadrature weights.
@@ -213,7 +213,7 @@ pub struct ValuationEvidence {
 /// A second estimate of the scores from sampled coalition values, without gradients. Apart from the
 /// coalition values, all its contents can be recomputed from them.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct CrossCheck {
     /// Version of the estimator `OddRegression` (paired regression) that produced it.
     pub version: u32,
@@ -229,7 +229,7 @@ pub struct CrossCheck {
 
 /// Value v(S) of one coalition S.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct CoalitionValue {
     /// The members: their positions in the round's entries, ascending.
     pub members: Vec<u16>,
@@ -251,7 +251,7 @@ pub struct CoalitionValue {
     Serialize,
     Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ModelMetrics {
     /// Number of validation rows of the round.
     pub rows: u32,
@@ -265,7 +265,7 @@ pub struct ModelMetrics {
 
 /// Payment for one piece of verified work.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct InfrastructurePayment {
     /// The provider.
     pub provider: Address,
@@ -279,7 +279,7 @@ pub struct InfrastructurePayment {
 
 /// The holdout rows that evaluate a round.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct HoldoutSample {
     /// Seed of the draw; unpredictable until the reveal phase ends.
     pub seed: Digest,
@@ -291,7 +291,7 @@ pub struct HoldoutSample {
 /// The complete record of one round. Every figure in it can be recomputed from the blobs that it
 /// names.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Report {
     /// Layout of this structure: 1.
     pub version: u16,

@@ -72,7 +72,7 @@ text_schema!(
 text_schema!(
     Amount,
     "decimal",
-    "^[0-9]{1,20}(\\.[0-9]{1,18})?$",
+    "^[0-9]{1,21}(\\.[0-9]{1,18})?$",
     "Florins as a decimal string with at most 18 places, at most 2^128 - 1 base units."
 );
 text_schema!(

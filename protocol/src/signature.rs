@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::bytes::{Canonical, keccak256};
 use crate::eip712::{TypedData, TypedValue};
 use crate::id::{Address, MarketId, NodeKey, TaskId, impl_text_form};
+use crate::recover::recover_key;
 use crate::time::Timestamp;
 
 /// Why a signature is rejected.
@@ -50,10 +51,12 @@ pub struct SignError(pub String);
 
 /// A wallet signature: r, s (low), v = 27 or 28; 65 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct WalletSignature(pub [u8; 65]);
 
 /// An ed25519 signature; 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
 pub struct NodeSignature(pub [u8; 64]);
 
 macro_rules! impl_signature_text {
@@ -105,28 +108,21 @@ pub trait WalletSigner: Send + Sync {
 /// [`VerifyError::InvalidSignature`] for a v other than 27 or 28, for a high s (a second valid
 /// signature of the same message), or if no key can have made the signature.
 pub fn recover_wallet(hash: [u8; 32], signature: &WalletSignature) -> Result<Address, VerifyError> {
-    let (rs, v) = signature.0.split_at(64);
-    let is_y_odd = match v {
-        [27] => false,
-        [28] => true,
-        _ => return Err(VerifyError::InvalidSignature),
-    };
-    let signature = ecdsa::Signature::from_slice(rs).map_err(|_| VerifyError::InvalidSignature)?;
-    if signature.normalize_s().is_some() {
-        return Err(VerifyError::InvalidSignature);
-    }
-    let recovery = ecdsa::RecoveryId::new(is_y_odd, false);
-    ecdsa::VerifyingKey::recover_from_prehash(&hash, &signature, recovery)
-        .map(|key| address_of_key(&key))
-        .map_err(|_| VerifyError::InvalidSignature)
+    recover_key(hash, &signature.0)
+        .map(|point| address_of_point(&point))
+        .ok_or(VerifyError::InvalidSignature)
 }
 
 /// The account of a secp256k1 key: the last 20 bytes of the Keccak-256 hash of its uncompressed
 /// point.
 #[must_use]
 pub fn address_of_key(key: &ecdsa::VerifyingKey) -> Address {
-    let point = key.to_encoded_point(false);
-    let hash = keccak256(point.as_bytes().get(1..).unwrap_or_default());
+    address_of_point(key.to_encoded_point(false).as_bytes())
+}
+
+/// The account of an uncompressed point: a byte 4, and two coordinates of 32 bytes.
+fn address_of_point(point: &[u8]) -> Address {
+    let hash = keccak256(point.get(1..).unwrap_or_default());
     let mut address = Address([0; 20]);
     address.0.iter_mut().zip(hash.iter().skip(12)).for_each(|(to, from)| *to = *from);
     address
@@ -240,7 +236,7 @@ impl fmt::Debug for NodeSigner {
 /// A message and a node key's signature over its digest. It does not name the signing key: use
 /// [`Signed::verify`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Signed<T> {
     /// The message.
     pub body: T,
@@ -286,7 +282,7 @@ impl<T: Canonical> Canonical for Signed<T> {
     Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Role {
     /// Trains on its own data.
     Participant,
@@ -316,7 +312,7 @@ impl fmt::Display for Role {
 
 /// A buyer's request to end its task after the current round; signed by its wallet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct CloseRequest {
     /// The task.
     pub task: TaskId,
@@ -356,7 +352,7 @@ impl CloseRequest {
 /// Binds a wallet and a node key: both sign the same hash, so that a registration requires the
 /// possession of both keys.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Registration {
     /// Chain and market.
     pub market: MarketId,

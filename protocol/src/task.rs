@@ -37,7 +37,7 @@ pub const SETTLEMENT_MARGIN_MS: u64 = 60_000;
 /// A learning task. Its digest is its [`TaskId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct TaskSpec {
     /// Layout of this structure: [`SPEC_VERSION`].
     pub version: u16,
@@ -78,7 +78,7 @@ pub struct TaskSpec {
 /// Settings of local training by SGD.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Training {
     /// Passes over the participant's rows in a round.
     pub epochs: u32,
@@ -99,7 +99,7 @@ pub struct Training {
 /// Rules of the rounds. All times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct RoundRules {
     /// Number of rounds.
     pub count: u32,
@@ -141,7 +141,7 @@ pub struct RoundRules {
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Estimator {
     /// Aumann–Shapley values by Gauss–Legendre quadrature along the round's path.
     Path {
@@ -156,7 +156,7 @@ pub enum Estimator {
 /// Budgets, prices, bonds and stakes.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Budget {
     /// Budget for data, locked in escrow.
     pub data: Amount,

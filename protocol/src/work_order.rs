@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 /// Orders a provider to value and aggregate one round. Together with the task it names every input.
 /// Signed by the coordinator's node key. The same inputs give the same result on every machine.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct WorkOrder {
     /// Market, task and round.
     pub scope: RoundScope,
@@ -47,7 +47,7 @@ impl Canonical for WorkOrder {
 
 /// Result of a work order.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct WorkResult {
     /// Scores of the updates.
     pub valuation: Valuation,
@@ -62,7 +62,7 @@ pub struct WorkResult {
 
 /// A provider's signed result of a work order; signed by its node key.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct WorkRecord {
     /// Chain and market.
     pub market: MarketId,

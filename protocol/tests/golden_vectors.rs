@@ -16,9 +16,12 @@ use serde_json::{Value, json};
 mod reports;
 #[path = "golden_vectors/rounds.rs"]
 mod rounds;
+#[path = "golden_vectors/values.rs"]
+mod values;
 
 use reports::{abandoned_report, settled_round, void_report};
 use rounds::{confirmations, gaps, rounds};
+use values::values;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
@@ -243,6 +246,7 @@ fn messages() -> Value {
     let (order, record, report) = settled_round(&mlp, &offer, &cohort, &header);
     let mut update = message("an update header", &header(cohort[0]));
     update["commitment"] = json!(header(cohort[0]).commitment());
+    update["frame"] = json!(hex(&frame(header(cohort[0]))));
     let [enrol, invited] = enrolments(cohort);
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
     let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
@@ -258,6 +262,8 @@ fn messages() -> Value {
         message("a commit", &commit),
         update,
         message("a receipt", &receipt),
+        message("a request for work", &work_request(&order)),
+        message("a request for a blob", &blob_request(&order)),
         message("a work order", &order),
         message("a work record", &record),
         message("a settled round's report", &report),
@@ -265,6 +271,28 @@ fn messages() -> Value {
         message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
     ])
+}
+
+/// The body of an upload: the length of the signed header, the signed header, and the update.
+fn frame(header: UpdateHeader) -> Vec<u8> {
+    let signed = node().sign(header).to_bytes();
+    let length = u32::try_from(signed.len()).unwrap().to_le_bytes();
+    [&length[..], &signed, b"safetensors"].concat()
+}
+
+fn work_request(order: &WorkOrder) -> WorkRequest {
+    let (market, task) = (market(), order.scope.task);
+    WorkRequest { market, task, provider: wallet(8).address(), expires: Timestamp(700_000) }
+}
+
+fn blob_request(order: &WorkOrder) -> BlobRequest {
+    BlobRequest {
+        market: market(),
+        task: order.scope.task,
+        digest: order.entries[0].update,
+        sender: wallet(8).address(),
+        expires: Timestamp(700_000),
+    }
 }
 
 /// Two enrolments, the second one with an invitation.
@@ -470,6 +498,7 @@ fn holdouts() -> Value {
 fn vectors() -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("messages", messages()),
+        ("values", values()),
         ("registrations", registrations()),
         ("close_requests", close_requests()),
         ("invitations", invitations()),

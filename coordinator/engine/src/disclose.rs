@@ -53,12 +53,21 @@ impl Engine {
                     "the holdout rows of round {round} are drawn after its reveals close, so that \
                      they are unpredictable"
                 );
-                Rejection::new(ErrorCode::NotYetPublic, message)
+                task.absent_round(round).unwrap_or(Rejection::new(ErrorCode::NotYetPublic, message))
             })
     }
 }
 
 impl TaskState {
+    /// The rejection of a request for a round that the task never has: its number is 0 or above the
+    /// task's rounds, or the task ended before it.
+    pub(super) fn absent_round(&self, round: RoundNumber) -> Option<Rejection> {
+        let reported = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX);
+        let last = if self.is_over() { reported } else { self.spec.rounds.count };
+        let message = || format!("there is no round {round}: this task's last round is {last}");
+        (round.0 == 0 || round.0 > last).then(|| Rejection::new(ErrorCode::NotFound, message()))
+    }
+
     /// Draws the holdout rows after reveals close. From now on every observer of the reveals can
     /// compute which rows these are. They are to be disclosed next.
     pub(super) fn draw_holdout_rows(&mut self, mut running: Box<RunningRound>) {

@@ -59,7 +59,7 @@ impl Engine {
                 Ok(EventStatus::Duplicate)
             }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
-                ErrorCode::LimitReached,
+                ErrorCode::TaskFull,
                 format!("a task takes at most {ENROLLED_MAX} participants"),
             ),
             _ => Ok(EventStatus::New),

@@ -60,7 +60,7 @@ impl Engine {
                 "expires = {}: at most seven days from now, {latest}",
                 registration.expires
             );
-            return reject(ErrorCode::LimitReached, message);
+            return reject(ErrorCode::InvalidExpiry, message);
         }
         match known {
             Some(known) if known.registration.node_key != registration.node_key => {

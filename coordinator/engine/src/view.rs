@@ -144,7 +144,8 @@ impl Engine {
     /// A reported round, or the blob in which it is archived.
     ///
     /// # Errors
-    /// [`ErrorCode::UnknownTask`], [`ErrorCode::NotYetPublic`].
+    /// [`ErrorCode::UnknownTask`], [`ErrorCode::NotYetPublic`]; [`ErrorCode::NotFound`] for a round
+    /// that never exists.
     pub fn reported_round(
         &self,
         id: TaskId,
@@ -155,7 +156,7 @@ impl Engine {
         task.reported_round(round).map(RoundLocation::InMemory).or_else(archived).ok_or_else(|| {
             let reported = task.rounds.len();
             let message = format!("round {round} has no report; {reported} rounds have one");
-            Rejection::new(ErrorCode::NotYetPublic, message)
+            task.absent_round(round).unwrap_or(Rejection::new(ErrorCode::NotYetPublic, message))
         })
     }
 

@@ -44,7 +44,7 @@ impl Engine {
         let new = !task.providers.contains(&provider);
         if new && task.providers.len() >= PROVIDERS_PER_TASK_MAX {
             let message = format!("a task takes at most {PROVIDERS_PER_TASK_MAX} providers");
-            return reject(ErrorCode::LimitReached, message);
+            return reject(ErrorCode::TaskFull, message);
         }
         Ok(EventStatus::New)
     }
@@ -90,7 +90,7 @@ impl Engine {
         }
         if running.records.len() >= RECORDS_PER_ORDER_MAX {
             let message = format!("a work order accepts at most {RECORDS_PER_ORDER_MAX} records");
-            return reject(ErrorCode::LimitReached, message);
+            return reject(ErrorCode::WorkOrderClosed, message);
         }
         Ok(EventStatus::New)
     }

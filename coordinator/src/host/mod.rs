@@ -49,6 +49,7 @@ pub(crate) use journal_metrics::JournalMetrics;
 
 use crate::config::JournalSettings;
 use crate::identity::Identity;
+use crate::json_form::parse_json;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
 
@@ -104,7 +105,7 @@ pub type LedgerRpcHandler = Arc<dyn Fn(&[u8]) -> Result<Vec<u8>, Rejection> + Se
 #[must_use]
 pub fn ledger_rpc_handler(chain: Arc<EmbeddedChain>) -> LedgerRpcHandler {
     Arc::new(move |request: &[u8]| {
-        let request = serde_json::from_slice(request).map_err(|error| {
+        let request = parse_json(request).map_err(|error| {
             Rejection::new(ErrorCode::Malformed, format!("not a valid ledger request: {error}"))
         })?;
         serde_json::to_vec(&rpc::handle_request(&chain, request))

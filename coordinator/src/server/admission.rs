@@ -16,9 +16,11 @@ use axum::response::Response;
 use florin_protocol::{Address, ErrorCode};
 
 use super::App;
+use super::body::IncomingBody;
 use super::error::{ApiError, ApiResult};
 use super::listen::Peer;
 use super::rate_limiter::GcraLimiter;
+use super::request_head::check_head;
 use crate::config::{Config, IpNetwork, rate_limit_address};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -132,8 +134,14 @@ pub(super) async fn limit_requests(
     request: Request,
     next: Next,
 ) -> ApiResult<Response> {
-    if let Some(Peer(peer)) = request.extensions().get::<Peer>() {
+    let peer = request.extensions().get::<Peer>();
+    if let Some(Peer(peer)) = peer {
         app.rates().count_request(*peer, request.headers())?;
+    }
+    if let Err(error) = check_head(&request, peer.is_some()) {
+        // Drain the body, so that the client receives the response.
+        IncomingBody::new(request.into_body(), app.config(), 0).drain().await;
+        return Err(error);
     }
     let limit = app.config().body_bytes_max();
     if request.body().size_hint().lower() > limit {

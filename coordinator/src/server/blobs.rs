@@ -125,6 +125,18 @@ struct WantedBytes<'a> {
     digest: Digest,
 }
 
+/// The response to an upload of a model or a holdout that is stored already. It does not state that
+/// the request's body is that content.
+const STORED_BEFORE: &str = "stored before: the body of this request was not checked\n";
+
+/// The outcome of an upload.
+enum UploadOutcome {
+    /// The body was checked and stored.
+    Stored,
+    /// The content was stored before, and the body was not checked.
+    StoredBefore,
+}
+
 /// An upload of a model or a holdout.
 struct BlobUpload<'a> {
     app: &'a App,
@@ -139,10 +151,11 @@ impl<'a> BlobUpload<'a> {
         Self { app, incoming, resumable_key: None }
     }
 
-    async fn respond(mut self, taken: ApiResult<()>) -> Response {
+    async fn respond(mut self, taken: ApiResult<UploadOutcome>) -> Response {
         self.incoming.drain().await;
         match (taken, self.resumable_key) {
-            (Ok(()), _) => StatusCode::NO_CONTENT.into_response(),
+            (Ok(UploadOutcome::Stored), _) => StatusCode::NO_CONTENT.into_response(),
+            (Ok(UploadOutcome::StoredBefore), _) => STORED_BEFORE.into_response(),
             (Err(error), Some(key)) => {
                 with_offset(error, self.app.host().partials().bytes_of(&key))
             }
@@ -150,7 +163,11 @@ impl<'a> BlobUpload<'a> {
         }
     }
 
-    async fn receive_model(&mut self, digest: Digest, headers: UploadHeaders) -> ApiResult<()> {
+    async fn receive_model(
+        &mut self,
+        digest: Digest,
+        headers: UploadHeaders,
+    ) -> ApiResult<UploadOutcome> {
         let app = self.app;
         let wanting = app.host().read(move |engine, _| {
             let wanting =
@@ -162,7 +179,7 @@ impl<'a> BlobUpload<'a> {
             let blobs = app.host().blobs().clone();
             let is_known = visibility != Visibility::Unknown;
             if is_known && blocking(move || blobs.has(digest)).await?? {
-                return Ok(()); // It was uploaded before.
+                return Ok(UploadOutcome::StoredBefore);
             }
             return Err(blob_not_needed(digest));
         };
@@ -172,7 +189,7 @@ impl<'a> BlobUpload<'a> {
             engine.tasks_missing_blob(digest).next().is_some()
         });
         let Some((mut bytes, place)) = taken.await? else {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         };
         let found = bytes.digest();
         if found != digest {
@@ -196,17 +213,23 @@ impl<'a> BlobUpload<'a> {
                 Err(rejection) => return Err(rejection.into()),
             }
         }
-        ended.filter(|_| !arrived).map_or(Ok(()), |rejection| Err(rejection.into()))
+        ended
+            .filter(|_| !arrived)
+            .map_or(Ok(UploadOutcome::Stored), |rejection| Err(rejection.into()))
     }
 
-    async fn receive_holdout(&mut self, task: TaskId, headers: UploadHeaders) -> ApiResult<()> {
+    async fn receive_holdout(
+        &mut self,
+        task: TaskId,
+        headers: UploadHeaders,
+    ) -> ApiResult<UploadOutcome> {
         let app = self.app;
         let known = app.host().read(move |engine, _| {
             engine.spec_and_has_holdout(task).map(|(spec, is_there)| (spec.clone(), is_there))
         });
         let (spec, is_there) = known.await??;
         if is_there {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         }
         let (lengths, root) = ([holdout_bytes(&spec)], spec.holdout.root);
         let wanted = WantedBytes { lengths: &lengths, task, digest: root };
@@ -214,7 +237,7 @@ impl<'a> BlobUpload<'a> {
             engine.spec_and_has_holdout(task).is_ok_and(|(_, is_there)| !is_there)
         });
         let Some((mut bytes, place)) = taken.await? else {
-            return Ok(());
+            return Ok(UploadOutcome::StoredBefore);
         };
         let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
         let (blobs, turn) = (app.host().blobs().clone(), app.large_store_permit().await?);
@@ -231,7 +254,7 @@ impl<'a> BlobUpload<'a> {
         );
         let (digest, _turn) = stored.await??;
         app.host().write(Event::HoldoutArrived { task, digest }).await?;
-        Ok(())
+        Ok(UploadOutcome::Stored)
     }
 
     /// Receives the bytes. `None` if another connection with the

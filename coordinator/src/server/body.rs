@@ -1,7 +1,7 @@
 //! Request and response bodies: streamed with limits on size, time and throughput; only small
 //! bodies are held in memory completely.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -103,10 +103,7 @@ impl IncomingBody {
             };
             match frame {
                 None => return Ok(None),
-                Some(Err(error)) => {
-                    let message = format!("the body is incomplete: {error}");
-                    return Err(ApiError::new(ErrorCode::Truncated, message));
-                }
+                Some(Err(error)) => return Err(body_error(&error)),
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
@@ -236,6 +233,24 @@ async fn append(mut upload: Box<Upload>, mut bytes: Vec<u8>) -> ApiResult<(Box<U
         Ok::<_, BlobError>((upload, bytes))
     });
     Ok(written.await??)
+}
+
+/// A body that cannot be read to its end. hyper reports a violation of the chunked encoding as
+/// invalid input, and a connection that ended as another kind.
+fn body_error(error: &axum::Error) -> ApiError {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = source {
+        let io = cause.downcast_ref::<std::io::Error>();
+        let is_invalid = io.is_some_and(|io| {
+            matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData)
+        });
+        if is_invalid {
+            let message = format!("the body's chunked transfer encoding is invalid: {cause}");
+            return ApiError::new(ErrorCode::Malformed, message);
+        }
+        source = cause.source();
+    }
+    ApiError::new(ErrorCode::Truncated, format!("the body is incomplete: {error}"))
 }
 
 fn upload_taken_over() -> ApiError {

@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::observe::RequestIds;
+use super::parser_refusal::ParserRefusal;
 use crate::config::Config;
 
 /// The timeouts of a connection: header, idle and write stall.
@@ -125,6 +127,11 @@ impl ConnectionActivity {
         now.served = true;
         now.header_since = None;
         InFlight(Arc::clone(self))
+    }
+
+    /// Whether no request is in flight.
+    fn is_waiting(&self) -> bool {
+        self.lock().in_flight == 0
     }
 
     /// The idle time of the connection; `None` while a request is in flight.
@@ -236,6 +243,9 @@ pub(super) struct TimeoutStream<S> {
     activity: Arc<ConnectionActivity>,
     read_timer: Option<Pin<Box<Sleep>>>,
     write_timer: Option<Pin<Box<Sleep>>>,
+    /// The ids of responses to requests that hyper cannot parse.
+    ids: Option<Arc<RequestIds>>,
+    refusal: Option<ParserRefusal>,
 }
 
 impl<S> TimeoutStream<S> {
@@ -244,7 +254,22 @@ impl<S> TimeoutStream<S> {
         protocol: Protocol,
         activity: Arc<ConnectionActivity>,
     ) -> Self {
-        Self { stream, protocol, activity, read_timer: None, write_timer: None }
+        Self {
+            stream,
+            protocol,
+            activity,
+            read_timer: None,
+            write_timer: None,
+            ids: None,
+            refusal: None,
+        }
+    }
+
+    /// Replaces hyper's bare responses to requests that it cannot parse by rejections with a code
+    /// and a request id.
+    pub(super) fn with_refusals(mut self, ids: Arc<RequestIds>) -> Self {
+        self.ids = Some(ids);
+        self
     }
 
     fn check_stall<T>(
@@ -316,7 +341,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if self.refusal.is_none() && self.activity.is_waiting() {
+            self.refusal = self.ids.as_ref().and_then(|ids| ParserRefusal::replacing(bytes, ids));
+        }
+        let this = &mut *self;
+        let result = match this.refusal.as_mut() {
+            Some(refusal) => refusal.poll_write(cx, Pin::new(&mut this.stream), bytes.len()),
+            None => Pin::new(&mut this.stream).poll_write(cx, bytes),
+        };
+        if result.is_ready() {
+            this.refusal = None;
+        }
         self.on_write(cx, result)
     }
 
@@ -325,6 +360,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [only] = bytes {
+            return self.poll_write(cx, only);
+        }
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
         self.on_write(cx, result)
     }

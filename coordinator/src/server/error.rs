@@ -123,11 +123,16 @@ struct RejectionBody<'a> {
     request_id: &'a str,
 }
 
-/// Sets the JSON body of an error response.
-pub(super) fn set_rejection_body(response: &mut Response, rejection: &Rejection, request_id: &str) {
+/// The JSON body of an error response.
+pub(super) fn rejection_json(rejection: &Rejection, request_id: &str) -> Vec<u8> {
     let explained = RejectionBody { code: rejection.code, message: &rejection.message, request_id };
     // Serialising three strings cannot fail.
-    let body = serde_json::to_vec(&explained).unwrap_or_default();
+    serde_json::to_vec(&explained).unwrap_or_default()
+}
+
+/// Sets the JSON body of an error response.
+pub(super) fn set_rejection_body(response: &mut Response, rejection: &Rejection, request_id: &str) {
+    let body = rejection_json(rejection, request_id);
     response.headers_mut().remove(CONTENT_LENGTH);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.body_mut() = Body::from(body);
@@ -147,6 +152,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::NotAdmitted
         | ErrorCode::InvalidInvitation
         | ErrorCode::InvitationUsed
+        | ErrorCode::WrongRole
         | ErrorCode::NotYetPublic => StatusCode::FORBIDDEN,
         ErrorCode::UnknownTask | ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::WrongMarket
@@ -158,6 +164,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::NotCommitted
         | ErrorCode::DeadlinePassed
         | ErrorCode::WrongOffset
+        | ErrorCode::TaskFull
         | ErrorCode::LedgerRejected => StatusCode::CONFLICT,
         ErrorCode::TaskClosed | ErrorCode::WorkOrderClosed => StatusCode::GONE,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -165,6 +172,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidTask
         | ErrorCode::ArbiterNotAccepted
+        | ErrorCode::InvalidExpiry
         | ErrorCode::InvalidRowCount
         | ErrorCode::UpdateNotFinite
         | ErrorCode::UpdateWrongSchema

@@ -10,12 +10,14 @@ use florin_protocol::{
     Address, BlobRequest, Canonical, Commit, EnrolRequest, ErrorCode, MarketId, Role, Signed,
     TaskId, Timestamp, UpdateHeader, WorkRecord, WorkRequest,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::App;
 use super::admission::RequestRateLimits;
 use super::body::IncomingBody;
 use super::error::{ApiError, ApiResult};
+use crate::json_form::parse_json;
 use florin_engine::Engine;
 
 /// Largest JSON body of a small message, in bytes.
@@ -26,7 +28,7 @@ pub(super) const LARGE_BYTES_MAX: usize = 1024 * 1024;
 /// A JSON body of at most `MAX` bytes.
 pub(super) struct JsonBody<T, const MAX: usize>(pub(super) T);
 
-impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for JsonBody<T, MAX> {
+impl<T: Serialize + DeserializeOwned, const MAX: usize> FromRequest<App> for JsonBody<T, MAX> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> ApiResult<Self> {
@@ -34,9 +36,13 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<App> for JsonBody<T, MAX
     }
 }
 
-async fn read_json<T: DeserializeOwned>(app: &App, request: Request, max: usize) -> ApiResult<T> {
+async fn read_json<T: Serialize + DeserializeOwned>(
+    app: &App,
+    request: Request,
+    max: usize,
+) -> ApiResult<T> {
     let bytes = read_whole(app, request, max).await?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    parse_json(&bytes).map_err(|error| {
         ApiError::new(ErrorCode::Malformed, format!("the body does not fit this route: {error}"))
     })
 }
@@ -161,7 +167,7 @@ pub(super) async fn verify_and_query<T: NodeSigned, A: Send + 'static>(
     Ok((Verified(signed), answer))
 }
 
-impl<T: NodeSigned + DeserializeOwned> FromRequest<App> for Verified<T> {
+impl<T: NodeSigned + Serialize + DeserializeOwned> FromRequest<App> for Verified<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> ApiResult<Self> {

@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use super::connection_activity::{ConnectionActivity, Protocol, TimeoutStream, TrackedBody};
 use super::connection_limiter::{ConnectionGuard, ConnectionLimiter};
 use super::connection_metrics::ConnectionMetrics;
+use super::observe::RequestIds;
 use super::tls::{Tls, TlsConnection};
 use crate::config::Config;
 
@@ -99,6 +100,8 @@ struct ListenerContext {
     http2: http2::Builder<TokioExecutor>,
     tls: Option<Tls>,
     seen: ConnectionMetrics,
+    /// The ids of responses to requests that hyper cannot parse.
+    ids: Arc<RequestIds>,
 }
 
 impl ListenerContext {
@@ -122,7 +125,7 @@ impl ListenerContext {
             .max_local_error_reset_streams(RESETS_MAX)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-        Self { router, http, http2, tls, seen }
+        Self { router, http, http2, tls, seen, ids: Arc::new(RequestIds::new()) }
     }
 
     async fn connection(
@@ -177,7 +180,8 @@ impl ListenerContext {
         pulse: &Arc<ConnectionActivity>,
         mut closed: watch::Receiver<bool>,
     ) {
-        let io = TokioIo::new(TimeoutStream::new(stream, Protocol::Http1, Arc::clone(pulse)));
+        let stream = TimeoutStream::new(stream, Protocol::Http1, Arc::clone(pulse));
+        let io = TokioIo::new(stream.with_refusals(Arc::clone(&self.ids)));
         let serving = self.http.serve_connection(io, self.connection_service(from, pulse));
         tokio::pin!(serving);
         let ended = tokio::select! {

@@ -41,6 +41,14 @@ pub(super) async fn register(
     State(app): State<App>,
     JsonBody(registration): JsonBody<Registration, SMALL_BYTES_MAX>,
 ) -> ApiResult<StatusCode> {
+    if registration.role == Role::Coordinator && registration.wallet != app.coordinator() {
+        let message = format!(
+            "only the market's coordinator, {}, registers as a coordinator: register as a \
+             participant or as a provider",
+            app.coordinator()
+        );
+        return Err(ApiError::new(ErrorCode::WrongRole, message));
+    }
     let now = app.host().read(|_, now| now).await?;
     let (market, wallet) = (app.market(), registration.wallet);
     let registration = blocking(move || registration.verify(market, now).map(|()| registration));

@@ -43,7 +43,7 @@ impl RequestIds {
         Self { start: start.unwrap_or_default(), next: AtomicU64::new(0) }
     }
 
-    fn next(&self) -> String {
+    pub(super) fn next(&self) -> String {
         format!("{:08x}-{:x}", self.start, self.next.fetch_add(1, Ordering::Relaxed))
     }
 }

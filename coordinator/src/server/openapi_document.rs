@@ -38,8 +38,10 @@ pub(super) fn document(routes: &[Route]) -> Value {
 const DESCRIPTION: &str = "docs/protocol.md specifies what is signed, hashed and paid, byte by \
     byte. Every response has an `x-request-id` header; quote it to the operator. Before a request \
     reaches a route: an unknown path is 404 `NOT_FOUND`, another method is 405 \
-    `METHOD_NOT_ALLOWED` with `Allow`, and headers above the operator's limit are 431. Numbers are \
-    exact: use a JSON parser that preserves 64-bit integers.";
+    `METHOD_NOT_ALLOWED` with `Allow`, a request that is not valid HTTP is 400 `MALFORMED`, headers \
+    above the operator's limit are 431 `TOO_LARGE`, and a compressed body is 415 \
+    `WRONG_CONTENT_TYPE`. JSON bodies have no unknown fields, and no list in the place of an \
+    object. Numbers are exact: use a JSON parser that preserves 64-bit integers.";
 
 const fn method_name(verb: HttpMethod) -> &'static str {
     match verb {

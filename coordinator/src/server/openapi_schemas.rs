@@ -6,6 +6,8 @@ use florin_protocol::{NodeSignature, Signed};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::openapi_text::rewrite_descriptions;
+
 /// The document's schemas by name.
 #[derive(Default)]
 pub(super) struct Components(pub(super) BTreeMap<String, Value>);
@@ -27,7 +29,8 @@ impl Components {
             for (name, schema) in found {
                 // A schema that cannot be serialised accepts nothing; every test of the document
                 // then fails.
-                let schema = serde_json::to_value(schema).unwrap_or(Value::Bool(false));
+                let mut schema = serde_json::to_value(schema).unwrap_or(Value::Bool(false));
+                rewrite_descriptions(&mut schema);
                 self.0.entry(name).or_insert(schema);
             }
         }

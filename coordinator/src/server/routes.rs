@@ -121,7 +121,13 @@ fn market_routes() -> Vec<Route> {
             NotFunded,
             ConflictingMessage,
         ])
-        .with_rejections(&[LimitReached, LedgerRejected, StorageFull]),
+        .with_rejections(&[
+            LimitReached,
+            LedgerRejected,
+            StorageFull,
+            InvalidExpiry,
+            WrongRole,
+        ]),
         Route::get(
             "/v1/registrations/{address}",
             get(market::registration),
@@ -171,7 +177,7 @@ fn task_routes() -> Vec<Route> {
             .with_response(SuccessResponse::nothing("enrolled, now or earlier"))
             .with_rejections(&[UnknownTask, WrongTask, TaskClosed, DeadlinePassed, BondTooSmall])
             .with_rejections(&[NotAdmitted, InvalidInvitation, InvitationUsed])
-            .with_rejections(&[ConflictingMessage, LimitReached, LedgerRejected, StorageFull]),
+            .with_rejections(&[ConflictingMessage, TaskFull, LedgerRejected, StorageFull]),
         Route::post("/v1/tasks/{id}/commits", post(tasks::commit), "Commits to one update.")
             .with_body(RequestBody::signed::<Commit>(SMALL_BYTES_MAX))
             .with_response(SuccessResponse::nothing("accepted, now or earlier"))
@@ -287,7 +293,8 @@ fn blob_routes() -> Vec<Route> {
         .with_body(RequestBody::bytes(
             "32 + rows x 4 x (width + 1) bytes, with the task's rows and width",
         ))
-        .with_response(SuccessResponse::nothing("stored, now or earlier"))
+        .with_response(SuccessResponse::nothing("checked and stored"))
+        .with_response(SuccessResponse::text("stored before; the body was not checked"))
         .with_rejections(&STORED)
         .with_rejections(&[InvalidTask, NotFound, TaskClosed]),
         Route::get("/v1/blobs/{digest}", get(blobs::get_blob), "A public blob.")
@@ -316,7 +323,8 @@ fn blob_routes() -> Vec<Route> {
         ))
         .with_parameters(&[Parameter::OFFSET, Parameter::TOKEN])
         .with_body(RequestBody::bytes("safetensors, exactly as long as the task's model"))
-        .with_response(SuccessResponse::nothing("stored, now or earlier"))
+        .with_response(SuccessResponse::nothing("checked and stored"))
+        .with_response(SuccessResponse::text("stored before; the body was not checked"))
         .with_rejections(&STORED)
         .with_rejections(&[NotFound, TaskClosed]),
     ]
@@ -335,7 +343,7 @@ fn work_routes() -> Vec<Route> {
         .with_response(SuccessResponse::signed::<WorkOrder>())
         .with_response(SuccessResponse::nothing("there is no order"))
         .with_rejections(&pledged)
-        .with_rejections(&[LimitReached]),
+        .with_rejections(&[TaskFull]),
         Route::post("/v1/work/blob", post(work::blob), "A blob of an open work order.")
             .with_body(RequestBody::signed::<BlobRequest>(SMALL_BYTES_MAX))
             .with_response(SuccessResponse::bytes("bytes with this digest"))
@@ -353,7 +361,6 @@ fn work_routes() -> Vec<Route> {
             WorkOrderClosed,
             WorkResultMismatch,
             ConflictingMessage,
-            LimitReached,
             TooEarly,
             TaskClosed,
         ])

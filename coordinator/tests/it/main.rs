@@ -16,6 +16,7 @@ mod holdout_rows;
 mod hostile_compressed_updates;
 mod hostile_updates;
 mod http2;
+mod http_refusals;
 mod isolation;
 mod journal_replay;
 mod market_shutting;

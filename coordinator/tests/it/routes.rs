@@ -347,8 +347,10 @@ async fn only_the_committed_holdout_is_accepted_and_only_once() {
     assert_eq!(shop.rejection_code("PUT", &nowhere, holdout()).await, ErrorCode::UnknownTask);
     assert_eq!(shop.send("PUT", &path, holdout()).await.0, StatusCode::NO_CONTENT);
     assert!(!shop.view().await.holdout_missing);
-    // The holdout is stored: a second upload is not inspected.
-    assert_eq!(shop.send("PUT", &path, forged).await.0, StatusCode::NO_CONTENT);
+    // The holdout is stored: a second upload is not inspected, and the response does not accept it.
+    let (status, text) = shop.send("PUT", &path, forged).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(String::from_utf8_lossy(&text).contains("stored before"));
     shop.stop().await;
 }
 

@@ -14,7 +14,7 @@ use crate::transaction::SignedTransaction;
 
 /// The first record of a chain. Its digest is the genesis of the chain's [`MarketId`].
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Genesis {
     /// The chain's id; transactions are signed for it.
     pub chain_id: ChainId,
@@ -65,7 +65,7 @@ impl Genesis {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = BlockHeader))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema), schema(as = BlockHeader))]
 pub struct BlockHeader {
     /// 1 for the first block.
     pub number: u64,
@@ -85,7 +85,7 @@ impl Canonical for BlockHeader {
 
 /// Transactions that were executed and became durable together.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Block {
     /// Signed by the operator.
     pub header: Signed<BlockHeader>,
@@ -108,7 +108,7 @@ pub(crate) fn transactions_digest(bytes: &[u8]) -> Digest {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ChainHead {
     /// Its number; 0 for a chain that has only its genesis.
     pub number: u64,

@@ -5,3 +5,4 @@
 
 mod model;
 mod remote;
+mod schema;

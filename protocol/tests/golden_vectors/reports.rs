@@ -145,7 +145,7 @@ pub(crate) fn void_report(spec: &TaskSpec, before: &Report, record: &WorkRecord)
         previous_report: Some(before),
         commits: &before.commits,
         entries: &before.entries,
-        missing: &[],
+        missing: &[(before.missing[0].0, MissingReason::Rejected(ErrorCode::UpdateWrongSchema))],
         holdout_rows: &[3, 5],
         result: Ok(&result),
         verified_work: &[],

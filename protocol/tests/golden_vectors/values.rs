@@ -1,0 +1,88 @@
+//! A vector of each variant of each enum that the messages do not have: its JSON form and its bytes.
+
+use borsh::BorshSerialize;
+use florin_protocol::*;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{hex, wallet};
+
+fn value<T: BorshSerialize + Serialize>(type_name: &str, value: &T) -> Value {
+    let bytes = hex(&borsh::to_vec(value).unwrap());
+    json!({"name": format!("{type_name} {}", json!(value)), "type": type_name, "value": value, "bytes": bytes})
+}
+
+fn values_of<T: BorshSerialize + Serialize>(type_name: &str, values: &[T]) -> Vec<Value> {
+    values.iter().map(|each| value(type_name, each)).collect()
+}
+
+pub(crate) fn values() -> Value {
+    let account = wallet(5).address();
+    let settled = RoundOutcome::Settled;
+    let voids = [
+        VoidReason::Unresolved,
+        VoidReason::NoUpdateRemains,
+        VoidReason::MajorityExcluded,
+        VoidReason::NoImprovement,
+    ];
+    let abandoned =
+        [AbandonReason::TooFewUpdates { got: 2, needed: 5 }, AbandonReason::ValuationFailed];
+    let outcomes: Vec<RoundOutcome> = std::iter::once(settled)
+        .chain(voids.map(RoundOutcome::Void))
+        .chain(abandoned.map(RoundOutcome::Abandoned))
+        .collect();
+    let missing: Vec<MissingReason> = [MissingReason::NoCommit, MissingReason::NoReveal]
+        .into_iter()
+        .chain(ErrorCode::ALL.iter().copied().map(MissingReason::Rejected))
+        .collect();
+    let mut values = values_of("ErrorCode", ErrorCode::ALL);
+    values.extend(values_of("MissingReason", &missing));
+    values.extend(values_of("RoundOutcome", &outcomes));
+    values.extend(values_of(
+        "DuplicateSource",
+        &[
+            DuplicateSource::SameRound(account),
+            DuplicateSource::GlobalDeltas,
+            DuplicateSource::EarlierRound(account),
+        ],
+    ));
+    values.extend(values_of(
+        "ScoreEstimator",
+        &[ScoreEstimator::Path(3), ScoreEstimator::Shapley, ScoreEstimator::Permutations(32)],
+    ));
+    values.extend(values_of(
+        "PayReason",
+        &[
+            PayReason::Paid,
+            PayReason::Withheld,
+            PayReason::Idle,
+            PayReason::NotHelpful,
+            PayReason::CarriedOver,
+            PayReason::Excluded,
+        ],
+    ));
+    values.extend(values_of(
+        "Aggregation",
+        &[
+            Aggregation::Mean,
+            Aggregation::Median,
+            Aggregation::TrimmedMean { trim: Micro(100_000) },
+            Aggregation::Krum { byzantine: 1 },
+            Aggregation::ClippedMean,
+        ],
+    ));
+    values.extend(values_of(
+        "UpdateFormat",
+        &[
+            UpdateFormat::F32,
+            UpdateFormat::Bf16,
+            UpdateFormat::Int8,
+            UpdateFormat::TopK { permille: 50 },
+        ],
+    ));
+    values.extend(values_of("NormScaling", &[NormScaling::None, NormScaling::Median]));
+    values
+        .extend(values_of("DuplicatePolicy", &[DuplicatePolicy::Accept, DuplicatePolicy::Reject]));
+    values.extend(values_of("Role", &[Role::Participant, Role::Provider, Role::Coordinator]));
+    values.into()
+}
