@@ -35,7 +35,9 @@ fn check_form(sent: &Value, form: &Value, at: &str) -> Result<(), String> {
         }
         (Value::Array(sent), Value::Array(form)) => {
             let items = sent.iter().zip(form).enumerate();
-            items.map(|(index, (sent, form))| check_form(sent, form, &format!("{at}/{index}"))).collect()
+            items
+                .map(|(index, (sent, form))| check_form(sent, form, &format!("{at}/{index}")))
+                .collect()
         }
         (Value::Array(_), Value::Object(form)) => {
             let known: Vec<&str> = form.keys().map(String::as_str).collect();
@@ -73,9 +75,11 @@ mod tests {
         assert_eq!(parse::<TaskSpec>(&body), Ok(spec.clone()));
         body["market"] = json!([1, spec.market.genesis]);
         assert!(parse::<TaskSpec>(&body).unwrap_err().contains("/market"));
-        let parts: Vec<Value> = json!(spec.holdout).as_object().unwrap().values().cloned().collect();
+        let parts: Vec<Value> =
+            json!(spec.holdout).as_object().unwrap().values().cloned().collect();
         body["market"] = json!(spec.market);
-        body["holdout"] = json!([spec.holdout.root, spec.holdout.rows, spec.holdout.rows_per_round]);
+        body["holdout"] =
+            json!([spec.holdout.root, spec.holdout.rows, spec.holdout.rows_per_round]);
         assert_eq!(parts.len(), 3);
         assert!(parse::<TaskSpec>(&body).is_err());
     }

@@ -67,7 +67,8 @@ impl Draws {
             5 => {
                 // The other signature of the same message, with a high s.
                 let low = ecdsa::Signature::from_slice(&signature[..64]).unwrap();
-                let high = ecdsa::Signature::from_scalars(low.r().to_bytes(), (-*low.s()).to_bytes());
+                let high =
+                    ecdsa::Signature::from_scalars(low.r().to_bytes(), (-*low.s()).to_bytes());
                 signature[..64].copy_from_slice(&high.unwrap().to_bytes());
                 signature[64] ^= 27 ^ 28;
             }

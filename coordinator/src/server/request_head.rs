@@ -16,7 +16,8 @@ pub(super) fn check_head(request: &Request, over_connection: bool) -> ApiResult<
     let hosts = request.headers().get_all(HOST).iter().count();
     let least = usize::from(over_connection && request.version() == Version::HTTP_11);
     if hosts < least || hosts > 1 {
-        let message = format!("the request has {hosts} Host headers; HTTP/1.1 requires exactly one");
+        let message =
+            format!("the request has {hosts} Host headers; HTTP/1.1 requires exactly one");
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
     let encodings = request.headers().get_all(CONTENT_ENCODING).iter();
@@ -39,7 +40,11 @@ mod tests {
 
     use super::*;
 
-    fn code(version: Version, over_connection: bool, headers: &[(&str, &str)]) -> Option<ErrorCode> {
+    fn code(
+        version: Version,
+        over_connection: bool,
+        headers: &[(&str, &str)],
+    ) -> Option<ErrorCode> {
         let mut request = Request::builder().version(version);
         for (name, value) in headers {
             request = request.header(*name, *value);

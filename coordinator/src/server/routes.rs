@@ -121,7 +121,13 @@ fn market_routes() -> Vec<Route> {
             NotFunded,
             ConflictingMessage,
         ])
-        .with_rejections(&[LimitReached, LedgerRejected, StorageFull, InvalidExpiry, WrongRole]),
+        .with_rejections(&[
+            LimitReached,
+            LedgerRejected,
+            StorageFull,
+            InvalidExpiry,
+            WrongRole,
+        ]),
         Route::get(
             "/v1/registrations/{address}",
             get(market::registration),

@@ -44,7 +44,12 @@ async fn refusals_below_the_routes_have_a_code_and_a_request_id() {
         ("no request line", "hello\r\n\r\n".to_owned(), 400, "MALFORMED"),
         ("a bad version", "GET / HTTP/9.9\r\n\r\n".to_owned(), 400, "MALFORMED"),
         ("a bad header", format!("{get}a b: c\r\n\r\n"), 400, "MALFORMED"),
-        ("two lengths", format!("{post}content-length: 1\r\ncontent-length: 2\r\n\r\n"), 400, "MALFORMED"),
+        (
+            "two lengths",
+            format!("{post}content-length: 1\r\ncontent-length: 2\r\n\r\n"),
+            400,
+            "MALFORMED",
+        ),
         ("a huge header", huge, 431, "TOO_LARGE"),
         ("many headers", format!("GET / HTTP/1.1\r\n{many}\r\n"), 431, "TOO_LARGE"),
         ("a bad chunk size", format!("{chunked}zz\r\n"), 400, "MALFORMED"),
@@ -68,7 +73,10 @@ async fn a_compressed_body_is_refused_by_the_name_of_its_header() {
     let request = "PUT /v1/tasks/x/holdout HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
                    content-encoding: br\r\ncontent-length: 1\r\n\r\nx";
     let answer = answer_to(request.as_bytes()).await;
-    assert!(answer.contains("415") && answer.contains("Content-Encoding is \\\"br\\\""), "{answer}");
+    assert!(
+        answer.contains("415") && answer.contains("Content-Encoding is \\\"br\\\""),
+        "{answer}"
+    );
 }
 
 /// A second request on the same connection that hyper cannot parse has the same form, and the first

@@ -25,10 +25,8 @@ pub(crate) fn values() -> Value {
         VoidReason::MajorityExcluded,
         VoidReason::NoImprovement,
     ];
-    let abandoned = [
-        AbandonReason::TooFewUpdates { got: 2, needed: 5 },
-        AbandonReason::ValuationFailed,
-    ];
+    let abandoned =
+        [AbandonReason::TooFewUpdates { got: 2, needed: 5 }, AbandonReason::ValuationFailed];
     let outcomes: Vec<RoundOutcome> = std::iter::once(settled)
         .chain(voids.map(RoundOutcome::Void))
         .chain(abandoned.map(RoundOutcome::Abandoned))
@@ -83,7 +81,8 @@ pub(crate) fn values() -> Value {
         ],
     ));
     values.extend(values_of("NormScaling", &[NormScaling::None, NormScaling::Median]));
-    values.extend(values_of("DuplicatePolicy", &[DuplicatePolicy::Accept, DuplicatePolicy::Reject]));
+    values
+        .extend(values_of("DuplicatePolicy", &[DuplicatePolicy::Accept, DuplicatePolicy::Reject]));
     values.extend(values_of("Role", &[Role::Participant, Role::Provider, Role::Coordinator]));
     values.into()
 }

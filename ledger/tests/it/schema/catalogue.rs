@@ -46,7 +46,9 @@ impl Catalogue {
     pub(crate) fn types(&self) -> Map<String, Value> {
         let contents = self.variant_contents();
         let named = self.layouts.iter().filter(|(name, _)| !contents.contains(name.as_str()));
-        named.filter_map(|(name, layout)| Some((name.clone(), self.type_of(name, layout)?))).collect()
+        named
+            .filter_map(|(name, layout)| Some((name.clone(), self.type_of(name, layout)?)))
+            .collect()
     }
 
     /// The declarations that borsh invents for the contents of an enum's variants.
@@ -67,9 +69,10 @@ impl Catalogue {
                 let form = form.unwrap_or_else(|| panic!("{name} has no JSON schema"));
                 let (tag, names) = json_names(name, form);
                 assert_eq!(names.len(), variants.len(), "{name}");
-                let variants = variants.iter().zip(names).map(|((index, _, content), json_name)| {
-                    self.variant(*index, &json_name, content)
-                });
+                let variants =
+                    variants.iter().zip(names).map(|((index, _, content), json_name)| {
+                        self.variant(*index, &json_name, content)
+                    });
                 let variants: Vec<Value> = variants.collect();
                 Some(json!({"kind": "enum", "json_tag": tag, "variants": variants}))
             }
@@ -88,7 +91,9 @@ impl Catalogue {
             }
             Some(Definition::Struct { fields: Fields::UnnamedFields(types) }) => match &types[..] {
                 [only] => variant["content"] = json!(only),
-                _ => panic!("{content}: a variant with several unnamed fields has no JSON form here"),
+                _ => {
+                    panic!("{content}: a variant with several unnamed fields has no JSON form here")
+                }
             },
             Some(Definition::Struct { fields: Fields::Empty }) => {}
             other => panic!("{content}: {other:?} is not the content of a variant"),
@@ -140,9 +145,9 @@ fn json_names(name: &str, form: &Value) -> (Option<String>, Vec<String>) {
         let parts = variant["allOf"].as_array().cloned().unwrap_or_else(|| vec![variant.clone()]);
         let properties: Vec<(&String, &Value)> =
             parts.iter().filter_map(|part| part["properties"].as_object()).flatten().collect();
-        let tagged = properties.iter().find(|(_, value)| {
-            value["enum"].as_array().is_some_and(|values| values.len() == 1)
-        });
+        let tagged = properties
+            .iter()
+            .find(|(_, value)| value["enum"].as_array().is_some_and(|values| values.len() == 1));
         match tagged {
             Some((key, value)) => {
                 tag = Some((*key).clone());

@@ -46,21 +46,26 @@ fn messages(schema: &Value) -> String {
         let (kind, name) = (text(&message["kind"]), text(&message["type"]));
         let signed_by = text(&message["signed_by"]);
         let signed_by = signed_by.split(": ").next().unwrap();
-        format!("| `{kind}` | `{name}` | {signed_by} | {} |", fields(&schema["types"][name]["fields"]))
+        format!(
+            "| `{kind}` | `{name}` | {signed_by} | {} |",
+            fields(&schema["types"][name]["fields"])
+        )
     });
     table("| kind | type | signed by | fields |", rows)
 }
 
 /// The types of one kind.
-fn types<'a>(schema: &'a Value, kinds: &'a [&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
+fn types<'a>(
+    schema: &'a Value,
+    kinds: &'a [&str],
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
     let all = schema["types"].as_object().unwrap().iter();
     all.filter(|(_, each)| kinds.contains(&text(&each["kind"])))
 }
 
 fn structures(schema: &Value) -> String {
     let messages = schema["messages"].as_array().unwrap();
-    let is_message =
-        |name: &str| messages.iter().any(|message| text(&message["type"]) == name);
+    let is_message = |name: &str| messages.iter().any(|message| text(&message["type"]) == name);
     let rows = types(schema, &["struct", "decimal_float"])
         .filter(|(name, _)| !is_message(name))
         .map(|(name, each)| format!("| `{name}` | {} |", fields(&each["fields"])));
@@ -68,18 +73,19 @@ fn structures(schema: &Value) -> String {
 }
 
 fn enums(schema: &Value) -> String {
-    let rows = types(schema, &["enum"]).filter(|(name, _)| *name != "Action").map(|(name, each)| {
-        let variants = each["variants"].as_array().unwrap().iter().map(|variant| {
-            let content = match (&variant["fields"], &variant["content"]) {
-                (Value::Array(_), _) => format!(" {{{}}}", fields(&variant["fields"])),
-                (_, Value::String(content)) => format!(" `{content}`"),
-                _ => String::new(),
-            };
-            format!("{} {}{content}", variant["index"], text(&variant["name"]))
+    let rows =
+        types(schema, &["enum"]).filter(|(name, _)| *name != "Action").map(|(name, each)| {
+            let variants = each["variants"].as_array().unwrap().iter().map(|variant| {
+                let content = match (&variant["fields"], &variant["content"]) {
+                    (Value::Array(_), _) => format!(" {{{}}}", fields(&variant["fields"])),
+                    (_, Value::String(content)) => format!(" `{content}`"),
+                    _ => String::new(),
+                };
+                format!("{} {}{content}", variant["index"], text(&variant["name"]))
+            });
+            let tag = each["json_tag"].as_str().map_or("–".to_owned(), |tag| format!("`{tag}`"));
+            format!("| `{name}` | {tag} | {} |", variants.collect::<Vec<_>>().join(", "))
         });
-        let tag = each["json_tag"].as_str().map_or("–".to_owned(), |tag| format!("`{tag}`"));
-        format!("| `{name}` | {tag} | {} |", variants.collect::<Vec<_>>().join(", "))
-    });
     table("| enum | key in JSON | variants: index, name, content |", rows)
 }
 
