@@ -34,10 +34,10 @@ fn check_form(sent: &Value, form: &Value, at: &str) -> Result<(), String> {
             Ok(())
         }
         (Value::Array(sent), Value::Array(form)) => {
-            let items = sent.iter().zip(form).enumerate();
-            items
-                .map(|(index, (sent, form))| check_form(sent, form, &format!("{at}/{index}")))
-                .collect()
+            let mut items = sent.iter().zip(form).enumerate();
+            items.try_for_each(|(index, (sent, form))| {
+                check_form(sent, form, &format!("{at}/{index}"))
+            })
         }
         (Value::Array(_), Value::Object(form)) => {
             let known: Vec<&str> = form.keys().map(String::as_str).collect();

@@ -79,6 +79,7 @@ impl Draws {
 }
 
 #[test]
+#[expect(clippy::disallowed_types, reason = "the clock gives the seed of a test")]
 fn libsecp256k1_accepts_what_k256_accepts() {
     let fixed = std::env::var("FLORIN_SEED").ok().and_then(|text| text.parse().ok());
     let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();

@@ -36,7 +36,8 @@ fn a_task_with_another_tasks_holdout_root_gets_no_access_to_its_rows() {
     world.apply(Event::CloseRequested { task: theirs }).unwrap();
     assert_eq!(
         world.engine.disclosed_rows(theirs, RoundNumber(1)).unwrap_err().code,
-        ErrorCode::NotYetPublic
+        ErrorCode::NotFound,
+        "the closed task never has a round"
     );
     world.engine.disclosed_rows(world.id, RoundNumber(1)).unwrap();
 }
