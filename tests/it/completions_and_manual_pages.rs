@@ -17,11 +17,14 @@ fn listed(parents: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_bash_script_completes_commands_and_options() {
-    let script = florin(&["completions", "bash"]).expect(0).out;
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("florin.bash");
+    std::fs::write(&script, florin(&["completions", "bash"]).expect(0).out).unwrap();
     let complete = |words: &[&str]| {
         let line = format!(
-            "{script}\nCOMP_WORDS=({}); COMP_CWORD={}; _florin florin {} {}\n\
+            "source {}\nCOMP_WORDS=({}); COMP_CWORD={}; _florin florin {} {}\n\
              echo \"${{COMPREPLY[*]}}\"",
+            script.display(),
             words.join(" "),
             words.len() - 1,
             words[words.len() - 1],

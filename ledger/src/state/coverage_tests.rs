@@ -53,7 +53,7 @@ struct Theft {
     act_at: u64,
 }
 
-struct Game {
+struct RandomPlay {
     state: LedgerState,
     arbiter: Arbiter,
     now: u64,
@@ -79,7 +79,7 @@ fn root(totals: (u128, u128)) -> Digest {
     if totals == (0, 0) { Digest::default() } else { tree(totals).root() }
 }
 
-impl Game {
+impl RandomPlay {
     fn new(arbiter: Arbiter) -> Self {
         let terms = Terms { rounds: ROUNDS, data: units(600), challenge_ms: WINDOW, ..terms(TASK) };
         let state = state_without_bond(terms);
@@ -246,7 +246,7 @@ fn play(arbiter: Arbiter) -> Vec<(i128, u128, u128)> {
     let mut runner = seeded_runner();
     let plays = prop::collection::vec(any_play(), 1..160);
     let games = (0..400).map(|_| {
-        let mut game = Game::new(arbiter);
+        let mut game = RandomPlay::new(arbiter);
         for (pause, play) in plays.new_tree(&mut runner).unwrap().current() {
             game.step(pause, play);
         }

@@ -145,11 +145,10 @@ impl TestMarket {
         let purse = |name: &str| if name == "buyer" { "1000" } else { PURSE };
         // The coordinator deposits a bond under an account with the name "arbiter".
         let listed = accounts.get("arbiter").map(|arbiter| format!("arbiters = [\"{arbiter}\"]\n"));
-        let settings = format!(
-            "{}[ethereum]\nconfirmations = {}\n",
-            listed.unwrap_or_default(),
-            plan.confirmations
-        );
+        let mut settings = listed.unwrap_or_default();
+        if plan.on == On::Ethereum {
+            settings += &format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
+        }
         std::fs::write(path.join("settings.toml"), settings).unwrap();
         let task = plan.task_file(accounts["coordinator"]);
         std::fs::write(path.join("task.toml"), task).unwrap();
@@ -459,9 +458,9 @@ fn start_coordinator(
         Some(rpc) => {
             call.extend(words(&["--ledger", "ethereum", "--rpc", rpc, "--deployment"]));
             call.push(file("deployment.toml"));
-            call.extend(["--settings".to_owned(), file("settings.toml")]);
         }
     }
+    call.extend(["--settings".to_owned(), file("settings.toml")]);
     call.extend(["--address-file".to_owned(), file("address")]);
     call.extend(["--wallet".to_owned(), file("coordinator.json")]);
     call.extend(["--passphrase-file".to_owned(), file("passphrase")]);
