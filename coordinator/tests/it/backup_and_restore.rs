@@ -91,6 +91,20 @@ async fn a_backup_of_a_running_market_comes_back_and_pays_nothing_twice() {
     }
 }
 
+/// Backs a stopped market up. The last thread of the market, or a process that another test starts at
+/// this moment, may hold the folder's lock for a little longer.
+async fn back_up_free_folder(folders: BackupFolders<'_>) -> Result<Manifest, BackupError> {
+    for _ in 0..100 {
+        match backup::backup_offline(folders) {
+            Err(busy) if busy.to_string().contains("[DATA_FOLDER_IN_USE]") => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            done => return done,
+        }
+    }
+    panic!("the data folder stays in use");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritten() {
     let (dir, ledger) = (tempfile::tempdir().unwrap(), new_ledger());
@@ -100,19 +114,9 @@ async fn a_damaged_or_incomplete_backup_is_not_restored_and_no_file_is_overwritt
     let busy = backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap_err();
     assert!(busy.to_string().contains("[DATA_FOLDER_IN_USE]"), "{busy}");
     market.stop().await;
-    // The last thread of the market may hold the folder for a moment longer.
-    for _ in 0..100 {
-        match backup::backup_offline(BackupFolders { data: &data, backup: &dest }) {
-            Err(busy) if busy.to_string().contains("[DATA_FOLDER_IN_USE]") => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-            done => {
-                done.unwrap();
-                break;
-            }
-        }
-    }
-    let twice = backup::backup_offline(BackupFolders { data: &data, backup: &dest }).unwrap_err();
+    let copy = BackupFolders { data: &data, backup: &dest };
+    back_up_free_folder(copy).await.unwrap();
+    let twice = back_up_free_folder(copy).await.unwrap_err();
     assert!(twice.to_string().contains("[FOLDER_NOT_EMPTY]"), "{twice}");
     let refused =
         backup::restore(BackupFolders { data: &data, backup: &dest }, check_copy).unwrap_err();
