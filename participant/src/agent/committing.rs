@@ -34,11 +34,8 @@ impl Agent<'_, '_> {
         };
         self.current.stage = RoundStage::Signed;
         let client = self.context.client;
-        let mut sent = self.with_client(|| client.commit(&signed.commit));
-        if self.registers_again(&sent)? {
-            sent = self.with_client(|| client.commit(&signed.commit));
-        }
-        match sent {
+        let commit = |agent: &mut Self| agent.with_client(|| client.commit(&signed.commit));
+        match self.while_registered(commit)? {
             Ok(()) => {
                 self.current.stage = RoundStage::Committed;
                 self.emit(&ParticipantEvent::Committed { round });
@@ -102,11 +99,8 @@ impl Agent<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), AgentError> {
         let client = self.context.client;
-        let mut sent = self.with_client(|| client.upload(&signed.header, bytes));
-        if self.registers_again(&sent)? {
-            sent = self.with_client(|| client.upload(&signed.header, bytes));
-        }
-        match sent {
+        let upload = |agent: &mut Self| agent.with_client(|| client.upload(&signed.header, bytes));
+        match self.while_registered(upload)? {
             Ok(receipt) => {
                 self.store.write_receipt(round, &receipt)?;
                 self.current.stage = RoundStage::ReceiptStored;

@@ -130,18 +130,19 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// Registers again if a request was rejected because the registration gave way to others, as it
-    /// may in a full market. Returns whether to repeat the request.
-    pub(super) fn registers_again<T>(
+    /// Sends a request. If it is rejected because the registration gave way to others, as it may in a
+    /// full market, registers again and repeats it once.
+    pub(super) fn while_registered<T>(
         &mut self,
-        sent: &Result<T, ClientError>,
-    ) -> Result<bool, AgentError> {
+        send: impl Fn(&mut Self) -> Result<T, ClientError>,
+    ) -> Result<Result<T, ClientError>, AgentError> {
+        let sent = send(self);
         let rejection = sent.as_ref().err().and_then(ClientError::rejection);
         if rejection.is_none_or(|rejection| rejection.code != ErrorCode::NotRegistered) {
-            return Ok(false);
+            return Ok(sent);
         }
         self.register()?;
-        Ok(true)
+        Ok(send(self))
     }
 
     /// Asks the coordinator, before any deposit, whether the task admits this account: it checks the
@@ -173,12 +174,8 @@ impl Agent<'_, '_> {
 
     /// Enrols with a bond that is on the ledger but that the coordinator may see only later.
     pub(super) fn enrol_after_bonding(&mut self) -> Result<(), AgentError> {
-        let sent = self.send_enrolment_after_bonding();
         // A deposit may take minutes, in which the registration has nothing that backs it.
-        if self.registers_again(&sent)? {
-            return Ok(self.send_enrolment_after_bonding()?);
-        }
-        Ok(sent?)
+        Ok(self.while_registered(Self::send_enrolment_after_bonding)??)
     }
 
     fn send_enrolment_after_bonding(&mut self) -> Result<(), ClientError> {
@@ -200,11 +197,7 @@ impl Agent<'_, '_> {
     /// still enrolled this changes nothing. A rejection is emitted as an event and is not fatal:
     /// the next report is another occasion.
     pub(super) fn enrol_again(&mut self, view: &TaskView) -> Result<(), AgentError> {
-        let mut sent = self.send_enrolment();
-        if self.registers_again(&sent)? {
-            sent = self.send_enrolment();
-        }
-        match sent {
+        match self.while_registered(Self::send_enrolment)? {
             Ok(()) => {}
             Err(ClientError::Rejected(rejection)) => {
                 self.emit(&ParticipantEvent::NotEnrolled { task: self.config.task, rejection });
