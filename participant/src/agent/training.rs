@@ -96,10 +96,15 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
+    /// Whether a training may be refused for its loss. With noise, whether an update is sent must not
+    /// depend on the values of the rows.
+    fn may_judge_training(&self) -> bool {
+        !self.context.behaviour.is_experiment() && self.config.privacy.is_none()
+    }
+
     /// The mean loss of this round's training, in nats, if it is too large for any but a diverged one.
     fn diverged_loss(&self) -> Option<f64> {
-        // With noise, whether an update is sent must not depend on the values of the rows.
-        if self.context.behaviour.is_experiment() || self.config.privacy.is_some() {
+        if !self.may_judge_training() {
             return None;
         }
         let loss = self.current.loss_micronats? as f64 / MICRO_PER_NAT;
@@ -110,8 +115,7 @@ impl Agent<'_, '_> {
     /// The rise of the loss on some of the participant's rows by an honest training, if it is too
     /// large for any but a diverged one. An update that is not finite has an infinite loss.
     fn loss_rise(&mut self, base: &[f32], delta: &[f32]) -> Result<Option<LossRise>, AgentError> {
-        // With noise, whether an update is sent must not depend on the values of the rows.
-        if self.context.behaviour.is_experiment() || self.config.privacy.is_some() {
+        if !self.may_judge_training() {
             return Ok(None);
         }
         let round = self.current.round;
