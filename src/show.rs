@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Style};
 pub use florin_charts::thousands;
-use florin_protocol::{Amount, PayReason, TaskPhase, Timestamp, VoidReason};
+use florin_protocol::{AbandonReason, Amount, PayReason, TaskPhase, Timestamp, VoidReason};
 use serde::Serialize;
 
 /// Table headers.
@@ -78,6 +78,15 @@ pub(crate) const fn void(reason: VoidReason) -> &'static str {
         VoidReason::NoUpdateRemains => "void: no update",
         VoidReason::MajorityExcluded => "void: majority excluded",
         VoidReason::NoImprovement => "void: no improvement",
+    }
+}
+
+/// Why a round was abandoned.
+pub(crate) fn abandoned(reason: AbandonReason) -> String {
+    match reason {
+        AbandonReason::TooFewUpdates { got, needed } => format!("{got} updates, {needed} needed"),
+        AbandonReason::ValuationFailed => "no valuation".to_owned(),
+        AbandonReason::TaskEnded => "the task ended".to_owned(),
     }
 }
 

@@ -123,6 +123,25 @@ pub enum TaskEnd {
     GaveWay,
 }
 
+impl TaskEnd {
+    /// Whether a task that ends so before its last round pays what was withheld. After an invalid
+    /// settlement, or when the ledger has closed the task, no further settlement is possible.
+    #[must_use]
+    pub const fn settles_withheld(self) -> bool {
+        match self {
+            Self::Completed
+            | Self::ClosedByBuyer
+            | Self::Expired
+            | Self::Stalled
+            | Self::RoundsAbandoned
+            | Self::GaveWay => true,
+            Self::SettlementInvalid | Self::ClosedOnLedger | Self::Fault | Self::BlobsMissing => {
+                false
+            }
+        }
+    }
+}
+
 /// The participants that a task without an open round waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

@@ -7,13 +7,14 @@ use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
 use crate::draw::round_seed;
 use crate::id::{Address, Digest, RoundNumber};
-use crate::message::{AbandonReason, MissingReason, Offer, RoundOutcome};
+use crate::message::{AbandonReason, MissingReason, Offer, RoundOutcome, RoundScope};
 use crate::pay::{
     PayError, PayInputs, PayTotals, RoundBudget, RoundPay, ValuedRound, VerifiedWork, claim_tree,
     pay_round, round_pool,
 };
 use crate::report::{HoldoutSample, Report, UpdateEntry};
 use crate::task::TaskSpec;
+use crate::time::Timestamp;
 use crate::work_order::WorkResult;
 
 /// The inputs of a round's report.
@@ -38,6 +39,14 @@ pub struct ReportInputs<'a> {
     pub result: Result<&'a WorkResult, AbandonReason>,
     /// Verified work to pay.
     pub verified_work: &'a [VerifiedWork],
+}
+
+impl ReportInputs<'_> {
+    /// Whether the report pays what earlier rounds withheld.
+    fn is_last(&self) -> bool {
+        self.result == Err(AbandonReason::TaskEnded)
+            || self.offer.scope.round.0 >= self.spec.rounds.count
+    }
 }
 
 impl TaskSpec {
@@ -120,7 +129,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
     let paid: RoundPay = pay_round(&PayInputs {
         budget: &spec.budget,
         limits,
-        is_last: offer.scope.round.0 >= spec.rounds.count,
+        is_last: closing.is_last(),
         before: &totals,
         round,
         bonds: &bonds,
@@ -162,6 +171,42 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         root,
         settlement_id: Report::settlement_id(offer.scope.task, offer.scope.round),
     })
+}
+
+/// The report with which a task ends after `last` and before its last round: no participant was
+/// asked, and it pays what was withheld. All times of its offer are `now`.
+///
+/// # Errors
+/// As [`close_round`].
+pub fn end_task(
+    spec: &TaskSpec,
+    last: &Report,
+    now: Timestamp,
+) -> Result<(Offer, Report), PayError> {
+    let RoundScope { market, task, round } = last.scope;
+    let round = RoundNumber(round.0.saturating_add(1));
+    let offer = Offer {
+        scope: RoundScope { market, task, round },
+        base_model: last.model,
+        previous_report: last.digest(),
+        cohort: Vec::new(),
+        opened: now,
+        commit_by: now,
+        reveal_by: now,
+        pool: spec.pool_for_round(round, Some(last))?,
+    };
+    let report = close_round(&ReportInputs {
+        spec,
+        offer: &offer,
+        previous_report: Some(last),
+        commits: &[],
+        entries: &[],
+        missing: &[],
+        holdout_rows: &[],
+        result: Err(AbandonReason::TaskEnded),
+        verified_work: &[],
+    })?;
+    Ok((offer, report))
 }
 
 #[cfg(test)]

@@ -117,3 +117,19 @@ fn only_the_last_round_settles_withheld_pay() {
         assert_eq!(report.score_pay_total, fln("3"));
     }
 }
+
+#[test]
+fn a_task_that_ends_early_pays_what_was_withheld_and_asks_no_participant() {
+    let account = Address([7; 20]);
+    let mut before = abandoned(4, None);
+    before.improvement_total_nano = 1_000_000_000;
+    let sum = AccountTotals { score_sum_nano: 30_000_000, ..AccountTotals::default() };
+    before.account_totals.insert(account, sum);
+    let (offer, report) = end_task(&task(), &before, Timestamp(9)).unwrap();
+    assert_eq!((report.scope.round, offer.cohort.len()), (RoundNumber(5), 0));
+    assert_eq!((offer.previous_report, report.offer), (before.digest(), offer.digest()));
+    assert_eq!((report.model, report.commits.len()), (before.model, 0));
+    let [line] = &report.final_lines[..] else { panic!("{:?}", report.final_lines) };
+    assert_eq!((line.account, line.payout), (account, fln("3")));
+    assert!(report.ends_task() && report.has_settlement() && !before.ends_task());
+}

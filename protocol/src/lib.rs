@@ -101,7 +101,7 @@ pub use api::{
 };
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
-pub use close_round::{ReportInputs, close_round};
+pub use close_round::{ReportInputs, close_round, end_task};
 pub use cohort::{draw_cohort, first_cohort_seed};
 pub use decimal_float::{DecimalFloat, ParseDecimalFloatError};
 pub use draw::{DrawError, draw_rows, round_seed};

@@ -190,7 +190,7 @@ pub enum MissingReason {
     Rejected(ErrorCode),
 }
 
-/// Why a round ended without a settlement. No bond is debited and the pool rolls over.
+/// Why a round was not valued. No bond is debited and the pool rolls over.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -206,6 +206,9 @@ pub enum AbandonReason {
     },
     /// The valuation failed: the aggregated model has no finite loss.
     ValuationFailed,
+    /// The task ended before this round: no participant was asked. The report pays what earlier
+    /// rounds withheld.
+    TaskEnded,
 }
 
 /// Why a valued round is void: the model stays, and no score is paid or debited.

@@ -6,7 +6,7 @@
 //! the last payment. Sampling noise averages out and never becomes payable; honest work grows
 //! faster than its standard error, so it is withheld only for a few rounds. In the last round the
 //! whole sum of every participant whose payable score is positive becomes payable: what was withheld
-//! is settled.
+//! is settled. If a task ends earlier, one more report without updates does the same.
 //!
 //! **Money follows measured improvement.** A round spends on scores at most its pool without the
 //! [floor](crate::floor), at most `per_nat_max` for each nat of its increments, and no more than keeps
@@ -244,7 +244,7 @@ pub struct PayInputs<'a> {
     pub budget: &'a Budget,
     /// The amounts that the round may spend.
     pub limits: RoundBudget,
-    /// Whether this is the task's last round.
+    /// Whether this is the task's last round, or its end before that.
     pub is_last: bool,
     /// The totals before the round.
     pub before: &'a PayTotals,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
 use crate::id::{Address, Digest, RoundNumber, SettlementId, TaskId};
-use crate::message::{MissingReason, RoundOutcome, RoundScope, UpdateId};
+use crate::message::{AbandonReason, MissingReason, RoundOutcome, RoundScope, UpdateId};
 use crate::micro::Micro;
 use crate::pay::{AccountTotals, PayLine};
 
@@ -374,6 +374,12 @@ impl Report {
     #[must_use]
     pub fn has_settlement(&self) -> bool {
         self.outcome.is_valued() || !self.final_lines.is_empty()
+    }
+
+    /// Whether the task ended with this report before its last round: no round follows.
+    #[must_use]
+    pub fn ends_task(&self) -> bool {
+        self.outcome == RoundOutcome::Abandoned(AbandonReason::TaskEnded)
     }
 
     /// The id of a round's settlement. It depends only on task and round, so that a round can be

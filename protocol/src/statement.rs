@@ -88,6 +88,9 @@ fn explain_abandoned(reason: AbandonReason) -> String {
         AbandonReason::ValuationFailed => "The round was abandoned: its updates could not be \
              valued. No bond was debited; the pool rolls over."
             .to_owned(),
+        AbandonReason::TaskEnded => {
+            "The task ended before this round: no participant was asked.".to_owned()
+        }
     }
 }
 

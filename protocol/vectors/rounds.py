@@ -221,6 +221,9 @@ class Task:
             self.improvement += 0 if void else improvement
         else:
             assert "abandoned" in report["outcome"], "a round without a valuation"
+            if report["outcome"]["abandoned"] == "task_ended":
+                assert not report["commits"] and not report["entries"], "an update after the end"
+                self.is_last = True
         if self.outcome != "settled":
             same("model", report["base_model"], report["model"])
         pool = (units(budget["data"]) - self.data) // (count - number + 1)

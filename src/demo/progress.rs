@@ -77,7 +77,7 @@ fn round_line(report: &Report) -> anyhow::Result<Vec<String>> {
     let round = format!("round {:>3}", report.scope.round.0);
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         let why = match report.outcome {
-            RoundOutcome::Abandoned(reason) => format!("{reason:?}"),
+            RoundOutcome::Abandoned(reason) => show::abandoned(reason),
             RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
         return Ok(vec![round, format!("abandoned: {why}")]);

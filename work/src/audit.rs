@@ -142,6 +142,8 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     let previous = before.map_or_else(|| florin_protocol::Digest(spec.id().0), Report::digest);
     equal("previous_report", &report.previous_report, &previous);
     equal("offer.previous_report", &offer.previous_report, &previous);
+    let ended = before.is_some_and(Report::ends_task);
+    equal("scope.round after the task's end", &ended, &false);
     let base = before.map_or(spec.base_model, |report| report.model);
     equal("base_model", &report.base_model, &base);
     equal("offer.base_model", &offer.base_model, &base);
@@ -269,6 +271,13 @@ fn check_abandonment(
                     &format!("{reason:?}"),
                     &format!("{got} accepted updates, {needed} required"),
                 ));
+            }
+        }
+        AbandonReason::TaskEnded => {
+            let (asked, commits) = (inputs.offer.cohort.len(), inputs.report.commits.len());
+            if asked > 0 || commits > 0 {
+                let stated = format!("{asked} participants were asked, {commits} commits");
+                found.push(mismatch("outcome", &"the task ended before the round", &stated));
             }
         }
         AbandonReason::ValuationFailed if got < needed => found.push(mismatch(

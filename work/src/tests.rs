@@ -572,3 +572,19 @@ fn two_tasks_with_hidden_layers_start_from_different_models() {
     assert_ne!(one, other);
     assert_eq!(one, initial_model(&mlp, task(1).model_seed()).unwrap());
 }
+
+#[test]
+fn the_audit_names_an_early_end_that_asked_participants_and_a_round_after_an_end() {
+    let world = world();
+    let ended = world.report(Err(AbandonReason::TaskEnded));
+    let found = world.audit(&ended);
+    let found = found.iter().find(|each| each.line == "outcome").unwrap();
+    assert_eq!(found.reported, "the task ended before the round");
+    let next = world.report(Ok(&world.outcome().result));
+    let rows = world.disclosed_rows();
+    let inputs = world.audit_inputs(&next, &rows, &[]);
+    let inputs = AuditInputs { previous_report: Some(&ended), ..inputs };
+    let found = audit_round(&inputs, &mut Reference::new()).unwrap();
+    let line = "scope.round after the task's end";
+    assert!(found.iter().any(|each| each.line == line), "{found:?}");
+}

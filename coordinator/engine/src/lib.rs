@@ -335,7 +335,7 @@ impl Engine {
             Event::SettlementCancelled { round, .. } | Event::SettlementRejected { round, .. } => {
                 task.give_up_settlements_from(*round);
             }
-            Event::CloseRequested { .. } => task.end_soon(TaskEnd::ClosedByBuyer),
+            Event::CloseRequested { .. } => task.end_soon(TaskEnd::ClosedByBuyer, now),
             Event::TaskClosed { refund, .. } => task.closed(*refund),
             Event::DebitsProven { round, .. } => task.debits_proven(*round),
             Event::RoundArchived { round, digest, .. } => task.mark_archived(*round, *digest),

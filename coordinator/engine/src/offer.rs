@@ -101,13 +101,13 @@ impl TaskState {
             return;
         };
         if let Some(why) = self.end {
-            self.begin_closing(why);
+            self.end_task(why, now);
         } else if now > last_start(&self.spec) {
-            self.begin_closing(TaskEnd::Expired);
+            self.end_task(TaskEnd::Expired, now);
         } else if self.has_enough_participants(now, target_until) {
             self.open_round(now);
         } else if now > self.latest_wait(target_until) {
-            self.begin_closing(TaskEnd::Stalled);
+            self.end_task(TaskEnd::Stalled, now);
         }
     }
 
@@ -122,11 +122,20 @@ impl TaskState {
             None => None,
         };
         if let Some(why) = ends {
-            self.begin_closing(why);
+            self.end_task(why, now);
             return;
         }
         self.stage = TaskStage::Enrolling { target_until: now };
         self.open_if_ready(now);
+    }
+
+    /// Ends the task. If earlier rounds withheld pay that stands out, a last report without updates
+    /// pays it first.
+    pub(super) fn end_task(&mut self, why: TaskEnd, now: Timestamp) {
+        self.end.get_or_insert(why);
+        if !self.settle_withheld(why, now) {
+            self.begin_closing(why);
+        }
     }
 
     /// Ends the task: no more rounds start, and a running round is dropped. Rows drawn for a

@@ -140,7 +140,7 @@ impl Engine {
     pub(super) fn publish(&mut self, spec: &TaskSpec, lengths: BlobLengths, now: Timestamp) {
         let gone = self.gives_way_to(spec);
         if let Some(task) = gone.and_then(|id| self.state.tasks.get_mut(&id)) {
-            task.end_soon(TaskEnd::GaveWay);
+            task.end_soon(TaskEnd::GaveWay, now);
         }
         let id = spec.id();
         let task = TaskState {

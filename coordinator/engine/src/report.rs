@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use florin_protocol::pay::VerifiedWork;
 use florin_protocol::{
     AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
-    RoundNumber, RoundOutcome, TaskEnd, TaskId, Timestamp, WorkResult, close_round,
+    RoundNumber, RoundOutcome, TaskEnd, TaskId, Timestamp, WorkResult, close_round, end_task,
 };
 
 use super::event::EventStatus;
@@ -166,6 +166,27 @@ impl TaskState {
             // A report without scores involves no arithmetic that could fail. If it does, nothing
             // more is paid.
             Err(_) => self.begin_closing(TaskEnd::Fault),
+        }
+    }
+
+    /// If the task ends before its last round, pays what was withheld: a report without updates
+    /// settles it. Returns whether there is such a report.
+    pub(super) fn settle_withheld(&mut self, why: TaskEnd, now: Timestamp) -> bool {
+        if !why.settles_withheld() || self.current_round().0 > self.spec.rounds.count {
+            return false;
+        }
+        let Some(last) = self.last().map(|past| &past.report) else {
+            return false;
+        };
+        if last.ends_task() {
+            return false;
+        }
+        match end_task(&self.spec, last, now) {
+            Ok((offer, report)) if report.has_settlement() => {
+                self.finish(&RunningRound::new(offer), report, now);
+                true
+            }
+            _ => false,
         }
     }
 

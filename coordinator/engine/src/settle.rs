@@ -178,10 +178,10 @@ impl TaskState {
     }
 
     /// Ends the task after its running round, or at once if none is running.
-    pub(super) fn end_soon(&mut self, why: TaskEnd) {
+    pub(super) fn end_soon(&mut self, why: TaskEnd, now: Timestamp) {
         self.end.get_or_insert(why);
         if matches!(self.stage, TaskStage::AwaitingBlobs | TaskStage::Enrolling { .. }) {
-            self.begin_closing(why);
+            self.end_task(why, now);
         }
     }
 

@@ -161,7 +161,9 @@ impl EngineFixture {
             assert!(report.data_total >= paid && report.data_total <= self.spec.budget.data);
             let debits = report.lines.iter().map(|line| line.debit);
             assert!(debits.into_iter().all(|debit| debit <= self.spec.budget.debit_max));
-            assert!(!settled || report.entries.len() >= 2);
+            let pays_withheld = !report.final_lines.is_empty();
+            assert!(!settled || report.entries.len() >= 2 || pays_withheld);
+            assert!(!report.ends_task() || round as usize == state.rounds.len());
             assert!(settled || report.data_total == paid);
             let asked = report.entries.len() + report.missing.len();
             assert_eq!(asked, past.offer.cohort.len());

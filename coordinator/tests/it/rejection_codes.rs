@@ -525,6 +525,8 @@ fn a_close_request_ends_the_task_after_the_running_round() {
     world.disclose();
     world.apply(world.valued_event()).unwrap();
     world.apply(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
+    // The last report pays what round 1 withheld.
+    world.apply(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
     assert_eq!(world.engine.state().tasks[&task].phase(), TaskPhase::Closing);
     let mut idle = EngineFixture::with_published_task(1);
     let applied = idle.apply(Event::CloseRequested { task }).unwrap();

@@ -514,7 +514,8 @@ async fn only_the_buyer_can_close_its_task() {
     assert_eq!(shop.rejection_code("POST", &path, body).await, ErrorCode::InvalidSignature);
     let () = shop.post(&path, &wish(BUYER)).await.unwrap();
     shop.play_round().await;
-    assert_eq!(shop.wait_for_phase(TaskPhase::Done).await.reported, 1);
+    // Round 1, and a last report that pays what round 1 withheld.
+    assert_eq!(shop.wait_for_phase(TaskPhase::Done).await.reported, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -100,14 +100,17 @@ fn debits_are_proven_by_the_last_final_root_and_before_the_close() {
     world.disclose();
     world.apply(world.valued_event()).unwrap();
     world.apply(Event::SettlementPosted { task, round: RoundNumber(2) }).unwrap();
+    // Round 3 pays what was withheld.
+    world.apply(Event::SettlementPosted { task, round: RoundNumber(3) }).unwrap();
     let prove = |round| Effect::ProveDebits { task, round: RoundNumber(round) };
     let applied = world.apply(Event::SettlementFinal { task, round: RoundNumber(1) }).unwrap();
     assert_eq!(applied.effects, [prove(1)]);
-    // Round 2 has no new debits; its root proves the debits of round 1.
+    // Rounds 2 and 3 have no new debits; their roots prove the debits of round 1.
     let applied = world.apply(Event::SettlementFinal { task, round: RoundNumber(2) }).unwrap();
     assert_eq!(without_archive_effects(applied.effects), [prove(2)], "no close yet");
-    assert_eq!(without_archive_effects(world.engine.pending_effects()), [prove(2)]);
-    let applied = world.apply(Event::DebitsProven { task, round: RoundNumber(2) }).unwrap();
+    world.apply(Event::SettlementFinal { task, round: RoundNumber(3) }).unwrap();
+    assert_eq!(without_archive_effects(world.engine.pending_effects()), [prove(3)]);
+    let applied = world.apply(Event::DebitsProven { task, round: RoundNumber(3) }).unwrap();
     assert_eq!(without_archive_effects(applied.effects), [Effect::CloseTask { task }]);
     let late = Event::DebitsProven { task, round: RoundNumber(1) };
     assert_eq!(world.apply(late).unwrap().status, EventStatus::Duplicate);

@@ -118,11 +118,16 @@ fn a_debited_member_below_the_minimum_stalls_the_task_after_its_settlement() {
     assert_eq!((status.needed, status.eligible, status.bond_too_small), (3, 2, 1));
     assert_eq!(status.ends, world.now.saturating_add_ms(STALL_MS));
     // The settlement is still in its challenge window: the task is closed only after it.
-    assert_eq!(tick(&mut world), []);
+    let end = RoundNumber(2);
+    assert_eq!(tick(&mut world), [Effect::PostSettlement { task: task_id, round: end }]);
     assert_eq!(task(&world).end, Some(TaskEnd::Stalled));
+    world.apply(Event::SettlementPosted { task: task_id, round: end }).unwrap();
     assert!(matches!(task(&world).stage, TaskStage::Closing));
-    world.apply(Event::SettlementFinal { task: task_id, round }).unwrap();
-    let close = world.apply(Event::DebitsProven { task: task_id, round }).unwrap().effects;
+    for round in [round, end] {
+        world.apply(Event::SettlementFinal { task: task_id, round }).unwrap();
+    }
+    let proven = Event::DebitsProven { task: task_id, round: end };
+    let close = world.apply(proven).unwrap().effects;
     assert!(close.contains(&Effect::CloseTask { task: task_id }), "{close:?}");
 }
 
@@ -169,4 +174,78 @@ fn a_stalled_task_is_the_same_after_a_replay() {
         again.apply(event, *at).unwrap();
     }
     assert_eq!(again.state(), world.engine.state());
+}
+
+/// Values and settles round 1 of three, in which all of the score of each participant is positive
+/// and a part of it is withheld.
+fn with_withheld_pay() -> EngineFixture {
+    let mut world = EngineFixture::with_published_spec(stalling(3), 4);
+    (1..=4).for_each(|i| drop(world.apply(world.enrol_event(i)).unwrap()));
+    (1..=4).for_each(|i| drop(world.apply(world.commit_event(i)).unwrap()));
+    (1..=4).for_each(|i| drop(world.apply(world.reveal_event(i)).unwrap()));
+    world.disclose();
+    let mut result = world.result();
+    for score in &mut result.valuation.scores {
+        score.preprocessing.weight = 100;
+        (score.score_nano, score.error_nano) = (30_000_000, 5_000_000);
+    }
+    let (task, result) = (world.id, result.into());
+    let round = RoundNumber(1);
+    let event = Event::RoundValued { task, round, result, paid: None, wrong_records: Vec::new() };
+    world.apply(event).unwrap();
+    world
+}
+
+#[test]
+fn a_task_that_is_closed_early_first_pays_what_was_withheld() {
+    let mut world = with_withheld_pay();
+    let (task_id, first, end) = (world.id, RoundNumber(1), RoundNumber(2));
+    let before = world.engine.report(task_id, first).unwrap().clone();
+    assert!(before.lines.iter().all(|line| line.increment < 30_000_000), "{before:?}");
+    world.apply(Event::CloseRequested { task: task_id }).unwrap();
+    let effects = world.apply(Event::SettlementPosted { task: task_id, round: first }).unwrap();
+    assert!(
+        effects
+            .effects
+            .iter()
+            .any(|e| matches!(e, Effect::PostSettlement { round, .. } if *round == end)),
+        "{effects:?}"
+    );
+    let report = world.engine.report(task_id, end).unwrap().clone();
+    assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::TaskEnded));
+    assert_eq!(report.final_lines.len(), 4);
+    for line in &report.final_lines {
+        let own = &report.account_totals[&line.account];
+        assert_eq!(own.paid_score_nano, 30_000_000, "nothing is withheld any more");
+        assert!(!line.payout.is_zero());
+    }
+    assert!(!task(&world).is_over());
+    world.apply(Event::SettlementPosted { task: task_id, round: end }).unwrap();
+    assert!(matches!(task(&world).stage, TaskStage::Closing), "no third report");
+    assert_eq!(task(&world).rounds.len(), 2);
+    for round in [first, end] {
+        world.apply(Event::SettlementFinal { task: task_id, round }).unwrap();
+    }
+    assert_eq!(task(&world).end, Some(TaskEnd::ClosedByBuyer));
+}
+
+#[test]
+fn a_stalled_task_pays_what_was_withheld_and_an_invalid_one_does_not() {
+    let mut world = with_withheld_pay();
+    let (task, round) = (world.id, RoundNumber(1));
+    world.apply(Event::SettlementCancelled { task, round }).unwrap_err();
+    world.apply(Event::SettlementPosted { task, round }).unwrap();
+    world.apply(Event::SettlementCancelled { task, round }).unwrap();
+    assert_eq!(world.engine.state().tasks[&task].rounds.len(), 1);
+    assert_eq!(world.engine.state().tasks[&task].end, Some(TaskEnd::SettlementInvalid));
+
+    let mut world = with_withheld_pay();
+    world.apply(Event::SettlementPosted { task, round }).unwrap();
+    while world.engine.state().tasks[&task].end.is_none() {
+        tick(&mut world);
+    }
+    let ended = RoundOutcome::Abandoned(AbandonReason::TaskEnded);
+    let last = world.engine.state().tasks[&task].rounds.len();
+    let last = RoundNumber(u32::try_from(last).unwrap());
+    assert_eq!(world.engine.report(task, last).unwrap().outcome, ended);
 }

@@ -178,6 +178,8 @@ fn a_task_that_has_begun_gives_way_after_its_round_and_only_to_much_more_money()
     world.disclose();
     world.apply(world.valued_event()).unwrap();
     world.apply(Event::SettlementPosted { task: begun, round: RoundNumber(1) }).unwrap();
+    // The last report pays what round 1 withheld.
+    world.apply(Event::SettlementPosted { task: begun, round: RoundNumber(2) }).unwrap();
     assert_eq!(world.engine.state().tasks[&begun].phase(), TaskPhase::Closing);
 }
 

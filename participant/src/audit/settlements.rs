@@ -8,12 +8,13 @@
 //! | `ledger.pending[ROUND]` | a settlement of a round that no report settles |
 //! | `ledger.pending[ROUND].FIELD` | a settlement that differs from its report |
 //! | `ledger.settlements[ROUND]` | a settled report without a settlement |
+//! | `ledger.end` | the task was closed early, and withheld pay was not settled |
 //! | `ledger.root`, `ledger.…_paid` | final totals that differ from the last final report's |
 
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
-use florin_protocol::{Amount, Canonical, Digest, Report, TaskSpec};
+use florin_protocol::{Amount, Canonical, Digest, Report, TaskSpec, Timestamp, end_task};
 use florin_work::Mismatch;
 
 use super::AuditError;
@@ -86,6 +87,22 @@ impl LedgerSnapshot {
         open && unknown && reports.last().is_some_and(Report::has_settlement)
     }
 
+    /// A closed task whose settlements are all final, and that did not pay what was withheld.
+    fn unsettled_end(
+        &self,
+        spec: &TaskSpec,
+        state: &TaskState,
+        reports: &[Report],
+    ) -> Option<Mismatch> {
+        let mut settled = reports.iter().zip(&self.statuses).filter(|(r, _)| r.has_settlement());
+        if !state.closed || settled.any(|(_, status)| *status != SettlementStatus::Final) {
+            return None;
+        }
+        let unpaid = unpaid_at_the_end(spec, reports.last()?)?;
+        let paid = format!("{} FLN that were withheld", unpaid.short());
+        Some(mismatch("ledger.end", &"closed without them", &paid))
+    }
+
     fn mismatches(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Mismatch> {
         let Some(state) = &self.state else {
             return vec![mismatch("ledger", &"the reports settle this task", &"no such task")];
@@ -112,11 +129,22 @@ impl LedgerSnapshot {
                 found.push(mismatch(line, &"settled", &held));
             }
         }
+        found.extend(self.unsettled_end(spec, state, reports));
         let last_final = last_final.and_then(|last| reports.get(last));
         let last_final = last_final.map(|report| settlement_from_report(report, None));
         compare_final_totals(state, last_final.as_ref(), &mut found);
         found
     }
+}
+
+/// Pay that was withheld, in a task that was closed before its last round.
+fn unpaid_at_the_end(spec: &TaskSpec, last: &Report) -> Option<Amount> {
+    if last.scope.round.0 >= spec.rounds.count || last.ends_task() {
+        return None;
+    }
+    // The times of an offer decide no amount.
+    let (_, end) = end_task(spec, last, Timestamp(0)).ok()?;
+    end.has_settlement().then(|| end.data_paid().ok()).flatten()
 }
 
 /// Compares the final totals with those of the last final settlement that a report implies.

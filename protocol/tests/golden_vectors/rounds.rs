@@ -173,8 +173,13 @@ fn valuation(round: Round<'_>, entries: &[UpdateEntry]) -> Valuation {
     }
 }
 
-/// The reports of a task's rounds, `None` for an abandoned one; `first` is the number of the first.
-fn reports(first: u32, rounds: &[Option<Round<'_>>]) -> (TaskSpec, Vec<Report>) {
+/// The reports of a task's rounds, `None` for one without a valuation, for this reason; `first` is the
+/// number of the first.
+fn reports(
+    first: u32,
+    rounds: &[Option<Round<'_>>],
+    reason: AbandonReason,
+) -> (TaskSpec, Vec<Report>) {
     let task = task();
     let mut reports: Vec<Report> = Vec::new();
     for (number, round) in (first..).map(RoundNumber).zip(rounds) {
@@ -212,7 +217,7 @@ fn reports(first: u32, rounds: &[Option<Round<'_>>]) -> (TaskSpec, Vec<Report>) 
             entries: &entries,
             missing: &[],
             holdout_rows: &[],
-            result: result.as_ref().ok_or(AbandonReason::ValuationFailed),
+            result: result.as_ref().ok_or(reason),
             verified_work: work.as_slice(),
         });
         reports.push(report.unwrap());
@@ -220,8 +225,15 @@ fn reports(first: u32, rounds: &[Option<Round<'_>>]) -> (TaskSpec, Vec<Report>) 
     (task, reports)
 }
 
+/// The outcome of the report with which a task ends early.
+const ENDED: &str = "Abandoned(TaskEnded)";
+
 fn vector(name: &str, outcomes: &[&str], first: u32, rounds: &[Option<Round<'_>>]) -> Value {
-    let (task, reports) = reports(first, rounds);
+    let reason = match outcomes.iter().any(|outcome| *outcome == ENDED) {
+        true => AbandonReason::TaskEnded,
+        false => AbandonReason::ValuationFailed,
+    };
+    let (task, reports) = reports(first, rounds, reason);
     let ended: Vec<String> = reports.iter().map(|report| format!("{:?}", report.outcome)).collect();
     assert_eq!(ended, outcomes, "{name}");
     json!({ "name": name, "first_round": first, "task": task, "reports": reports })
@@ -285,7 +297,7 @@ fn void_rounds() -> Vec<Value> {
     ]
 }
 
-fn last_rounds() -> [Value; 4] {
+fn last_rounds() -> [Value; 5] {
     let withheld = [update(1, 30, 5), update(2, 9, 5), update(3, 20, 5)];
     let next = [update(1, 10, 0), update(4, 6, 1)];
     let worse = Round { worse_nano: 20_000_000, ..round(&next) };
@@ -297,6 +309,7 @@ fn last_rounds() -> [Value; 4] {
         last("the last round settles withheld pay", "Settled", Some(round(&next))),
         last("a void last round settles it too", "Void(NoImprovement)", Some(worse)),
         last("an abandoned last round too", "Abandoned(ValuationFailed)", None),
+        vector("an early end too", &["Settled", ENDED], 1, &[Some(round(&withheld)), None]),
         last("an excluded sender is paid and debited", "Settled", Some(round(&harmful))),
     ]
 }

@@ -16,8 +16,8 @@ fn values_of<T: BorshSerialize + Serialize>(type_name: &str, values: &[T]) -> Ve
     values.iter().map(|each| value(type_name, each)).collect()
 }
 
-pub(crate) fn values() -> Value {
-    let account = wallet(5).address();
+/// One value of each variant.
+fn outcomes() -> Vec<RoundOutcome> {
     let settled = RoundOutcome::Settled;
     let voids = [
         VoidReason::Unresolved,
@@ -25,19 +25,26 @@ pub(crate) fn values() -> Value {
         VoidReason::MajorityExcluded,
         VoidReason::NoImprovement,
     ];
-    let abandoned =
-        [AbandonReason::TooFewUpdates { got: 2, needed: 5 }, AbandonReason::ValuationFailed];
-    let outcomes: Vec<RoundOutcome> = std::iter::once(settled)
+    let abandoned = [
+        AbandonReason::TooFewUpdates { got: 2, needed: 5 },
+        AbandonReason::ValuationFailed,
+        AbandonReason::TaskEnded,
+    ];
+    std::iter::once(settled)
         .chain(voids.map(RoundOutcome::Void))
         .chain(abandoned.map(RoundOutcome::Abandoned))
-        .collect();
+        .collect()
+}
+
+pub(crate) fn values() -> Value {
+    let account = wallet(5).address();
     let missing: Vec<MissingReason> = [MissingReason::NoCommit, MissingReason::NoReveal]
         .into_iter()
         .chain(ErrorCode::ALL.iter().copied().map(MissingReason::Rejected))
         .collect();
     let mut values = values_of("ErrorCode", ErrorCode::ALL);
     values.extend(values_of("MissingReason", &missing));
-    values.extend(values_of("RoundOutcome", &outcomes));
+    values.extend(values_of("RoundOutcome", &outcomes()));
     values.extend(values_of(
         "DuplicateSource",
         &[

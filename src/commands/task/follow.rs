@@ -5,7 +5,7 @@
 
 use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{
-    AbandonReason, Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
+    Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
@@ -129,13 +129,13 @@ impl TaskProgress {
 fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
     let round = report.scope.round;
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
+        if report.ends_task() {
+            let paid = show::fln(paid(report)?);
+            return Ok(vec![format!("the task ended: {paid} FLN that were withheld are paid")]);
+        }
         let why = match report.outcome {
-            RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { got, needed }) => {
-                format!("{got} updates, {needed} needed")
-            }
-            RoundOutcome::Abandoned(AbandonReason::ValuationFailed)
-            | RoundOutcome::Settled
-            | RoundOutcome::Void(_) => "no valuation".to_owned(),
+            RoundOutcome::Abandoned(reason) => show::abandoned(reason),
+            RoundOutcome::Settled | RoundOutcome::Void(_) => "no valuation".to_owned(),
         };
         return Ok(vec![format!("round {round} abandoned: {why}")]);
     };

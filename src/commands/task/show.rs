@@ -1,7 +1,7 @@
 //! `florin task show`: prints a task, its rounds and its payments.
 
 use florin_ledger::TaskState;
-use florin_protocol::{Amount, Report, RoundOutcome, TaskView, nats};
+use florin_protocol::{AbandonReason, Amount, Report, RoundOutcome, TaskView, nats};
 use serde_json::json;
 
 use super::file::{describe, spec_json};
@@ -71,6 +71,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         let outcome = match report.outcome {
             RoundOutcome::Settled => "settled",
             RoundOutcome::Void(reason) => show::void(reason),
+            RoundOutcome::Abandoned(AbandonReason::TaskEnded) => "task ended",
             RoundOutcome::Abandoned(_) => "abandoned",
         };
         let valuation = report.valuation.as_ref();

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::RoundOutcome::Settled;
-use florin_protocol::{Address, Amount, Digest, PayLine, Report, TaskSpec, UpdateScore, merkle};
+use florin_protocol::RoundOutcome::{Abandoned, Settled};
+use florin_protocol::{
+    AbandonReason, Address, Amount, Digest, PayLine, Report, TaskSpec, UpdateScore, merkle,
+};
 
 type BaseUnits = u128;
 
@@ -118,7 +120,8 @@ impl ExpectedPay {
         let round = JudgedRound::new(report);
         same("an outcome without improvement", round.is_void, report.outcome != Settled)?;
         self.improvement += round.improvement;
-        let is_last = self.rounds >= spec.rounds.count;
+        let is_last = self.rounds >= spec.rounds.count
+            || report.outcome == Abandoned(AbandonReason::TaskEnded);
         self.add_scores(&round);
         let lines: Vec<&PayLine> = report.lines.iter().chain(&report.final_lines).collect();
         let increments: Vec<BaseUnits> =
