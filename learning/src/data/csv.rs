@@ -12,7 +12,7 @@ use super::{CLASSES_MAX, Dataset, LoadError, Table, WIDTH_MAX};
 /// used as they are.
 pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
     let bytes = read(path)?;
-    let malformed = |source| LoadError::CsvMalformed { path: path.to_owned(), source };
+    let malformed = |error| malformed(path, error);
     let mut reader =
         ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
     let header = reader.headers().map_err(malformed)?.clone();
@@ -40,7 +40,7 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
 /// The whole file as a table: every column except `label` is a feature column.
 pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
     let bytes = read(path)?;
-    let malformed = |source| LoadError::CsvMalformed { path: path.to_owned(), source };
+    let malformed = |error| malformed(path, error);
     let mut reader =
         ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
     let mut header = reader.headers().map_err(malformed)?.clone();
@@ -66,6 +66,16 @@ pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
         classes_min: 0,
         positions: Positions::Lines(records.iter().map(line).collect()),
     })
+}
+
+fn malformed(path: &Path, source: csv::Error) -> LoadError {
+    let path = path.to_owned();
+    match source.kind() {
+        csv::ErrorKind::Utf8 { pos, .. } => {
+            LoadError::CsvNotUtf8 { path, line: pos.as_ref().map_or(1, csv::Position::line) }
+        }
+        _ => LoadError::CsvMalformed { path, source },
+    }
 }
 
 /// The name of a column; a column without one, such as the row numbers that pandas and R write, has

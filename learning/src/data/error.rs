@@ -114,6 +114,14 @@ pub enum LoadError {
         /// The parser's error, with the line.
         source: ::csv::Error,
     },
+    /// A text that is not UTF-8.
+    #[error("{path}, line {line}: not UTF-8; save the file as UTF-8 (iconv -f latin1 -t utf-8)")]
+    CsvNotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+    },
     /// The first line contains numbers instead of column names.
     #[error("{path}, line 1: only numbers; the first line must name the columns")]
     CsvNoHeader {

@@ -11,6 +11,12 @@ use super::table::{Cells, Table, TableFeatures, parse_number};
 
 /// Most classes whose names are found in a table.
 const CLASSES_FOUND_MAX: usize = 1_000;
+/// Labels with at most this many different values are classes, however few rows there are.
+const CLASSES_SURE: usize = 20;
+/// Labels with more different values are classes if there are this many rows for each.
+const ROWS_PER_CLASS_MIN: usize = 5;
+/// Largest range of a column of a wide table, relative to the median of the ranges.
+const UNEVEN_MAX: f64 = 100.0;
 /// Most columns that are encoded one by one; wider tables of numbers have one scale.
 const COLUMNS_MAX: usize = 512;
 
@@ -69,6 +75,31 @@ pub enum FitError {
         /// Its line or row.
         place: String,
     },
+    /// A column of numbers with units, percent signs or separators.
+    #[error(
+        "column `{column}` has numbers like `{text}` ({place}): write them with a decimal point, \
+         and without thousands separators, units and percent signs"
+    )]
+    FormattedNumbers {
+        /// The column.
+        column: String,
+        /// The first such text.
+        text: String,
+        /// Its line or row.
+        place: String,
+    },
+    /// A wide table whose columns differ in scale.
+    #[error(
+        "column `{wide}` varies {factor:.0} times as much as most columns: a table of more than \
+         {COLUMNS_MAX} columns has one scale for all of them. Standardise its columns first, or \
+         leave out columns"
+    )]
+    UnevenColumns {
+        /// The column that varies most.
+        wide: String,
+        /// Its range, divided by the median of the ranges.
+        factor: f64,
+    },
     /// No column can be a feature.
     #[error("no column can be a feature: each has one value, or only names")]
     NoFeature,
@@ -91,12 +122,14 @@ pub enum FitError {
     OneClass,
     /// The labels are not classes.
     #[error(
-        "the label column has {distinct} different values: a class label has at most \
-         {CLASSES_FOUND_MAX}; a task cannot predict a quantity"
+        "the label column has {distinct} different values in {rows} rows: these are not classes. \
+         A task cannot predict a quantity: choose another column, or write ranges as classes"
     )]
     NotClasses {
         /// Number of different values.
         distinct: usize,
+        /// Rows of the table.
+        rows: usize,
     },
 }
 
@@ -163,6 +196,7 @@ fn range(
             }
         }
     }
+    check_even(profile)?;
     Ok(NumberSummary::new(numbers.into_iter().flatten().copied()))
 }
 
@@ -185,7 +219,45 @@ fn column_encoders(profile: &TableProfile, kind: ScaleKind) -> Vec<ColumnEncoder
         .collect()
 }
 
-/// Refuses a column of numbers that a few texts would turn into a column of names.
+/// Refuses a wide table in which one scale would make most columns constant.
+fn check_even(profile: &TableProfile) -> Result<(), FitError> {
+    let mut ranges: Vec<(f64, &str)> = Vec::with_capacity(profile.columns.len());
+    for column in &profile.columns {
+        if let Some(NumberSummary { min, max, .. }) = column.summary.range()
+            && max > min
+        {
+            ranges.push((max - min, &column.name));
+        }
+    }
+    ranges.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some((widest, wide)), Some((median, _))) = (ranges.last(), ranges.get(ranges.len() / 2))
+    else {
+        return Ok(());
+    };
+    let factor = widest / median;
+    match factor > UNEVEN_MAX {
+        true => Err(FitError::UnevenColumns { wide: (*wide).to_owned(), factor }),
+        false => Ok(()),
+    }
+}
+
+/// Whether a text is a number with a unit, a percent sign, a decimal comma or separators between
+/// groups of three digits.
+fn is_formatted_number(text: &str) -> bool {
+    let is_unit = |c: char| matches!(c, '%' | '$' | '€' | '£' | '¥' | ' ' | '\u{a0}');
+    let text = text.trim_matches(is_unit).trim_start_matches(['-', '+']).trim_matches(is_unit);
+    let mut groups = text.split([',', '.', ' ', '\'', '\u{a0}', '\u{202f}']).peekable();
+    let Some(first) = groups.next() else { return false };
+    let is_digits = |group: &str| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit());
+    let mut fits = is_digits(first);
+    while let Some(group) = groups.next() {
+        let is_last = groups.peek().is_none();
+        fits &= is_digits(group) && (is_last || group.len() == 3);
+    }
+    fits
+}
+
+/// Refuses a column of numbers that their format, or a few texts, would turn into a column of names.
 fn check_texts(table: &Table, profile: &TableProfile) -> Result<(), FitError> {
     let TableFeatures::Columns(columns) = table.features() else { return Ok(()) };
     for (column, profile) in columns.iter().zip(&profile.columns) {
@@ -198,6 +270,17 @@ fn check_texts(table: &Table, profile: &TableProfile) -> Result<(), FitError> {
         let numbers = present().filter(|text| is_number[*text]).count();
         let first = cells.iter().position(|cell| cell.is_some_and(|at| !is_number[at as usize]));
         let first = first.and_then(|row| Some((row, cells[row]? as usize)));
+        let formatted: Vec<bool> = texts.iter().map(|text| is_formatted_number(text)).collect();
+        if let Some((row, text)) = first
+            && formatted[text]
+            && 2 * present().filter(|text| formatted[*text]).count() > present().count()
+        {
+            return Err(FitError::FormattedNumbers {
+                column: column.name.clone(),
+                text: texts[text].clone(),
+                place: table.position(row),
+            });
+        }
         if let Some((row, text)) = first
             && 2 * numbers > present().count()
         {
@@ -210,6 +293,12 @@ fn check_texts(table: &Table, profile: &TableProfile) -> Result<(), FitError> {
         }
     }
     Ok(())
+}
+
+/// Whether labels are a quantity or names rather than classes.
+fn are_not_classes(distinct: usize, rows: usize) -> bool {
+    distinct > CLASSES_FOUND_MAX
+        || distinct > CLASSES_SURE && distinct.saturating_mul(ROWS_PER_CLASS_MIN) > rows
 }
 
 /// The names of the classes and their number. Labels that are the whole numbers from 0 on have no
@@ -243,7 +332,9 @@ pub fn fit_class_names(table: &Table) -> Result<(Vec<String>, usize), FitError> 
     let classes = names.len().max(table.classes_min);
     match names.len() {
         0 | 1 if classes < 2 => Err(FitError::OneClass),
-        distinct if distinct > CLASSES_FOUND_MAX => Err(FitError::NotClasses { distinct }),
+        distinct if are_not_classes(distinct, table.rows()) => {
+            Err(FitError::NotClasses { distinct, rows: table.rows() })
+        }
         _ if are_labels => Ok((Vec::new(), classes)),
         found => Ok((names, found)),
     }

@@ -171,8 +171,15 @@ fn number_type(descr: &str) -> Result<(NumberKind, usize, bool), String> {
         "f4" => (NumberKind::Float, 4),
         "f8" => (NumberKind::Float, 8),
         _ => {
+            let remedy = match name.chars().next() {
+                Some('U' | 'S' | 'O') => {
+                    "write texts as whole numbers (numpy.unique(y, return_inverse=True)[1]), or use \
+                     a CSV or Parquet file"
+                }
+                _ => "save x.astype(\"float32\")",
+            };
             return Err(format!(
-                "its type is {descr:?}; must be bool, an integer, float32 or float64"
+                "its type is {descr:?}; must be bool, an integer, float32 or float64: {remedy}"
             ));
         }
     };

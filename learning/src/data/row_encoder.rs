@@ -3,7 +3,7 @@
 
 use thiserror::Error;
 
-use super::table::{CellValue, Cells, parse_number};
+use super::table::{CellValue, Cells, MatrixValues, parse_number};
 use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, Table, TableColumn, TableFeatures};
 
 /// An encoding of tables of one kind.
@@ -84,9 +84,15 @@ pub enum EncodeError {
         /// The declared columns.
         declared: String,
     },
-    /// The encoding names its columns, and the source has none.
-    #[error("the task names its columns, and this source has no names: use a CSV or Parquet file")]
-    NoNames,
+    /// The encoding has a column of texts, and the source has no texts.
+    #[error(
+        "column `{name}` of the task has texts, and this source has only numbers: use a CSV or \
+         Parquet file"
+    )]
+    NoTexts {
+        /// The column.
+        name: String,
+    },
     /// Another number of features than the uniform encoding has.
     #[error("rows have {found} features: the task requires {width}")]
     Width {
@@ -188,8 +194,8 @@ impl RowEncoder {
             (FeatureEncoder::Columns(encoders), TableFeatures::Columns(columns)) => {
                 by_name(table, columns, encoders, width)?
             }
-            (FeatureEncoder::Columns(_), TableFeatures::Matrix { .. }) => {
-                return Err(EncodeError::NoNames);
+            (FeatureEncoder::Columns(encoders), TableFeatures::Matrix { values, .. }) => {
+                by_position(table, values, encoders, width)?
             }
         };
         Ok(Dataset::new(features, self.labels(table)?, width, self.classes)?)
@@ -355,6 +361,35 @@ fn by_name(
         first += encoder.role.features();
     }
     Ok(out)
+}
+
+/// Features of a source without names, in the order of the encoding's columns.
+fn by_position(
+    table: &Table,
+    values: &MatrixValues,
+    encoders: &[ColumnEncoder],
+    width: usize,
+) -> Result<Vec<f32>, EncodeError> {
+    let found = table.columns();
+    if found != encoders.len() {
+        return Err(EncodeError::Width { found, width: encoders.len() });
+    }
+    let is_number = |category: &String| parse_number(category).is_some();
+    let has_texts = |encoder: &&ColumnEncoder| match &encoder.role {
+        ColumnRole::OneHot(categories) => !categories.iter().all(is_number),
+        ColumnRole::Numeric { .. } | ColumnRole::Ignored => false,
+    };
+    if let Some(encoder) = encoders.iter().find(has_texts) {
+        return Err(EncodeError::NoTexts { name: encoder.name.clone() });
+    }
+    let column = |(at, encoder): (usize, &ColumnEncoder)| TableColumn {
+        name: encoder.name.clone(),
+        cells: Cells::Numbers(
+            (0..table.rows()).map(|row| values.value(row * found + at)).collect(),
+        ),
+    };
+    let columns: Vec<TableColumn> = encoders.iter().enumerate().map(column).collect();
+    by_name(table, &columns, encoders, width)
 }
 
 /// Calls `set` with the row and the category of each cell that has one.

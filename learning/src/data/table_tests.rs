@@ -101,7 +101,7 @@ fn a_table_that_does_not_fit_is_refused_with_column_and_line() {
         })
     );
     let unnamed = RowEncoder { class_names: Vec::new(), classes: 10, ..encoder() };
-    assert_eq!(unnamed.encode(&digits), Err(EncodeError::NoNames));
+    assert_eq!(unnamed.encode(&digits), Err(EncodeError::Width { found: 64, width: 3 }));
 }
 
 #[test]
@@ -142,7 +142,17 @@ fn images_and_a_table_of_their_pixels_are_encoded_alike() {
         if kind == ScaleKind::MinMax {
             assert_eq!(a, load(&source).unwrap(), "a task without encoding scales alike");
         }
+        // The task was made from the table, and a participant has the images.
+        let encoder = fitted(&table, kind).unwrap();
+        assert!(matches!(encoder.features, FeatureEncoder::Columns(_)));
+        assert_eq!(encoder.encode(&images), encoder.encode(&table), "{kind:?}");
     }
+    let hue = ColumnRole::OneHot(vec!["red".into()]);
+    let columns =
+        ["a", "b", "c", "d"].map(|name| ColumnEncoder { name: name.into(), role: hue.clone() });
+    let features = FeatureEncoder::Columns(columns.to_vec());
+    let texts = RowEncoder { classes: 4, class_names: Vec::new(), features };
+    assert_eq!(texts.encode(&images), Err(EncodeError::NoTexts { name: "a".into() }));
 }
 
 #[test]
@@ -204,8 +214,28 @@ fn a_table_without_an_encoding_is_refused() {
     (0..99).for_each(|row| typo.push_str(&format!("{}.5,{}\n", row * row, row % 2)));
     let mut quantity = "a,y\n".to_owned();
     (0..1_001).for_each(|row| quantity.push_str(&format!("{},{row}.5\n", row % 7)));
+    let rows = |cell: &dyn Fn(usize) -> String| {
+        (0..99).fold("a;y\n".to_owned(), |text, row| format!("{text}{};{}\n", cell(row), row % 2))
+    };
+    let ages = |step: usize| {
+        (0..105)
+            .fold("a,y\n".to_owned(), |text, row| format!("{text}{},{}\n", row * row, row / step))
+    };
+    let (percent, euros) = (rows(&|row| format!("{row}.5%")), rows(&|row| format!("€ {row}")));
+    let (decimal, grouped) =
+        (rows(&|row| format!("-{row},25")), rows(&|row| format!("1,{:03}.5", row)));
+    let (dates, versions) =
+        (rows(&|row| format!("2024-01-{row}")), rows(&|row| format!("1.{row}.2")));
+    let (few_each, classes) = (ages(4), ages(5));
     for (text, message) in [
-        (typo.as_str(), "column `a` has 99 numbers and the text `oops` (line 2)"),
+        (percent.as_str(), "column `a` has numbers like `0.5%` (line 2)"),
+        (&euros, "column `a` has numbers like `€ 0`"),
+        (&decimal, "column `a` has numbers like `-0,25`"),
+        (&grouped, "column `a` has numbers like `1,000.5`"),
+        (&dates, "no column can be a feature"),
+        (&versions, "no column can be a feature"),
+        (&few_each, "27 different values in 105 rows"),
+        (&typo, "column `a` has 99 numbers and the text `oops` (line 2)"),
         (&quantity, "the label column has 1001 different values"),
         ("a,y\n1,x\n2,x\n", "all labels are equal"),
         ("a,y\n1,x\n2,\n", "line 3: no label"),
@@ -213,6 +243,37 @@ fn a_table_without_an_encoding_is_refused() {
     ] {
         let error = fitted(&csv_table(&folder, text), ScaleKind::Standard).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
+    }
+    let table = csv_table(&folder, &classes);
+    assert_eq!(fitted(&table, ScaleKind::Standard).unwrap().classes, 21);
+}
+
+#[test]
+fn a_wide_table_has_one_scale_and_is_refused_if_its_columns_differ() {
+    let folder = TempDir::new().unwrap();
+    let wide = |factor: usize| {
+        let mut text = (0..513).map(|at| format!("c{at},")).collect::<String>() + "y\n";
+        for row in 0..6 {
+            let cell = |at: usize| (at + row) % 5 * if at == 7 { factor } else { 1 };
+            text.extend((0..513).map(|at| format!("{},", cell(at))));
+            text.push_str(&format!("{}\n", row % 2));
+        }
+        fitted(&csv_table(&folder, &text), ScaleKind::MinMax)
+    };
+    assert!(matches!(wide(100).unwrap().features, FeatureEncoder::Uniform { width: 513, .. }));
+    let error = wide(101).unwrap_err().to_string();
+    assert!(error.starts_with("column `c7` varies 101 times as much as most columns"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_is_refused_with_its_line() {
+    let folder = TempDir::new().unwrap();
+    for (bytes, line) in [(&b"gr\xf6\xdfe,y\n1,0\n"[..], 1), (b"a,y\n1,0\n2,\xe9\n", 3)] {
+        let source = DataSource::Csv { file: put(&folder, "t.csv", bytes), label: "y".into() };
+        for error in [load_table(&source).unwrap_err(), load(&source).unwrap_err()] {
+            let error = error.to_string();
+            assert!(error.contains(&format!("line {line}: not UTF-8; save")), "{error}");
+        }
     }
 }
 
@@ -314,7 +375,11 @@ fn a_damaged_numpy_file_is_refused_with_its_reason() {
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec(), "its header has 4294967295 bytes"),
         (npy("{}", &[]), "its header is not that of an array of numbers"),
         (npy(&fortran, &[0; 8]), "Fortran order"),
-        (npy(&header("<U5", "(2, 1)"), &[]), "its type is \"<U5\""),
+        (
+            npy(&header("<U5", "(2, 1)"), &[]),
+            "its type is \"<U5\"; must be bool, an integer, float32 or float64: write texts",
+        ),
+        (npy(&header("<f2", "(2, 1)"), &[]), "float64: save x.astype(\"float32\")"),
         (npy(&header("|O", "(2, 1)"), &[]), "its type is \"|O\""),
         (npy(&header("é", "(2, 1)"), &[]), "its type is"),
         (npy(&header("<f4", "(2, 1)"), &[0; 7]), "it has 7 bytes of numbers, and its header"),

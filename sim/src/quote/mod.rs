@@ -28,7 +28,7 @@ use crate::market::{BUYER, COORDINATOR};
 
 pub use labels::{LabelCheck, LabelVerdict};
 pub use limits::PayLimits;
-pub use plan::{NoQuote, QuotePlan, WRONG_LABELS_PERCENT};
+pub use plan::{HOLDOUT_ROWS_MIN, NoQuote, QuotePlan, WRONG_LABELS_PERCENT};
 pub use power::{Power, PowerVerdict};
 
 use simulate::{MemberRole, QuoteTask, SeedOutcome};

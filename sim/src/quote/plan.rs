@@ -56,6 +56,9 @@ pub struct QuotePlan {
     pub(super) label_epochs: u32,
 }
 
+/// Fewest holdout rows of a simulation.
+pub const HOLDOUT_ROWS_MIN: u32 = (HONEST_MIN + 1) * MEMBER_ROWS_MIN / TRAINED[0] * TRAINED[1];
+
 /// Why a task has no quote. The limits that the task itself sets hold without one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoQuote {
@@ -101,8 +104,7 @@ impl QuotePlan {
         let fitting = (trained / MEMBER_ROWS_MIN).saturating_sub(1);
         let honest = spec.rounds.cohort_target.clamp(HONEST_MIN, HONEST_MAX).min(fitting);
         if honest < HONEST_MIN {
-            let needed = (HONEST_MIN + 1) * MEMBER_ROWS_MIN / TRAINED[0] * TRAINED[1];
-            return Err(NoQuote::TooFewRows { rows, needed });
+            return Err(NoQuote::TooFewRows { rows, needed: HOLDOUT_ROWS_MIN });
         }
         let member_rows = (trained / (honest + 1)).min(MEMBER_ROWS_MAX);
         let epochs = spec.training.epochs.saturating_mul(spec.rounds.count);

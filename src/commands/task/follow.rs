@@ -10,6 +10,7 @@ use florin_protocol::{
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
+use super::members;
 use super::show::paid;
 use crate::cli::TaskFollow;
 use crate::failure::Exit;
@@ -65,6 +66,8 @@ struct TaskProgress {
     selected: Option<usize>,
     committed: u32,
     updates: u32,
+    /// Eligible participants that the next round still needs.
+    waits_for: u32,
     /// The remaining escrow; `None` if the ledger does not know the task.
     locked: Option<Amount>,
 }
@@ -81,6 +84,7 @@ impl TaskProgress {
             selected: view.offer.as_ref().map(|offer| offer.body.cohort.len()),
             committed: view.committed,
             updates: view.revealed,
+            waits_for: members::missing(view),
             locked,
         }
     }
@@ -93,6 +97,9 @@ impl TaskProgress {
             TaskPhase::Committing => format!(", {committed}{of} committed"),
             TaskPhase::Revealing | TaskPhase::Valuing | TaskPhase::Settling => {
                 format!(", {updates}{of} updates")
+            }
+            TaskPhase::Enrolling if self.waits_for > 0 => {
+                format!(", waits for {} more eligible", self.waits_for)
             }
             TaskPhase::AwaitingBlobs
             | TaskPhase::Enrolling
@@ -119,6 +126,7 @@ impl TaskProgress {
             "selected": self.selected,
             "committed": self.committed,
             "updates": self.updates,
+            "waits_for": self.waits_for,
             "locked": self.locked.map(show::units),
         });
         JsonEvent { event: "state", fields }
@@ -269,6 +277,7 @@ mod tests {
             selected: Some(3),
             committed: 2,
             updates: 1,
+            waits_for: 0,
             locked: Some("12.5".parse().unwrap()),
         }
     }
@@ -288,5 +297,8 @@ mod tests {
         ] {
             assert_eq!(state(phase).line(), line);
         }
+        let waiting = TaskProgress { waits_for: 2, ..state(TaskPhase::Enrolling) };
+        let line = waiting.line();
+        assert!(line.contains("enrolling, 4 enrolled, waits for 2 more eligible; "), "{line}");
     }
 }

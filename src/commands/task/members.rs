@@ -17,10 +17,15 @@ pub(super) fn admission(admission: &Admission) -> String {
     }
 }
 
+/// Eligible participants that a waiting task still needs.
+pub(super) fn missing(view: &TaskView) -> u32 {
+    view.waiting.as_ref().map_or(0, |status| status.needed.saturating_sub(status.eligible))
+}
+
 /// The reason why the task waits; `None` if it waits for nothing or is about to start.
 pub(super) fn waiting(view: &TaskView) -> Option<String> {
     let status = view.waiting.as_ref()?;
-    let missing = status.needed.saturating_sub(status.eligible);
+    let missing = missing(view);
     if missing == 0 {
         return None;
     }

@@ -11,6 +11,7 @@ use anyhow::Context;
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_participant::{Backoff, DepositPending, Shutdown, retry_with_backoff};
 use florin_protocol::{ErrorCode, ModelArchitecture, TaskId, TaskSpec, TaskView, WalletSigner};
+use florin_sim::quote::PayLimits;
 use serde_json::json;
 
 use crate::cli::TaskPublish;
@@ -47,10 +48,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
     let copyable = copyable_task(&market, &ready)?;
-    if let Some(task) = copyable {
-        let note = copies_are_paid(task);
-        anstream::eprintln!("{NOTE}note: {note}{NOTE:#}");
-    }
+    let warnings = print_warnings(spec, copyable)?;
     let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = publish_with_retries(&market, spec)?;
@@ -66,7 +64,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         show::json(&json!({
             "task": id,
             "locked": show::units(locked),
-            "warnings": copyable.map(copies_are_paid).into_iter().collect::<Vec<_>>(),
+            "warnings": warnings,
         }))?;
         return Ok(Exit::Done);
     }
@@ -102,10 +100,21 @@ fn copyable_task(
     Ok(None)
 }
 
+/// Prints what is doubtful about a task, and returns it.
+fn print_warnings(spec: &TaskSpec, copyable: Option<TaskId>) -> anyhow::Result<Vec<String>> {
+    let mut warnings: Vec<String> = copyable.map(copies_are_paid).into_iter().collect();
+    let doubtful = super::quote::warnings(spec, &PayLimits::new(spec)?)?;
+    warnings.extend(doubtful.into_iter().map(|(code, sentence)| format!("{sentence} [{code}]")));
+    for warning in &warnings {
+        anstream::eprintln!("{NOTE}warning:{NOTE:#} {warning}");
+    }
+    Ok(warnings)
+}
+
 fn copies_are_paid(task: TaskId) -> String {
     format!(
         "task {} has the same model, and its updates are public: copies of them can be paid in \
-         this task like honest work. A hidden layer without model.initial prevents that",
+         this task like honest work. A hidden layer without model.initial prevents that.",
         task.short()
     )
 }

@@ -61,10 +61,11 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         ">round",
         "outcome",
         ">excluded",
-        ">loss before",
-        ">loss after",
+        "loss, nats",
         ">accuracy",
         ">gap",
+        "scores by",
+        ">units",
         ">paid, FLN",
     ]);
     for report in reports {
@@ -77,18 +78,25 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
         let valuation = report.valuation.as_ref();
         let excluded = valuation.map_or(0, |v| v.scores.iter().filter(|s| s.excluded).count());
         let stage = valuation.and_then(|valuation| valuation.stages.last());
+        let units = valuation.map(|v| v.stages.iter().map(|stage| stage.units).sum());
         let loss = |nano: Option<i64>| nano.map_or("–".to_owned(), |nano| nats(nano.into()));
         table.row([
             report.scope.round.into(),
             outcome.into(),
             format!("{excluded} of {}", report.entries.len()).into(),
-            loss(valuation.map(|v| v.loss_before_nano)).into(),
-            loss(report.metrics.map(|m| m.loss_after_nano)).into(),
+            format!(
+                "{} → {}",
+                loss(valuation.map(|v| v.loss_before_nano)),
+                loss(report.metrics.map(|m| m.loss_after_nano))
+            )
+            .into(),
             report
                 .metrics
                 .map_or("–".to_owned(), |m| show::accuracy(m.correct_after, m.rows))
                 .into(),
             loss(stage.map(|stage| stage.gap_nano)).into(),
+            stage.map_or("–".to_owned(), |stage| stage.estimator.to_string()).into(),
+            units.map_or("–".to_owned(), |units: u64| units.to_string()).into(),
             show::fln(paid(report)?).into(),
         ]);
     }

@@ -20,10 +20,10 @@ pub(super) enum QuoteFinding {
 /// A reason to refuse a task: a stable code, the key with its value, and what is valid.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    code: &'static str,
-    key: &'static str,
-    value: String,
-    expected: String,
+    pub(super) code: &'static str,
+    pub(super) key: &'static str,
+    pub(super) value: String,
+    pub(super) expected: String,
 }
 
 impl Refusal {
@@ -103,7 +103,10 @@ pub(super) fn pay(spec: &TaskSpec, quote: &Quote) -> Option<QuoteFinding> {
         }
         PowerVerdict::Impossible | PowerVerdict::Unlikely => Some(QuoteFinding::Warned(
             "PAY_UNLIKELY",
-            format!("Most honest members earn nothing for their scores: {reached}."),
+            format!(
+                "Most honest members earn nothing for their scores: {reached}. More rows per round \
+                 or more training help; a lower budget.confidence_z pays more noise."
+            ),
         )),
     }
 }

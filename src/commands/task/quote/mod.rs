@@ -3,6 +3,7 @@
 
 mod findings;
 mod output;
+mod settings;
 
 use std::path::Path;
 
@@ -14,6 +15,8 @@ use florin_sim::quote::{PayLimits, Quote, QuoteError, QuoteInputs, quote};
 use crate::progress::Progress;
 use crate::task_file::PreparedTask;
 use findings::{QuoteFinding, diverges, labels, pay};
+use settings::too_few_rows;
+pub(in crate::commands::task) use settings::{Warning, warnings};
 
 /// Why a task has no simulation.
 const NOT_REQUESTED: &str = "--no-quote";
@@ -22,27 +25,30 @@ const NOT_REQUESTED: &str = "--no-quote";
 pub(in crate::commands::task) struct TaskQuote {
     limits: PayLimits,
     simulated: Result<Quote, String>,
-    /// Stable codes and sentences.
-    warnings: Vec<(&'static str, String)>,
+    warnings: Vec<Warning>,
 }
 
 impl TaskQuote {
     /// The limits of a task, without simulations.
     pub(in crate::commands::task) fn without_simulation(spec: &TaskSpec) -> anyhow::Result<Self> {
-        let simulated = Err(NOT_REQUESTED.to_owned());
-        Ok(Self { limits: PayLimits::new(spec)?, simulated, warnings: Vec::new() })
+        let (simulated, limits) = (Err(NOT_REQUESTED.to_owned()), PayLimits::new(spec)?);
+        let warnings = warnings(spec, &limits)?;
+        Ok(Self { limits, simulated, warnings })
     }
 
     /// Simulates a task.
     ///
     /// # Errors
-    /// [`Failure`] with code `TRAINING_DIVERGES`, `LABELS_RANDOM`, `NO_IMPROVEMENT` or
-    /// `PAY_IMPOSSIBLE`.
+    /// [`Failure`] with code `TOO_FEW_ROWS`, `TRAINING_DIVERGES`, `LABELS_RANDOM`, `NO_IMPROVEMENT`
+    /// or `PAY_IMPOSSIBLE`.
     pub(in crate::commands::task) fn simulate(
         file: &Path,
         ready: &PreparedTask,
     ) -> anyhow::Result<Self> {
         let spec = &ready.spec;
+        if let Some(refusal) = too_few_rows(spec) {
+            return Err(refusal.into_failure(file).into());
+        }
         let holdout = from_canonical_bytes(&ready.holdout)?;
         let inputs = QuoteInputs { spec, base_model: &ready.base_model, holdout: &holdout };
         let shown = Progress::start("simulating the task");
@@ -56,7 +62,8 @@ impl TaskQuote {
             Err(QuoteError::Failed(error)) => return Err(error.into()),
         };
         drop(shown);
-        let mut warnings = Vec::new();
+        let limits = PayLimits::new(spec)?;
+        let mut warnings = warnings(spec, &limits)?;
         if let Ok(quote) = &simulated {
             for found in [labels(spec, &quote.labels), pay(spec, quote)].into_iter().flatten() {
                 match found {
@@ -67,6 +74,6 @@ impl TaskQuote {
                 }
             }
         }
-        Ok(Self { limits: PayLimits::new(spec)?, simulated, warnings })
+        Ok(Self { limits, simulated, warnings })
     }
 }
