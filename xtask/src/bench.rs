@@ -4,7 +4,7 @@
 use std::process::{Command, ExitCode};
 
 use crate::failure::Failure;
-use crate::{process, program, setup, tools, torch};
+use crate::{keys, process, program, setup, tools, torch};
 
 /// The Python packages of the peer implementations that a benchmark compares with.
 #[derive(Clone, Copy)]
@@ -22,10 +22,11 @@ enum PeerPackages {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 14] = [
+const BENCHMARKS: [(&str, PeerPackages); 15] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("ledger", PeerPackages::NotNeeded),
+    ("keys", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
     ("listener", PeerPackages::NotNeeded),
@@ -55,6 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         ));
     };
     setup::fetch_build_tools()?;
+    let figures = if name == "keys" { Some(keys::figures()?) } else { None };
     eprintln!("bench: making a release build (a few minutes the first time)");
     program::build(&BUILD)?;
     let mut bench = Command::new(process::root().join("target/release/florin-bench"));
@@ -72,6 +74,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     };
     if let Some(packages) = packages {
         bench.arg("--python").arg(packages);
+    }
+    if let Some(figures) = figures {
+        bench.arg("--figures").arg(figures);
     }
     torch::set_libtorch_env(&mut bench);
     Err(process::exec(&mut bench))

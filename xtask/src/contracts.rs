@@ -60,6 +60,21 @@ fn test(arguments: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The table of gas costs, one line for each.
+pub(crate) fn gas_table() -> Result<String, Failure> {
+    install()?;
+    forge(&["build"], &[])?;
+    let mut forge = forge_command();
+    forge.current_dir(folder()).args(["test", "--mc", "GasTest", "-vv"]);
+    process::capture(&mut forge)?.map_err(|error| {
+        Failure::new(
+            "CONTRACTS_FAILED",
+            format!("`forge test --mc GasTest` failed: {error}"),
+            "run `cargo xtask contracts test --mc GasTest -vv`",
+        )
+    })
+}
+
 /// Checks that the committed ABI and bytecode match the sources.
 fn check() -> Result<ExitCode, Failure> {
     install()?;
@@ -128,9 +143,12 @@ fn folder() -> PathBuf {
     process::root().join(FOLDER)
 }
 
+fn forge_command() -> Command {
+    Command::new(folder().join("node_modules/@foundry-rs/forge-linux-amd64/bin/forge"))
+}
+
 fn forge(command: &[&str], arguments: &[String]) -> Result<(), Failure> {
-    let mut forge =
-        Command::new(folder().join("node_modules/@foundry-rs/forge-linux-amd64/bin/forge"));
+    let mut forge = forge_command();
     forge.current_dir(folder()).args(command).args(arguments);
     succeed(&mut forge, &format!("forge {}", command.join(" ")))
 }

@@ -11,6 +11,7 @@ mod contracts;
 mod deny;
 mod failure;
 mod installation;
+mod keys;
 mod process;
 mod program;
 mod python;

@@ -9,6 +9,7 @@ use florin_engine::{
     TASKS_MAX,
 };
 use florin_protocol::*;
+use florin_testkit::figures::{Bar, figure};
 
 use crate::support::*;
 
@@ -29,6 +30,11 @@ impl Locked {
         let multiple = self.0.units() / deposit.units();
         let outcome = newcomer.map_or_else(|code| code.to_string(), |()| "in".to_owned());
         println!("{attack:<52} {:>14} FLN  {multiple:>7} x  {outcome}", self.0);
+        // The price counts where the market is shut; elsewhere the newcomer takes part.
+        let bar =
+            if newcomer.is_err() { Bar::AtLeast(MULTIPLE_MIN as f64 - 1.0) } else { Bar::None };
+        let name = format!("{attack}: locked, in deposits of the newcomer, who is {outcome}");
+        figure(&name, multiple as f64, "", bar);
         multiple
     }
 }

@@ -4,6 +4,7 @@
 
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{Digest, Report, RoundNumber};
+use florin_testkit::figures::{Bar, figure};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -64,6 +65,8 @@ struct RandomPlay {
     thefts: Vec<Theft>,
     bond_max: u128,
     slashed: u128,
+    /// The largest part of the bond that was posted and not final.
+    pending_part_max: f64,
 }
 
 fn tree((alice, accomplice): (u128, u128)) -> ClaimTree {
@@ -84,7 +87,17 @@ impl RandomPlay {
         let terms = Terms { rounds: ROUNDS, data: units(600), challenge_ms: WINDOW, ..terms(TASK) };
         let state = state_without_bond(terms);
         let (posted, thefts) = (vec![(0, 0, 0)], Vec::new());
-        Self { state, arbiter, now: 0, round: 0, posted, thefts, bond_max: 0, slashed: 0 }
+        Self {
+            state,
+            arbiter,
+            now: 0,
+            round: 0,
+            posted,
+            thefts,
+            bond_max: 0,
+            slashed: 0,
+            pending_part_max: 0.0,
+        }
     }
 
     fn act(&mut self, from: u8, action: Action) -> Result<TransactionOutcome, &'static str> {
@@ -121,6 +134,8 @@ impl RandomPlay {
         match self.act(COORDINATOR, Action::Post(settlement)) {
             Ok(_) => {
                 assert!(pending <= covered, "{pending} posted and not final, {covered} covered");
+                let part = pending as f64 / covered.max(1) as f64;
+                self.pending_part_max = self.pending_part_max.max(part);
                 self.posted.push((self.round, totals.0, totals.1));
                 if stolen > 0 {
                     let delay = match self.arbiter {
@@ -241,8 +256,9 @@ fn seeded_runner() -> TestRunner {
     TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, dice)
 }
 
-/// The gains, the largest bonds and the slashed amounts of random plays.
-fn play(arbiter: Arbiter) -> Vec<(i128, u128, u128)> {
+/// The gain, the largest bond, the slashed amount, and the largest part of the bond that was posted
+/// and not final, of random plays.
+fn play(arbiter: Arbiter) -> Vec<(i128, u128, u128, f64)> {
     let mut runner = seeded_runner();
     let plays = prop::collection::vec(any_play(), 1..160);
     let games = (0..400).map(|_| {
@@ -250,31 +266,39 @@ fn play(arbiter: Arbiter) -> Vec<(i128, u128, u128)> {
         for (pause, play) in plays.new_tree(&mut runner).unwrap().current() {
             game.step(pause, play);
         }
-        (game.end(), game.bond_max, game.slashed)
+        (game.end(), game.bond_max, game.slashed, game.pending_part_max)
     });
     games.collect()
 }
 
 #[test]
 fn a_coordinator_takes_nothing_under_an_arbiter_that_cancels_in_the_window() {
-    for (gain, ..) in play(Arbiter::Prompt) {
-        assert_eq!(gain, 0);
-    }
+    let games = play(Arbiter::Prompt);
+    let gain = games.iter().map(|(gain, ..)| *gain).max().unwrap();
+    let name = "gain of a coordinator, arbiter cancels in the window, 400 random plays";
+    figure(name, gain as f64, "FLN", Bar::AtMost(0.0));
+    assert!(games.iter().all(|(gain, ..)| *gain == 0));
 }
 
 #[test]
 fn a_coordinator_takes_at_most_its_bond_under_an_arbiter_that_slashes_in_time() {
     let games = play(Arbiter::Late);
-    for (gain, bond_max, _) in &games {
+    for (gain, bond_max, ..) in &games {
         assert!(*gain <= i128::try_from(*bond_max).unwrap(), "{gain} with a bond of {bond_max}");
     }
+    let shares = games.iter().map(|(gain, bond, ..)| *gain as f64 / (*bond).max(1) as f64);
+    let name = "gain of a coordinator, arbiter slashes within two windows, parts of its bond";
+    figure(name, shares.fold(0.0, f64::max), "", Bar::AtMost(1.0));
     // The plays reach what they are about.
-    let late_slashes = games.iter().filter(|(.., slashed)| *slashed > 0).count();
+    let late_slashes = games.iter().filter(|(_, _, slashed, _)| *slashed > 0).count();
     assert!(late_slashes > 50, "{late_slashes} games with a slash after a final theft");
 }
 
 #[test]
 fn a_coordinator_with_a_colluding_arbiter_posts_no_more_than_its_bond_covers() {
     let games = play(Arbiter::Colluding);
+    let parts = games.iter().map(|(_, _, _, covered)| *covered);
+    let name = "posted and not final pay, arbiter colludes, parts of the coordinator's bond";
+    figure(name, parts.fold(0.0, f64::max), "", Bar::AtMost(1.0));
     assert!(games.iter().filter(|(gain, ..)| *gain > 0).count() > 50);
 }

@@ -35,6 +35,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) pay: BenchPay,
     #[command(flatten)]
+    pub(crate) keys: BenchKeys,
+    #[command(flatten)]
     pub(crate) log: LogOptions,
 }
 
@@ -60,6 +62,14 @@ pub(crate) struct BenchPay {
     /// pay: only the markets whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+}
+
+/// Options of `florin-bench keys`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchKeys {
+    /// keys: the figures that tests measured, as lines of JSON; `cargo xtask bench` writes them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figures: Option<PathBuf>,
 }
 
 /// Peers that are measured only on request.
@@ -162,6 +172,9 @@ pub(crate) enum BenchName {
     Contribution,
     /// A simulated round beside other simulators, and the overhead of the market
     Sim,
+    /// The most that a key can take, the price of shutting a market, rows read from updates, gas, and
+    /// signature checks
+    Keys,
     /// The update formats: their size, and their effect on the accuracy of the demonstration's
     /// model
     Wire,

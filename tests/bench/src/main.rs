@@ -5,6 +5,7 @@ mod aggregate;
 mod arguments;
 mod attacks;
 mod contribution;
+mod keys;
 mod ledger;
 mod listener;
 mod pay;
@@ -119,6 +120,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
+        BenchName::Keys => of_rows(keys::run(arguments.keys.figures.as_deref())?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,

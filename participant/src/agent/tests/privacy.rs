@@ -4,6 +4,8 @@
 use florin_learning::privacy::{ClipAndNoise, Delta, RowPrivacy};
 use florin_protocol::{Micro, ModelArchitecture};
 
+use florin_testkit::figures::{Bar, figure};
+
 use super::*;
 use crate::privacy::{Epsilon, PrivacyConfig, recorded_privacy};
 
@@ -123,6 +125,8 @@ fn a_trapped_model_is_refused_reads_rows_with_consent_and_none_under_noise() {
         assert!(person.run(&market, None).unwrap().finished);
         let read = trap.rows_read_in_round(&market, 1, &person.data);
         assert!(read >= least, "{units} units read {read} of 40 rows");
+        let name = format!("rows of 40 read by a trap of {units} units, with consent, no noise");
+        figure(&name, read as f64, "", Bar::None);
 
         let market = trap.start();
         let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
@@ -131,9 +135,11 @@ fn a_trapped_model_is_refused_reads_rows_with_consent_and_none_under_noise() {
         assert!(person.run(&market, None).unwrap().finished);
         let epsilon = epsilon_micro(&person);
         assert!((7 * ONE..=8 * ONE).contains(&epsilon), "ε is {epsilon} millionths");
-        for round in 1..=3 {
-            assert_eq!(trap.rows_read_in_round(&market, round, &person.data), 0, "{units} {round}");
-        }
+        let read = (1..=3).map(|round| trap.rows_read_in_round(&market, round, &person.data));
+        let read: Vec<usize> = read.collect();
+        let name = format!("the same in three rounds with --noise at ε = 8, {units} units");
+        figure(&name, read.iter().sum::<usize>() as f64, "", Bar::AtMost(0.0));
+        assert_eq!(read, [0; 3], "{units}");
     }
 }
 
