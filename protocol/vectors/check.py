@@ -19,8 +19,10 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
+from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
+from valuations import check_valuation_of_bytes
 
 SCHEMA = Schema(pathlib.Path(__file__).parent / "schema.json")
 
@@ -281,6 +283,7 @@ CHECKS = {
     "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
+    "repeats": check_repeats, "valuations": check_valuation_of_bytes,
 }
 
 
