@@ -118,14 +118,19 @@ abstract contract Settlements is MarketStorage {
         returns (uint256 count)
     {
         bytes32 finalHead = task_.finalHead;
-        _countUpTo(task_, finalHead, pending);
+        bytes32 end = finalHead;
         uint64 current = clock();
-        // At most PENDING_MAX: a longer list cannot lead from finalHead to head.
-        while (count < pending.length && current > pending[count].finalAt) {
-            finalHead = SettlementChain.extend(finalHead, pending[count]);
-            emit SettlementFinalised(id, pending[count].round);
-            count += 1;
+        // At most PENDING_MAX: a longer list cannot lead from finalHead to head. Each entry is hashed
+        // once.
+        for (uint256 i = 0; i < pending.length; ++i) {
+            end = SettlementChain.extend(end, pending[i]);
+            if (count == i && current > pending[i].finalAt) {
+                finalHead = end;
+                count = i + 1;
+                emit SettlementFinalised(id, pending[i].round);
+            }
         }
+        _countAt(task_, end);
         if (count == 0) return 0;
         PostedSettlement calldata last = pending[count - 1];
         uint256 before = uint256(task_.dataPaid) + task_.infrastructurePaid;
@@ -165,9 +170,15 @@ abstract contract Settlements is MarketStorage {
         for (uint256 i = 0; i < list.length; ++i) {
             end = SettlementChain.extend(end, list[i]);
         }
-        if (end == task_.head) return task_.progress.pending;
+        return _countAt(task_, end);
+    }
+
+    /// @dev The number of pending settlements up to `end`, which is `head` or `checkpoint`.
+    function _countAt(Task storage task_, bytes32 end) private view returns (uint256) {
+        bytes32 head = task_.head;
+        if (end == head) return task_.progress.pending;
         if (end == task_.checkpoint) return task_.progress.checkpointed;
-        revert StaleHead(task_.head);
+        revert StaleHead(head);
     }
 
     /// @dev The totals of a task never decrease, and `covered` is at least what is final.
