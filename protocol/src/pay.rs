@@ -15,7 +15,9 @@
 //! its pool over; it moves no bond.
 //!
 //! An update is excluded if its score is significantly negative (below −z·SE). It debits its
-//! sender's bond at the same price per nat. Its score also counts in the sum, so that a sender
+//! sender's bond at the same price per nat, and at no more than the round's pool would pay for a nat
+//! of the round's improvement: where little is payable yet, as in the first round, the price of
+//! increments alone would be `per_nat_max`. Its score also counts in the sum, so that a sender
 //! whose scores fluctuate earns nothing from its good rounds. The part of earlier pay that a debit
 //! claws back does not have to be earned again.
 
@@ -193,6 +195,13 @@ pub struct RoundBudget {
     pub infrastructure: Amount,
 }
 
+impl RoundBudget {
+    /// The most that the round may spend on scores: the pool without the floor.
+    fn for_scores(&self) -> Result<Amount, AmountError> {
+        self.pool.minus(self.floor.min(self.pool))
+    }
+}
+
 /// The result of a round's valuation, as far as the pay rule needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuedRound<'a> {
@@ -226,6 +235,14 @@ impl<'a> ValuedRound<'a> {
         match reason {
             Some(reason) => Self::Void(reason, scores),
             None => Self::Improved(u64::try_from(improvement_nano).unwrap_or(0), scores),
+        }
+    }
+
+    /// Its improvement in nano-nats; 0 if it is not productive.
+    const fn improvement(self) -> u128 {
+        match self {
+            Self::Improved(improvement, _) => improvement as u128,
+            Self::Void(..) | Self::Abandoned => 0,
         }
     }
 
@@ -291,13 +308,15 @@ pub fn pay_round(inputs: &PayInputs<'_>) -> Result<RoundPay, PayError> {
     let is_void = matches!(round, ValuedRound::Void(..));
     let floors = split_floor(limits.floor, round, &totals.accounts, budget.confidence_z)?;
     let mut debited = Amount::ZERO;
+    let harm_price =
+        HarmPrice { price, most: limits.for_scores()?, improvement: round.improvement() };
     for ((line, floor), score) in lines.iter_mut().zip(floors).zip(scores) {
         let account = totals.accounts.entry(score.account).or_default();
         (line.floor, line.payout) = (floor, line.payout.plus(floor)?);
         account.data = account.data.plus(floor)?;
         if score.excluded && !is_void {
             let bond = inputs.bonds.get(&score.account).copied().unwrap_or_default();
-            line.debit = debit(budget, price, score, bond, account)?;
+            line.debit = debit(budget, harm_price, score, bond, account)?;
             account.debited = account.debited.plus(line.debit)?;
             debited = debited.plus(line.debit)?;
         }
@@ -324,6 +343,28 @@ struct ScorePrice {
     increments: u128,
 }
 
+/// The price of harm in a round.
+#[derive(Clone, Copy)]
+struct HarmPrice {
+    price: ScorePrice,
+    /// The pool without the floor.
+    most: Amount,
+    /// The round's improvement in nano-nats.
+    improvement: u128,
+}
+
+impl HarmPrice {
+    /// The price of so many nano-nats.
+    fn of(self, budget: &Budget, harm: u128) -> Amount {
+        let Self { price: ScorePrice { spent, increments }, most, improvement } = self;
+        let due = match spent.is_zero() {
+            true => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
+            false => scaled_amount(spent, harm, increments),
+        };
+        due.min(scaled_amount(most, harm, improvement))
+    }
+}
+
 /// The amount that the round spends on its increments.
 fn price_scores(
     inputs: &PayInputs<'_>,
@@ -335,7 +376,7 @@ fn price_scores(
     let increments = sum.ok_or(SplitError::Overflow)?;
     let covered = scaled_amount(budget.per_nat_max, totals.improvement_nano.into(), NANO_PER_NAT);
     let spent = scaled_amount(budget.per_nat_max, increments, NANO_PER_NAT)
-        .min(limits.pool.minus(limits.floor.min(limits.pool))?)
+        .min(limits.for_scores()?)
         .min(covered.minus(totals.score_pay.min(covered))?);
     Ok(ScorePrice { spent, increments })
 }
@@ -367,16 +408,13 @@ fn settle_line(
 /// The debit of a harmful update: its harm at the price of the round, up to the limit and the bond.
 fn debit(
     budget: &Budget,
-    price: ScorePrice,
+    price: HarmPrice,
     score: &UpdateScore,
     bond: Amount,
     account: &mut AccountTotals,
 ) -> Result<Amount, PayError> {
     let harm = u128::from(score.score_nano.unsigned_abs());
-    let due = match price.spent.is_zero() {
-        true => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
-        false => scaled_amount(price.spent, harm, price.increments),
-    };
+    let due = price.of(budget, harm);
     let debit = due.min(budget.debit_max).min(bond);
     clawback(account, harm, debit, due)?;
     Ok(debit)

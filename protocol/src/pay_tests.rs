@@ -274,8 +274,29 @@ fn the_floor_is_paid_in_addition_and_never_out_of_the_score_pay() {
 fn a_small_pool_lowers_the_price_of_pay_and_debit_equally() {
     let case = Case { limits: RoundBudget { pool: fln("1"), ..BUDGET }, ..Case::default() };
     let scores = [score(1, 20, 0), score(2, -40, 0)];
-    let paid = case.pay(&start(), ValuedRound::Improved(AMPLE, &scores));
+    let paid = case.pay(&start(), ValuedRound::Improved(20_000_000, &scores));
     assert_eq!((paid.lines[0].payout, paid.lines[1].debit), (fln("1"), fln("2")));
+}
+
+#[test]
+fn a_nat_of_harm_costs_at_most_what_the_pool_pays_for_a_nat_of_improvement() {
+    // A pool of 10 FLN, of which 2 are the floor, and 160 milli-nats of improvement: 50 FLN per nat,
+    // half of `per_nat_max`.
+    let limits = RoundBudget { pool: fln("10"), floor: fln("2"), ..BUDGET };
+    let case = Case { limits, ..Case::default() };
+    let debit = |own: i64, error: u64, improvement_m: u64| {
+        let scores = [score(1, own, error), score(2, -40, 0)];
+        let round = ValuedRound::Improved(improvement_m * 1_000_000, &scores);
+        let paid = case.pay(&start(), round);
+        (paid.score_pay, paid.lines[1].debit)
+    };
+    // Nothing is payable yet, or little.
+    assert_eq!(debit(200, 150, 160), (Amount::ZERO, fln("2")));
+    assert_eq!(debit(5, 0, 160), (fln("0.5"), fln("2")));
+    // Without the bound, harm costs `per_nat_max`.
+    assert_eq!(debit(200, 150, 80), (Amount::ZERO, fln("4")));
+    assert_eq!(debit(5, 0, 79), (fln("0.5"), fln("4")));
+    assert_eq!(debit(5, 0, 81), (fln("0.5"), fln("3.950617283950617283")));
 }
 
 #[test]
@@ -293,7 +314,7 @@ fn the_largest_rates_do_not_prevent_a_round_from_closing() {
     let work = [(account(7), Digest([1; 32]), u64::MAX)];
     let case = Case { budget, work: &work, ..Case::default() };
     let scores = [score(1, 2_000, 0), score(2, -2_000, 0)];
-    let paid = case.pay(&start(), ValuedRound::Improved(u64::MAX, &scores));
+    let paid = case.pay(&start(), ValuedRound::Improved(2_000_000_000, &scores));
     assert_eq!((paid.data_spent, paid.infrastructure_spent), (BUDGET.pool, BUDGET.infrastructure));
     assert_eq!(paid.debited, fln("5"), "the whole bond");
 }

@@ -219,6 +219,7 @@ class Task:
             scores, self.outcome = valuation["scores"], void or "settled"
             same("outcome", {"void": void} if void else "settled", report["outcome"])
             self.improvement += 0 if void else improvement
+            self.gained = improvement
         else:
             assert "abandoned" in report["outcome"], "a round without a valuation"
             if report["outcome"]["abandoned"] == "task_ended":
@@ -229,6 +230,7 @@ class Task:
         pool = (units(budget["data"]) - self.data) // (count - number + 1)
         same("pool", pool, units(report["pool"]))
         floor = micro(budget["floor_share"]) * units(budget["data"]) // (MICRO * count)
+        self.for_scores = max(0, pool - floor)
         self.pay(report, scores, pool, min(pool, floor))
         self.pay_work(report)
         self.check_totals(report)
@@ -291,6 +293,7 @@ class Task:
         harm, own = abs(score["score_nano"]), self.account(score["account"])
         per_nat = units(self.budget["per_nat_max"])
         price = spent * harm // total if spent else per_nat * harm // NANO
+        price = min(price, self.for_scores * harm // self.gained)
         debit = min(price, units(self.budget["debit_max"]), bond)
         own["debited"] += debit
         own["paid_score"] = max(0, own["paid_score"] - harm * debit // price if price else own["paid_score"])

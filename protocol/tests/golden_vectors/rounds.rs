@@ -317,6 +317,7 @@ fn last_rounds() -> [Value; 5] {
 fn paid_rounds() -> Vec<Value> {
     let first = [update(1, 50, 0), update(2, 5, 3)];
     let harm = [update(1, -20, 0), update(2, 60, 0)];
+    let early = [update(1, 120, 80), update(2, 50, 40), update(3, -30, 5)];
     let poor = [Update { bond: "0.25", rows: 2, ..update(1, -40, 0) }, update(2, 60, 0)];
     let repeat = [update(1, 20, 1), Update { repeats: Some(1), ..update(2, 0, 0) }];
     vec![
@@ -339,6 +340,7 @@ fn paid_rounds() -> Vec<Value> {
             1,
             &[Some(round(&first)), Some(round(&harm)), Some(round(&first))],
         ),
+        vector("harm where nothing is payable yet", &["Settled"], 1, &[Some(round(&early))]),
         vector("a debit up to the bond", &["Settled"], 1, &[Some(round(&poor))]),
         vector(
             "a repeat of an earlier round's update",

@@ -157,6 +157,7 @@ impl ExpectedPay {
                 let bond = bond.map(|entry| entry.bond.units()).unwrap_or_default();
                 let harm = BaseUnits::from(score.score_nano.unsigned_abs());
                 let due = if spent > 0 { spent * harm / total } else { price(harm) };
+                let due = due.min((pool - floor) * harm / round.improvement);
                 debit = due.min(spec.budget.debit_max.units()).min(bond);
                 sum.debited += debit;
                 if let Some(settled) = (harm * debit).checked_div(due) {
