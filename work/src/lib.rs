@@ -58,3 +58,5 @@ mod public_baseline_tests;
 mod spot_check_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod valuation_vectors;
