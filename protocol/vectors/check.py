@@ -21,6 +21,7 @@ from eth_utils import keccak
 
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
+from valuation import check_cross_check_vector, check_valuation_vector
 
 SCHEMA = Schema(pathlib.Path(__file__).parent / "schema.json")
 
@@ -281,6 +282,7 @@ CHECKS = {
     "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
+    "valuations": check_valuation_vector, "cross_checks": check_cross_check_vector,
 }
 
 

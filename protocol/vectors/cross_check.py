@@ -5,6 +5,7 @@ from itertools import combinations
 from math import comb, inf, isfinite, sqrt
 
 from draws import Stream
+from quadrature import NODES
 
 PAIRS = 0x70616972
 UNPENALISED, GRAND_SHARE, UNCERTAIN = 1e6, 1e-3, 1e3
@@ -78,15 +79,26 @@ def cholesky(a):
     return lower
 
 
-def solve(lower, b):
+def forward(lower, b):
+    """L⁻¹ · b."""
     x = list(b)
     for i, row in enumerate(lower):
         x[i] = (x[i] - dot(row[:i], x)) / row[i]
+    return x
+
+
+def backward(lower, b):
+    """L⁻ᵀ · b."""
+    x = list(b)
     for i in reversed(range(len(x))):
         x[i] /= lower[i][i]
         for j in range(i):
             x[j] -= lower[i][j] * x[i]
     return x
+
+
+def solve(lower, b):
+    return backward(lower, forward(lower, b))
 
 
 def inverse_diagonal(lower):
@@ -132,8 +144,6 @@ class Products:
         return (same - opposite) / 2 - single if odd else (same + opposite) / 2 - len(self.terms)
 
     def values(self, z):
-        from valuation import NODES
-
         values = [0.0] * len(z)
         for term in self.terms:
             for node, weight in NODES[8]:
@@ -312,17 +322,19 @@ def linear_fit(sides, players, total, halves):
 
 
 def fit_of(matrix, noise, rows, data):
-    """Linear coefficients, coefficients of the kernel, and M − M·… for residuals; None if undetermined."""
+    """The linear coefficients β, the coefficients α of the kernel, and the diagonal of A; None if undetermined."""
     n, lower = len(rows[0]), cholesky(with_noise(matrix, noise))
     if lower is None:
         return None
-    columns = [[z[i] for z in rows] for i in range(n)]
-    solved, known = [solve(lower, column) for column in columns], solve(lower, data)
-    small = cholesky([[dot(x, y) for y in solved] for x in columns])
+    columns, rest = [forward(lower, [z[i] for z in rows]) for i in range(n)], forward(lower, data)
+    small = cholesky([[dot(x, y) for y in columns] for x in columns])
     if small is None:
         return None
-    beta = solve(small, [dot(column, known) for column in columns])
-    alpha = [known[k] - sum(b * column[k] for b, column in zip(beta, solved)) for k in range(len(rows))]
+    beta = solve(small, [dot(column, rest) for column in columns])
+    for b, column in zip(beta, columns):
+        rest = [x - b * y for x, y in zip(rest, column)]
+    alpha = backward(lower, rest)
+    solved = [backward(lower, column) for column in columns]
     inverse = inverse_diagonal(lower)
     for k in range(len(rows)):
         row = [column[k] for column in solved]

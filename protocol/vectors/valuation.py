@@ -6,19 +6,20 @@ standard errors, derivatives and coalition values may differ by 10 nano-nats, as
 `math.log` may differ from another library's in the last bit. Convolutional networks are not covered.
 """
 
-import json
-import struct
 from base64 import b64decode
 from itertools import combinations
-from math import exp, fsum, log, pi, cos, sqrt
+from math import fsum, sqrt
 
 from blake3 import blake3
 
 import cross_check
 from aggregation import aggregated, norm, round32
 from baseline import after_baseline
+from blobs import decode_model, decode_update, disclosed_rows, model_file
 from draws import Stream
 from duplicates import find_duplicates
+from network import Network
+from quadrature import NODES
 from rounds import is_confirmed, is_excluded, is_resolved, micro, rungs, same
 
 TOLERANCE, MICRO, GROUPS = 10, 10**6, 32
@@ -26,186 +27,9 @@ PERMUTATIONS = 0x726F7770
 PERMUTED_MAX = 64
 
 
-def gauss_legendre(count):
-    """Nodes and weights on 0 to 1, by Newton's method on the Legendre polynomial."""
-    rule = []
-    for k in range(count, 0, -1):
-        x = cos(pi * (k - 0.25) / (count + 0.5))
-        for _ in range(50):
-            before, value = 1.0, x
-            for degree in range(2, count + 1):
-                before, value = value, ((2 * degree - 1) * x * value - (degree - 1) * before) / degree
-            slope = count * (x * value - before) / (x * x - 1)
-            x -= value / slope
-        rule.append(((1 + x) / 2, 1 / ((1 - x * x) * slope * slope)))
-    return rule
-
-
-NODES = {count: gauss_legendre(count) for count in (*range(1, 9), 12)}
-
-
 def nano(nats):
     """Python rounds halves to even."""
     return round(nats * 1e9)
-
-
-# --- bytes ---
-
-
-def shapes(model):
-    """The tensors of a model: names and shapes."""
-    sizes = [model["inputs"], *model.get("hidden", []), model["classes"]]
-    for at, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
-        yield f"layer{at}.weight", [outputs, inputs]
-        yield f"layer{at}.bias", [outputs]
-
-
-def size_of(shape):
-    return shape[0] * (shape[1] if len(shape) > 1 else 1)
-
-
-def header(tensors):
-    """The canonical safetensors header of (name, type, shape)."""
-    entries, at = {}, 0
-    for name, kind, shape in tensors:
-        end = at + size_of(shape) * {"F32": 4, "U32": 4, "BF16": 2, "I8": 1}[kind]
-        entries[name], at = {"dtype": kind, "shape": shape, "data_offsets": [at, end]}, end
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
-
-
-def numbers(raw, tensors):
-    """The numbers of each tensor of a canonical file."""
-    head = header(tensors)
-    assert raw.startswith(head), f"the header is not {head}"
-    found, at = [], len(head)
-    for _, kind, shape in tensors:
-        count = size_of(shape)
-        if kind == "BF16":
-            parts = struct.unpack_from(f"<{count}H", raw, at)
-            found.append(struct.unpack(f"<{count}f", struct.pack(f"<{count}I", *(x << 16 for x in parts))))
-        else:
-            found.append(struct.unpack_from(f"<{count}{ {'F32': 'f', 'U32': 'I', 'I8': 'b'}[kind] }", raw, at))
-        at += count * {"F32": 4, "U32": 4, "BF16": 2, "I8": 1}[kind]
-    assert at == len(raw), "bytes after the last tensor"
-    return found
-
-
-def model_file(model, params):
-    tensors = [(name, "F32", shape) for name, shape in shapes(model)]
-    return header(tensors) + struct.pack(f"<{len(params)}f", *params)
-
-
-def decode_model(model, raw):
-    return [x for part in numbers(raw, [(n, "F32", s) for n, s in shapes(model)]) for x in part]
-
-
-def decode_update(task, raw):
-    model, form = task["model"], task["rounds"]["format"]
-    tensors, count = list(shapes(model)), sum(size_of(shape) for _, shape in shapes(model))
-    if form["kind"] in ("f32", "bf16"):
-        parts = numbers(raw, [(name, form["kind"].upper(), shape) for name, shape in tensors])
-        return [x for part in parts for x in part]
-    if form["kind"] == "int8":
-        scales = [(name + ".scale", "F32", [1]) for name, _ in tensors]
-        parts = numbers(raw, scales + [(name, "I8", shape) for name, shape in tensors])
-        pairs = zip(parts[: len(scales)], parts[len(scales) :])
-        return [round32(x * scale) for (scale,), part in pairs for x in part]
-    kept = max(1, -(-count * form["permille"] // 1000))
-    indices, values = numbers(raw, [("indices", "U32", [kept]), ("values", "F32", [kept])])
-    delta = [0.0] * count
-    for index, value in zip(indices, values):
-        delta[index] = value
-    return delta
-
-
-def disclosed_rows(task, raw):
-    """The rows of the round, each verified against the task's root: (features, label)."""
-    def take(form):
-        nonlocal at
-        found = struct.unpack_from("<" + form, raw, at)
-        at += struct.calcsize("<" + form)
-        return found[0]
-
-    def key(context, *parts):
-        return blake3(b"".join(parts), derive_key_context=f"florin v1 holdout {context}").digest()
-
-    at, rows = 0, []
-    for _ in range(take("I")):
-        index, blind, row = take("I"), take("32s"), take(f"{take('I')}s")
-        proof = [take("32s") for _ in range(take("I"))]
-        node, place, left = key("row", struct.pack("<I", index), blind, row), index, task["holdout"]["rows"]
-        while left > 1:
-            if place ^ 1 < left:
-                pair = (node, proof.pop(0)) if place % 2 == 0 else (proof.pop(0), node)
-                node = key("node", *pair)
-            place, left = place // 2, (left + 1) // 2
-        assert not proof and node.hex() == task["holdout"]["root"], f"the proof of row {index} is wrong"
-        *features, _ = struct.unpack(f"<{len(row) // 4}f", row)
-        rows.append((features, struct.unpack("<I", row[-4:])[0]))
-    assert at == len(raw)
-    return rows
-
-
-# --- the network ---
-
-
-class Network:
-    """Softmax regression or an MLP with ReLU, in binary64."""
-
-    def __init__(self, model, rows):
-        self.model, self.rows = model, rows
-        self.floor = 1 / model["classes"] ** 2
-
-    def layers(self, params):
-        at = 0
-        for name, shape in shapes(self.model):
-            if name.endswith("bias"):
-                yield weights, params[at : at + shape[0]]
-            else:
-                weights = [params[at + i * shape[1] : at + (i + 1) * shape[1]] for i in range(shape[0])]
-            at += size_of(shape)
-
-    def forward(self, params, features):
-        """The inputs of each layer, and the logits."""
-        inputs, x = [], features
-        for weights, biases in self.layers(params):
-            inputs.append(x)
-            logits = [b + sum(w * v for w, v in zip(row, x)) for row, b in zip(weights, biases)]
-            x = [max(v, 0.0) for v in logits]
-        return inputs, logits
-
-    def evaluate(self, params, features, label):
-        """The bounded loss of a row, its derivative by each logit, and the inputs of the layers."""
-        inputs, logits = self.forward(params, features)
-        top = max(logits)
-        parts = [exp(x - top) for x in logits]
-        shares = [part / sum(parts) for part in parts]
-        share = (1 - self.floor) * shares[label]
-        pulls = [x - (k == label) for k, x in enumerate(shares)]
-        bounded = share + self.floor
-        return -log(bounded), [share / bounded * pull for pull in pulls], inputs
-
-    def losses(self, params):
-        return [self.evaluate(params, *row)[0] for row in self.rows]
-
-    def correct(self, params):
-        hits = 0
-        for features, label in self.rows:
-            logits = self.forward(params, features)[1]
-            hits += logits.index(max(logits)) == label
-        return hits
-
-    def row_gradient(self, params, features, label):
-        _, pulls, inputs = self.evaluate(params, features, label)
-        parts = []
-        for (weights, _), x in reversed(list(zip(self.layers(params), inputs))):
-            parts.append([pull * v for pull in pulls for v in x] + pulls)
-            back = [sum(pull * row[i] for pull, row in zip(pulls, weights)) for i in range(len(x))]
-            # The derivative of a ReLU is 0 where its output is 0.
-            pulls = [b if v > 0 else 0.0 for b, v in zip(back, x)]
-        return [x for part in reversed(parts) for x in part]
 
 
 # --- the valuation ---
@@ -320,7 +144,9 @@ class Round:
         raw = blake3(base).digest() + blake3(shown).digest()
         digest = blake3(raw, derive_key_context="florin v1 check").digest()
         self.seed = int.from_bytes(digest[:8], "little")
-        self.deltas = [decode_update(self.task, b64decode(raw)) for raw in v["updates"]]
+        # All updates of a task have the same header.
+        self.header = b64decode(v["update_header"])
+        self.deltas = [decode_update(self.task, self.header + b64decode(raw)) for raw in v["updates"]]
         self.preprocess(v, model, rules)
         self.before = self.grouped(self.network.losses(self.base))
         self.stages, self.units, self.check = [], 1, None
@@ -340,7 +166,7 @@ class Round:
         if rules["near_duplicates"] == "reject":
             models = [self.base, *(decode_model(model, b64decode(raw)) for raw in v["previous_models"])]
             steps = [[round32(a - b) for a, b in zip(*pair)] for pair in zip(models, models[1:])]
-            earlier = [(by, decode_update(self.task, b64decode(raw))) for by, raw in v["earlier_updates"]]
+            earlier = [(by, decode_update(self.task, self.header + b64decode(raw))) for by, raw in v["earlier_updates"]]
             self.duplicates = find_duplicates(self.entries, self.deltas, steps, earlier)
         for i, found in enumerate(self.duplicates):
             if found:
@@ -355,7 +181,8 @@ class Round:
         norms = [norm(delta) for delta in self.deltas]
         ordered = sorted((x, w) for x, w in zip(norms, rows) if x > 0 and w)
         if rules["norm_scaling"] == "median" and ordered:
-            median = next(x for k, (x, _) in enumerate(ordered) if 2 * sum(w for _, w in ordered[: k + 1]) >= sum(rows))
+            half = lambda k: 2 * sum(w for _, w in ordered[: k + 1]) >= sum(rows)
+            median = next(x for k, (x, _) in enumerate(ordered) if half(k))
             for i, x in enumerate(norms):
                 if x > 0:
                     self.factors[i] = int(min(median / x, 2.0) * 1e6)

@@ -45,6 +45,8 @@ pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot
 #[cfg(test)]
 mod codec_tests;
 #[cfg(test)]
+mod cross_check_vectors;
+#[cfg(test)]
 mod duplicate_tests;
 #[cfg(test)]
 mod gap_rule_vectors;

@@ -98,30 +98,45 @@ fn stages() -> Vec<Value> {
     };
     vec![
         vector("a harmful update, norm scaling and capped weights", &scaled),
-        searched("a second stage on a higher rung", |size| harmful_last(4, size), |result| {
-            matches!(estimators(result)[..], [Path(a), Path(b)] if a != b)
-        }),
-        searched("a second opinion that denies scores", |size| Scene::new(4, size), |result| {
-            matches!(estimators(result)[..], [Path(_), Shapley])
-        }),
-        searched("a second opinion after an exclusion", |size| harmful_last(4, size), |result| {
-            matches!(estimators(result)[..], [Path(_), Path(_), Shapley])
-        }),
+        searched(
+            "a second stage on a higher rung",
+            |size| harmful_last(4, size),
+            |result| matches!(estimators(result)[..], [Path(a), Path(b)] if a != b),
+        ),
+        searched(
+            "a second opinion that denies scores",
+            |size| Scene::new(4, size),
+            |result| matches!(estimators(result)[..], [Path(_), Shapley]),
+        ),
+        searched(
+            "a second opinion after an exclusion",
+            |size| harmful_last(4, size),
+            |result| matches!(estimators(result)[..], [Path(_), Path(_), Shapley]),
+        ),
         searched("an exclusion after a second opinion", wild, |result| {
             matches!(estimators(result)[..], [Path(_), Shapley, Shapley])
         }),
-        vector("no stage: no update has a weight", &Scene::new(3, 0.5).with(|scene| {
-            scene.rows = vec![0; 3];
-        })),
-        vector("the majority is excluded", &harmful_last(3, 0.5).with(|scene| {
-            scene.rows = vec![10, 10, 30];
-        })),
+        vector(
+            "no stage: no update has a weight",
+            &Scene::new(3, 0.5).with(|scene| {
+                scene.rows = vec![0; 3];
+            }),
+        ),
+        vector(
+            "the majority is excluded",
+            &harmful_last(3, 0.5).with(|scene| {
+                scene.rows = vec![10, 10, 30];
+            }),
+        ),
         vector("no update remains", &Scene::new(2, -0.5)),
-        vector("no improvement", &Scene::new(2, -0.25).with(|scene| {
-            scene.spec.budget.confidence_z = Micro(4_000_000);
-            scene.deltas[0] = vec![0.0; 12];
-            scene.deltas[1] = scene::noise("no improvement", 12);
-        })),
+        vector(
+            "no improvement",
+            &Scene::new(2, -0.25).with(|scene| {
+                scene.spec.budget.confidence_z = Micro(4_000_000);
+                scene.deltas[0] = vec![0.0; 12];
+                scene.deltas[1] = scene::noise("no improvement", 12);
+            }),
+        ),
     ]
 }
 
@@ -149,16 +164,30 @@ fn models() -> Vec<Value> {
     };
     use Aggregation::{ClippedMean, Krum, Mean, Median, TrimmedMean};
     vec![
-        vector("an MLP, int8, trimmed mean", &by(UpdateFormat::Int8, TrimmedMean {
-            trim: Micro(300_000),
-        }, 5)),
-        vector("an MLP, bf16, median", &by(UpdateFormat::Bf16, Median, 4)),
-        vector("an MLP, top_k, clipped mean", &by(UpdateFormat::TopK { permille: 400 }, ClippedMean, 4)),
+        vector(
+            "an MLP, int8, trimmed mean",
+            &by(UpdateFormat::Int8, TrimmedMean { trim: Micro(300_000) }, 5),
+        ),
+        vector(
+            "an MLP, top_k, clipped mean",
+            &by(UpdateFormat::TopK { permille: 400 }, ClippedMean, 4),
+        ),
         vector("an MLP, krum", &by(UpdateFormat::F32, Krum { byzantine: 1 }, 5)),
-        vector("an MLP, krum of too few updates", &by(UpdateFormat::F32, Krum { byzantine: 1 }, 4)),
-        vector("the public baseline", &Scene::new(3, 0.25).with(baseline)),
-        vector("the public baseline of an MLP with all settings of the training",
-            &by(UpdateFormat::F32, Mean, 3).with(baseline).with(momentum)),
+        vector(
+            "an MLP, bf16, krum of too few updates",
+            &by(UpdateFormat::Bf16, Krum { byzantine: 1 }, 4),
+        ),
+        vector(
+            "the median and the public baseline",
+            &Scene::new(3, 0.25).with(|scene| {
+                scene.spec.rounds.aggregation = Median;
+                baseline(scene);
+            }),
+        ),
+        vector(
+            "the public baseline of an MLP with all settings of the training",
+            &by(UpdateFormat::F32, Mean, 3).with(baseline).with(momentum),
+        ),
     ]
 }
 

@@ -147,9 +147,10 @@ impl Scene {
             "base_model": base64(&base),
             "disclosed_rows": base64(&shown),
             "entries": entries.iter().map(entry_keys).collect::<Vec<_>>(),
-            "updates": updates.iter().map(|bytes| base64(bytes)).collect::<Vec<_>>(),
+            "update_header": base64(header(&updates[0])),
+            "updates": updates.iter().map(|bytes| body(bytes)).collect::<Vec<_>>(),
             "previous_models": previous.iter().map(|bytes| base64(bytes)).collect::<Vec<_>>(),
-            "earlier_updates": ids.iter().zip(&earlier).map(|((by, _), bytes)| json!([by, base64(bytes)]))
+            "earlier_updates": ids.iter().zip(&earlier).map(|((by, _), bytes)| json!([by, body(bytes)]))
                 .collect::<Vec<_>>(),
             "earlier_rows": earlier_rows.iter().map(|bytes| base64(bytes)).collect::<Vec<_>>(),
             "void": result.valuation.void_reason(),
@@ -184,11 +185,16 @@ fn start_and_way(model: &ModelArchitecture) -> (Vec<f32>, Vec<f32>) {
     };
     let first = hidden * (inputs + 1);
     let noise = noise("base", first);
-    let own = |at: usize| if at < hidden * inputs && at / inputs == at % inputs { 1.0 } else { 0.0 };
+    let own =
+        |at: usize| if at < hidden * inputs && at / inputs == at % inputs { 1.0 } else { 0.0 };
     let base = (0..parameters).map(|at| own(at) + noise.get(at).map_or(0.0, |noise| noise / 8.0));
     let way = (0..parameters).map(|at| match at.checked_sub(first) {
         Some(at) if at / width < classes => {
-            if at / width == at % width { 1.0 } else { -0.5 }
+            if at / width == at % width {
+                1.0
+            } else {
+                -0.5
+            }
         }
         _ => 0.0,
     });
@@ -216,6 +222,17 @@ fn entry_keys(entry: &UpdateEntry) -> Value {
         "sender": entry.sender, "rows_counted": entry.rows_counted,
         "commit_position": entry.commit_position,
     })
+}
+
+/// The length and the header of a safetensors file: the same in all updates of a task.
+fn header(bytes: &[u8]) -> &[u8] {
+    let length = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+    &bytes[..8 + usize::try_from(length).unwrap()]
+}
+
+/// The numbers of an update, without its header.
+fn body(bytes: &[u8]) -> String {
+    base64(&bytes[header(bytes).len()..])
 }
 
 /// Standard base64 with padding.
