@@ -282,7 +282,7 @@ CHECKS = {
     "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
-    "valuations": check_valuation_vector, "cross_checks": check_cross_check_vector,
+    "valued_rounds": check_valuation_vector, "cross_checks": check_cross_check_vector,
 }
 
 

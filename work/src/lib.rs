@@ -57,8 +57,8 @@ mod model_check_tests;
 #[cfg(test)]
 mod public_baseline_tests;
 #[cfg(test)]
+mod round_vectors;
+#[cfg(test)]
 mod spot_check_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod valuation_vectors;

@@ -1,7 +1,7 @@
 //! Golden vectors of the valuation and the aggregation: whole rounds in miniature, from the bytes of
 //! models, updates and rows to scores in nano-nats and the digest of the next model.
 //! `protocol/vectors/valuation.py` recomputes each of them from docs/protocol.md.
-//! `FLORIN_BLESS=1 cargo test -p florin-work --lib valuation_vectors` rewrites the file.
+//! `FLORIN_BLESS=1 cargo test -p florin-work --lib round_vectors` rewrites the file.
 
 mod duplicates;
 mod scene;
@@ -192,11 +192,11 @@ fn models() -> Vec<Value> {
 }
 
 #[test]
-fn valuation_vectors_match_the_committed_ones() {
+fn round_vectors_match_the_committed_ones() {
     let all = [rungs(), stages(), models(), duplicates::vectors()].concat();
     let lines: Vec<String> = all.iter().map(Value::to_string).collect();
     let text = format!("[\n{}\n]\n", lines.join(",\n"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/vectors/valuations.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/vectors/valued_rounds.json");
     if std::env::var_os("FLORIN_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
