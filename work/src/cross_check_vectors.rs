@@ -29,6 +29,12 @@ fn overlaps(parts: &[f64]) -> f64 {
     10.0 * parts.iter().zip(strengths).map(|(part, own)| 1.0 - part * own).product::<f64>()
 }
 
+/// Five members that are of use only together, and others of little use.
+fn together(parts: &[f64]) -> f64 {
+    let few: f64 = parts.iter().sum::<f64>() / 10.0;
+    -10.0 * parts[..5].iter().product::<f64>() - few
+}
+
 /// An additive game with noise.
 fn scattered(parts: &[f64]) -> f64 {
     let bits = parts.iter().rev().fold(0_u32, |bits, part| 2 * bits + u32::from(*part > 0.5));
@@ -69,6 +75,7 @@ fn vectors() -> Vec<Value> {
         vector("interactions of three that are alike", 7, 7, triples),
         vector("scales from the members' values", 6, 2, overlaps),
         vector("scales from partners", 7, 2, overlaps),
+        vector("five partners", 8, 3, together),
         vector("jumps and 10 pairs for each member", 8, 10, majority),
     ]
 }

@@ -153,14 +153,21 @@ fn models() -> Vec<Value> {
         scene.holdout = scene::dataset(16, 3, 3);
         scene.drawn = vec![1, 4, 5, 9, 10, 13];
         scene.earlier_drawn = vec![vec![0, 7, 15], vec![2, 3, 8]];
-        scene.spec.rounds.baseline_epochs = 2;
-        scene.spec.training.batch = 4;
+        scene.spec.rounds.baseline_epochs = 8;
+        scene.spec.training.batch = 5;
     };
     let momentum = |scene: &mut Scene| {
         scene.spec.training.momentum = Micro(500_000);
         scene.spec.training.weight_decay = Micro(1_000);
         scene.spec.training.clip_gradient = Micro(250_000);
         scene.spec.training.fedprox = Micro(100_000);
+    };
+    // Update 0 is the nearest to its two neighbours, update 1 to all others.
+    let line = |scene: &mut Scene| {
+        let (middle, way) = (scene.deltas[0].clone(), scene::noise("line", scene.base.len()));
+        for (delta, at) in scene.deltas.iter_mut().zip([0.0, 1.0, -1.0, 16.0, 24.0]) {
+            *delta = scene::mixed(&middle, 1.0, &way, at / 64.0);
+        }
     };
     use Aggregation::{ClippedMean, Krum, Mean, Median, TrimmedMean};
     vec![
@@ -172,7 +179,7 @@ fn models() -> Vec<Value> {
             "an MLP, top_k, clipped mean",
             &by(UpdateFormat::TopK { permille: 400 }, ClippedMean, 4),
         ),
-        vector("an MLP, krum", &by(UpdateFormat::F32, Krum { byzantine: 1 }, 5)),
+        vector("an MLP, krum", &by(UpdateFormat::F32, Krum { byzantine: 1 }, 5).with(line)),
         vector(
             "an MLP, bf16, krum of too few updates",
             &by(UpdateFormat::Bf16, Krum { byzantine: 1 }, 4),
