@@ -78,9 +78,9 @@ def step_of(rule, counted):
     return mean(weighted, total)
 
 
-def aggregated(round, kept):
+def aggregated(round, included):
     """The parameters after the aggregation of the updates at these positions."""
-    counted = [(round.weights[i], round.deltas[i]) for i in kept if round.weights[i]]
+    counted = [(round.weights[i], round.deltas[i]) for i in included if round.weights[i]]
     if not counted:
         return round.base
     step = step_of(round.task["rounds"]["aggregation"], counted)

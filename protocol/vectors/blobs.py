@@ -68,8 +68,8 @@ def decode_update(task, raw):
         parts = numbers(raw, scales + [(name, "I8", shape) for name, shape in tensors])
         pairs = zip(parts[: len(scales)], parts[len(scales) :])
         return [round32(x * scale) for (scale,), part in pairs for x in part]
-    kept = max(1, -(-count * form["permille"] // 1000))
-    indices, values = numbers(raw, [("indices", "U32", [kept]), ("values", "F32", [kept])])
+    included = max(1, -(-count * form["permille"] // 1000))
+    indices, values = numbers(raw, [("indices", "U32", [included]), ("values", "F32", [included])])
     delta = [0.0] * count
     for index, value in zip(indices, values):
         delta[index] = value

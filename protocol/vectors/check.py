@@ -19,6 +19,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
+from duplicates import check_earlier_updates
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
 from valuation import check_cross_check_vector, check_valuation_vector
@@ -283,6 +284,7 @@ CHECKS = {
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
     "valued_rounds": check_valuation_vector, "cross_checks": check_cross_check_vector,
+    "earlier_updates": check_earlier_updates,
 }
 
 

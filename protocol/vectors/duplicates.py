@@ -2,9 +2,12 @@
 
 from math import sqrt
 
+from rounds import same
+
 COPY, REPLAY, OWN_COPY, OWN_REPLAY, NOISE = 0.85, 0.95, 0.7, 0.5, 3.0
 WITNESS, QUANTILE, DIMENSIONS, ROUNDING = 0.2, 0.75, 400, 1e-6
 PER_DELTA = 50
+EARLIER_ROUNDS, EARLIER_BYTES = 8, 2**30
 
 
 def product(a, b):
@@ -177,3 +180,26 @@ def millionths(cosine):
     """Rounded down, as decimal text."""
     whole, part = divmod(int(min(1.0, max(0.0, cosine)) * 1e6), 10**6)
     return f"{whole}.{part:06}".rstrip("0").rstrip(".")
+
+
+def earlier_updates(reports, model_bytes):
+    """The updates of earlier rounds that the next round is compared with: (sender, digest)."""
+    settled = [at for at, report in enumerate(reports) if report["outcome"] == "settled"]
+    rounds = []
+    for report in reports[settled[-1] if settled else 0 :]:
+        entries = sorted(report["entries"], key=lambda entry: entry["commit_position"])
+        own = [[e["sender"], e["update"]] for e in entries if e["sender"] not in report["near_duplicates"]]
+        rounds += [own] if own else []
+    rounds = rounds[:1] + rounds[1:][-(EARLIER_ROUNDS - 1) :]
+    room, fits = EARLIER_BYTES // model_bytes, set()
+    for at in [0, *range(len(rounds) - 1, 0, -1)] if rounds else []:
+        if len(rounds[at]) <= room:
+            room -= len(rounds[at])
+            fits.add(at)
+    return [each for at in sorted(fits) for each in rounds[at]]
+
+
+def check_earlier_updates(v):
+    rejects = v["near_duplicates"] == "reject"
+    listed = earlier_updates(v["reports"], v["model_bytes"]) if rejects else []
+    same("earlier updates", listed, v["earlier_updates"])

@@ -336,8 +336,8 @@ def check_valuation_vector(v):
     near("total", round.total, stated["total_nano"])
     near("gap", round.gap, stated["gap_nano"])
     same("units", round.units, stated["units"])
-    kept = [i for i in remaining if not round.duplicates[i]]
-    params = aggregated(round, kept)
+    included = [i for i in remaining if not round.duplicates[i]]
+    params = aggregated(round, included)
     loss = lambda params: nano(sum(round.network.losses(params)) / len(round.network.rows))
     near("loss of the model", loss(params), stated["model_loss_nano"])
     weight = sum(round.weights[i] for i in remaining)

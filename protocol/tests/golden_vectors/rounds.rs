@@ -220,6 +220,14 @@ fn reports(first: u32, rounds: &[Option<Round<'_>>]) -> (TaskSpec, Vec<Report>) 
     (task, reports)
 }
 
+/// The report of a settled round, given senders and whose updates they repeat.
+pub(crate) fn report_of(senders: &[(u8, Option<u8>)]) -> Report {
+    let each = senders.iter().map(|&(sender, repeats)| Update { repeats, ..update(sender, 30, 2) });
+    let updates: Vec<_> = each.collect();
+    let valued = (!updates.is_empty()).then(|| round(&updates));
+    reports(1, &[valued]).1.remove(0)
+}
+
 fn vector(name: &str, outcomes: &[&str], first: u32, rounds: &[Option<Round<'_>>]) -> Value {
     let (task, reports) = reports(first, rounds);
     let ended: Vec<String> = reports.iter().map(|report| format!("{:?}", report.outcome)).collect();
