@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 #[path = "golden_vectors/checkers.rs"]
 mod checkers;
+#[path = "golden_vectors/earlier_updates.rs"]
+mod earlier_updates;
 #[path = "golden_vectors/reports.rs"]
 mod reports;
 #[path = "golden_vectors/rounds.rs"]
@@ -20,6 +22,7 @@ mod rounds;
 #[path = "golden_vectors/values.rs"]
 mod values;
 
+use earlier_updates::earlier_updates;
 use reports::{abandoned_report, settled_round, void_report};
 use rounds::{confirmations, gaps, rounds};
 use values::values;
@@ -510,6 +513,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("holdouts", holdouts()),
         ("gaps", gaps()),
         ("confirmations", confirmations()),
+        ("earlier_updates", earlier_updates()),
         ("rounds", rounds()),
     ])
 }

@@ -19,10 +19,11 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
+from duplicates import check_earlier_updates
 from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
-from valuations import check_valuation_of_bytes
+from valuation import check_cross_check_vector, check_valuation_vector
 
 SCHEMA = Schema(pathlib.Path(__file__).parent / "schema.json")
 
@@ -283,7 +284,8 @@ CHECKS = {
     "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
-    "repeats": check_repeats, "valuations": check_valuation_of_bytes,
+    "repeats": check_repeats, "valued_rounds": check_valuation_vector,
+    "cross_checks": check_cross_check_vector, "earlier_updates": check_earlier_updates,
 }
 
 

@@ -3,7 +3,6 @@
 import math
 
 from rounds import MICRO, micro, same
-from valuations import cap_weights, norm_factors
 
 COPY, REPLAY = (0.85, 0.7), (0.95, 0.5)
 NOISE = 3.0
@@ -13,6 +12,34 @@ ROUNDING = 1e-6
 
 def dot(u, v):
     return sum(x * y for x, y in zip(u, v))
+
+
+def lower_median(numbers):
+    return sorted(numbers)[(len(numbers) - 1) // 2]
+
+
+def cap_weights(cap, rows, updates):
+    rows = [r if any(update) else 0 for r, update in zip(rows, updates)]
+    counted = [r for r in rows if r]
+    most = cap * lower_median(counted) if cap and counted else max(rows, default=0)
+    return [min(r, most) for r in rows]
+
+
+def norm(vector):
+    return math.sqrt(sum(x * x for x in vector))
+
+
+def norm_factors(weights, updates):
+    norms = [norm(update) for update in updates]
+    moved = sorted((n, w) for n, w in zip(norms, weights) if n > 0 and w > 0)
+    if not moved:
+        return [MICRO] * len(updates)
+    total, reached = sum(w for _, w in moved), 0
+    for median, weight in moved:
+        reached += weight
+        if 2 * reached >= total:
+            break
+    return [MICRO if n == 0 else math.floor(min(median / n, 2.0) * 1e6) for n in norms]
 
 
 class Comparison:

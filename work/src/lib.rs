@@ -45,6 +45,8 @@ pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot
 #[cfg(test)]
 mod codec_tests;
 #[cfg(test)]
+mod cross_check_vectors;
+#[cfg(test)]
 mod duplicate_tests;
 #[cfg(test)]
 mod gap_rule_vectors;
@@ -53,10 +55,12 @@ mod large_cohort_tests;
 #[cfg(test)]
 mod model_check_tests;
 #[cfg(test)]
+mod near_duplicate_vectors;
+#[cfg(test)]
 mod public_baseline_tests;
+#[cfg(test)]
+mod round_vectors;
 #[cfg(test)]
 mod spot_check_tests;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod valuation_vectors;

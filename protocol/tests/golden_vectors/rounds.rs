@@ -228,6 +228,14 @@ fn reports(
 /// The outcome of the report with which a task ends early.
 const ENDED: &str = "Abandoned(TaskEnded)";
 
+/// The report of a settled round, given senders and whose updates they repeat.
+pub(crate) fn report_of(senders: &[(u8, Option<u8>)]) -> Report {
+    let each = senders.iter().map(|&(sender, repeats)| Update { repeats, ..update(sender, 30, 2) });
+    let updates: Vec<_> = each.collect();
+    let valued = (!updates.is_empty()).then(|| round(&updates));
+    reports(1, &[valued], AbandonReason::ValuationFailed).1.remove(0)
+}
+
 fn vector(name: &str, outcomes: &[&str], first: u32, rounds: &[Option<Round<'_>>]) -> Value {
     let reason = match outcomes.iter().any(|outcome| *outcome == ENDED) {
         true => AbandonReason::TaskEnded,

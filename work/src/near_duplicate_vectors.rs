@@ -1,22 +1,13 @@
-//! Golden vectors from the bytes of a round to its scores, its model and its metrics, and of
-//! near-duplicates. A program in another language computes the same figures
-//! (`protocol/vectors/valuations.py`, `protocol/vectors/repeats.py`).
-//! `FLORIN_BLESS=1 cargo test -p florin-work valuation_vectors` rewrites the files.
+//! Golden vectors of near-duplicates, one cohort for each case. A program in another language finds
+//! the same matches (`protocol/vectors/repeats.py`).
+//! `FLORIN_BLESS=1 cargo test -p florin-work --lib near_duplicate_vectors` rewrites the file.
 
 use std::path::Path;
 
-use florin_learning::mapped::UNLIMITED_MEMORY;
-use florin_learning::{Dataset, Reference};
 use florin_protocol::*;
 use serde_json::{Value, json};
 
 use crate::preprocess::{PublicHistory, preprocess};
-use crate::*;
-
-/// Features, classes and rows of the small round.
-const WIDTH: usize = 3;
-const CLASSES: usize = 3;
-const ROWS: usize = 8;
 
 /// Whole numbers without a pattern, from −500 to 499: a linear congruential generator.
 struct Numbers(u64);
@@ -36,10 +27,6 @@ impl Numbers {
 /// Numbers of a vector: exact in `f32`.
 fn parts_of(denominator: f32, numbers: &[i32]) -> Vec<f32> {
     numbers.iter().map(|n| *n as f32 / denominator).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn assert_committed(name: &str, vectors: &Value) {
@@ -63,131 +50,6 @@ fn entry(n: u8, rows: u64, commit_position: u32) -> UpdateEntry {
         bond: Amount::ZERO,
         commit_position,
     }
-}
-
-/// Eight rows near the corners of their classes; two have the label of another class.
-fn rows() -> Dataset {
-    let mut numbers = Numbers(11);
-    let mut features = Vec::new();
-    let mut labels = Vec::new();
-    for row in 0..ROWS {
-        let class = row % CLASSES;
-        let near = |at: usize| if at == class { 1.25 } else { -0.5 };
-        features.extend((0..WIDTH).map(|at| near(at) + numbers.next() as f32 / 1_024.0));
-        labels.push(u32::try_from(if row > 5 { (class + 1) % CLASSES } else { class }).unwrap());
-    }
-    Dataset::new(features, labels, WIDTH, CLASSES).unwrap()
-}
-
-/// Four updates: two that separate the classes, one that confuses them, and zeros.
-fn updates() -> Vec<Vec<f32>> {
-    let mut numbers = Numbers(23);
-    let mut learned = |scale: f32| -> Vec<f32> {
-        let weight = |at: usize| if at / WIDTH == at % WIDTH { scale } else { -0.4 * scale };
-        let weights = (0..WIDTH * CLASSES).map(weight);
-        weights.chain([0.0; CLASSES]).map(|value| value + numbers.next() as f32 / 8_192.0).collect()
-    };
-    vec![learned(0.5), learned(0.25), learned(-0.75), vec![0.0; WIDTH * CLASSES + CLASSES]]
-}
-
-/// Values a round with these rules and writes down every byte of it.
-fn valued(name: &str, change: impl FnOnce(&mut TaskSpec)) -> Value {
-    let committed = CommittedHoldout::new(rows());
-    let model = ModelArchitecture::Softmax { inputs: 3, classes: 3 };
-    let mut spec = TaskSpec { model, ..TaskSpec::example() };
-    spec.estimator = Estimator::Path { nodes: 3, cross_check_pairs: 0 };
-    spec.holdout = Holdout { root: committed.root(), rows: 8, rows_per_round: 8 };
-    (spec.data.width, spec.data.classes) = (3, 3);
-    spec.budget.confidence_z = Micro(1_500_000);
-    spec.rounds.preprocessing.weight_cap = 3;
-    change(&mut spec);
-    let base = encode_parameters(&spec, &parts_of(4_096.0, &Numbers(5).many(12)));
-    let encode = |(seed, delta)| encode_update(&spec, delta, None, seed).unwrap().bytes;
-    let updates: Vec<Vec<u8>> = (1..).zip(updates()).map(encode).collect();
-    let entries = [entry(10, 400, 1), entry(11, 100, 0), entry(12, 90, 2), entry(13, 50, 3)];
-    let drawn: Vec<u32> = (0..8).collect();
-    let disclosed = committed.disclose(&drawn).unwrap();
-    let inputs = ValuationInputs {
-        spec: &spec,
-        base: &base,
-        row_indices: &drawn,
-        disclosed_rows: &disclosed.to_bytes(),
-        entries: &entries,
-        updates: &updates,
-        previous_models: &NO_BLOBS,
-        earlier_updates: EarlierUpdateBlobs::NONE,
-        earlier_rows: &NO_BLOBS,
-        scratch_space: &UNLIMITED_MEMORY,
-    };
-    let ValuationOutput { result, model } =
-        value_and_aggregate(&inputs, &mut Reference::new()).unwrap();
-    let senders: Vec<Value> = entries
-        .iter()
-        .zip(&updates)
-        .map(|(entry, bytes)| {
-            json!({
-                "sender": entry.sender,
-                "rows_counted": entry.rows_counted,
-                "commit_position": entry.commit_position,
-                "update": hex(bytes),
-            })
-        })
-        .collect();
-    json!({
-        "name": name,
-        "classes": CLASSES,
-        "format": spec.rounds.format,
-        "aggregation": spec.rounds.aggregation,
-        "preprocessing": spec.rounds.preprocessing,
-        "confidence_z": spec.budget.confidence_z,
-        "nodes": 3,
-        "base": hex(&base),
-        "rows": disclosed.rows.iter().map(|row| hex(&row.row)).collect::<Vec<_>>(),
-        "entries": senders,
-        "result": result,
-        "model": hex(&model),
-    })
-}
-
-#[test]
-fn valuations_match_the_committed_vectors() {
-    let rule = |aggregation| move |spec: &mut TaskSpec| spec.rounds.aggregation = aggregation;
-    let format = |format| move |spec: &mut TaskSpec| spec.rounds.format = format;
-    let without = |spec: &mut TaskSpec| {
-        spec.rounds.preprocessing.norm_scaling = NormScaling::None;
-        spec.rounds.preprocessing.weight_cap = 0;
-    };
-    let at_high_z = |spec: &mut TaskSpec| spec.budget.confidence_z = Micro(4_000_000);
-    let trimmed = Aggregation::TrimmedMean { trim: Micro(340_000) };
-    assert_committed(
-        "valuations.json",
-        &json!([
-            valued("mean of f32 updates, one of which is excluded", |_| ()),
-            valued("without cap and norm scaling", without),
-            valued("no update is excluded at a high z", at_high_z),
-            valued("bf16, clipped mean", |spec| {
-                format(UpdateFormat::Bf16)(spec);
-                rule(Aggregation::ClippedMean)(spec);
-            }),
-            valued("int8, median", |spec| {
-                format(UpdateFormat::Int8)(spec);
-                rule(Aggregation::Median)(spec);
-            }),
-            valued("top_k, trimmed mean", |spec| {
-                format(UpdateFormat::TopK { permille: 500 })(spec);
-                rule(trimmed)(spec);
-                at_high_z(spec);
-            }),
-            valued("Krum", |spec| {
-                rule(Aggregation::Krum { byzantine: 0 })(spec);
-                at_high_z(spec);
-            }),
-            valued(
-                "Krum of too few updates is the median",
-                rule(Aggregation::Krum { byzantine: 1 })
-            ),
-        ]),
-    );
 }
 
 /// The sum of vectors, each times a factor; the numbers stay whole.
