@@ -62,6 +62,7 @@ pub mod apportionment;
 mod bytes;
 mod close_round;
 mod cohort;
+mod debits;
 mod decimal_float;
 mod draw;
 mod earlier_updates;

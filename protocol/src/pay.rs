@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amount, AmountError};
 use crate::apportionment::{SplitError, split_by_weight};
+use crate::debits::{HarmPrice, debit};
 use crate::floor::split_floor;
 use crate::id::{Address, Digest};
 use crate::merkle::{ClaimTotals, ClaimTree};
@@ -338,31 +339,9 @@ pub fn pay_round(inputs: &PayInputs<'_>) -> Result<RoundPay, PayError> {
 
 /// The amount that a round spends on scores, and the nano-nats that it pays.
 #[derive(Clone, Copy)]
-struct ScorePrice {
-    spent: Amount,
-    increments: u128,
-}
-
-/// The price of harm in a round.
-#[derive(Clone, Copy)]
-struct HarmPrice {
-    price: ScorePrice,
-    /// The pool without the floor.
-    most: Amount,
-    /// The round's improvement in nano-nats.
-    improvement: u128,
-}
-
-impl HarmPrice {
-    /// The price of so many nano-nats.
-    fn of(self, budget: &Budget, harm: u128) -> Amount {
-        let Self { price: ScorePrice { spent, increments }, most, improvement } = self;
-        let due = match spent.is_zero() {
-            true => scaled_amount(budget.per_nat_max, harm, NANO_PER_NAT),
-            false => scaled_amount(spent, harm, increments),
-        };
-        due.min(scaled_amount(most, harm, improvement))
-    }
+pub(crate) struct ScorePrice {
+    pub(crate) spent: Amount,
+    pub(crate) increments: u128,
 }
 
 /// The amount that the round spends on its increments.
@@ -405,24 +384,9 @@ fn settle_line(
     Ok(())
 }
 
-/// The debit of a harmful update: its harm at the price of the round, up to the limit and the bond.
-fn debit(
-    budget: &Budget,
-    price: HarmPrice,
-    score: &UpdateScore,
-    bond: Amount,
-    account: &mut AccountTotals,
-) -> Result<Amount, PayError> {
-    let harm = u128::from(score.score_nano.unsigned_abs());
-    let due = price.of(budget, harm);
-    let debit = due.min(budget.debit_max).min(bond);
-    clawback(account, harm, debit, due)?;
-    Ok(debit)
-}
-
 /// `rate × amount / unit`, rounded down and saturating at 2¹²⁸ − 1. A pool, a limit or a bond
 /// always caps the result, so that a large rate cannot prevent a round from closing.
-fn scaled_amount(rate: Amount, amount: u128, unit: u128) -> Amount {
+pub(crate) fn scaled_amount(rate: Amount, amount: u128, unit: u128) -> Amount {
     rate.mul_div_down(amount, unit).unwrap_or(Amount::from_units(u128::MAX))
 }
 
@@ -543,21 +507,6 @@ pub fn payable_nano(confidence_z: Micro, standing: &AccountTotals) -> Option<u12
         if root.checked_mul(root)? < standing.variance_nano2 { root.checked_add(1)? } else { root };
     let error = root.checked_mul(confidence_z.0.into())?.div_ceil(u128::from(Micro::ONE.0));
     Some(scored.saturating_sub(error))
-}
-
-/// Clawback: a debit of `debit` settles its share (`debit / price`) of the harm of `harm`
-/// nano-nats, and the score paid so far shrinks by that share.
-fn clawback(
-    standing: &mut AccountTotals,
-    harm: u128,
-    debit: Amount,
-    price: Amount,
-) -> Result<(), PayError> {
-    if !price.is_zero() {
-        let settled = Amount::from_units(harm).mul_div_down(debit.units(), price.units())?;
-        standing.paid_score_nano = standing.paid_score_nano.saturating_sub(settled.units());
-    }
-    Ok(())
 }
 
 fn pay_work(
