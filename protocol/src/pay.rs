@@ -240,9 +240,9 @@ impl<'a> ValuedRound<'a> {
     }
 
     /// Its improvement in nano-nats; 0 if it is not productive.
-    const fn improvement(self) -> u128 {
+    fn improvement(self) -> u128 {
         match self {
-            Self::Improved(improvement, _) => improvement as u128,
+            Self::Improved(improvement, _) => improvement.into(),
             Self::Void(..) | Self::Abandoned => 0,
         }
     }

@@ -237,7 +237,7 @@ pub(crate) fn report_of(senders: &[(u8, Option<u8>)]) -> Report {
 }
 
 fn vector(name: &str, outcomes: &[&str], first: u32, rounds: &[Option<Round<'_>>]) -> Value {
-    let reason = match outcomes.iter().any(|outcome| *outcome == ENDED) {
+    let reason = match outcomes.contains(&ENDED) {
         true => AbandonReason::TaskEnded,
         false => AbandonReason::ValuationFailed,
     };
