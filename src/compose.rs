@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_ledger::{EmbeddedChain, Ledger, LedgerClock, RemoteLedger};
-use florin_participant::{Client, Wallet};
+use florin_ledger::{EmbeddedChain, FollowError, Ledger, LedgerClock, RemoteLedger};
+use florin_participant::{Client, HeadError, Wallet, follow_recorded_head};
 use florin_protocol::{LedgerInfo, NodeSigner};
 
 use crate::cli::{EngineArg, NodeArg};
@@ -37,7 +37,7 @@ pub(crate) fn ledger(
     node: &NodeArg,
 ) -> anyhow::Result<Box<dyn Ledger>> {
     match client.ledger() {
-        LedgerInfo::Embedded => embedded(client, url, node),
+        LedgerInfo::Embedded => Ok(Box::new(embedded(client, url, node)?)),
         LedgerInfo::Ethereum(info) => ethereum::reading_ledger(client, info, node),
     }
 }
@@ -54,12 +54,17 @@ pub(crate) fn signing_ledger(
     signer: (&Wallet, &Path),
 ) -> anyhow::Result<Box<dyn Ledger>> {
     match client.ledger() {
-        LedgerInfo::Embedded => embedded(client, url, node),
+        LedgerInfo::Embedded => Ok(Box::new(embedded(client, url, node)?)),
         LedgerInfo::Ethereum(info) => ethereum::signing_ledger(client, info, node, signer),
     }
 }
 
-fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dyn Ledger>> {
+/// Connects to a market's embedded ledger, and checks that it still has the newest block that was
+/// recorded.
+///
+/// # Errors
+/// `NODE_NOT_NEEDED`, `WRONG_MARKET`, `LEDGER_FORK`, `INVALID_HEAD`, `LEDGER_UNAVAILABLE`.
+pub(crate) fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<RemoteLedger> {
     if node.rpc.is_some() || node.deployment.is_some() {
         let message = format!(
             "the market at {url} has an embedded ledger: remove --rpc and --deployment (or \
@@ -78,7 +83,21 @@ fn embedded(client: &Client, url: &str, node: &NodeArg) -> anyhow::Result<Box<dy
         );
         return Err(Failure::negative("WRONG_MARKET", message).into());
     }
-    Ok(Box::new(ledger))
+    if let Some(pin_file) = client.pin_file() {
+        follow_recorded_head(&ledger, &pin_file.with_extension("head.json"))
+            .map_err(head_failure)?;
+    }
+    Ok(ledger)
+}
+
+/// The failure of checking a ledger's signed heads.
+pub(crate) fn head_failure(error: HeadError) -> anyhow::Error {
+    let (code, text) = (error.code(), error.to_string());
+    match error {
+        HeadError::Follow(FollowError::Ledger(error)) => error.into(),
+        HeadError::InvalidFile { .. } => Failure::input(code, text).into(),
+        _ => Failure::negative(code, text.replace(&format!(" [{code}]"), "")).into(),
+    }
 }
 
 /// The file of the embedded ledger in a coordinator's data folder.

@@ -2,14 +2,15 @@
 //! shortened ids.
 
 use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use florin_ledger::{Ledger, LedgerError, TrustAnchors};
+use florin_ledger::{Ledger, LedgerError, RemoteLedger, TrustAnchors};
 use florin_participant::{
     Backoff, Client, ClientConfig, ClientError, ParticipantEvent, Shutdown, Transient, Wallet,
-    retry_with_backoff,
+    is_local_market, retry_with_backoff,
 };
-use florin_protocol::{Report, RoundNumber, TaskId};
+use florin_protocol::{LedgerInfo, Report, RoundNumber, TaskId};
 
 use crate::cli::{MarketArg, WalletArg};
 use crate::compose;
@@ -85,6 +86,22 @@ impl MarketConnection {
         &self.client
     }
 
+    /// Connects to the market's embedded ledger.
+    ///
+    /// # Errors
+    /// `LEDGER_NOT_EMBEDDED`, and those of [`compose::embedded`].
+    pub(crate) fn embedded_ledger(&self) -> anyhow::Result<RemoteLedger> {
+        if *self.client.ledger() != LedgerInfo::Embedded {
+            let message = format!(
+                "the market at {} has its ledger on Ethereum, where a node of the chain shows the \
+                 blocks",
+                self.at.market
+            );
+            return Err(Failure::input("LEDGER_NOT_EMBEDDED", message).into());
+        }
+        compose::embedded(&self.client, &self.at.market, &self.at.node)
+    }
+
     /// Opens the market's ledger for reading.
     pub(crate) fn ledger(&self) -> anyhow::Result<Box<dyn Ledger>> {
         compose::ledger(&self.client, &self.at.market, &self.at.node)
@@ -105,19 +122,7 @@ impl MarketConnection {
     /// # Errors
     /// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
     pub(crate) fn find(&self, text: &str) -> anyhow::Result<TaskId> {
-        if let Ok(id) = text.parse::<TaskId>() {
-            return Ok(id);
-        }
-        let digits = text.strip_prefix("0x").unwrap_or(text).to_ascii_lowercase();
-        let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
-            let message = format!(
-                "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
-                 {ID_DIGITS_MIN}"
-            );
-            return Err(Failure::input("INVALID_ID", message).into());
-        }
-        unique_match(self.tasks()?.iter().map(|task| task.id), &digits)
+        find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()))
     }
 
     /// Fetches all reports of a task, in order.
@@ -148,7 +153,52 @@ fn config(at: &MarketArg) -> anyhow::Result<ClientConfig> {
             TrustAnchors::from_pem(&text).with_context(named)?
         }
     };
-    Ok(ClientConfig { trust, ..ClientConfig::new(&at.market) })
+    let pin_file = pin_file(&at.market, at.trust.pins.as_deref());
+    Ok(ClientConfig { trust, pin_file, ..ClientConfig::new(&at.market) })
+}
+
+/// The file that records a market's coordinator: in `pins`, or otherwise, unless the market is on
+/// this machine, in the user's state folder.
+fn pin_file(url: &str, pins: Option<&Path>) -> Option<PathBuf> {
+    let folder = match pins {
+        Some(folder) => folder.to_owned(),
+        None if is_local_market(url) => return None,
+        None => state_folder()?.join("florin").join("markets"),
+    };
+    let (scheme, rest) = url.trim_end_matches('/').split_once("://")?;
+    let readable = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
+    let host: String = rest.to_ascii_lowercase().chars().map(readable).collect();
+    Some(folder.join(format!("{}-{host}.json", scheme.to_ascii_lowercase())))
+}
+
+/// The user's folder for state that outlives a run (XDG Base Directory Specification).
+fn state_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let set = folder("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    set.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".local").join("state")))
+}
+
+/// The task that a whole or shortened id names. `known` lists the tasks; a whole id needs no list.
+///
+/// # Errors
+/// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`, and those of `known`.
+pub(crate) fn find_task(
+    text: &str,
+    known: impl FnOnce() -> anyhow::Result<Vec<TaskId>>,
+) -> anyhow::Result<TaskId> {
+    if let Ok(id) = text.parse::<TaskId>() {
+        return Ok(id);
+    }
+    let digits = text.strip_prefix("0x").unwrap_or(text).to_ascii_lowercase();
+    let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
+        let message = format!(
+            "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
+             {ID_DIGITS_MIN}"
+        );
+        return Err(Failure::input("INVALID_ID", message).into());
+    }
+    unique_match(known()?.into_iter(), &digits)
 }
 
 fn unique_match(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<TaskId> {
@@ -175,6 +225,17 @@ fn unique_match(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_markets_of_other_machines_are_recorded_by_default() {
+        let named = |url| pin_file(url, Some(Path::new("pins")));
+        let host = named("https://Market.example:7700/").unwrap();
+        assert_eq!(host, Path::new("pins/https-market.example_7700.json"));
+        assert_eq!(named("https://market.example:7700"), Some(host));
+        assert!(named("http://127.0.0.1:7700").is_some(), "a folder that is named holds all");
+        assert_eq!(pin_file("http://127.0.0.1:7700", None), None);
+        assert!(pin_file("http://10.0.0.7:7700", None).is_some());
+    }
 
     #[test]
     fn a_shortened_id_must_match_exactly_one_task() {

@@ -40,6 +40,17 @@ pub(crate) fn signing_ledger(
     Err(not_built())
 }
 
+/// Refuses to open contracts.
+///
+/// # Errors
+/// `FEATURE_NOT_BUILT`.
+pub(crate) fn ledger_without_coordinator(
+    _node: &NodeArg,
+    _signer: (&Wallet, &Path),
+) -> anyhow::Result<Box<dyn Ledger>> {
+    Err(not_built())
+}
+
 pub(crate) mod coordinate {
     //! A coordinator whose market is on an Ethereum chain.
 

@@ -73,8 +73,8 @@ pub use api::{
     Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 pub use embedded::{
-    Block, ChainError, ChainHead, ChainSnapshot, EmbeddedChain, Genesis, LedgerClock, SnapshotHead,
-    Verification,
+    Block, BlockSource, ChainError, ChainHead, ChainSnapshot, EmbeddedChain, FollowError, Genesis,
+    LedgerClock, SignedHead, SnapshotHead, Verification, follow_head, verify_served_chain,
 };
 pub use entry::{Account, Cause, Movement, Pool};
 pub use remote::RemoteLedger;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use florin_protocol::MarketId;
 
 use crate::api::LedgerError;
-use crate::embedded::{Block, ChainHead, Genesis};
+use crate::embedded::{Block, BlockSource, ChainHead, Genesis};
 use crate::limits::RESPONSE_BYTES_MAX;
 use crate::rpc::{LedgerRequest, LedgerResponse};
 use crate::transaction::{SignedTransaction, TransactionOutcome};
@@ -29,8 +29,8 @@ const RATE_LIMIT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// A [`crate::Ledger`] behind a coordinator's `POST /v1/ledger`.
 ///
-/// It trusts the coordinator's responses. A client that does not can follow the chain with
-/// [`RemoteLedger::genesis`] and [`RemoteLedger::block`] and verify it.
+/// It trusts the coordinator's responses. A client that does not can verify the chain with
+/// [`crate::verify_served_chain`], and its newest head with [`crate::follow_head`].
 #[derive(Debug)]
 pub struct RemoteLedger {
     agent: ureq::Agent,
@@ -73,12 +73,11 @@ impl RemoteLedger {
     fn unexpected_response() -> LedgerError {
         LedgerError::Unavailable("the response does not match the request".to_owned())
     }
+}
 
-    /// The chain's genesis, checked against the market.
-    ///
-    /// # Errors
-    /// [`LedgerError`]; [`LedgerError::Corrupt`] for a genesis that is not the market's.
-    pub fn genesis(&self) -> Result<Genesis, LedgerError> {
+impl BlockSource for RemoteLedger {
+    // Checked against the market.
+    fn genesis(&self) -> Result<Genesis, LedgerError> {
         match self.request(LedgerRequest::Genesis)? {
             LedgerResponse::Genesis(genesis) if genesis.market() == self.market => Ok(*genesis),
             LedgerResponse::Genesis(_) => {
@@ -88,22 +87,14 @@ impl RemoteLedger {
         }
     }
 
-    /// The newest block's number and hash, as the coordinator reports them.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
-    pub fn head(&self) -> Result<ChainHead, LedgerError> {
+    fn head(&self) -> Result<ChainHead, LedgerError> {
         match self.request(LedgerRequest::Head)? {
             LedgerResponse::Head(head) => Ok(head),
             _ => Err(Self::unexpected_response()),
         }
     }
 
-    /// A block; `None` for a number beyond the newest.
-    ///
-    /// # Errors
-    /// [`LedgerError`].
-    pub fn block(&self, number: u64) -> Result<Option<Block>, LedgerError> {
+    fn block(&self, number: u64) -> Result<Option<Block>, LedgerError> {
         match self.request(LedgerRequest::Block(number))? {
             LedgerResponse::Block(block) => Ok(block.map(|block| *block)),
             _ => Err(Self::unexpected_response()),

@@ -54,6 +54,7 @@ mod report_check;
 mod retry;
 mod secret;
 mod shutdown;
+mod signed_heads;
 mod statement;
 #[cfg(test)]
 mod testing;
@@ -62,8 +63,8 @@ mod watch;
 
 pub use agent::{
     AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext, ParticipationQuote,
-    ParticipationSummary, claim, claim_with_proof, contradictions, participate, required_bond,
-    state_machine, stored_receipts, top_up_bond, withdraw_bond,
+    ParticipationSummary, claim, claim_from_reports, claim_with_proof, contradictions, participate,
+    required_bond, state_machine, stored_receipts, stored_tasks, top_up_bond, withdraw_bond,
 };
 pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
 pub use arbitration::{
@@ -79,6 +80,7 @@ pub use cancellation_record::CancellationRecord;
 pub use claim_summary::ClaimSummary;
 pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
+    is_local_market,
 };
 pub use event::ParticipantEvent;
 pub use event_json::{claim_fields, statement_fields};
@@ -95,6 +97,7 @@ pub use report_check::check_report;
 pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
+pub use signed_heads::{HeadError, follow_recorded_head, read_signed_head};
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
 pub use wallet::{
     DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,

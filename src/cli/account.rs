@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use florin_protocol::{Address, Amount};
 
-use super::{DELTA, EngineArg, JsonArg, MarketArg, WalletArg};
+use super::{ChainArg, DELTA, EngineArg, JsonArg, MarketArg, WalletArg};
 
 /// `florin balance`
 #[derive(Debug, Args)]
@@ -38,11 +38,21 @@ pub(crate) struct Transfer {
 
 /// `florin claim`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "With --from-state, --deployment and --rpc the coordinator is not contacted: \
+    what was final on the chain is paid even if the market is gone.\n\nExample:\n  florin claim \
+    3f9a1c --wallet ada.json --from-state --deployment deployment.toml \\\n    --rpc \
+    http://127.0.0.1:8545"
+)]
 pub(crate) struct Claim {
     /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
     #[command(flatten)]
-    pub(crate) market: MarketArg,
+    pub(crate) market: ChainArg,
+    /// Prove the earnings with the reports that `florin participate` stored, instead of asking the
+    /// coordinator for a proof [default of DIR: the folder next to the wallet]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
+    pub(crate) from_state: Option<Option<PathBuf>>,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
     /// Claim for this account; the payout goes to this account, not to the sender [default: the

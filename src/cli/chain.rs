@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use florin_ledger::ethereum::Settings;
 use florin_protocol::{Address, Amount};
 
-use super::{JsonArg, TrustArg, WalletArg};
+use super::{JsonArg, MarketArg, TrustArg, WalletArg};
 
 /// The heading of these arguments in the help of every command.
 pub(super) const HEADING: &str = "Ethereum options";
@@ -65,6 +65,14 @@ pub(crate) struct NodeArg {
     pub(crate) spending: SpendingArg,
 }
 
+impl ChainArg {
+    /// The market at the coordinator's URL, if one was given.
+    pub(crate) fn market(&self) -> Option<MarketArg> {
+        let market = self.market.clone()?;
+        Some(MarketArg { market, trust: self.trust.clone(), node: self.node.clone() })
+    }
+}
+
 /// The market on a chain, identified by its coordinator or by its contracts.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChainArg {
@@ -121,15 +129,33 @@ pub(crate) struct LedgerStatus {
 /// `florin ledger verify`
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin ledger verify --data market/\n  florin ledger verify \
-    --deployment deployment.toml --rpc http://127.0.0.1:8545\n\nAn embedded chain is replayed from \
-    its genesis. On Ethereum all state is rebuilt from events and compared with the state of the \
-    contracts.")]
+    --market http://127.0.0.1:7700 --head seen-by-ada.json\n  florin ledger verify --deployment \
+    deployment.toml --rpc http://127.0.0.1:8545\n\nAn embedded chain is replayed from its genesis, \
+    from its file or over HTTP. On Ethereum all state is rebuilt from events and compared with the \
+    state of the contracts.")]
 pub(crate) struct LedgerVerify {
     /// Embedded ledger: the coordinator's data folder, or a ledger file
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Embedded ledger: check that the chain has the block of this signed head, which another
+    /// client saw (a file that `florin ledger head --json` printed); may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    pub(crate) head: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) chain: ChainArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin ledger head`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Give the printed JSON to other users of the market: `florin ledger verify \
+    --head FILE` proves to them whether the operator shows all of you the same ledger."
+)]
+pub(crate) struct LedgerHead {
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -9,7 +9,9 @@ use florin_learning::DataSource;
 use florin_participant::ArbiterPolicy;
 use florin_protocol::{Address, Amount, Digest, Micro};
 
-use super::chain::{HEADING, LedgerDeploy, LedgerKind, LedgerStatus, LedgerVerify, NodeArg};
+use super::chain::{
+    HEADING, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify, NodeArg,
+};
 use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
 use crate::task_file::parse_rows;
 
@@ -238,6 +240,8 @@ pub(crate) enum LedgerCommand {
     Deploy(LedgerDeploy),
     /// Show a market's contracts: the chain, their balances, whether the node answers
     Status(LedgerStatus),
+    /// Show the newest block that the operator of an embedded ledger has signed
+    Head(LedgerHead),
     /// Rebuild a ledger's state from its history and compare it with the recorded state
     Verify(LedgerVerify),
 }

@@ -30,7 +30,8 @@ pub(crate) use buyer::{
     TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
-    AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerKind, LedgerStatus, NodeArg,
+    AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus,
+    LedgerVerify, NodeArg,
 };
 pub(crate) use data::{DataCommand, DataShow, DataSplit};
 pub(crate) use market::{
@@ -143,6 +144,11 @@ pub(crate) struct TrustArg {
     /// system's trust store]
     #[arg(long, value_name = "FILE", env = "FLORIN_CERTIFICATE")]
     pub(crate) certificate: Option<PathBuf>,
+    /// Folder that records each market's coordinator at the first contact; another coordinator at
+    /// the same URL is refused later [default: ~/.local/state/florin/markets, which has no markets
+    /// of this machine]
+    #[arg(long, value_name = "FOLDER", env = "FLORIN_PINS")]
+    pub(crate) pins: Option<PathBuf>,
 }
 
 /// The wallet that signs.

@@ -6,7 +6,7 @@ use clap::Args;
 use clap_complete::Shell;
 use florin_protocol::{TOP_K_PERMILLE_MAX, UpdateFormat};
 
-use super::{AnvilArg, EngineArg, JsonArg, LedgerKind};
+use super::{AnvilArg, EngineArg, JsonArg, LedgerKind, TrustArg};
 
 /// Default number of rounds of `florin demo`.
 pub(crate) const DEMO_ROUNDS: u32 = 10;
@@ -51,6 +51,11 @@ pub(crate) struct Doctor {
     /// Also check this coordinator data folder
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Also check this market: that its coordinator answers, and who can rewrite its ledger
+    #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
+    pub(crate) market: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArg,
     #[command(flatten)]
     pub(crate) anvil: AnvilArg,
     #[command(flatten)]

@@ -1,22 +1,34 @@
 //! `florin claim`: withdraws the earnings of a task and applies its debits, for any
 //! account.
 
-use florin_participant::{ClaimSummary, claim, claim_fields};
+use std::path::Path;
+
+use florin_ledger::Ledger;
+use florin_participant::{ClaimSummary, claim, claim_fields, claim_from_reports, stored_tasks};
 use florin_protocol::{Address, Amount, WalletSigner};
 
 use crate::cli::Claim;
+use crate::commands::participate::state_folder;
 use crate::commands::wallet;
-use crate::failure::Exit;
-use crate::market::MarketConnection;
-use crate::show;
+use crate::failure::{Exit, Failure};
+use crate::market::{MarketConnection, find_task};
+use crate::{ethereum, show};
 
 pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
-    let market = MarketConnection::connect(&arguments.market)?;
-    let task = market.find(&arguments.task)?;
-    let wallet = wallet::open(&arguments.wallet)?;
-    let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
-    let account = arguments.account.unwrap_or(wallet.address());
-    let drawn = claim(&market, &*ledger, &wallet, task, account)?;
+    let (account, drawn, ledger) = match &arguments.from_state {
+        Some(named) => {
+            let folder = state_folder(named.as_deref(), &arguments.wallet.wallet);
+            claim_from_state(arguments, &folder)?
+        }
+        None => {
+            let market = connect(arguments)?;
+            let task = market.find(&arguments.task)?;
+            let wallet = wallet::open(&arguments.wallet)?;
+            let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
+            let account = arguments.account.unwrap_or(wallet.address());
+            (account, claim(&market, &*ledger, &wallet, task, account)?, ledger)
+        }
+    };
     let balance = ledger.balance(account)?;
     if arguments.json.json {
         let mut fields = claim_fields(&drawn);
@@ -30,6 +42,34 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+fn connect(arguments: &Claim) -> anyhow::Result<MarketConnection> {
+    let Some(market) = arguments.market.market() else {
+        let message = "no market: set its coordinator's URL with --market; without the \
+            coordinator, give --from-state, --deployment and --rpc";
+        return Err(Failure::input("NO_MARKET", message).into());
+    };
+    MarketConnection::connect(&market)
+}
+
+/// Claims with the reports in a participant's state folder. A deployment file names the contracts,
+/// so the coordinator is not contacted; without one it gives access to its ledger, but no proof.
+fn claim_from_state(
+    arguments: &Claim,
+    folder: &Path,
+) -> anyhow::Result<(Address, ClaimSummary, Box<dyn Ledger>)> {
+    let task = find_task(&arguments.task, || Ok(stored_tasks(folder)?))?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let node = &arguments.market.node;
+    let by = (&wallet, arguments.wallet.wallet.as_path());
+    let ledger = match node.deployment.is_some() || arguments.market.market.is_none() {
+        true => ethereum::ledger_without_coordinator(node, by)?,
+        false => connect(arguments)?.signing_ledger(&wallet, &arguments.wallet)?,
+    };
+    let account = arguments.account.unwrap_or(wallet.address());
+    let drawn = claim_from_reports(&*ledger, &wallet, (task, account), folder)?;
+    Ok((account, drawn, ledger))
 }
 
 /// The result of a claim, in one sentence.

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::process::Command;
 
 use florin_learning::EngineKind;
+use florin_protocol::LedgerInfo;
 use serde_json::json;
 
 use crate::anvil;
-use crate::cli::{AnvilArg, Doctor};
+use crate::cli::{AnvilArg, Doctor, MarketArg, NodeArg, TrustArg};
 use crate::compose;
 use crate::failure::Exit;
+use crate::market::MarketConnection;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
 /// The result of one check.
@@ -36,6 +38,9 @@ pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
     findings.push(temporary_folder());
     if let Some(folder) = &arguments.data {
         findings.push(data_folder(folder));
+    }
+    if let Some(market) = &arguments.market {
+        findings.extend(market_findings(market, &arguments.trust));
     }
     if arguments.json.json {
         let rows: Vec<_> = findings.iter().map(as_json).collect();
@@ -189,6 +194,44 @@ fn data_folder(folder: &Path) -> CheckResult {
         result: format!("{result}: does not exist"),
         advice: "`florin coordinate --data` creates it at the first start".to_owned(),
     }
+}
+
+/// Whether a market's coordinator answers, and which trust its ledger needs.
+fn market_findings(url: &str, trust: &TrustArg) -> Vec<CheckResult> {
+    let at = MarketArg { market: url.to_owned(), trust: trust.clone(), node: NodeArg::default() };
+    let market = match MarketConnection::connect(&at) {
+        Ok(market) => market,
+        Err(error) => {
+            return vec![CheckResult {
+                check: "market",
+                state: CheckStatus::Bad,
+                result: format!("{error:#}"),
+                advice: "check the URL (--market or FLORIN_MARKET), or unset it".to_owned(),
+            }];
+        }
+    };
+    let coordinator = market.coordinator().account;
+    let ledger = match market.client().ledger() {
+        LedgerInfo::Embedded => CheckResult {
+            check: "ledger",
+            state: CheckStatus::Note,
+            result: format!(
+                "embedded: its operator, the coordinator {coordinator}, alone orders, times and \
+                 signs all blocks, and could leave out transactions or show different clients \
+                 different blocks"
+            ),
+            advice: "use it for play money, or if you trust the operator with all of it; compare \
+                     `florin ledger head` with other users, and run `florin ledger verify --market \
+                     URL`"
+                .to_owned(),
+        },
+        LedgerInfo::Ethereum(info) => {
+            let chain = market.coordinator().market.chain;
+            good("ledger", format!("contract {} on chain {chain}, without an owner", info.market))
+        }
+    };
+    let answered = format!("{url} answers, florin {}", market.client().version());
+    vec![good("market", answered), ledger]
 }
 
 fn as_json(finding: &CheckResult) -> serde_json::Value {

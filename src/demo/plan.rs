@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use florin_protocol::{Address, Amount, UpdateFormat};
+use florin_protocol::{Amount, UpdateFormat};
 
 use crate::commands::now;
 use crate::task_file;
@@ -87,15 +87,14 @@ pub(super) fn florins(whole: u64) -> Amount {
 
 /// The task file of the demonstration: the template with the settings of `task.toml` next to this
 /// file, whose placeholders are filled in.
-pub fn task_file(seed: u64, rounds: u32, format: UpdateFormat, arbiter: Address) -> String {
+pub fn task_file(seed: u64, rounds: u32, format: UpdateFormat) -> String {
     let salt = seed & (u64::MAX >> 1); // TOML integers have 63 bits
     let settings = include_str!("task.toml")
         .replace("@SALT@", &salt.to_string())
         .replace("@EXPIRES@", &task_file::half_year_date(now()))
         .replace("@ROUNDS@", &rounds.to_string())
         .replace("@FORMAT@", &format_toml(format))
-        .replace("@COHORT@", &PARTICIPANTS.len().to_string())
-        .replace("@ARBITER@", &arbiter.to_string());
+        .replace("@COHORT@", &PARTICIPANTS.len().to_string());
     let settings = task_file::overlay(&settings).expect("task.toml is valid TOML");
     format!("# The demonstration's task, written by `florin demo`.\n{settings}")
 }
@@ -125,7 +124,7 @@ mod tests {
             (UpdateFormat::TopK { permille: 50 }, "top_k"),
         ];
         for (format, kind) in formats {
-            let file = task_file(1, 10, format, Address([2; 20]));
+            let file = task_file(1, 10, format);
             let file: toml::Table = toml::from_str(&file).unwrap();
             assert_eq!(file["rounds"]["format"]["kind"].as_str(), Some(kind));
         }

@@ -68,7 +68,7 @@ impl DemoSetup {
         ];
         purses.extend(actors.iter().map(|a| (a.account, plan::florins(plan::PARTICIPANT_FLN))));
         write("genesis.toml", &genesis(&purses))?;
-        write("task.toml", &plan::task_file(seed, rounds, format, coordinator))?;
+        write("task.toml", &plan::task_file(seed, rounds, format))?;
         Ok(Self {
             folder: folder.to_owned(),
             participants: actors,

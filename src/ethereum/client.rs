@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use florin_ledger::Ledger;
-use florin_ledger_ethereum::{EthereumLedger, Settings};
+use florin_ledger_ethereum::{Deployment, EthereumLedger, Settings};
 use florin_participant::{Client, Wallet};
 use florin_protocol::EthereumInfo;
 
@@ -41,6 +41,29 @@ pub(crate) fn signing_ledger(
     Ok(Box::new(ledger))
 }
 
+/// Opens the contracts of a deployment file for a wallet that writes, without a coordinator.
+///
+/// # Errors
+/// `NO_MARKET`, `NO_NODE`, and as [`signing_ledger`].
+pub(crate) fn ledger_without_coordinator(
+    node: &NodeArg,
+    (wallet, file): (&Wallet, &Path),
+) -> anyhow::Result<Box<dyn Ledger>> {
+    let Some(deployment) = &node.deployment else {
+        let message = "no market: give its contracts with --deployment, or its coordinator with \
+            --market";
+        return Err(Failure::input("NO_MARKET", message).into());
+    };
+    let deployment = contracts::read_deployment(deployment)?;
+    let Some(rpc) = &node.rpc else {
+        let message = format!("no node: set a node of chain {} with --rpc", deployment.chain);
+        return Err(Failure::input("NO_NODE", message).into());
+    };
+    let ledger = open_with(rpc, deployment, node, &contracts::outbox(file))?;
+    ledger.resume(wallet)?;
+    Ok(Box::new(ledger))
+}
+
 fn open(
     client: &Client,
     info: &EthereumInfo,
@@ -56,6 +79,15 @@ fn open(
         );
         return Err(Failure::input("NO_NODE", message).into());
     };
+    open_with(rpc, deployment, node, outbox)
+}
+
+fn open_with(
+    rpc: &str,
+    deployment: Deployment,
+    node: &NodeArg,
+    outbox: &Path,
+) -> anyhow::Result<EthereumLedger> {
     let endpoint = contracts::endpoint(rpc)?;
     contracts::check(&endpoint, &deployment)?;
     let settings = node.spending.apply_to(Settings::default());

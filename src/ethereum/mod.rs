@@ -10,4 +10,4 @@ mod client;
 pub(crate) mod coordinate;
 pub(crate) mod node;
 
-pub(crate) use client::{reading_ledger, signing_ledger};
+pub(crate) use client::{ledger_without_coordinator, reading_ledger, signing_ledger};

@@ -27,7 +27,8 @@ pub(super) struct TaskFile {
     pub(super) name: String,
     pub(super) salt: u64,
     pub(super) expires: String,
-    pub(super) arbiter: Arbiter,
+    pub(super) arbiter: Option<Address>,
+    pub(super) trust: Option<Trust>,
     pub(super) model: ModelSection,
     pub(super) data: DataSection,
     pub(super) holdout: HoldoutSection,
@@ -39,24 +40,12 @@ pub(super) struct TaskFile {
     pub(super) budget: BudgetSection,
 }
 
-/// The account that may cancel settlements.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Arbiter {
-    /// The market's coordinator.
+/// Values of `trust`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Trust {
+    /// The coordinator is its own arbiter.
     Coordinator,
-    /// Another account.
-    Account(Address),
-}
-
-impl<'de> Deserialize<'de> for Arbiter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <String as Deserialize>::deserialize(deserializer)?;
-        if text == "coordinator" {
-            return Ok(Self::Coordinator);
-        }
-        let wrong = |error| de::Error::custom(format!("{error}; or write \"coordinator\""));
-        text.parse().map(Self::Account).map_err(wrong)
-    }
 }
 
 /// `[model]`: the union of the keys of all kinds, so that a misplaced key is reported with its

@@ -37,7 +37,7 @@ pub(crate) use rows::{parse_rows, select_rows};
 pub use rows_for_task::load_for_task;
 
 use crate::failure::Failure;
-use file::{Arbiter, HiddenUnits, ModelKind, ModelSection, TaskFile};
+use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -207,6 +207,23 @@ fn from_text_with_table(
     })
 }
 
+/// The task's arbiter. A task whose coordinator decides alone must say so.
+fn arbiter(file: &TaskFile, parties: &Parties) -> Result<Address, TaskFileError> {
+    let either = "write the address of an account that watches the coordinator (arbiter = \
+        \"0x…\"), or trust = \"coordinator\" if nobody does, not both";
+    match (file.arbiter, file.trust) {
+        (None, Some(Trust::Coordinator)) => Ok(parties.coordinator),
+        (Some(account), None) if account == parties.coordinator => {
+            let right = "is the coordinator: write trust = \"coordinator\" instead, so that \
+                participants see that one account decides";
+            Err(TaskFileError::key("arbiter", account.to_string(), right))
+        }
+        (Some(account), None) => Ok(account),
+        (Some(account), Some(_)) => Err(TaskFileError::key("arbiter", account.to_string(), either)),
+        (None, None) => Err(TaskFileError::key("trust", "(missing)", either)),
+    }
+}
+
 fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileError> {
     let expires = duration::parse_moment(&file.expires, parties.now)
         .map_err(|right| TaskFileError::key("expires", format!("{:?}", file.expires), right))?;
@@ -223,10 +240,7 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         market: parties.market,
         buyer: parties.buyer,
         coordinator: parties.coordinator,
-        arbiter: match file.arbiter {
-            Arbiter::Coordinator => parties.coordinator,
-            Arbiter::Account(account) => account,
-        },
+        arbiter: arbiter(file, parties)?,
         name: file.name.clone(),
         salt: file.salt,
         model: model(&file.model)?,

@@ -26,7 +26,14 @@ const WHOLE_SECTIONS: [&str; 2] = ["model", "holdout"];
 /// files.
 pub fn overlay(settings: &str) -> Result<String, toml::de::Error> {
     let mut file: Table = toml::from_str(&template(0))?;
-    for (name, value) in toml::from_str::<Table>(settings)? {
+    let settings: Table = toml::from_str(settings)?;
+    // A task has one of the two.
+    for (given, other) in [("arbiter", "trust"), ("trust", "arbiter")] {
+        if settings.contains_key(given) {
+            file.remove(other);
+        }
+    }
+    for (name, value) in settings {
         match (file.get_mut(&name), value) {
             (Some(Value::Table(section)), Value::Table(new))
                 if !WHOLE_SECTIONS.contains(&name.as_str()) =>

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use florin_protocol::{Digest, MarketId, Timestamp, UpdateFormat};
+use florin_protocol::{Address, Digest, MarketId, Timestamp, UpdateFormat};
 
 use super::*;
 
@@ -34,6 +34,23 @@ fn the_template_is_a_valid_task() {
     assert_eq!(ready.spec.expires, Timestamp(1_000_000 + 7 * 86_400_000));
     assert_eq!(ready.spec.base_model, blob_digest(&ready.base_model));
     florin_work::CommittedHoldout::decode(&ready.spec, &ready.holdout).unwrap();
+}
+
+#[test]
+fn a_coordinator_without_an_arbiter_must_be_trusted_by_name() {
+    let replaced = |line: &str| template().replacen(TRUST, line, 1);
+    let named = format!("arbiter = \"{}\"", Address([7; 20]));
+    let ready = from_text(&replaced(&named), Path::new(""), &parties()).unwrap();
+    assert_eq!(ready.spec.arbiter, Address([7; 20]));
+    let coordinator = format!("arbiter = \"{}\"", parties().coordinator);
+    for (line, part) in [
+        (coordinator, "write trust = \"coordinator\" instead"),
+        (format!("{TRUST}\n{named}"), "not both"),
+        (String::new(), "trust = (missing)"),
+    ] {
+        let message = refused(&replaced(&line));
+        assert!(message.contains(part), "{line}: {message:?} lacks {part:?}");
+    }
 }
 
 #[test]
@@ -87,6 +104,7 @@ fn the_same_file_gives_the_same_task() {
 }
 
 /// The template's line with the update format, and its value.
+const TRUST: &str = "trust = \"coordinator\"";
 const FORMAT: &str = "format = { kind = \"f32\" }";
 const F32: &str = "{ kind = \"f32\" }";
 
@@ -157,7 +175,8 @@ fn an_invalid_task_file_is_refused_with_its_line() {
         ("train = \"2 min\"", "train = \"2 moons\"", "2 moons"),
         ("[rounds]", "[rounds", "line "),
         ("name = \"Handwritten digits\"", "name = 5", "string"),
-        ("arbiter = \"coordinator\"", "arbiter = \"me\"", "coordinator"),
+        (TRUST, "trust = \"me\"", "coordinator"),
+        (TRUST, "arbiter = \"coordinator\"", "address"),
         (FORMAT, "format = { kind = \"f16\" }", "`bf16`, `int8`, `top_k`"),
     ] {
         let message = refused(&template().replacen(from, to, 1));

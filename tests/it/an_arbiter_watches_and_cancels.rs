@@ -16,9 +16,8 @@ fn an_independent_arbiter_watches_cancels_and_slashes(on: On) {
     plan.others = vec!["arbiter"];
     let market = TestMarket::open(plan);
     let arbiter = market.account("arbiter").to_string();
-    let coordinator = market.account("coordinator").to_string();
     market.change_task(&[
-        (&format!("arbiter = \"{coordinator}\""), &format!("arbiter = \"{arbiter}\"")),
+        ("trust = \"coordinator\"", &format!("arbiter = \"{arbiter}\"")),
         ("challenge = \"100 ms\"", "challenge = \"10 m\""),
     ]);
     let task = market.publish();

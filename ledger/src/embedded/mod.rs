@@ -8,6 +8,7 @@
 mod block;
 mod copy_on_write;
 mod error;
+mod follow;
 mod ledger_file;
 mod replay;
 mod snapshot;
@@ -25,7 +26,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use florin_protocol::{Address, Canonical, Digest, MarketId, NodeSigner, Timestamp};
+use florin_protocol::{Address, Canonical, Digest, MarketId, NodeKey, NodeSigner, Timestamp};
 use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 
@@ -38,6 +39,7 @@ use crate::transaction::{
 
 pub use block::{Block, BlockHeader, ChainHead, Genesis};
 pub use error::ChainError;
+pub use follow::{BlockSource, FollowError, SignedHead, follow_head, verify_served_chain};
 pub use snapshot::{ChainSnapshot, SnapshotHead};
 
 use copy_on_write::CopyOnWriteFile;
@@ -49,18 +51,22 @@ use writer::{PublishedState, SubmissionResults, Writer, WriterQueue, writer_stop
 /// The clock of a chain. It may jump: a block's time is never before its parent's.
 pub type LedgerClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The result of [`EmbeddedChain::verify`] for a valid chain.
+/// The result of [`EmbeddedChain::verify`] or [`verify_served_chain`] for a valid chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// The market of the chain.
     pub market: MarketId,
     /// The chain's operator.
     pub operator: Address,
+    /// The key that signed every block.
+    pub operator_key: NodeKey,
     /// The number of blocks.
     pub blocks: u64,
+    /// Digest of the last block; of the genesis for a chain without blocks.
+    pub head: Digest,
     /// The number of their transactions; every account signature was verified.
     pub transactions: u64,
-    /// Digest of the state after the last block, which equals the stored state.
+    /// Digest of the state after the last block; a file's stored state equals it.
     pub state: Digest,
 }
 
@@ -189,14 +195,7 @@ impl EmbeddedChain {
     /// [`ChainError`]; [`ChainError::Locked`] while a coordinator has it open.
     pub fn verify(path: &Path) -> Result<Verification, ChainError> {
         let store = Store::open(open_read_only(path)?)?;
-        let loaded = load_and_replay(&store, SignatureChecks::All)?;
-        Ok(Verification {
-            market: loaded.genesis.market(),
-            operator: loaded.genesis.operator,
-            blocks: loaded.head.number,
-            transactions: loaded.transactions,
-            state: loaded.state.digest()?,
-        })
+        load_and_replay(&store, SignatureChecks::All)?.verification()
     }
 
     /// The chain's genesis.

@@ -7,9 +7,9 @@ use std::thread;
 use florin_protocol::{Canonical, Digest, MarketId};
 
 use crate::api::TxId;
-use crate::embedded::ChainError;
 use crate::embedded::block::{Block, ChainHead, Genesis, transactions_digest};
 use crate::embedded::store::Store;
+use crate::embedded::{ChainError, Verification};
 use crate::limits::RECENT_MAX;
 use crate::state::{ApplyError, Draft, LedgerState, changes_digest};
 use crate::transaction::{TransactionOutcome, verify_on_threads};
@@ -49,6 +49,41 @@ pub(crate) struct LoadedChain {
     pub(crate) transactions: u64,
 }
 
+impl LoadedChain {
+    /// A chain without blocks.
+    ///
+    /// # Errors
+    /// [`ChainError::Corrupt`] for a genesis that violates a rule.
+    pub(crate) fn from_genesis(genesis: Genesis) -> Result<Self, ChainError> {
+        if let Some(fault) = genesis.validation_error() {
+            return Err(ChainError::corrupt(format!("table meta, row genesis: {fault}")));
+        }
+        Ok(Self {
+            state: LedgerState::from_genesis(&genesis.allocations),
+            head: ChainHead::from_genesis(&genesis),
+            genesis,
+            recent: RecentOutcomes::default(),
+            transactions: 0,
+        })
+    }
+
+    /// The summary of a chain whose blocks were all verified.
+    ///
+    /// # Errors
+    /// [`ChainError`] of encoding the state.
+    pub(crate) fn verification(&self) -> Result<Verification, ChainError> {
+        Ok(Verification {
+            market: self.genesis.market(),
+            operator: self.genesis.operator,
+            operator_key: self.genesis.operator_key,
+            blocks: self.head.number,
+            head: self.head.digest,
+            transactions: self.transactions,
+            state: self.state.digest()?,
+        })
+    }
+}
+
 /// Which signatures are verified when a chain is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignatureChecks {
@@ -66,20 +101,11 @@ pub(crate) fn load_and_replay(
 ) -> Result<LoadedChain, ChainError> {
     let genesis = Genesis::from_bytes(&store.genesis()?)
         .map_err(|error| ChainError::corrupt(format!("table meta, row genesis: {error}")))?;
-    if let Some(fault) = genesis.validation_error() {
-        return Err(ChainError::corrupt(format!("table meta, row genesis: {fault}")));
-    }
     let witness = store.last_acknowledged()?;
     if witness.is_none() {
         tracing::warn!("the ledger's first page does not name the newest acknowledged block");
     }
-    let mut loaded = LoadedChain {
-        state: LedgerState::from_genesis(&genesis.allocations),
-        head: ChainHead::from_genesis(&genesis),
-        genesis,
-        recent: RecentOutcomes::default(),
-        transactions: 0,
-    };
+    let mut loaded = LoadedChain::from_genesis(genesis)?;
     let mut witnessed = witness.is_none_or(|w| w.number == 0 && w.digest == loaded.head.digest);
     let mut last = None;
     store.each_block(|number, bytes| {
@@ -111,7 +137,7 @@ pub(crate) fn load_and_replay(
 }
 
 /// Verifies one block and applies it to the loaded state.
-fn replay_block(
+pub(crate) fn replay_block(
     loaded: &mut LoadedChain,
     number: u64,
     bytes: &[u8],

@@ -10,7 +10,7 @@ use florin_ledger::conformance::{
     self, Fixture, INITIAL_BALANCE, SIGNER_COUNT, TestLedger, TestSigner,
 };
 use florin_ledger::rpc::{LedgerRequest, handle_request};
-use florin_ledger::{EmbeddedChain, Genesis, Ledger, LedgerError, RemoteLedger};
+use florin_ledger::{BlockSource, EmbeddedChain, Genesis, Ledger, LedgerError, RemoteLedger};
 use florin_protocol::{Address, Amount, Canonical, ChainId, NodeSigner, Timestamp, WalletSigner};
 use tempfile::TempDir;
 

@@ -1,14 +1,18 @@
 //! Claims: collect the pay that a task owes, and withdraw the bond.
 
+use std::path::Path;
 use std::time::Duration;
 
 use florin_ledger::{Claim, ClaimOutcome, Ledger, LedgerError, Refusal};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, ClaimProof, Digest, ErrorCode, TaskId, Timestamp, WalletSigner, merkle,
+    Address, Amount, ClaimProof, Digest, ErrorCode, TaskId, Timestamp, WalletSigner, claim_tree,
+    merkle,
 };
 
+use super::task_folder::stored_reports;
 use super::{Agent, AgentError};
+use crate::atomic_file::FileError;
 use crate::claim_summary::ClaimSummary;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
@@ -43,6 +47,21 @@ pub enum ClaimError {
         /// The ledger's final root.
         ledger_root: Digest,
     },
+    /// The data folder has no report with the ledger's final root.
+    #[error(
+        "task {task}: no stored report has the ledger's final root {root}: this participation \
+         ended before that round was reported. Name the state folder of a participant that has its \
+         report, or ask the coordinator for a proof (without --from-state)"
+    )]
+    ReportMissing {
+        /// The task.
+        task: TaskId,
+        /// The ledger's final root.
+        root: Digest,
+    },
+    /// The data folder.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The coordinator.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -58,6 +77,8 @@ impl ClaimError {
         match self {
             Self::InvalidProof { .. } => "INVALID_PROOF",
             Self::NotCurrent { .. } => "PROOF_NOT_CURRENT",
+            Self::ReportMissing { .. } => "REPORT_MISSING",
+            Self::File(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
         }
@@ -67,7 +88,7 @@ impl ClaimError {
 impl crate::retry::Transient for ClaimError {
     fn is_transient(&self) -> bool {
         match self {
-            Self::InvalidProof { .. } => false,
+            Self::InvalidProof { .. } | Self::ReportMissing { .. } | Self::File(_) => false,
             Self::NotCurrent { .. } => true,
             Self::Client(error) => error.is_transient(),
             Self::Ledger(error) => error.is_transient(),
@@ -90,10 +111,46 @@ pub fn claim(
     task: TaskId,
     account: Address,
 ) -> Result<ClaimSummary, ClaimError> {
-    let is_new = |now: ClaimTotals, before: ClaimTotals| {
-        now.paid > before.paid || now.debited > before.debited
-    };
     fetch_and_claim(client, ledger, by, (task, account), is_new)
+}
+
+/// Whether there is pay to collect, or a debit to apply.
+fn is_new(now: ClaimTotals, before: ClaimTotals) -> bool {
+    now.paid > before.paid || now.debited > before.debited
+}
+
+/// As [`claim`], with a proof from the reports in a participant's data folder: the coordinator is
+/// not asked. The reports need no signature, because the ledger's final root decides which of them
+/// holds.
+///
+/// # Errors
+/// As [`claim`]; [`ClaimError::ReportMissing`] if no stored report has the ledger's final root.
+pub fn claim_from_reports(
+    ledger: &dyn Ledger,
+    by: &dyn WalletSigner,
+    (task, account): (TaskId, Address),
+    folder: &Path,
+) -> Result<ClaimSummary, ClaimError> {
+    let Some(state) = ledger.task(task)? else {
+        return Err(LedgerError::Refused(Refusal::UnknownTask(task)).into());
+    };
+    let root = state.root;
+    if root == Digest::default() {
+        return Ok(ClaimSummary::default());
+    }
+    let missing = || ClaimError::ReportMissing { task, root };
+    let reports = stored_reports(folder, task)?;
+    let report = reports.iter().find(|report| report.root == root).ok_or_else(missing)?;
+    let totals = report.account_totals.get(&account).map(|account| account.claim_totals());
+    let totals = totals.transpose().map_err(|_| missing())?.unwrap_or_default();
+    if totals.is_zero() {
+        return Ok(ClaimSummary::default());
+    }
+    // A report whose totals do not lead to its root is not the one that was settled.
+    let tree = claim_tree(&report.account_totals).map_err(|_| missing())?;
+    let proof = tree.proof(account, totals).filter(|_| tree.root() == root).ok_or_else(missing)?;
+    let proof = ClaimProof { round: report.scope.round, totals, root, proof };
+    submit_claim(ledger, by, (task, account), proof, is_new)
 }
 
 /// Claims only if pay is owed. A claim that would only take debits from the bond is left to the
@@ -262,7 +319,10 @@ impl Agent<'_, '_> {
         let drawn = drawn.map_err(|error| match error {
             ClaimError::Client(error) => error.into(),
             ClaimError::Ledger(error) => AgentError::from(error),
-            error @ (ClaimError::InvalidProof { .. } | ClaimError::NotCurrent { .. }) => {
+            ClaimError::File(error) => error.into(),
+            error @ (ClaimError::InvalidProof { .. }
+            | ClaimError::NotCurrent { .. }
+            | ClaimError::ReportMissing { .. }) => {
                 AgentError::InvalidTask { task, why: error.to_string() }
             }
         })?;

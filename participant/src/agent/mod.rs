@@ -42,12 +42,14 @@ use florin_protocol::{
 };
 
 pub(crate) use claiming::claim_pay;
-pub use claiming::{BondStatus, ClaimError, claim, claim_with_proof, withdraw_bond};
+pub use claiming::{
+    BondStatus, ClaimError, claim, claim_from_reports, claim_with_proof, withdraw_bond,
+};
 pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
-pub use task_folder::stored_receipts;
+pub use task_folder::{stored_receipts, stored_tasks};
 
 use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;

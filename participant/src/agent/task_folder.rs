@@ -9,6 +9,7 @@
 //!                                               round that changes the model is reported
 //! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, never deleted
 //! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, never deleted
+//! FOLDER/TASK/ROUND/disputed_report.json        a signed report that raised an alarm: the same
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ use crate::deposits::DepositRecord;
 
 const UPDATE: &str = "update.safetensors";
 const RESIDUAL: &str = "residual.safetensors";
+const REPORT: &str = "report.json";
+const DISPUTED_REPORT: &str = "disputed_report.json";
 
 /// Files of one task.
 #[derive(Debug)]
@@ -116,7 +119,7 @@ impl TaskFolder {
     }
 
     pub(super) fn report(&self, round: RoundNumber) -> Result<Option<Signed<Report>>, FileError> {
-        self.read_json(round, "report.json")
+        self.read_json(round, REPORT)
     }
 
     pub(super) fn write_report(
@@ -124,7 +127,7 @@ impl TaskFolder {
         round: RoundNumber,
         report: &Signed<Report>,
     ) -> Result<(), FileError> {
-        self.write_json(round, "report.json", report)
+        self.write_json(round, REPORT, report)
     }
 
     /// Keeps a report that raised an alarm: signed evidence, which is not read again.
@@ -133,20 +136,29 @@ impl TaskFolder {
         round: RoundNumber,
         report: &Signed<Report>,
     ) -> Result<(), FileError> {
-        self.write_json(round, "disputed_report.json", report)
+        self.write_json(round, DISPUTED_REPORT, report)
     }
 
     /// All receipts of the task on disk, ascending by round.
     fn receipts(&self) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
-        let failed = |source| FileError::new("read", &self.folder, source);
-        let mut rounds = Vec::new();
-        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            rounds.extend(name.to_str().and_then(|name| name.parse().ok()).map(RoundNumber));
-        }
+        let mut rounds: Vec<u32> = entries_named_by(&self.folder)?;
         rounds.sort_unstable();
-        let receipts = rounds.into_iter().map(|round| self.receipt(round));
+        let receipts = rounds.into_iter().map(|round| self.receipt(RoundNumber(round)));
         Ok(receipts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// All reports of the task on disk, the latest first; disputed ones too.
+    fn reports(&self) -> Result<Vec<Report>, FileError> {
+        let mut rounds: Vec<u32> = entries_named_by(&self.folder)?;
+        rounds.sort_unstable_by(|a, b| b.cmp(a));
+        let mut reports = Vec::new();
+        for round in rounds.into_iter().map(RoundNumber) {
+            for name in [REPORT, DISPUTED_REPORT] {
+                let report: Option<Signed<Report>> = self.read_json(round, name)?;
+                reports.extend(report.map(|report| report.body));
+            }
+        }
+        Ok(reports)
     }
 
     fn write(&self, round: RoundNumber, name: &str, bytes: &[u8]) -> Result<(), FileError> {
@@ -191,4 +203,32 @@ pub fn stored_receipts(
     task: TaskId,
 ) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
     TaskFolder::new(folder, task).receipts()
+}
+
+/// The reports that a participation in `task` stored in its data folder, the latest first. Each has
+/// the account totals of all accounts, so that a claim needs no proof of the coordinator.
+///
+/// # Errors
+/// As [`stored_receipts`].
+pub(super) fn stored_reports(folder: &Path, task: TaskId) -> Result<Vec<Report>, FileError> {
+    TaskFolder::new(folder, task).reports()
+}
+
+/// The tasks of which a data folder has files.
+///
+/// # Errors
+/// [`FileError`].
+pub fn stored_tasks(folder: &Path) -> Result<Vec<TaskId>, FileError> {
+    entries_named_by(folder)
+}
+
+/// The names in a folder that have the form of a `T`.
+fn entries_named_by<T: std::str::FromStr>(folder: &Path) -> Result<Vec<T>, FileError> {
+    let failed = |source| FileError::new("read", folder, source);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        found.extend(name.to_str().and_then(|name| name.parse::<T>().ok()));
+    }
+    Ok(found)
 }

@@ -1,5 +1,7 @@
 //! Errors of the coordinator client.
 
+use std::path::PathBuf;
+
 use florin_protocol::{Address, Digest, MarketId, NodeKey, Rejection, VerifyError};
 
 use crate::atomic_file::FileError;
@@ -81,10 +83,14 @@ pub enum ClientError {
     },
     /// Not the coordinator that was pinned at first contact.
     #[error(
-        "this is not the coordinator pinned at first contact: {pinned}, now {current}. If that is \
-         intended, use another data folder"
+        "this is not the coordinator of the first contact: {pinned}, now {current}. Another host may \
+         answer at this address. If the market's operator announced the change, delete {} and run \
+         the command again",
+        pin_file.display()
     )]
     CoordinatorChanged {
+        /// The file that records the coordinator of the first contact.
+        pin_file: PathBuf,
         /// The pinned coordinator.
         pinned: Box<CoordinatorIdentity>,
         /// The coordinator that responds now.

@@ -57,6 +57,16 @@ struct RequestTarget {
     url: String,
 }
 
+/// Whether a URL names this machine by a loopback address.
+#[must_use]
+pub fn is_local_market(url: &str) -> bool {
+    url.parse::<ureq::http::Uri>().is_ok_and(|uri| uri.host().is_some_and(is_local))
+}
+
+fn is_local(host: &str) -> bool {
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
 impl Http {
     pub(super) fn new(url: &str, trust: &TrustAnchors) -> Result<Self, ClientError> {
         let bad = || ClientError::BadUrl { url: url.chars().take(200).collect() };
@@ -66,7 +76,7 @@ impl Http {
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
             return Err(bad());
         }
-        let local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        let local = is_local(host);
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)

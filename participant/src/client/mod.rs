@@ -7,7 +7,7 @@ mod http;
 pub(crate) mod tests;
 mod uploads;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use florin_protocol::{
 };
 
 pub use error::{ClientError, CoordinatorIdentity};
-pub use http::JSON_BYTES_MAX;
+pub use http::{JSON_BYTES_MAX, is_local_market};
 
 use crate::atomic_file;
 use http::Http;
@@ -64,6 +64,7 @@ pub struct Client {
     /// The coordinator's clock at the last reading, with the local instant of that reading.
     clock: Arc<Mutex<(Timestamp, Instant)>>,
     trust: TrustAnchors,
+    pin_file: Option<PathBuf>,
 }
 
 impl Client {
@@ -91,19 +92,28 @@ impl Client {
                     let was: CoordinatorIdentity = serde_json::from_slice(&bytes)
                         .map_err(|error| unread(error.to_string()))?;
                     if was != coordinator {
-                        let (was, now) = (Box::new(was), Box::new(coordinator));
-                        return Err(ClientError::CoordinatorChanged { pinned: was, current: now });
+                        let (pinned, current) = (Box::new(was), Box::new(coordinator));
+                        let pin_file = path.clone();
+                        return Err(ClientError::CoordinatorChanged { pin_file, pinned, current });
                     }
                 }
                 None => {
                     let bytes = serde_json::to_vec_pretty(&coordinator)
                         .map_err(|error| unread(error.to_string()))?;
+                    path.parent().map_or(Ok(()), atomic_file::create_folder)?;
                     atomic_file::write_atomically(path, &bytes)?;
                 }
             }
         }
         let (ledger, version, trust) = (info.ledger, info.version, config.trust.clone());
-        Ok(Self { http, coordinator, ledger, version, clock, trust })
+        let pin_file = config.pin_file.clone();
+        Ok(Self { http, coordinator, ledger, version, clock, trust, pin_file })
+    }
+
+    /// The file that records the coordinator, if there is one.
+    #[must_use]
+    pub fn pin_file(&self) -> Option<&Path> {
+        self.pin_file.as_deref()
     }
 
     /// The trusted certificates for TLS.

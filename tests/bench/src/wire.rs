@@ -159,7 +159,7 @@ impl WireFixture {
         let file = folder.path().join("task.toml");
         std::fs::write(
             &file,
-            plan::task_file(seed, plan::ROUNDS, UpdateFormat::F32, parties.coordinator),
+            plan::task_file(seed, plan::ROUNDS, UpdateFormat::F32),
         )?;
         let ready = task_file::read(&file, &parties)?;
         let kind = |behaviour: plan::Behaviour| match behaviour {

@@ -94,12 +94,12 @@ impl TestPlan {
         }
     }
 
-    fn task_file(&self, arbiter: Address) -> String {
+    fn task_file(&self) -> String {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
         let now = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
         let expires = half_year_date(Timestamp(now.as_millis() as u64));
         let settings = format!(
-            "name = \"Test\"\nsalt = {seed}\nexpires = \"{expires}\"\narbiter = \"{arbiter}\"\n\
+            "name = \"Test\"\nsalt = {seed}\nexpires = \"{expires}\"\ntrust = \"coordinator\"\n\
              [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\n\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
@@ -150,7 +150,7 @@ impl TestMarket {
             settings += &format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
         }
         std::fs::write(path.join("settings.toml"), settings).unwrap();
-        let task = plan.task_file(accounts["coordinator"]);
+        let task = plan.task_file();
         std::fs::write(path.join("task.toml"), task).unwrap();
         let (chain, gate) = match plan.on {
             On::Embedded => {

@@ -125,3 +125,35 @@ fn a_proof_of_an_older_root_is_a_transient_error() {
     let drawn = claim(&client, ledger, &wallet(4), market.task, me).unwrap();
     assert!(!drawn.paid.is_zero());
 }
+
+#[test]
+fn stored_reports_prove_final_pay_without_the_coordinator() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    let (ledger, me, task) = (market.ledger.as_ref(), person.wallet.address(), market.task);
+    let folder = market.folder.path().join("4");
+    let claim = || claim_from_reports(ledger, &wallet(9), (task, me), &folder);
+    assert_eq!(claim().unwrap(), ClaimSummary::default(), "nothing is final yet");
+    let reported = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Reported { .. });
+    let stopped = person.run_until(&market, reported).unwrap();
+    let requests = market.request_count("", "");
+    // A report that was changed on disk does not lead to the ledger's root.
+    let file = folder.join(task.to_string()).join("1/report.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let earned = serde_json::to_string(&stopped.statements[0].payout).unwrap();
+    assert!(whole.contains(&earned));
+    let more = serde_json::to_string(&Amount::from_units(1_000_000)).unwrap();
+    std::fs::write(&file, whole.replace(&earned, &more)).unwrap();
+    assert_eq!(claim().unwrap_err().code(), "REPORT_MISSING");
+    std::fs::write(&file, whole).unwrap();
+    let drawn = claim().unwrap();
+    assert!(!drawn.paid.is_zero());
+    assert_eq!(drawn.paid, stopped.statements[0].payout);
+    let again = claim().unwrap();
+    assert_eq!(again, ClaimSummary { totals: drawn.totals, ..ClaimSummary::default() });
+    assert_eq!(market.request_count("", ""), requests, "the coordinator is not asked");
+    std::fs::remove_file(&file).unwrap();
+    let error = claim().unwrap_err();
+    assert!(!crate::retry::Transient::is_transient(&error));
+    assert_eq!(error.code(), "REPORT_MISSING", "{error}");
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use florin_ledger_ethereum::{Deployment, HttpEndpoint, Settings};
 use florin_protocol::LedgerInfo;
 
-use crate::cli::{ChainArg, MarketArg};
+use crate::cli::ChainArg;
 use crate::ethereum::node as contracts;
 use crate::failure::Failure;
 use crate::market::MarketConnection;
@@ -29,18 +29,14 @@ impl MarketContracts {
     /// Takes the contracts from the deployment file, or otherwise from the coordinator.
     fn from_args(arg: &ChainArg) -> anyhow::Result<Self> {
         let node = &arg.node;
-        let (deployment, suggested) = match (&arg.market, &node.deployment) {
-            (Some(url), _) => {
-                let trust = arg.trust.clone();
-                let market = MarketConnection::connect(&MarketArg {
-                    market: url.clone(),
-                    trust,
-                    node: node.clone(),
-                })?;
+        let (deployment, suggested) = match (arg.market(), &node.deployment) {
+            (Some(at), _) => {
+                let market = MarketConnection::connect(&at)?;
                 let LedgerInfo::Ethereum(info) = market.client().ledger() else {
                     let message = format!(
-                        "the market at {url} has an embedded ledger: run `florin ledger verify \
-                         --data` on the machine of its coordinator"
+                        "the market at {} has an embedded ledger: run `florin ledger verify \
+                         --market`",
+                        at.market
                     );
                     return Err(Failure::input("LEDGER_IS_EMBEDDED", message).into());
                 };

@@ -40,7 +40,6 @@ pub(crate) struct BenchMarket {
     children: Vec<(String, Child)>,
     pub(crate) url: String,
     pub(crate) actors: Vec<BenchParticipant>,
-    arbiter: Address,
 }
 
 /// Processor time and memory of a process, as reported by the system.
@@ -70,8 +69,8 @@ impl BenchMarket {
         )?;
         let path = folder.path();
         std::fs::write(path.join(PASSPHRASE), "benchmark\n")?;
-        let [buyer, provider, coordinator] =
-            ["buyer", "provider", "coordinator"].map(|name| wallet(path, name));
+        let [buyer, provider] = ["buyer", "provider"].map(|name| wallet(path, name));
+        wallet(path, "coordinator")?;
         let mut genesis = String::from("chain = 31337\n\n[allocate]\n");
         let _ = writeln!(genesis, "{} = \"1000000\"\n{} = \"1000\"", buyer?, provider?);
         for name in named {
@@ -96,7 +95,6 @@ impl BenchMarket {
             children: Vec::new(),
             url: String::new(),
             actors: people,
-            arbiter: coordinator?,
         };
         std::fs::write(market.path("settings.toml"), settings)?;
         market.start_coordinator("127.0.0.1:0")?;
@@ -253,8 +251,7 @@ impl BenchMarket {
 
     /// Publishes a task that differs from the template in these settings.
     pub(crate) fn publish_task(&self, settings: &str) -> anyhow::Result<TaskId> {
-        let settings = settings.replace("@ARBITER@", &self.arbiter.to_string());
-        let text = task_file::overlay(&settings)?;
+        let text = task_file::overlay(settings)?;
         let file = self.path("task.toml");
         std::fs::write(&file, text)?;
         let mut command = self.command("buyer")?;
