@@ -210,7 +210,7 @@ fn from_text_with_table(
 /// The task's arbiter. A task whose coordinator decides alone must say so.
 fn arbiter(file: &TaskFile, parties: &Parties) -> Result<Address, TaskFileError> {
     let either = "write the address of an account that watches the coordinator (arbiter = \
-        \"0x…\"), or trust = \"coordinator\" if nobody does, not both";
+        \"0x…\"), or trust = \"coordinator\" if no account does, not both";
     match (file.arbiter, file.trust) {
         (None, Some(Trust::Coordinator)) => Ok(parties.coordinator),
         (Some(account), None) if account == parties.coordinator => {

@@ -96,7 +96,12 @@ fn options_of_the_other_ledger_are_refused() {
     let embedded = TestMarket::open(TestPlan::honest(On::Embedded, 1));
     embedded.run_command(&["balance", &ann, "--rpc", &rpc]).refused(2, "NODE_NOT_NEEDED");
     embedded.run_command(&["ledger", "status"]).refused(2, "LEDGER_IS_EMBEDDED");
-    embedded.run_command(&["ledger", "verify"]).refused(2, "LEDGER_IS_EMBEDDED");
+    embedded.run_command(&["ledger", "verify"]).expect(0);
+    let head = market.file("head.json");
+    std::fs::write(&head, embedded.run_command(&["ledger", "head", "--json"]).expect(0).out)
+        .unwrap();
+    market.run_command(&["ledger", "verify", "--head", &head]).refused(2, "HEAD_NOT_NEEDED");
+    market.run_command(&["ledger", "head"]).refused(2, "LEDGER_NOT_EMBEDDED");
     florin(&["ledger", "verify"]).refused(2, "NO_MARKET");
 }
 
