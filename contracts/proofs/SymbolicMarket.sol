@@ -15,6 +15,11 @@ interface HalmosCheats {
     function setArbitraryStorage(address account) external;
 }
 
+/// @title The constructor of symbolic bytes that halmos supports.
+interface SymbolicBytes {
+    function createBytes(uint256 length, string calldata name) external returns (bytes memory);
+}
+
 /// @title Base of the proofs: the market and its token as deployed, with symbolic storage.
 /// @dev halmos runs each `check_` function with symbolic arguments, symbolic storage of both
 /// contracts and a symbolic clock, and searches for values that violate an `assert`. A proof holds
@@ -23,6 +28,9 @@ interface HalmosCheats {
 abstract contract SymbolicMarket {
     HalmosCheats internal constant vm =
         HalmosCheats(address(uint160(uint256(keccak256("hevm cheat code")))));
+
+    SymbolicBytes internal constant svm =
+        SymbolicBytes(address(uint160(uint256(keccak256("svm cheat code")))));
 
     uint256 internal constant SUPPLY = 1e27;
     uint256 internal constant SECONDS_MAX = 2 ** 40;

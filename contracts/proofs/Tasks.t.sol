@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {LastSettlement, PostedSettlement, Settlement, TaskState, Terms} from
+import {LastSettlement, PostedSettlement, Receipt, Settlement, TaskState, Terms} from
     "../src/interfaces/Types.sol";
 import {SymbolicMarket} from "./SymbolicMarket.sol";
 
@@ -120,6 +120,51 @@ contract TaskProofs is SymbolicMarket {
         } catch {}
     }
 
+    function check_a_close_is_announced_a_window_ahead(bytes32 id, address sender, uint256 second)
+        external
+    {
+        at(second);
+        TaskState memory t = market.task(id);
+        vm.prank(sender);
+        try market.announceClose(id) {
+            TaskState memory u = market.task(id);
+            assert(sender == t.terms.coordinator && !t.closed && t.pending == 0);
+            // A repeated call changes nothing.
+            uint64 moment = market.clock() + t.terms.challengeMs;
+            assert(u.closesAt == (t.closesAt == 0 ? moment : t.closesAt) || u.closesAt == 0);
+            u.closesAt = t.closesAt;
+            assert(same(u, t));
+        } catch {}
+    }
+
+    /// @dev The signature is the solver's choice: it can be any account's.
+    function check_an_objection_takes_only_the_coordinators_bond(
+        Receipt calldata receipt,
+        address account,
+        address sender,
+        uint256 second
+    ) external {
+        at(second);
+        bytes32 id = receipt.task;
+        TaskState memory t = market.task(id);
+        address coordinator = t.terms.coordinator;
+        uint128 held = market.bondOf(id, coordinator).amount;
+        uint128 other = market.bondOf(id, account).amount;
+        uint128 treasury = market.treasury();
+        bytes memory signature = svm.createBytes(65, "signature");
+        vm.prank(sender);
+        try market.object(receipt, signature) returns (uint128 taken) {
+            TaskState memory u = market.task(id);
+            assert(t.closesAt != 0 && u.closesAt == 0 && !t.closed && t.pending == 0);
+            assert(receipt.round > t.round);
+            assert(taken == held && market.bondOf(id, coordinator).amount == 0);
+            assert(market.treasury() == treasury + taken);
+            assert(account == coordinator || market.bondOf(id, account).amount == other);
+            u.closesAt = t.closesAt;
+            assert(same(u, t));
+        } catch {}
+    }
+
     /// @dev The conditions that `post` has checked for this settlement and for all earlier ones.
     function wasPosted(TaskState memory t, PostedSettlement memory s) private pure returns (bool) {
         return s.dataTotal >= t.dataPaid && s.dataTotal <= t.terms.data
@@ -137,7 +182,9 @@ contract TaskProofs is SymbolicMarket {
             TaskState memory u = market.task(id);
             uint256 deposit = uint256(t.terms.data) + t.terms.infrastructure;
             assert(!t.closed && u.closed && u.pending == 0);
-            assert(sender == t.terms.coordinator || market.clock() > t.terms.expires);
+            bool announced = t.closesAt != 0 && market.clock() >= t.closesAt;
+            bool due = announced || market.clock() > t.terms.expires;
+            assert(due || sender == t.terms.coordinator);
             assert(refund == deposit - u.dataPaid - u.infrastructurePaid);
             assert(u.refunded == refund && u.dataLocked == 0 && u.infrastructureLocked == 0);
             assert(token.balanceOf(address(market)) == held - refund);

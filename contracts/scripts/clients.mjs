@@ -98,7 +98,7 @@ async function open({ provider, signers, token, market }) {
   await sent(token.connect(signers.stranger).permit(buyer, market.target, value, deadline, v, r, s));
   const terms = {
     task: TASK, buyer, coordinator: signers.coordinator.address, arbiter: signers.arbiter.address,
-    data: 1_000n * FLN, infrastructure: 200n * FLN, rounds: 3n, perNatMax: 100n * FLN, floorShare: 200_000n,
+    data: 1_000n * FLN, infrastructure: 200n * FLN, rounds: 2n, perNatMax: 100n * FLN, floorShare: 200_000n,
     bondMin: 10n * FLN, debitMax: 5n * FLN, stakeMin: 0n,
     challengeMs: WINDOW_MS, unbondMs: WINDOW_MS, expires: deadline * 1_000n,
   };

@@ -8,6 +8,7 @@ import {
     Claim,
     LastSettlement,
     PostedSettlement,
+    Receipt,
     Settlement,
     SlashOrder,
     TaskState,
@@ -33,7 +34,8 @@ abstract contract Actors {
 
     uint256 internal constant BUYER_KEY = 0xB0B;
     address internal buyer = vm.addr(BUYER_KEY);
-    address internal coordinator = address(0xC0);
+    uint256 internal constant COORDINATOR_KEY = 0xC0;
+    address internal coordinator = vm.addr(COORDINATOR_KEY);
     address internal arbiter = address(0xA0);
     address internal ada = address(0xADA);
     address internal ben = address(0xBE2);
@@ -199,6 +201,27 @@ abstract contract Actors {
             activeSettlements[id].pop();
             heads[id].pop();
         }
+    }
+
+    /// @dev The coordinator announces the close, waits for its time and closes.
+    function closeAnnounced(bytes32 id) internal returns (uint128) {
+        PostedSettlement[] memory none;
+        vm.prank(coordinator);
+        market.announceClose(id);
+        vm.warp(market.task(id).closesAt / 1_000);
+        vm.prank(coordinator);
+        return market.close(id, none);
+    }
+
+    /// @dev Ada's receipt for an update of a round, and a signature of it.
+    function signedReceipt(bytes32 id, uint64 round, uint256 key)
+        internal
+        view
+        returns (Receipt memory receipt, bytes memory signature)
+    {
+        receipt = Receipt(id, round, ada, keccak256("update"));
+        (uint8 v, bytes32 r, bytes32 s) = vm.sign(key, market.receiptDigest(receipt));
+        signature = abi.encodePacked(r, s, v);
     }
 
     function finalize() internal returns (uint256) {

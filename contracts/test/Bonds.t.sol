@@ -52,7 +52,7 @@ contract BondsTest is MarketTest {
     }
 
     function test_a_closed_task_accepts_no_bonds() external {
-        close();
+        closeAnnounced(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         bond(ada, 10 * FLN);
     }
@@ -159,7 +159,7 @@ contract BondsTest is MarketTest {
 
     function test_a_closed_task_returns_bonds_two_windows_after_its_last_settlement() external {
         bond(ada, 10 * FLN);
-        post(1, "a", 1, 0);
+        post(20, "a", 1, 0);
         uint64 posted = market.clock();
         advance(WINDOW + 1_000);
         close();
@@ -171,7 +171,7 @@ contract BondsTest is MarketTest {
 
     function test_a_closed_task_without_settlements_returns_bonds_at_once() external {
         bond(ada, 10 * FLN);
-        close();
+        closeAnnounced(TASK);
         withdraw(ada);
     }
 

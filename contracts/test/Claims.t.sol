@@ -182,7 +182,7 @@ contract ClaimsTest is MarketTest {
 
     function test_a_debit_can_be_proven_after_the_task_was_closed() external {
         bond(ada, 10 * FLN);
-        settle(1, 0, 3 * FLN, 20 * FLN);
+        settle(20, 0, 3 * FLN, 20 * FLN);
         PostedSettlement[] memory none = pending();
         vm.prank(coordinator);
         market.close(TASK, none);

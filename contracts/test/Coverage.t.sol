@@ -107,7 +107,7 @@ contract CoverageTest is MarketTest {
     function test_a_closed_task_returns_the_bond_after_two_windows_unless_slashed() external {
         bond(ada, 10 * FLN);
         bond(coordinator, 100);
-        post(1, "a", 10, 0);
+        post(20, "a", 10, 0);
         uint64 posted = market.clock();
         advance(WINDOW + 1_000);
         close();

@@ -55,7 +55,7 @@ contract SettlementsTest is MarketTest {
     }
 
     function test_posting_is_idempotent_for_a_final_settlement_of_a_closed_task() external {
-        Settlement memory s = settlement(1, "a", 10, 0);
+        Settlement memory s = settlement(100, "a", 10, 0);
         LastSettlement memory before = last(TASK);
         post(s);
         advance(WINDOW + 1_000);
@@ -93,9 +93,7 @@ contract SettlementsTest is MarketTest {
     }
 
     function test_a_closed_task_accepts_no_settlement() external {
-        PostedSettlement[] memory none;
-        vm.prank(coordinator);
-        market.close(TASK, none);
+        closeAnnounced(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         postUnrecorded(1, "a", 10, 0);
     }

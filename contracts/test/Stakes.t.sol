@@ -37,12 +37,6 @@ contract StakesTest is MarketTest {
         return market.slash(slashOrder(ada, ofStake, amount));
     }
 
-    function close(bytes32 id) private {
-        PostedSettlement[] memory none;
-        vm.prank(coordinator);
-        market.close(id, none);
-    }
-
     function test_a_stake_must_be_positive_and_within_the_balance() external {
         expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a stake of 0"));
         stake(0);
@@ -79,7 +73,7 @@ contract StakesTest is MarketTest {
 
     function test_a_closed_task_accepts_no_pledge() external {
         stake(50 * FLN);
-        close(TASK);
+        closeAnnounced(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         pledge(TASK);
     }
@@ -100,7 +94,7 @@ contract StakesTest is MarketTest {
             )
         );
         pledge(t.task);
-        close(bytes32(uint256(7)));
+        closeAnnounced(bytes32(uint256(7)));
         vm.assertTrue(market.pledged(bytes32(uint256(7)), ada), "until the next pledge");
         pledge(t.task);
         vm.assertFalse(market.pledged(bytes32(uint256(7)), ada), "dropped by the next pledge");
@@ -120,7 +114,7 @@ contract StakesTest is MarketTest {
         pledge(TASK);
         pledge("slow");
         pledge("slower");
-        close("slower");
+        closeAnnounced("slower");
         unstake();
         uint64 release = market.clock() + 3 * DELAY;
         vm.assertEq(market.stakeOf(ada).release, release, "the longest that is open");
@@ -190,7 +184,7 @@ contract StakesTest is MarketTest {
         market.slash(slashOrder(ada, false, 1));
         expectError(abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "a slash of 0"));
         slash(false, 0);
-        close(TASK);
+        closeAnnounced(TASK);
         expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
         slash(false, 1);
     }

@@ -3,7 +3,8 @@ pragma solidity 0.8.37;
 
 import {IMarket} from "../src/interfaces/IMarket.sol";
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
-import {PostedSettlement, TaskState, Terms} from "../src/interfaces/Types.sol";
+import {IMarketEvents} from "../src/interfaces/IMarketEvents.sol";
+import {PostedSettlement, Receipt, TaskState, Terms} from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
 
 /// @title Opening and closing tasks.
@@ -275,9 +276,9 @@ contract TasksTest is MarketTest {
 
     // ------------------------------------------------------------------------------------- closing
 
-    function test_the_coordinator_closes_at_any_time_and_the_rest_is_refunded() external {
+    function test_the_coordinator_closes_after_its_last_round_and_the_rest_is_refunded() external {
         openTask();
-        settle(1, 30 * FLN, 0, 20 * FLN);
+        settle(20, 30 * FLN, 0, 20 * FLN);
         uint256 before = token.balanceOf(buyer);
         PostedSettlement[] memory none = pending();
         vm.prank(coordinator);
@@ -314,9 +315,9 @@ contract TasksTest is MarketTest {
 
     function test_closing_waits_for_every_window_and_finalises_what_is_due() external {
         openTask();
-        post(1, "a", 10, 0);
+        post(19, "a", 10, 0);
         advance(60_000);
-        post(2, "b", 20, 5);
+        post(20, "b", 20, 5);
         advance(WINDOW - 60_000);
         PostedSettlement[] memory both = pending();
         expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 2));
@@ -336,5 +337,166 @@ contract TasksTest is MarketTest {
         vm.assertEq(task().root, "b", "root");
         vm.assertEq(task().owed, 25, "owed");
         vm.assertEq(task().pending, 0, "pending");
+    }
+
+    // --------------------------------------------------------------------- announcing and objecting
+
+    function expectTooEarly(uint64 moment) private {
+        uint64 current = market.clock();
+        expectError(abi.encodeWithSelector(IMarketErrors.TooEarly.selector, moment, current));
+    }
+
+    function announce() private {
+        vm.prank(coordinator);
+        market.announceClose(TASK);
+    }
+
+    function test_a_close_before_the_expiry_is_announced_a_window_ahead() external {
+        openTask();
+        settle(1, 30 * FLN, 0, 20 * FLN);
+        PostedSettlement[] memory none;
+        expectTooEarly(terms(TASK).expires + 1);
+        vm.prank(coordinator);
+        market.close(TASK, none);
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.Unauthorized.selector, buyer, coordinator)
+        );
+        vm.prank(buyer);
+        market.announceClose(TASK);
+        uint64 closesAt = market.clock() + WINDOW;
+        vm.expectEmit();
+        emit IMarketEvents.CloseAnnounced(TASK, closesAt);
+        announce();
+        advance(1_000);
+        announce();
+        vm.assertEq(task().closesAt, closesAt, "a second announcement changes nothing");
+        vm.warp(closesAt / 1_000 - 1);
+        expectTooEarly(closesAt);
+        vm.prank(coordinator);
+        market.close(TASK, none);
+        vm.warp(closesAt / 1_000);
+        vm.prank(stranger);
+        vm.assertEq(market.close(TASK, none), 1_150 * FLN, "any account closes then");
+        expectError(abi.encodeWithSelector(IMarketErrors.TaskClosed.selector, TASK));
+        announce();
+    }
+
+    function test_a_post_withdraws_an_announcement() external {
+        openTask();
+        announce();
+        post(1, "a", 10, 0);
+        vm.assertEq(task().closesAt, 0, "withdrawn in the same second");
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 1));
+        announce();
+        advance(WINDOW + 1_000);
+        PostedSettlement[] memory list_ = pending();
+        expectTooEarly(terms(TASK).expires + 1);
+        vm.prank(coordinator);
+        market.close(TASK, list_);
+        finalize();
+        announce();
+        vm.assertEq(task().closesAt, market.clock() + WINDOW, "announced again");
+    }
+
+    function test_an_expired_task_needs_no_announced_moment() external {
+        Terms memory t = terms(TASK);
+        t.expires = market.clock() + 1_000;
+        openTask(t);
+        announce();
+        vm.warp(t.expires / 1_000 + 1);
+        PostedSettlement[] memory none;
+        vm.prank(stranger);
+        market.close(TASK, none);
+    }
+
+    function test_a_cancellation_or_a_coordinator_that_is_the_arbiter_needs_no_window() external {
+        openTask();
+        post(1, "a", 10, 0);
+        cancel(0);
+        PostedSettlement[] memory none;
+        expectTooEarly(terms(TASK).expires + 1);
+        vm.prank(stranger);
+        market.close(TASK, none);
+        vm.prank(coordinator);
+        market.close(TASK, none);
+        Terms memory t = terms("trusted");
+        t.arbiter = coordinator;
+        openTask(t);
+        vm.prank(coordinator);
+        market.close("trusted", none);
+    }
+
+    function test_a_receipt_of_an_unsettled_round_costs_the_bond_and_holds_up_the_close() external {
+        openTask();
+        settle(1, 30 * FLN, 0, 20 * FLN);
+        uint128 held = market.bondOf(TASK, coordinator).amount;
+        vm.assertTrue(held > 0, "a bond");
+        (Receipt memory r, bytes memory signature) = signedReceipt(TASK, 2, COORDINATOR_KEY);
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "no close is announced")
+        );
+        market.object(r, signature);
+        announce();
+        (Receipt memory old, bytes memory oldSignature) = signedReceipt(TASK, 1, COORDINATOR_KEY);
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "the round is settled")
+        );
+        market.object(old, oldSignature);
+        (Receipt memory f, bytes memory forged) = signedReceipt(TASK, 2, BUYER_KEY);
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
+        market.object(f, forged);
+        r.round = 3;
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
+        market.object(r, signature);
+        r.round = 2;
+        r.sender = ben;
+        expectError(abi.encodeWithSelector(IMarketErrors.InvalidSignature.selector));
+        market.object(r, signature);
+        r.sender = ada;
+        uint128 treasury = market.treasury();
+        vm.expectEmit();
+        emit IMarketEvents.CloseObjected(TASK, ada, 2, held);
+        vm.prank(stranger);
+        vm.assertEq(market.object(r, signature), held, "taken");
+        vm.assertEq(market.treasury() - treasury, held, "to the treasury");
+        vm.assertEq(market.bondOf(TASK, coordinator).amount, 0, "the whole bond");
+        vm.assertEq(market.coveredOf(TASK), 50 * FLN, "nothing covers further posts");
+        vm.assertEq(task().closesAt, 0, "withdrawn");
+        // A settlement of the round answers the receipt.
+        announce();
+        post(2, "b", 50 * FLN, 0);
+        expectError(abi.encodeWithSelector(IMarketErrors.SettlementsPending.selector, 1));
+        market.object(r, signature);
+        advance(WINDOW + 1_000);
+        finalize();
+        announce();
+        expectError(
+            abi.encodeWithSelector(IMarketErrors.InvalidArgument.selector, "the round is settled")
+        );
+        market.object(r, signature);
+    }
+
+    function test_the_digest_of_a_receipt_is_that_of_eip_712() external view {
+        Receipt memory r = Receipt(TASK, 7, ada, "update");
+        bytes32 domain = keccak256(
+            abi.encode(
+                keccak256("EIP712Domain(string name,string version,uint256 chainId)"),
+                keccak256("Florin"),
+                keccak256("1"),
+                block.chainid
+            )
+        );
+        bytes32 fields = keccak256(
+            abi.encode(
+                keccak256("Receipt(bytes32 task,uint64 round,address sender,bytes32 update)"),
+                r.task,
+                r.round,
+                r.sender,
+                r.update
+            )
+        );
+        vm.assertEq(
+            market.receiptDigest(r), keccak256(abi.encodePacked(hex"1901", domain, fields)), "digest"
+        );
     }
 }

@@ -5,7 +5,7 @@ use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, Canonical, SettlementId, TaskId};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Claim, Settlement, Slash, Terms};
+use crate::api::{Claim, Objection, Settlement, Slash, Terms};
 
 /// One write. Each variant corresponds to a method of [`crate::Ledger`], which documents its effect
 /// and its refusals.
@@ -76,6 +76,13 @@ pub enum Action {
     },
     /// [`crate::Ledger::slash`]
     Slash(Slash),
+    /// [`crate::Ledger::announce_close`]
+    AnnounceClose {
+        /// The task.
+        task: TaskId,
+    },
+    /// [`crate::Ledger::object`]
+    Object(Objection),
 }
 
 impl Canonical for Action {
@@ -132,6 +139,13 @@ impl Action {
                 if s.stake { "stake" } else { "bond" },
                 s.account,
                 of(&s.task)
+            ),
+            Self::AnnounceClose { task } => format!("announce the close of {}", of(task)),
+            Self::Object(o) => format!(
+                "object to the close of {}: {} has a receipt for an update of round {}",
+                of(&o.receipt.task),
+                o.receipt.sender,
+                o.receipt.round
             ),
         }
     }

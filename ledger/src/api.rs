@@ -4,8 +4,8 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Digest, MarketId, Report, RoundNumber, SettlementId, TaskId, Timestamp,
-    WalletSigner,
+    Address, Amount, Digest, LedgerReceipt, MarketId, Report, RoundNumber, SettlementId, TaskId,
+    Timestamp, WalletSignature, WalletSigner,
 };
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,19 @@ pub struct Slash {
     pub evidence: Digest,
 }
 
+/// An objection to an announced close: the coordinator's receipt for an update of a round that was
+/// not settled.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct Objection {
+    /// The receipt.
+    pub receipt: LedgerReceipt,
+    /// The coordinator's signature of [`LedgerReceipt::signing_hash`].
+    pub signature: WalletSignature,
+}
+
 /// A posted settlement that is not final yet.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
@@ -161,8 +174,13 @@ pub struct TaskState {
     pub owed: Amount,
     /// Root of the last final settlement; zeros before the first.
     pub root: Digest,
+    /// Round of the last final settlement.
+    pub round: Option<RoundNumber>,
     /// Settlements that are not final yet, oldest first: at most [`crate::limits::PENDING_MAX`].
     pub pending: Vec<PendingSettlement>,
+    /// From this moment any account may close the task, because its coordinator announced it and no
+    /// account has objected.
+    pub closes_at: Option<Timestamp>,
     /// Closed permanently.
     pub closed: bool,
 }
@@ -543,11 +561,28 @@ pub trait Ledger: Send + Sync {
     /// decreased; more debited than `debit_max` for each round up to the last final one).
     fn claim(&self, by: &dyn WalletSigner, claim: &Claim) -> Result<ClaimOutcome, LedgerError>;
 
-    /// Closes a task and refunds the amount still in escrow. The coordinator may close at any time,
-    /// any account after `expires`. Settlements whose window is over are finalised first. Returns
-    /// the refund.
-    /// Refused: `UnknownTask`, `TaskClosed`, `SettlementsPending`, `TooEarly`.
+    /// Closes a task and refunds the amount still in escrow. Settlements whose window is over are
+    /// finalised first. Returns the refund. Any account may close after `expires`, or from the moment
+    /// that [`Ledger::announce_close`] set. The coordinator may close at any time if its last round is
+    /// final, if a settlement was cancelled, or if it is the arbiter: then no other account decides.
+    /// Refused: `UnknownTask`, `TaskClosed`, `SettlementsPending`, `TooEarly` (with the moment of an
+    /// announced close, or of the expiry).
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError>;
+
+    /// Announces that the coordinator will close the task before its expiry; `by` must be the
+    /// coordinator. The close is possible one challenge window later, unless an account objects or
+    /// a settlement is posted after it. A repeated announcement changes nothing.
+    /// Refused: `UnknownTask`, `Unauthorized`, `TaskClosed`, `SettlementsPending` (finalise them
+    /// first: an objection depends on the last final round).
+    fn announce_close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError>;
+
+    /// Objects to an announced close with the coordinator's receipt for an update of a round after
+    /// the last final one. Any account may object. The announcement is withdrawn, and the
+    /// coordinator's whole bond in the task goes to the treasury. Returns that amount, which may be 0.
+    /// Refused: `UnknownTask`, `TaskClosed`, `NotFound` (no close is announced), `SettlementsPending`
+    /// (one of them may settle the round), `InvalidArgument` (the round is settled),
+    /// `InvalidSignature` (not the coordinator's).
+    fn object(&self, by: &dyn WalletSigner, objection: &Objection) -> Result<Amount, LedgerError>;
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
     /// Returns the amount taken.

@@ -69,8 +69,8 @@ pub mod trust_anchors;
 
 pub use action::Action;
 pub use api::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PendingSettlement, PostOutcome, Refusal,
-    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PendingSettlement, PostOutcome,
+    Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 pub use embedded::{
     Block, BlockSource, ChainError, ChainHead, ChainSnapshot, EmbeddedChain, FollowError, Genesis,

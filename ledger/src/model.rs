@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use florin_protocol::Digest;
 
+mod closing;
 mod terms;
 
 pub use terms::{Flaw, Rules};
@@ -64,6 +65,10 @@ pub struct TaskModel<R> {
     pub open: bool,
     /// Whether it was closed.
     pub closed: bool,
+    /// Whether a settlement was cancelled.
+    pub cancelled: bool,
+    /// The moment of the latest announced close.
+    pub closes_at: Option<i128>,
     /// Its terms.
     pub rules: Rules,
     /// The remaining escrow, for data and for infrastructure.
@@ -144,6 +149,12 @@ impl<R: Copy> TaskModel<R> {
         let coordinator = self.rules.coordinator;
         let bond = if self.releases[coordinator].is_some() { 0 } else { self.bonds[coordinator] };
         self.rules.is_cover(coordinator).then_some(self.paid.iter().sum::<i128>() + bond)
+    }
+
+    /// When an announced close is possible: a post withdraws an announcement.
+    pub fn announced_close(&self) -> Option<i128> {
+        let window = self.last_post.map_or(i128::MIN, |post| post + self.rules.window);
+        self.closes_at.filter(|at| !self.closed && window < *at)
     }
 
     /// The time from which a bond can be withdrawn; `None` unless it was unbonded or the task is
@@ -423,6 +434,7 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
             return Err("WINDOW_CLOSED");
         }
         task.pending.truncate(n);
+        task.cancelled = true;
         Ok(0)
     }
 
@@ -482,31 +494,6 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         task.bonds[who] -= taken;
         self.treasury += taken;
         Ok(ClaimedAmounts { paid, taken })
-    }
-
-    /// Closes a task; returns the refund.
-    ///
-    /// # Errors
-    /// The code of the ledger's refusal.
-    pub fn close(&mut self, from: usize, t: usize) -> ModelResult {
-        self.open(t)?;
-        if self.tasks[t].closed {
-            return Err("TASK_CLOSED");
-        }
-        let rules = self.tasks[t].rules;
-        if from != rules.coordinator && self.now <= rules.expires {
-            return Err("TOO_EARLY");
-        }
-        if self.tasks[t].pending.last().is_some_and(|p| self.now <= p.window) {
-            return Err("SETTLEMENT_PENDING");
-        }
-        self.settle(t);
-        let task = &mut self.tasks[t];
-        let rest: i128 = std::mem::take(&mut task.locked).iter().sum();
-        task.closed = true;
-        task.refunded = rest;
-        self.wallets[BUYER] += rest;
-        Ok(rest)
     }
 
     /// Slashes a bond or a stake; returns the amount.

@@ -6,8 +6,8 @@ use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp
 
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PostOutcome, Refusal, Settlement,
-    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PostOutcome, Refusal,
+    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::NONCE_RETRIES_MAX;
 use crate::rpc::{LedgerRequest, LedgerResponse};
@@ -262,6 +262,14 @@ impl<C: LedgerTransport> Ledger for C {
 
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         execute_for_amount(self, by, &Action::Close { task })
+    }
+
+    fn announce_close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
+        execute_for_id(self, by, &Action::AnnounceClose { task })
+    }
+
+    fn object(&self, by: &dyn WalletSigner, objection: &Objection) -> Result<Amount, LedgerError> {
+        execute_for_amount(self, by, &Action::Object(*objection))
     }
 
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {

@@ -239,6 +239,21 @@ pub enum ParticipantEvent {
         /// When it can be withdrawn.
         until: Timestamp,
     },
+    /// The coordinator announced on the ledger that it will close the task before its expiry. Until
+    /// the announcement is withdrawn, this participant sends no update.
+    CloseAnnounced {
+        /// When the close is possible.
+        at: Timestamp,
+    },
+    /// The ledger accepted an objection to an announced close, with the receipt of a round that was
+    /// not settled.
+    CloseObjected {
+        /// The round.
+        round: RoundNumber,
+        /// The coordinator's bond, which went to the treasury.
+        #[serde(serialize_with = "event_json::amount")]
+        taken: Amount,
+    },
     /// The stake was raised.
     Staked {
         /// The amount added.
@@ -507,6 +522,16 @@ impl ParticipantEvent {
                 f,
                 "the bond is locked until {until}, so that late debits of the last settlement can \
                  still be applied"
+            ),
+            Self::CloseAnnounced { at } => write!(
+                f,
+                "the coordinator will close the task from {at} on; no further update is sent"
+            ),
+            Self::CloseObjected { round, taken } => write!(
+                f,
+                "objected to the close: round {round} is not settled. The coordinator's bond of {} \
+                 FLN went to the treasury",
+                taken.short()
             ),
             Self::Staked { added, stake } => {
                 write!(f, "staked {} FLN; {} FLN at risk", added.short(), stake.short())

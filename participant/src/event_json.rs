@@ -115,6 +115,14 @@ mod tests {
             &json!({ "event": "bond_locked", "until": 9 }),
         );
         check(
+            &Event::CloseObjected { round: ROUND, taken: fln("0.5") },
+            &json!({ "event": "close_objected", "round": 3, "taken": "500000000000000000" }),
+        );
+        check(
+            &Event::CloseAnnounced { at: Timestamp(9) },
+            &json!({ "event": "close_announced", "at": 9 }),
+        );
+        check(
             &Event::Selected { round: ROUND, pool: fln("10"), cohort: 4 },
             &json!({
                 "event": "selected", "round": 3, "pool": "10000000000000000000", "selected": 4

@@ -62,9 +62,10 @@ mod wallet;
 mod watch;
 
 pub use agent::{
-    AgentError, BondStatus, ClaimError, ParticipantConfig, ParticipantContext, ParticipationQuote,
-    ParticipationSummary, claim, claim_from_reports, claim_with_proof, contradictions, participate,
-    required_bond, state_machine, stored_receipts, stored_tasks, top_up_bond, withdraw_bond,
+    AcceptedObjection, AgentError, BondStatus, ClaimError, ObjectionError, ParticipantConfig,
+    ParticipantContext, ParticipationQuote, ParticipationSummary, claim, claim_from_reports,
+    claim_with_proof, contradictions, object_from_receipts, participate, required_bond,
+    state_machine, stored_receipts, stored_tasks, top_up_bond, withdraw_bond,
 };
 pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
 pub use arbitration::{

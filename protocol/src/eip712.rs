@@ -4,7 +4,7 @@
 //! the atomic types that Florin's messages use; a structure in a structure does not occur.
 
 use crate::bytes::{keccak256, write_word};
-use crate::id::{Address, MarketId};
+use crate::id::{Address, ChainId, MarketId};
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +78,29 @@ impl TypedData {
     /// ‖ hashStruct)`.
     #[must_use]
     pub fn signing_hash(&self, market: MarketId) -> [u8; 32] {
+        self.hash_in(&market_domain(market))
+    }
+
+    /// The hash that a wallet signs in the domain of a chain, which a contract can compute: a market's
+    /// genesis is unknown to its contracts.
+    #[must_use]
+    pub fn signing_hash_on_chain(&self, chain: ChainId) -> [u8; 32] {
+        self.hash_in(&chain_domain(chain))
+    }
+
+    fn hash_in(&self, domain: &Self) -> [u8; 32] {
         let mut bytes = vec![0x19, 0x01];
-        bytes.extend_from_slice(&market_domain(market).struct_hash());
+        bytes.extend_from_slice(&domain.struct_hash());
         bytes.extend_from_slice(&self.struct_hash());
         keccak256(&bytes)
     }
+}
+
+/// The EIP-712 domain of a chain: name "Florin", version "1", and the chain id.
+fn chain_domain(chain: ChainId) -> TypedData {
+    let mut domain = market_domain(MarketId { chain, genesis: Default::default() });
+    domain.fields.truncate(3);
+    domain
 }
 
 /// The EIP-712 domain of a market: name "Florin", version "1", the chain id, and the market's

@@ -116,8 +116,8 @@ pub use id::{
     Address, ChainId, Digest, IdError, MarketId, NodeKey, RoundNumber, SettlementId, TaskId,
 };
 pub use message::{
-    AbandonReason, Commit, EnrolRequest, MissingReason, Offer, RoundOutcome, RoundScope,
-    UpdateHeader, UpdateId, UpdateReceipt, VoidReason,
+    AbandonReason, Commit, EnrolRequest, LedgerReceipt, MissingReason, Offer, RoundOutcome,
+    RoundScope, UpdateHeader, UpdateId, UpdateReceipt, UploadReceipt, VoidReason,
 };
 pub use micro::{Micro, ParseMicroError};
 pub use model::{DataSchema, ModelArchitecture};

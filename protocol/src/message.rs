@@ -6,9 +6,13 @@ use serde::{Deserialize, Serialize};
 use crate::admission::Invitation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
+use crate::eip712::{TypedData, TypedValue};
 use crate::error_code::ErrorCode;
-use crate::id::{Address, Digest, MarketId, RoundNumber, TaskId};
+use crate::id::{Address, ChainId, Digest, MarketId, RoundNumber, TaskId};
 use crate::limits::DECLARED_ROWS_MAX;
+use crate::signature::{
+    NodeSigner, SignError, Signed, VerifyError, WalletSignature, WalletSigner, verify_wallet,
+};
 use crate::time::Timestamp;
 
 /// Market, task and round of a message. Every signed message of a round includes it, so that it
@@ -173,6 +177,84 @@ pub struct UpdateReceipt {
 
 impl Canonical for UpdateReceipt {
     const DOMAIN: &'static str = "florin v1 receipt";
+}
+
+impl UpdateReceipt {
+    /// The part of the receipt that a ledger verifies.
+    #[must_use]
+    pub const fn for_ledger(&self) -> LedgerReceipt {
+        let RoundScope { task, round, .. } = self.scope;
+        LedgerReceipt { task, round, sender: self.sender, update: self.update }
+    }
+}
+
+/// The part of a receipt that a ledger verifies. The coordinator signs it with its wallet, so that a
+/// contract can recover the signer.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct LedgerReceipt {
+    /// The task, whose id depends on its market.
+    pub task: TaskId,
+    /// The round.
+    pub round: RoundNumber,
+    /// The sender of the update.
+    pub sender: Address,
+    /// The header's digest.
+    pub update: UpdateId,
+}
+
+impl LedgerReceipt {
+    /// The EIP-712 hash that the coordinator's wallet signs, in the domain of the chain:
+    /// `Receipt(bytes32 task,uint64 round,address sender,bytes32 update)`.
+    #[must_use]
+    pub fn signing_hash(&self, chain: ChainId) -> [u8; 32] {
+        let fields = vec![
+            ("task", TypedValue::Bytes32(self.task.0)),
+            ("round", TypedValue::Uint64(self.round.0.into())),
+            ("sender", TypedValue::Address(self.sender)),
+            ("update", TypedValue::Bytes32(self.update.0)),
+        ];
+        TypedData { primary_type: "Receipt", fields }.signing_hash_on_chain(chain)
+    }
+}
+
+/// The answer to an upload: the receipt, signed by the coordinator's node key, and the signature of
+/// its wallet for the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct UploadReceipt {
+    /// Signed by the node key.
+    pub receipt: Signed<UpdateReceipt>,
+    /// The wallet's signature of [`LedgerReceipt::signing_hash`].
+    pub wallet_signature: WalletSignature,
+}
+
+impl UploadReceipt {
+    /// Signs a receipt with the coordinator's two keys.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(
+        receipt: UpdateReceipt,
+        node: &NodeSigner,
+        wallet: &dyn WalletSigner,
+    ) -> Result<Self, SignError> {
+        let hash = receipt.for_ledger().signing_hash(receipt.scope.market.chain);
+        Ok(Self { wallet_signature: wallet.sign_typed_data(hash)?, receipt: node.sign(receipt) })
+    }
+
+    /// Verifies the wallet's signature. The caller verifies the node key's.
+    ///
+    /// # Errors
+    /// [`VerifyError`] for another signer than `coordinator`.
+    pub fn verify_wallet(&self, coordinator: Address) -> Result<(), VerifyError> {
+        let UpdateReceipt { scope, .. } = &self.receipt.body;
+        let hash = self.receipt.body.for_ledger().signing_hash(scope.market.chain);
+        verify_wallet(hash, &self.wallet_signature, coordinator)
+    }
 }
 
 /// Why a selected participant has no accepted update in a round.

@@ -370,10 +370,12 @@ impl Report {
         Amount::total(self.lines.iter().chain(&self.final_lines).map(|line| line.payout))
     }
 
-    /// Whether the round posts a settlement: it was valued, or it pays what was withheld.
+    /// Whether the round posts a settlement: it was valued, it pays what was withheld, or the
+    /// coordinator gave a receipt for an update. A receipt of a round that was never settled holds up
+    /// an early close.
     #[must_use]
     pub fn has_settlement(&self) -> bool {
-        self.outcome.is_valued() || !self.final_lines.is_empty()
+        self.outcome.is_valued() || !self.final_lines.is_empty() || !self.entries.is_empty()
     }
 
     /// Whether the task ended with this report before its last round: no round follows.

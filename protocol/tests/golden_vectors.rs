@@ -25,7 +25,7 @@ mod values;
 use earlier_updates::earlier_updates;
 use reports::{abandoned_report, settled_round, void_report};
 use rounds::{confirmations, gaps, rounds};
-use values::values;
+use values::{receipts, values};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors")
@@ -506,6 +506,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("registrations", registrations()),
         ("close_requests", close_requests()),
         ("invitations", invitations()),
+        ("receipts", receipts()),
         ("apportionments", apportionments()),
         ("trees", trees()),
         ("draws", draws()),

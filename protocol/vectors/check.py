@@ -114,6 +114,28 @@ def check_invitation(v):
     assert v["text"] == "florin-invitation-" + raw.hex(), "the text form differs"
 
 
+RECEIPT = [
+    {"name": "task", "type": "bytes32"}, {"name": "round", "type": "uint64"},
+    {"name": "sender", "type": "address"}, {"name": "update", "type": "bytes32"},
+]
+
+
+def check_receipt(v):
+    """A receipt for a ledger: the domain has a chain, but no contract and no genesis."""
+    value = v["value"]
+    message = {
+        "task": bytes.fromhex(value["task"]), "round": value["round"],
+        "sender": value["sender"], "update": bytes.fromhex(value["update"]),
+    }
+    domain = {"name": "Florin", "version": "1", "chainId": v["chain"]}
+    signable = encode_typed_data(domain, {"Receipt": RECEIPT}, message)
+    from eth_account.messages import _hash_eip191_message  # the 32 bytes that are signed
+
+    assert _hash_eip191_message(signable).hex() == v["hash"], "EIP-712 hash differs"
+    signer = Account.recover_message(signable, signature=bytes.fromhex(v["wallet_signature"]))
+    assert signer == v["wallet"], f"recovered {signer}"
+
+
 def check_value(v):
     raw = SCHEMA.encode(v["type"], v["value"])
     assert raw.hex() == v["bytes"], f"ours {raw.hex()}, theirs {v['bytes']}"
@@ -279,7 +301,8 @@ def check_encoding(v):
 
 CHECKS = {
     "messages": check_message, "values": check_value, "ledger": check_ledger, "registrations": check_registration,
-    "close_requests": check_close_request, "invitations": check_invitation, "apportionments": check_apportionment,
+    "close_requests": check_close_request, "invitations": check_invitation, "receipts": check_receipt,
+    "apportionments": check_apportionment,
     "trees": check_tree, "draws": check_draw, "cohorts": check_cohort,
     "holdouts": check_holdout,
     "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,

@@ -69,6 +69,7 @@ pub(crate) struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a process has one command")]
 pub(crate) enum Command {
     /// Run a complete market on this machine: eight participants, one provider, ten paid and
     /// audited rounds

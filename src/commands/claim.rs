@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use florin_ledger::Ledger;
-use florin_participant::{ClaimSummary, claim, claim_fields, claim_from_reports, stored_tasks};
+use florin_participant::{
+    ClaimSummary, claim, claim_fields, claim_from_reports, object_from_receipts, stored_tasks,
+};
 use florin_protocol::{Address, Amount, WalletSigner};
 
 use crate::cli::Claim;
@@ -67,6 +69,16 @@ fn claim_from_state(
         true => ethereum::ledger_without_coordinator(node, by)?,
         false => connect(arguments)?.signing_ledger(&wallet, &arguments.wallet)?,
     };
+    if let Some(accepted) = object_from_receipts(&*ledger, &wallet, task, folder)?
+        && !arguments.json.json
+    {
+        let taken = accepted.taken.short();
+        let round = accepted.round;
+        show::sentence(&format!(
+            "Objected to the announced close of the task: round {round} is not settled. The \
+             coordinator's bond of {taken} FLN went to the treasury."
+        ));
+    }
     let account = arguments.account.unwrap_or(wallet.address());
     let drawn = claim_from_reports(&*ledger, &wallet, (task, account), folder)?;
     Ok((account, drawn, ledger))

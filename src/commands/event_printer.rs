@@ -51,6 +51,10 @@ impl EventPrinter {
                 "the bond is locked until {}, so that pending debits can still be applied",
                 show::date(*until)
             ),
+            ParticipantEvent::CloseAnnounced { at } => format!(
+                "the coordinator will close the task from {} on; until then no update is sent",
+                show::date(*at)
+            ),
             event => event.to_string(),
         };
         show::paragraph(&format!("{}: ", self.wallet), &text, style);

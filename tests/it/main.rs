@@ -13,6 +13,7 @@ mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
 mod a_stalled_task_is_refunded;
 mod a_table_becomes_a_task;
+mod a_task_is_closed_early;
 mod a_task_is_followed_live;
 mod a_task_is_quoted_before_it_is_published;
 mod an_arbiter_watches_and_cancels;

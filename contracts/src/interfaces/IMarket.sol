@@ -10,6 +10,7 @@ import {
     LastSettlement,
     PostedSettlement,
     PostOutcome,
+    Receipt,
     Settlement,
     SlashOrder,
     TaskState,
@@ -68,6 +69,10 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// `deadline`.
     function openTaskDigest(Terms calldata terms, uint64 deadline) external view returns (bytes32);
 
+    /// @notice The EIP-712 digest of a receipt that a coordinator signs, in a domain without a
+    /// contract.
+    function receiptDigest(Receipt calldata receipt) external view returns (bytes32);
+
     // --------------------------------------------------------------------------------------- tasks
 
     /// @notice Opens a task and locks its budget in escrow.
@@ -93,13 +98,36 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @dev Effects: finalises the due settlements, pays the rest of both pools to the buyer,
     /// closes the task permanently; emits `SettlementFinalised` for each settlement and
     /// `TaskSettled`.
-    /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); the sender is the
-    /// coordinator, or the task has expired (`TooEarly`); `pending` is the list of all settlements
-    /// that are not final (`StaleHead`), and their windows are over (`SettlementsPending`).
+    /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); `pending` is the list
+    /// of all settlements that are not final (`StaleHead`); the task has expired, or its close was
+    /// announced and the time has come, or the sender is the coordinator and the last round is final,
+    /// a settlement was cancelled, or it is the arbiter (`TooEarly`); the windows of all settlements
+    /// are over (`SettlementsPending`).
     /// @return refund the amount refunded to the buyer.
     function close(bytes32 id, PostedSettlement[] calldata pending)
         external
         returns (uint128 refund);
+
+    /// @notice Announces that the task will be closed before it expires, one challenge window from
+    /// now.
+    /// @dev Effects: sets `closesAt`; emits `CloseAnnounced`. A later post withdraws the announcement.
+    /// A repeated call has no effect.
+    /// Requirements: the task exists (`UnknownTask`); the sender is the coordinator (`Unauthorized`);
+    /// the task is open (`TaskClosed`); all settlements are final (`SettlementsPending`).
+    function announceClose(bytes32 id) external;
+
+    /// @notice Objects to an announced close with the coordinator's receipt for an update of a round
+    /// after the last final one.
+    /// @dev Effects: withdraws the announcement, moves the coordinator's bond in the task to the
+    /// treasury; emits `CloseObjected`.
+    /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); all settlements are
+    /// final (`SettlementsPending`); a close is announced (`NotFound`); the round is later than the
+    /// last final one (`InvalidArgument`); the signature of `receiptDigest` is the coordinator's, which
+    /// may be a contract (`InvalidSignature`).
+    /// @return taken the amount taken from the bond.
+    function object(Receipt calldata receipt, bytes calldata signature)
+        external
+        returns (uint128 taken);
 
     // --------------------------------------------------------------------------------- settlements
 

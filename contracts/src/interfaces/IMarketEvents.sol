@@ -9,6 +9,14 @@ interface IMarketEvents {
     event TaskOpened(bytes32 indexed task, address indexed buyer, Terms terms);
     /// @notice A task was closed and `refund` given back to its buyer.
     event TaskSettled(bytes32 indexed task, uint128 refund);
+    /// @notice The coordinator announced that it will close the task: possible from `closesAt` on,
+    /// unless a settlement is posted before or an account objects.
+    event CloseAnnounced(bytes32 indexed task, uint64 closesAt);
+    /// @notice An account objected to an announced close with the receipt of `sender` for `round`;
+    /// `taken` went from the coordinator's bond to the treasury.
+    event CloseObjected(
+        bytes32 indexed task, address indexed sender, uint64 round, uint128 taken
+    );
 
     /// @notice A settlement was posted, `challengeMs` before `finalAt`.
     event SettlementPosted(

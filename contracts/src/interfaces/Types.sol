@@ -124,6 +124,18 @@ struct SlashOrder {
     bytes32 evidence;
 }
 
+/// @notice A coordinator's receipt for an update: the part that its wallet signs.
+struct Receipt {
+    /// The task.
+    bytes32 task;
+    /// The round.
+    uint64 round;
+    /// The sender of the update.
+    address sender;
+    /// Digest of the update's header.
+    bytes32 update;
+}
+
 /// @notice State of a task. Its pending settlements are in the events; `head` commits to them.
 struct TaskState {
     /// The terms of the task.
@@ -150,6 +162,9 @@ struct TaskState {
     uint32 pending;
     /// Time at which the latest settlement was posted; 0 before the first.
     uint64 lastPost;
+    /// Any account may close the task from this time on, because its coordinator announced it; 0
+    /// without an announcement.
+    uint64 closesAt;
     /// Whether the task is closed.
     bool closed;
     /// Commits to every active settlement.

@@ -15,8 +15,8 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
     /// claim accesses only claimable.
     struct Task {
         address coordinator; uint64 expires; uint32 challengeMs;
-        address arbiter; uint32 unbondMs;
-        address buyer;
+        address arbiter; uint32 unbondMs; bool cancelled;
+        address buyer; uint64 closesAt;
         uint128 bondMin; uint128 debitMax;
         uint128 stakeMin; uint128 refunded;
         uint96 data; uint96 infrastructure; uint32 rounds; uint32 floorShare;

@@ -100,6 +100,7 @@ abstract contract Settlements is MarketStorage {
         }
         task_.progress = progress;
         task_.head = before;
+        task_.cancelled = true;
         emit SettlementsCancelled(id, from[0].round);
     }
 

@@ -2,10 +2,12 @@
 pragma solidity 0.8.37;
 
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {MessageHashUtils} from
+    "@openzeppelin/contracts/utils/cryptography/MessageHashUtils.sol";
 import {SignatureChecker} from
     "@openzeppelin/contracts/utils/cryptography/SignatureChecker.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
-import {PostedSettlement, TaskState, Terms} from "../interfaces/Types.sol";
+import {PostedSettlement, Receipt, TaskState, Terms} from "../interfaces/Types.sol";
 import {Limits} from "./Limits.sol";
 import {SettlementChain} from "./SettlementChain.sol";
 import {Settlements} from "./Settlements.sol";
@@ -17,6 +19,14 @@ abstract contract Tasks is Settlements, EIP712 {
         "uint128 infrastructure,uint32 rounds,uint128 perNatMax,uint32 floorShare,uint128 bondMin,uint128 debitMax,uint128 stakeMin,"
         "uint64 challengeMs,uint64 unbondMs,uint64 expires,uint64 deadline)"
     );
+
+    bytes32 private constant RECEIPT_TYPE =
+        keccak256("Receipt(bytes32 task,uint64 round,address sender,bytes32 update)");
+    /// @dev The domain of receipts has no contract: a task's id depends on its market.
+    bytes32 private constant CHAIN_DOMAIN_TYPE =
+        keccak256("EIP712Domain(string name,string version,uint256 chainId)");
+    bytes32 private constant DOMAIN_NAME = keccak256("Florin");
+    bytes32 private constant DOMAIN_VERSION = keccak256("1");
 
     /// @inheritdoc IMarket
     function openTask(Terms calldata terms) external nonReentrant {
@@ -45,11 +55,6 @@ abstract contract Tasks is Settlements, EIP712 {
     {
         Task storage task_ = _existingTask(id);
         if (task_.progress.closed) revert TaskClosed(id);
-        uint64 current = clock();
-        uint64 expires = task_.expires;
-        if (msg.sender != task_.coordinator && current <= expires) {
-            revert TooEarly(expires + 1, current);
-        }
         uint256 count = _finalizeDue(id, task_, pending);
         uint256 waiting = task_.progress.pending;
         if (waiting != 0) {
@@ -57,11 +62,50 @@ abstract contract Tasks is Settlements, EIP712 {
             if (pending.length != count + waiting) revert StaleHead(task_.head);
             revert SettlementsPending(uint64(waiting));
         }
+        uint64 current = clock();
+        uint64 earliest = _closableAt(task_, msg.sender);
+        if (current < earliest) revert TooEarly(earliest, current);
         refund = task_.data - task_.dataPaid + task_.infrastructure - task_.infrastructurePaid;
         task_.progress.closed = true;
         task_.refunded = refund;
         emit TaskSettled(id, refund);
         _send(task_.buyer, refund);
+    }
+
+    /// @inheritdoc IMarket
+    function announceClose(bytes32 id) external {
+        Task storage task_ = _existingTask(id);
+        address coordinator = task_.coordinator;
+        if (msg.sender != coordinator) revert Unauthorized(msg.sender, coordinator);
+        _requireSettled(id, task_);
+        if (_announced(task_) != 0) return;
+        uint64 closesAt = clock() + task_.challengeMs;
+        task_.closesAt = closesAt;
+        emit CloseAnnounced(id, closesAt);
+    }
+
+    /// @inheritdoc IMarket
+    function object(Receipt calldata receipt, bytes calldata signature)
+        external
+        returns (uint128 taken)
+    {
+        bytes32 id = receipt.task;
+        Task storage task_ = _existingTask(id);
+        _requireSettled(id, task_);
+        if (_announced(task_) == 0) revert NotFound("no close is announced");
+        if (receipt.round <= task_.round) revert InvalidArgument("the round is settled");
+        address coordinator = task_.coordinator;
+        bytes32 digest = receiptDigest(receipt);
+        if (!SignatureChecker.isValidSignatureNowCalldata(coordinator, digest, signature)) {
+            revert InvalidSignature();
+        }
+        task_.closesAt = 0;
+        Bond storage bond_ = _accounts[id][coordinator].bond;
+        taken = bond_.amount;
+        bond_.amount = 0;
+        _updateCover(task_, coordinator, bond_);
+        _toTreasury(taken);
+        emit CloseObjected(id, receipt.sender, receipt.round, taken);
     }
 
     /// @inheritdoc IMarket
@@ -81,6 +125,7 @@ abstract contract Tasks is Settlements, EIP712 {
         state.finalised = task_.finalised;
         state.pending = task_.progress.pending;
         state.lastPost = uint64(task_.progress.lastPost) * 1_000;
+        state.closesAt = closed ? 0 : _announced(task_);
         state.closed = closed;
         state.head = task_.head;
         state.finalHead = task_.finalHead;
@@ -100,6 +145,43 @@ abstract contract Tasks is Settlements, EIP712 {
     {
         // Every field takes 32 bytes, so `abi.encode` is the EIP-712 encoding of the terms.
         return _hashTypedDataV4(keccak256(abi.encode(OPEN_TASK_TYPE, terms, deadline)));
+    }
+
+    /// @inheritdoc IMarket
+    function receiptDigest(Receipt calldata receipt) public view returns (bytes32) {
+        bytes32 domain =
+            keccak256(abi.encode(CHAIN_DOMAIN_TYPE, DOMAIN_NAME, DOMAIN_VERSION, block.chainid));
+        // Every field takes 32 bytes, so `abi.encode` is the EIP-712 encoding of the receipt.
+        bytes32 fields = keccak256(abi.encode(RECEIPT_TYPE, receipt));
+        return MessageHashUtils.toTypedDataHash(domain, fields);
+    }
+
+    /// @dev The moment of an announced close, or 0. A post withdraws an announcement: its clock is
+    /// that of the announcement or a later one, because nothing was pending then.
+    function _announced(Task storage task_) private view returns (uint64) {
+        uint64 closesAt = task_.closesAt;
+        bool posted = uint256(task_.progress.lastPost) * 1_000 + task_.challengeMs >= closesAt;
+        return posted ? 0 : closesAt;
+    }
+
+    /// @dev The moment from which an account may close the task. A coordinator closes at any time
+    /// after its last round, after a cancellation, or if it is the arbiter: then no other account
+    /// decides.
+    function _closableAt(Task storage task_, address account) private view returns (uint64) {
+        address coordinator = task_.coordinator;
+        bool free = task_.round >= task_.rounds || task_.cancelled
+            || task_.arbiter == coordinator;
+        if (account == coordinator && free) return 0;
+        uint64 expired = task_.expires + 1;
+        uint64 announced = _announced(task_);
+        return announced != 0 && announced < expired ? announced : expired;
+    }
+
+    /// @dev Refuses a closed task, and one with a settlement that is not final.
+    function _requireSettled(bytes32 id, Task storage task_) private view {
+        if (task_.progress.closed) revert TaskClosed(id);
+        uint64 pending = task_.progress.pending;
+        if (pending != 0) revert SettlementsPending(pending);
     }
 
     function _open(Terms calldata terms) private {

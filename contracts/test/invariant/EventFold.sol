@@ -49,6 +49,8 @@ contract EventFold {
         else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
         else if (kind == IMarketEvents.Debited.selector) _debited(log);
         else if (kind == IMarketEvents.Slashed.selector) _slashed(log);
+        else if (kind == IMarketEvents.CloseAnnounced.selector) _announced(log);
+        else if (kind == IMarketEvents.CloseObjected.selector) _objected(log);
         else if (!_bond(kind, log)) _stake(kind, log);
     }
 
@@ -70,6 +72,23 @@ contract EventFold {
         TaskState storage t = _tasks[log.topics[1]];
         t.refunded = abi.decode(log.data, (uint128));
         (t.dataLocked, t.infrastructureLocked, t.closed) = (0, 0, true);
+        t.closesAt = 0;
+    }
+
+    function _announced(Vm.Log calldata log) private {
+        TaskState storage t = _tasks[log.topics[1]];
+        uint64 closesAt = abi.decode(log.data, (uint64));
+        // A settlement that was posted in the same second withdraws it.
+        t.closesAt = t.lastPost + t.terms.challengeMs < closesAt ? closesAt : 0;
+    }
+
+    function _objected(Vm.Log calldata log) private {
+        bytes32 id = log.topics[1];
+        TaskState storage t = _tasks[id];
+        (, uint128 taken) = abi.decode(log.data, (uint64, uint128));
+        t.closesAt = 0;
+        bonds[id][t.terms.coordinator] -= taken;
+        treasury += taken;
     }
 
     function _posted(Vm.Log calldata log) private {
@@ -82,6 +101,7 @@ contract EventFold {
         (s.scorePayTotal, s.infrastructureTotal) = (data.scorePayTotal, data.infrastructureTotal);
         (s.improvementTotalNano, s.finalAt) = (data.improvementTotalNano, data.finalAt);
         t.lastPost = s.finalAt - t.terms.challengeMs;
+        t.closesAt = 0;
         t.pending += 1;
         _activeSettlements[id].push(s);
         t.head = _next(t.head, s);

@@ -26,7 +26,7 @@ contract EventsTest is MarketTest {
             vm.recordLogs();
             // Tasks are opened first; otherwise most calls would have no effect.
             if (i < 2) handler.openTask(i);
-            else act(seed >> 32, seed % 21);
+            else act(seed >> 32, seed % 23);
             Vm.Log[] memory logs = vm.getRecordedLogs();
             for (uint256 k = 0; k < logs.length; ++k) {
                 if (logs[k].emitter == address(market)) fold.apply_(logs[k]);
@@ -55,6 +55,8 @@ contract EventsTest is MarketTest {
         else if (choice < 16) handler.finalizeDue(which);
         else if (choice < 18) handler.postRound(which, rest);
         else if (choice == 18) handler.checkpointHead(which);
+        else if (choice == 19) handler.announceClose(which);
+        else if (choice == 20) handler.objectToClose(which, uint64(rest % 3), rest >> 2);
         else handler.wait(rest);
     }
 

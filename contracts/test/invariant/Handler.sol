@@ -3,11 +3,13 @@ pragma solidity 0.8.37;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IMarket} from "../../src/interfaces/IMarket.sol";
+import {IMarketErrors} from "../../src/interfaces/IMarketErrors.sol";
 import {
     Claim,
     Collateral,
     LastSettlement,
     PostedSettlement,
+    Receipt,
     Settlement,
     SlashOrder,
     TaskState,
@@ -32,6 +34,7 @@ contract Handler is Actors {
     mapping(bytes32 => mapping(uint256 index => Totals)) private _totals;
     mapping(bytes32 => uint256) public claimedSum;
     mapping(bytes32 => uint256) private _lastPost;
+    mapping(bytes32 => bool) public cancelledIn;
     uint256 public calls;
 
     constructor(IMarket market_, IERC20 token_) {
@@ -133,6 +136,7 @@ contract Handler is Actors {
         PostedSettlement[] memory gone = list(id, index, count);
         vm.prank(arbiter);
         market.cancel(id, heads[id][index], gone);
+        cancelledIn[id] = true;
         dropPosted(id, index);
     }
 
@@ -250,10 +254,53 @@ contract Handler is Actors {
         if (t.head == 0 || t.closed || dice % 8 != 0) return;
         PostedSettlement[] memory waiting = pending(id);
         if (waiting.length > 0 && market.clock() <= waiting[waiting.length - 1].finalAt) return;
+        bool due = (t.closesAt != 0 && market.clock() >= t.closesAt)
+            || market.clock() > t.terms.expires;
+        uint32 round = waiting.length > 0 ? waiting[waiting.length - 1].round : t.round;
+        if (!due && round < t.terms.rounds && !cancelledIn[id]) {
+            // A recorder of logs also records those of a call that is reverted later.
+            if (waiting.length > 0) return;
+            vm.expectPartialRevert(IMarketErrors.TooEarly.selector);
+            vm.prank(coordinator);
+            market.close(id, waiting);
+            return;
+        }
         uint256 before = token.balanceOf(buyer);
-        vm.prank(coordinator);
+        vm.prank(due ? stranger : coordinator);
         uint256 refund = market.close(id, waiting);
         vm.assertEq(token.balanceOf(buyer) - before, refund, "to the buyer");
+    }
+
+    function announceClose(uint256 which) external checked(true) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed || t.pending != 0) return;
+        vm.prank(coordinator);
+        market.announceClose(id);
+    }
+
+    /// @dev An objection with a receipt of any round, forged every fourth time.
+    function objectToClose(uint256 which, uint64 round, uint256 dice) external checked(true) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        if (t.head == 0 || t.closed || t.pending != 0) return;
+        bool forged = dice % 4 == 0;
+        round = t.round + (round % 3);
+        (Receipt memory receipt, bytes memory signature) =
+            signedReceipt(id, round, forged ? BUYER_KEY : COORDINATOR_KEY);
+        uint256 held = market.bondOf(id, coordinator).amount;
+        if (t.closesAt == 0) {
+            vm.expectPartialRevert(IMarketErrors.NotFound.selector);
+        } else if (round <= t.round) {
+            vm.expectPartialRevert(IMarketErrors.InvalidArgument.selector);
+        } else if (forged) {
+            vm.expectPartialRevert(IMarketErrors.InvalidSignature.selector);
+        } else {
+            vm.prank(stranger);
+            vm.assertEq(market.object(receipt, signature), held, "the whole bond");
+            return;
+        }
+        market.object(receipt, signature);
     }
 
     // -------------------------------------------------------------------------------------- inside

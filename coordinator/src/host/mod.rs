@@ -42,7 +42,7 @@ pub use deferred::{DeferredCommand, DeferredReply};
 pub use discloser::DisclosureJob;
 pub use jobs::EffectJob;
 pub use prover::UnprovenDebits;
-pub use settler::{JobProgress, LedgerJob, REFUSED_RETRY_PAUSE, advance};
+pub use settler::{CHALLENGE_POLL_INTERVAL, JobProgress, LedgerJob, REFUSED_RETRY_PAUSE, advance};
 pub use valuer::{ATTEMPTS_MAX, ValuationJob, Valuer, ValuerError, WorkValuer};
 
 pub(crate) use journal_metrics::JournalMetrics;
@@ -150,6 +150,7 @@ pub struct Host {
     partials: Arc<ResumableUploads>,
     files_lock: FilesLock,
     journal_metrics: JournalMetrics,
+    wallet: Arc<dyn WalletSigner>,
 }
 
 /// The threads behind a [`Host`].
@@ -174,6 +175,11 @@ pub enum StartError {
 }
 
 impl Host {
+    /// The coordinator's wallet.
+    pub(crate) fn wallet(&self) -> &dyn WalletSigner {
+        self.wallet.as_ref()
+    }
+
     /// Replays the journal, then starts the engine's threads.
     ///
     /// # Errors
@@ -235,6 +241,7 @@ impl Host {
             partials,
             files_lock: files,
             journal_metrics: vitals,
+            wallet: Arc::clone(&parts.wallet),
         };
         let actor = actor::Actor {
             core,

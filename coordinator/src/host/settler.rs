@@ -23,7 +23,7 @@ pub const REFUSED_RETRY_PAUSE: Duration = Duration::from_secs(60);
 const LIMIT_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Polling interval for a settlement in its challenge window: the longest time for which a round
 /// can run on top of a settlement that the arbiter has cancelled.
-const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
+pub const CHALLENGE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A job of the ledger thread.
 #[derive(Clone, Debug)]
@@ -163,6 +163,9 @@ pub fn advance(
             Err(LedgerError::Refused(Refusal::SettlementsPending(_))) => {
                 Ok(JobProgress::Wait(Duration::from_secs(1)))
             }
+            Err(LedgerError::Refused(Refusal::TooEarly { .. })) => {
+                announce_close(*task, ledger, wallet)
+            }
             Err(error) => Err(error),
         },
         LedgerJob::ReturnBond { task } => bond::withdraw(*task, ledger, wallet),
@@ -178,6 +181,33 @@ pub fn advance(
             }
         }),
     }
+}
+
+/// Announces the close of a task that ends before its last round, or waits for the announced moment.
+/// An objection withdraws the announcement, which is then repeated: after the task's expiry the close
+/// needs none.
+fn announce_close(
+    task: TaskId,
+    ledger: &dyn Ledger,
+    wallet: &dyn WalletSigner,
+) -> Result<JobProgress, LedgerError> {
+    let closes_at = ledger.task(task)?.and_then(|state| state.closes_at);
+    let Some(closes_at) = closes_at else {
+        return match ledger.announce_close(wallet, task) {
+            Ok(_) => {
+                tracing::info!(%task, "announced the close; it follows after the challenge window");
+                Ok(JobProgress::Wait(CHALLENGE_POLL_INTERVAL))
+            }
+            Err(LedgerError::Refused(Refusal::SettlementsPending(_))) => {
+                ledger.finalize(wallet, task)?;
+                Ok(JobProgress::Wait(CHALLENGE_POLL_INTERVAL))
+            }
+            Err(LedgerError::Refused(Refusal::TaskClosed(_))) => task_closed(task, ledger),
+            Err(error) => Err(error),
+        };
+    };
+    let left = closes_at.ms_since(ledger.now()?).saturating_add(1);
+    Ok(JobProgress::Wait(Duration::from_millis(left).min(CHALLENGE_POLL_INTERVAL)))
 }
 
 fn post(

@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::{Router, middleware};
 use florin_engine::UnsignedTaskView;
 use florin_ledger::{Ledger, LedgerError};
-use florin_protocol::{Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView};
+use florin_protocol::{
+    Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView, UpdateReceipt,
+    UploadReceipt,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -203,6 +206,12 @@ impl App {
 
     fn coordinator(&self) -> Address {
         self.inner.coordinator
+    }
+
+    /// Signs a receipt with the node key, and for the ledger with the wallet.
+    fn sign_receipt(&self, receipt: UpdateReceipt) -> ApiResult<UploadReceipt> {
+        UploadReceipt::sign(receipt, self.node(), self.host().wallet())
+            .map_err(|error| ApiError::internal("the wallet signs no receipt", &error))
     }
 
     fn node(&self) -> &NodeSigner {

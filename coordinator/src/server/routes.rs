@@ -11,7 +11,7 @@ use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
     BlobRequest, ClaimProof, CloseRequest, Commit, EnrolRequest, MarketInfo, Offer, Registration,
-    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UpdateReceipt, UploadProgress,
+    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadProgress, UploadReceipt,
     WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 use serde_json::Value;
@@ -264,7 +264,7 @@ fn upload_routes() -> Vec<Route> {
         ))
         .with_parameters(&[Parameter::OFFSET])
         .with_body(RequestBody::bytes("exactly 4 + header + the header's `bytes`"))
-        .with_response(SuccessResponse::signed::<UpdateReceipt>())
+        .with_response(SuccessResponse::json::<UploadReceipt>())
         .with_rejections(&SIGNED)
         .with_rejections(&STORED)
         .with_rejections(&UPDATE)

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
     Canonical, Digest, ErrorCode, Rejection, Signed, TaskId, TaskSpec, Timestamp, UpdateHeader,
-    UpdateReceipt, UploadProgress,
+    UpdateReceipt, UploadProgress, UploadReceipt,
 };
 use florin_store::MappedBytes;
 use tokio::runtime::Handle;
@@ -104,7 +104,7 @@ struct UpdateUpload<'a> {
 }
 
 impl UpdateUpload<'_> {
-    async fn receive(&mut self, offset: u64) -> ApiResult<Signed<UpdateReceipt>> {
+    async fn receive(&mut self, offset: u64) -> ApiResult<UploadReceipt> {
         let app = self.app;
         let signed = read_header(&mut self.incoming).await?;
         let (event, path) = (Event::Revealed(signed.clone()), self.task);
@@ -122,14 +122,14 @@ impl UpdateUpload<'_> {
         if let Some(archive) = archive
             && let Some(receipt) = finished_rounds::archived_receipt(app, archive, &header).await?
         {
-            return Ok(app.node().sign(receipt));
+            return app.sign_receipt(receipt);
         }
         let (verdict, spec) = known?;
         if verdict == EventStatus::New
             && let Some(spec) = spec
         {
             match self.store(&spec, &header, event, offset).await {
-                Ok(UploadOutcome::Accepted(receipt)) => return Ok(app.node().sign(receipt)),
+                Ok(UploadOutcome::Accepted(receipt)) => return app.sign_receipt(receipt),
                 Ok(UploadOutcome::CompletedElsewhere) => {}
                 Err(error) => {
                     record_rejection(app, &header, &error.0).await;
@@ -138,7 +138,7 @@ impl UpdateUpload<'_> {
             }
         }
         let receipt = require_receipt(app.host().read(receipt_query(&header)).await?)?;
-        Ok(app.node().sign(receipt))
+        app.sign_receipt(receipt)
     }
 
     /// Receives the bytes, validates and stores them and sends the event to the engine.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use florin_coordinator::host::{JobProgress, LedgerJob, REFUSED_RETRY_PAUSE, advance};
 use florin_engine::Event;
-use florin_ledger::{EmbeddedChain, Genesis, Ledger, Settlement, Slash, Terms};
+use florin_ledger::{EmbeddedChain, Genesis, Ledger, Objection, Settlement, Slash, Terms};
 use florin_protocol::*;
 
 use crate::support::*;
@@ -156,8 +156,9 @@ fn the_bond_returns_after_the_close_as_soon_as_the_ledger_allows_it() {
         JobProgress::Done(event) => *event == Event::BondReturned { task: ledger.task },
         JobProgress::Wait(_) => false,
     };
-    ledger.expect_wait(ledger.post(1, "20"), Duration::ZERO);
-    ledger.expect_posted(ledger.post(1, "20"));
+    let last = spec().rounds.count;
+    ledger.expect_wait(ledger.post(last, "20"), Duration::ZERO);
+    ledger.expect_posted(ledger.post(last, "20"));
     ledger.wait_ms(WINDOW_MS + 1);
     ledger.chain.close(&wallet(), ledger.task).unwrap();
     // Two windows after the post: 999 ms from now.
@@ -166,6 +167,38 @@ fn the_bond_returns_after_the_close_as_soon_as_the_ledger_allows_it() {
     assert!(is_returned(ledger.advance(return_bond())));
     assert_eq!(ledger.chain.balance(address(COORDINATOR)).unwrap(), fln("1000"));
     assert!(is_returned(ledger.advance(return_bond())), "nothing is left");
+}
+
+#[test]
+fn a_close_before_the_last_round_waits_for_its_announced_moment() {
+    let ledger = LedgerFixture::new("1000");
+    let close = || LedgerJob::Close { task: ledger.task };
+    ledger.expect_wait(ledger.post(1, "20"), Duration::ZERO);
+    ledger.expect_posted(ledger.post(1, "20"));
+    ledger.expect_wait(close(), Duration::from_secs(1));
+    ledger.wait_ms(WINDOW_MS + 1);
+    // Not final yet: the first attempt finalises it, the second announces the close.
+    let pause = florin_coordinator::host::CHALLENGE_POLL_INTERVAL;
+    ledger.expect_wait(close(), pause);
+    ledger.expect_wait(close(), pause);
+    assert!(ledger.chain.task(ledger.task).unwrap().unwrap().closes_at.is_some());
+    // An objection costs the bond; the close is announced again.
+    let receipt = LedgerReceipt {
+        task: ledger.task,
+        round: RoundNumber(2),
+        sender: address(BUYER),
+        update: Digest([1; 32]),
+    };
+    let hash = receipt.signing_hash(ChainId(31_337));
+    let objection = Objection { receipt, signature: wallet().sign_typed_data(hash).unwrap() };
+    let taken = ledger.chain.object(&SeededWallet::number(BUYER), &objection).unwrap();
+    assert!(taken >= fln("20") && ledger.bond().is_zero(), "{taken}");
+    ledger.wait_ms(WINDOW_MS);
+    ledger.expect_wait(close(), pause);
+    ledger.wait_ms(WINDOW_MS);
+    let JobProgress::Done(event) = ledger.advance(close()) else { panic!("not closed") };
+    let refund = fln("79");
+    assert_eq!(*event, Event::TaskClosed { task: ledger.task, refund });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

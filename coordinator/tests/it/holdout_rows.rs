@@ -139,6 +139,8 @@ fn a_round_abandoned_after_its_draw_uses_up_its_rows_and_one_abandoned_before_do
     assert_eq!(report.holdout.rows, used);
     // The rows were never disclosed, but the reveals determine them.
     assert_eq!(disclosed_rows(&world, 1), Err(ErrorCode::NotFound));
+    // The round has receipts, so it is settled, without pay.
+    world.apply(Event::SettlementPosted { task, round: RoundNumber(1) }).unwrap();
     play_to_the_draw(&mut world);
     assert!(rows_of(&world).iter().all(|row| !used.contains(row)));
     world.disclose();

@@ -162,7 +162,7 @@ impl EngineFixture {
             let debits = report.lines.iter().map(|line| line.debit);
             assert!(debits.into_iter().all(|debit| debit <= self.spec.budget.debit_max));
             let pays_withheld = !report.final_lines.is_empty();
-            assert!(!settled || report.entries.len() >= 2 || pays_withheld);
+            assert_eq!(settled, !report.entries.is_empty() || pays_withheld);
             assert!(!report.ends_task() || round as usize == state.rounds.len());
             assert!(settled || report.data_total == paid);
             let asked = report.entries.len() + report.missing.len();

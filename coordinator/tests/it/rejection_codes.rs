@@ -440,6 +440,7 @@ fn a_failed_valuation_abandons_the_round_without_a_debit() {
     let report = world.engine.report(world.id, RoundNumber(1)).unwrap();
     assert_eq!(report.outcome, RoundOutcome::Abandoned(AbandonReason::ValuationFailed));
     assert_eq!(report.entries.len(), 4);
+    world.apply(Event::SettlementPosted { task: world.id, round: RoundNumber(1) }).unwrap();
     assert_eq!(world.offer().scope.round, RoundNumber(2));
 }
 

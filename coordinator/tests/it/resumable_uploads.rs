@@ -86,7 +86,7 @@ impl UploadResponse {
 
     pub(crate) fn receipt(&self) -> UpdateReceipt {
         assert_eq!(self.status, StatusCode::OK, "{}", String::from_utf8_lossy(&self.body));
-        serde_json::from_slice::<Signed<UpdateReceipt>>(&self.body).unwrap().body
+        serde_json::from_slice::<UploadReceipt>(&self.body).unwrap().receipt.body
     }
 }
 

@@ -23,7 +23,8 @@ async fn a_whole_task_is_run_settled_proven_and_audited() {
     }
     for _ in 1..=2 {
         for receipt in shop.play_round().await {
-            receipt.verify(info.node_key).unwrap();
+            receipt.receipt.verify(info.node_key).unwrap();
+            receipt.verify_wallet(info.coordinator).unwrap();
         }
     }
     let view = shop.wait_for_phase(TaskPhase::Done).await;

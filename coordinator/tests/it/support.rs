@@ -10,8 +10,8 @@ use florin_engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
 use florin_ledger::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PendingSettlement, PostOutcome, Refusal,
-    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PendingSettlement, PostOutcome,
+    Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
 use florin_work::CommittedHoldout;
@@ -333,7 +333,9 @@ impl FakeLedger {
             refunded: Amount::ZERO,
             owed: Amount::ZERO,
             root: Digest::default(),
+            round: None,
             pending: Vec::new(),
+            closes_at: None,
             closed: false,
         };
         self.state.lock().unwrap().tasks.insert(spec.id(), state);
@@ -510,6 +512,12 @@ impl Ledger for FakeLedger {
         let state = books.tasks.get_mut(&task).unwrap();
         state.refunded = state.terms.data.minus(paid).unwrap();
         Ok(state.refunded)
+    }
+    fn announce_close(&self, _: &dyn WalletSigner, _: TaskId) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn object(&self, _: &dyn WalletSigner, _: &Objection) -> Result<Amount, LedgerError> {
+        unavailable()
     }
     fn slash(&self, _: &dyn WalletSigner, _: &Slash) -> Result<Amount, LedgerError> {
         unavailable()

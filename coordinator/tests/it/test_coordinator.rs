@@ -267,7 +267,7 @@ impl TestCoordinator {
         header: &UpdateHeader,
         bytes: &[u8],
         i: u8,
-    ) -> Result<Signed<UpdateReceipt>, Rejection> {
+    ) -> Result<UploadReceipt, Rejection> {
         let path = format!("tasks/{}/updates", self.id);
         read(self.send("POST", &path, upload_body(&node(i).sign(header.clone()), bytes)).await)
     }
@@ -286,7 +286,7 @@ impl TestCoordinator {
     }
 
     /// Four participants commit and upload; returns the receipts.
-    pub(crate) async fn play_round(&self) -> Vec<Signed<UpdateReceipt>> {
+    pub(crate) async fn play_round(&self) -> Vec<UploadReceipt> {
         self.wait_for_phase(TaskPhase::Committing).await;
         let mut updates = Vec::new();
         for i in 1..=4 {

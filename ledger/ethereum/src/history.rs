@@ -174,7 +174,9 @@ impl View {
             refunded: amount(s.refunded),
             owed: amount(s.owed),
             root: Digest(s.root.0),
+            round: (s.round > 0).then_some(RoundNumber(s.round)),
             pending: self.pending().iter().map(PostedEntry::to_pending).collect(),
+            closes_at: (s.closesAt > 0).then_some(Timestamp(s.closesAt)),
             closed: s.closed,
         }
     }

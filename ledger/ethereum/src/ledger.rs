@@ -26,8 +26,8 @@ use florin_ledger::TransactionOutcome;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_ledger::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, PostOutcome, Settlement, SettlementStatus,
-    Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PostOutcome, Settlement,
+    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 
 /// Characters of a market's genesis digest in an outbox.
@@ -211,6 +211,7 @@ impl EthereumLedger {
             MarketEvents::StakeWithdrawn(e) => Some(e.amount),
             MarketEvents::TaskSettled(e) => Some(e.refund),
             MarketEvents::Slashed(e) => Some(e.amount),
+            MarketEvents::CloseObjected(e) => Some(e.taken),
             _ => None,
         });
         match action {
@@ -223,7 +224,8 @@ impl EthereumLedger {
             Action::WithdrawBond { .. }
             | Action::WithdrawStake
             | Action::Close { .. }
-            | Action::Slash(_) => {
+            | Action::Slash(_)
+            | Action::Object(_) => {
                 TransactionOutcome::Moved(Amount::from_units(moved.unwrap_or_default()))
             }
             Action::Claim(claim) => {
@@ -415,6 +417,14 @@ impl Ledger for EthereumLedger {
 
     fn close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<Amount, LedgerError> {
         self.execute_for_amount(by, Action::Close { task })
+    }
+
+    fn announce_close(&self, by: &dyn WalletSigner, task: TaskId) -> Result<TxId, LedgerError> {
+        self.execute_for_id(by, Action::AnnounceClose { task })
+    }
+
+    fn object(&self, by: &dyn WalletSigner, objection: &Objection) -> Result<Amount, LedgerError> {
+        self.execute_for_amount(by, Action::Object(*objection))
     }
 
     fn slash(&self, by: &dyn WalletSigner, slash: &Slash) -> Result<Amount, LedgerError> {

@@ -3,7 +3,7 @@
 //! A call is simulated before it is sent: a call that the contract would refuse never becomes a
 //! transaction, and an action that is already in effect needs none.
 
-use florin_protocol::{Address, Amount, Report, RoundNumber, SettlementId, TaskId};
+use florin_protocol::{Address, Amount, LedgerReceipt, Report, RoundNumber, SettlementId, TaskId};
 
 use alloy_sol_types::SolCall;
 
@@ -18,7 +18,9 @@ use crate::contracts::to_address;
 use florin_ledger::Action;
 use florin_ledger::TransactionOutcome;
 use florin_ledger::limits::PENDING_MAX;
-use florin_ledger::{Claim, LedgerError, PostOutcome, Refusal, Settlement, Slash, Terms};
+use florin_ledger::{
+    Claim, LedgerError, Objection, PostOutcome, Refusal, Settlement, Slash, Terms,
+};
 
 /// How often a plan is repeated because the chain changed during planning.
 const PLANS_MAX: usize = 8;
@@ -136,6 +138,14 @@ impl EthereumLedger {
                 self.simple_plan(from, &Market::closeCall { id: task.0.into(), pending })
             }
             Action::Slash(slash) => self.simple_plan(from, &slash_call(slash)),
+            Action::AnnounceClose { task } => {
+                let call = Market::announceCloseCall { id: task.0.into() };
+                let getter = Market::taskCall { id: task.0.into() };
+                self.idempotent_plan(from, &call, || {
+                    Ok(self.get(&getter, BlockTag::Latest)?.closesAt != 0)
+                })
+            }
+            Action::Object(objection) => self.simple_plan(from, &objection_call(objection)),
         }
     }
 
@@ -435,5 +445,18 @@ fn slash_call(slash: &Slash) -> Market::slashCall {
             amount: slash.amount.units(),
             evidence: slash.evidence.0.into(),
         },
+    }
+}
+
+fn objection_call(objection: &Objection) -> Market::objectCall {
+    let LedgerReceipt { task, round, sender, update } = objection.receipt;
+    Market::objectCall {
+        receipt: Market::Receipt {
+            task: task.0.into(),
+            round: round.0.into(),
+            sender: sender.0.into(),
+            update: update.0.into(),
+        },
+        signature: objection.signature.0.to_vec().into(),
     }
 }

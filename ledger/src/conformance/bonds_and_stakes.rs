@@ -54,7 +54,7 @@ pub(super) fn bonds_of_a_closed_task(stage: &Scenario) -> Result<(), String> {
     stage.ok(ledger.bond(alice, TASK, fln(20)))?;
     stage.ok(ledger.bond(bob, TASK, fln(20)))?;
     stage.ok(ledger.unbond(bob, TASK))?;
-    stage.ok(ledger.close(stage.coordinator()?, TASK))?;
+    stage.close_after_window(TASK)?;
     stage.expect_refused("TASK_CLOSED", ledger.bond(alice, TASK, fln(20)))?;
     // No settlement was posted that could debit the bond, so neither a request nor a delay is
     // needed.
@@ -96,7 +96,7 @@ pub(super) fn staking(stage: &Scenario) -> Result<(), String> {
     // An additional stake cancels the unstaking; a closed task's delay does not count.
     stage.ok(ledger.stake(provider, fln(1)))?;
     expect_equal("cancelled", stage.expect_read(ledger.stake_of(owner))?.release, None)?;
-    stage.ok(ledger.close(stage.coordinator()?, OTHER_TASK))?;
+    stage.close_after_window(OTHER_TASK)?;
     stage.ok(ledger.unstake(provider))?;
     stage.advance_past(UNBOND_MS);
     let all = fln(STAKE_MIN.saturating_add(1));
@@ -130,7 +130,7 @@ pub(super) fn slashing_a_bond(stage: &Scenario) -> Result<(), String> {
     expect_equal("treasury", stage.expect_read(ledger.treasury())?, fln(10))?;
     // The arbiter of a closed task cannot slash.
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
-    stage.ok(ledger.close(stage.coordinator()?, TASK))?;
+    stage.close_after_window(TASK)?;
     stage.expect_refused("TASK_CLOSED", ledger.slash(arbiter, &part))?;
     expect_equal("not slashed", stage.ok(ledger.withdraw_bond(alice, TASK))?, fln(BOND_MIN))
 }

@@ -4,7 +4,7 @@ use florin_protocol::{Amount, Digest};
 
 use crate::api::{LedgerError, PostOutcome, Refusal, Slash, Terms};
 use crate::conformance::scenario::{
-    BOND_MIN, CHALLENGE_MS, Scenario, TASK, UNBOND_MS, continuing, expect_equal, fln,
+    BOND_MIN, CHALLENGE_MS, ROUNDS, Scenario, TASK, UNBOND_MS, continuing, expect_equal, fln,
 };
 
 /// The bond that is less than the minimum of participants.
@@ -120,7 +120,7 @@ pub(super) fn return_after_close(stage: &Scenario) -> Result<(), String> {
     stage.open_task_without_bond()?;
     stage.ok(ledger.bond(coordinator, TASK, fln(50)))?;
     stage.ok(ledger.bond(stage.alice()?, TASK, fln(BOND_MIN)))?;
-    expect_posted(stage, 1, 50)?;
+    expect_posted(stage, ROUNDS, 50)?;
     let free = stage.last_posted_at()?.saturating_add_ms(CHALLENGE_MS.saturating_mul(2));
     stage.advance_past(CHALLENGE_MS);
     stage.ok(ledger.close(coordinator, TASK))?;

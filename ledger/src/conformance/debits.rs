@@ -6,8 +6,8 @@ use florin_protocol::{Amount, WalletSigner};
 
 use crate::api::{Claim, ClaimOutcome};
 use crate::conformance::scenario::{
-    BOND_MIN, CHALLENGE_MS, DEBIT_MAX, Scenario, TASK, TotalsInFlorins, UNBOND_MS, continuing,
-    debited, expect_equal, fln, paid,
+    BOND_MIN, CHALLENGE_MS, DEBIT_MAX, ROUNDS, Scenario, TASK, TotalsInFlorins, UNBOND_MS,
+    continuing, debited, expect_equal, fln, paid,
 };
 
 /// Two challenge windows: one in which a settlement can be cancelled, and one in which its debits
@@ -228,7 +228,8 @@ pub(super) fn closed_tasks(stage: &Scenario) -> Result<(), String> {
     let last = (debited(2), NO_TOTALS);
     // Bob's release is long after the close: a closed task does not hold his bond until then.
     stage
-        .ok(ledger.post(stage.coordinator()?, &stage.settlement_with_totals(1, last.0, last.1)?))?;
+        .ok(ledger
+            .post(stage.coordinator()?, &stage.settlement_with_totals(ROUNDS, last.0, last.1)?))?;
     let posted = stage.last_posted_at()?;
     stage.advance_to(posted.saturating_add_ms(CHALLENGE_MS).saturating_add_ms(1_000))?;
     stage.ok(ledger.unbond(bob, TASK))?;

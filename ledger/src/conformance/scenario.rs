@@ -5,11 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{
-    Address, Amount, Digest, Micro, Report, RoundNumber, TaskId, Timestamp, WalletSigner,
+    Address, Amount, Digest, LedgerReceipt, Micro, Report, RoundNumber, TaskId, Timestamp,
+    WalletSigner,
 };
 
 use crate::api::{
-    BondState, Claim, Ledger, LedgerError, Refusal, Settlement, StakeState, TaskState, Terms,
+    BondState, Claim, Ledger, LedgerError, Objection, Refusal, Settlement, StakeState, TaskState,
+    Terms,
 };
 use crate::conformance::{INITIAL_BALANCE, SIGNER_COUNT, TestLedger};
 
@@ -113,6 +115,23 @@ impl Scenario {
         stage.check_conservation(&snapshot)?;
         stage.store_snapshot(snapshot);
         Ok(stage)
+    }
+
+    /// Announces the close of a task, waits for its moment, and closes the task. Returns the refund.
+    pub(super) fn close_after_window(&self, task: TaskId) -> Result<Amount, String> {
+        let coordinator = self.coordinator()?;
+        self.ok(self.ledger().announce_close(coordinator, task))?;
+        self.advance_past(CHALLENGE_MS);
+        self.ok(self.ledger().close(coordinator, task))
+    }
+
+    /// The coordinator's receipt for an update of Alice in a round, as an objection.
+    pub(super) fn objection(&self, task: TaskId, round: u32) -> Result<Objection, String> {
+        let (sender, update) = (self.alice()?.address(), Digest([0x77; 32]));
+        let receipt = LedgerReceipt { task, round: RoundNumber(round), sender, update };
+        let hash = receipt.signing_hash(self.ledger().market().chain);
+        let signature = self.coordinator()?.sign_typed_data(hash).map_err(|e| e.to_string())?;
+        Ok(Objection { receipt, signature })
     }
 
     pub(super) fn ledger(&self) -> &dyn Ledger {

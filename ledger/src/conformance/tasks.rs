@@ -2,11 +2,13 @@
 
 use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
-    Address, Amount, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, SettlementId,
-    Timestamp,
+    Address, Amount, DATA_PER_ROUND_MIN, Digest, LedgerReceipt, Micro, Report, RoundNumber,
+    SettlementId, Timestamp,
 };
 
-use crate::api::{Claim, ClaimOutcome, PostOutcome, Settlement, SettlementStatus, Terms};
+use crate::api::{
+    Claim, ClaimOutcome, Objection, PostOutcome, Settlement, SettlementStatus, Terms,
+};
 use crate::conformance::INITIAL_BALANCE;
 use crate::conformance::scenario::{
     CHALLENGE_MS, DATA, INFRASTRUCTURE, LIFE_MS, NANO_PER_FLORIN, NO_TASK, OTHER_TASK, ROUNDS,
@@ -331,13 +333,14 @@ pub(super) fn closing(stage: &Scenario) -> Result<(), String> {
     stage.expect_refused("UNKNOWN_TASK", ledger.close(coordinator, TASK))?;
     stage.open_task()?;
     settle(stage, 1, 30, 10)?;
-    let second = stage.settlement(2, 40, 10)?;
-    stage.ok(ledger.post(coordinator, &second))?;
     // Not even the buyer may close it before it expires.
     stage.expect_refused("TOO_EARLY", ledger.close(stage.buyer()?, TASK))?;
+    let second = stage.settlement(2, 40, 10)?;
+    stage.ok(ledger.post(coordinator, &second))?;
     stage.expect_refused("SETTLEMENT_PENDING", ledger.close(coordinator, TASK))?;
     stage.ok(ledger.cancel(stage.arbiter()?, TASK, second.payout))?;
     let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(40));
+    // A cancelled settlement ends the task: the coordinator closes it without a window.
     expect_equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
     stage.expect_lost(stage.buyer()?.address(), fln(40))?;
     let task = stage.task(TASK)?;
@@ -351,6 +354,103 @@ pub(super) fn closing(stage: &Scenario) -> Result<(), String> {
     // Finalised amounts can still be claimed.
     let claim = stage.claim(stage.bob()?.address(), 30, 10)?;
     expect_equal("claim", stage.ok(ledger.claim(stage.stranger()?, &claim))?, paid_outcome(10))
+}
+
+pub(super) fn announced_close(stage: &Scenario) -> Result<(), String> {
+    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
+    stage.expect_refused("UNKNOWN_TASK", ledger.announce_close(coordinator, TASK))?;
+    stage.open_task()?;
+    stage.expect_refused("UNAUTHORIZED", ledger.announce_close(stage.buyer()?, TASK))?;
+    stage.expect_refused("TOO_EARLY", ledger.close(coordinator, TASK))?;
+    let first = stage.settlement(1, 30, 10)?;
+    stage.ok(ledger.post(coordinator, &first))?;
+    stage.expect_refused("SETTLEMENT_PENDING", ledger.announce_close(coordinator, TASK))?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.ok(ledger.finalize(coordinator, TASK))?;
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    let closes_at = stage.task(TASK)?.closes_at.ok_or("no close is announced")?;
+    stage.expect_refused("TOO_EARLY", ledger.close(coordinator, TASK))?;
+    stage.advance(2_000);
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    expect_equal("a second announcement", stage.task(TASK)?.closes_at, Some(closes_at))?;
+    // A task that goes on is not about to be closed.
+    let second = continuing(stage.settlement(2, 40, 10)?, &first);
+    stage.ok(ledger.post(coordinator, &second))?;
+    expect_equal("after a post", stage.task(TASK)?.closes_at, None)?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.ok(ledger.finalize(coordinator, TASK))?;
+    stage.expect_refused("TOO_EARLY", ledger.close(coordinator, TASK))?;
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    let closes_at = stage.task(TASK)?.closes_at.ok_or("no close is announced")?;
+    stage.advance_to_just_before(closes_at)?;
+    stage.expect_refused("TOO_EARLY", ledger.close(stage.stranger()?, TASK))?;
+    stage.advance_to(closes_at)?;
+    // Then any account closes it.
+    let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(50));
+    expect_equal("refund", stage.ok(ledger.close(stage.stranger()?, TASK))?, rest)?;
+    stage.expect_refused("TASK_CLOSED", ledger.announce_close(coordinator, TASK))
+}
+
+pub(super) fn finished_task(stage: &Scenario) -> Result<(), String> {
+    let (ledger, coordinator) = (stage.ledger(), stage.coordinator()?);
+    stage.ok(ledger.open_task(stage.buyer()?, &Terms { rounds: 1, ..stage.terms(TASK)? }))?;
+    stage.ok(ledger.bond(coordinator, TASK, fln(40)))?;
+    settle(stage, 1, 30, 10)?;
+    let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(40));
+    stage.expect_refused("TOO_EARLY", ledger.close(stage.stranger()?, TASK))?;
+    expect_equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)
+}
+
+pub(super) fn objecting(stage: &Scenario) -> Result<(), String> {
+    let (ledger, coordinator, alice) = (stage.ledger(), stage.coordinator()?, stage.alice()?);
+    let objection = stage.objection(TASK, 2)?;
+    stage.expect_refused("UNKNOWN_TASK", ledger.object(alice, &objection))?;
+    stage.open_task_without_bond()?;
+    stage.ok(ledger.bond(coordinator, TASK, fln(50)))?;
+    settle(stage, 1, 30, 10)?;
+    stage.expect_refused("NOT_FOUND", ledger.object(alice, &objection))?;
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    let settled = stage.objection(TASK, 1)?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.object(alice, &settled))?;
+    let changes = [
+        ("another round", LedgerReceipt { round: RoundNumber(3), ..objection.receipt }),
+        ("another sender", LedgerReceipt { sender: coordinator.address(), ..objection.receipt }),
+        ("another update", LedgerReceipt { update: Digest([1; 32]), ..objection.receipt }),
+    ];
+    for (what, receipt) in changes {
+        let forged = Objection { receipt, ..objection };
+        stage
+            .expect_refused("INVALID_SIGNATURE", ledger.object(alice, &forged))
+            .map_err(|error| format!("{what}: {error}"))?;
+    }
+    // Another task's receipt is none of this task.
+    let elsewhere = Objection { receipt: stage.objection(OTHER_TASK, 2)?.receipt, ..objection };
+    stage.expect_refused("UNKNOWN_TASK", ledger.object(alice, &elsewhere))?;
+    // Any account may object; it costs the coordinator its bond.
+    let stranger = stage.stranger()?;
+    expect_equal("taken", stage.ok(ledger.object(stranger, &objection))?, fln(50))?;
+    stage.expect_lost(coordinator.address(), fln(50))?;
+    expect_equal("treasury", stage.expect_read(ledger.treasury())?, fln(50))?;
+    expect_equal("announced", stage.task(TASK)?.closes_at, None)?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.expect_refused("TOO_EARLY", ledger.close(coordinator, TASK))?;
+    // The receipt holds up the next attempt too.
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    stage.advance_past(CHALLENGE_MS);
+    expect_equal("nothing left", stage.ok(ledger.object(alice, &objection))?, Amount::ZERO)?;
+    stage.expect_refused("TOO_EARLY", ledger.close(coordinator, TASK))?;
+    // A settlement of the round answers it.
+    let first = stage.settlement(1, 30, 10)?;
+    let second = continuing(stage.settlement(2, 30, 10)?, &first);
+    stage.ok(ledger.post(coordinator, &second))?;
+    stage.expect_refused("SETTLEMENT_PENDING", ledger.object(alice, &objection))?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.ok(ledger.finalize(coordinator, TASK))?;
+    stage.ok(ledger.announce_close(coordinator, TASK))?;
+    stage.expect_refused("INVALID_ARGUMENT", ledger.object(alice, &objection))?;
+    stage.advance_past(CHALLENGE_MS);
+    stage.ok(ledger.close(coordinator, TASK))?;
+    stage.expect_refused("TASK_CLOSED", ledger.object(alice, &objection))
 }
 
 pub(super) fn expiring(stage: &Scenario) -> Result<(), String> {
@@ -376,6 +476,8 @@ pub(super) fn closing_settles(stage: &Scenario) -> Result<(), String> {
     stage.ok(ledger.post(coordinator, &second))?;
     stage.advance_past(CHALLENGE_MS);
     let rest = fln(DATA.saturating_add(INFRASTRUCTURE).saturating_sub(63));
+    let late = LIFE_MS.saturating_sub(CHALLENGE_MS);
+    stage.advance_past(late);
     expect_equal("refund", stage.ok(ledger.close(coordinator, TASK))?, rest)?;
     status(stage, second.payout, SettlementStatus::Final)?;
     let task = stage.task(TASK)?;

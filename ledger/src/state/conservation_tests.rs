@@ -31,6 +31,8 @@ fn actions() -> Vec<(LedgerState, u64, u8, Action)> {
     let mut settled = state_after(vec![bond(), post()]);
     execute(&mut settled, 101, ALICE, Action::Finalize { task }).unwrap();
     let next = continuing(30, settlement(2, 40));
+    let announce = || (COORDINATOR, Action::AnnounceClose { task });
+    let last = || (COORDINATOR, Action::Post(settlement(10, 30)));
     vec![
         (state_after(vec![]), 50, ALICE, Action::Bond { task, amount: units(20) }),
         (state_after(vec![bond()]), 50, ARBITER, slash(false)),
@@ -40,8 +42,8 @@ fn actions() -> Vec<(LedgerState, u64, u8, Action)> {
         (state_after(vec![post()]), 50, ARBITER, Action::Cancel { task, payout }),
         (state_after(vec![post()]), 101, ALICE, Action::Finalize { task }),
         (settled, 102, ALICE, Action::Claim(claim(PaidAndDebited(30, 0)))),
-        (state_after(vec![]), 102, COORDINATOR, Action::Close { task }),
-        (state_after(vec![post()]), 102, COORDINATOR, Action::Close { task }),
+        (state_after(vec![announce()]), 102, COORDINATOR, Action::Close { task }),
+        (state_after(vec![last()]), 102, COORDINATOR, Action::Close { task }),
         (
             state_after(vec![bond(), (ALICE, Action::Unbond { task })]),
             10_000,

@@ -42,6 +42,7 @@ enum Play {
     False(u128),
     Finalize,
     Claim,
+    Announce,
     Close,
 }
 
@@ -209,6 +210,7 @@ impl RandomPlay {
             Play::False(n) => self.post(0, n),
             Play::Finalize => _ = self.act(ACCOMPLICE, Action::Finalize { task }),
             Play::Claim => self.claim(),
+            Play::Announce => _ = self.act(COORDINATOR, Action::AnnounceClose { task }),
             Play::Close => _ = self.act(COORDINATOR, Action::Close { task }),
         }
         assert!(!was_open || self.bond() >= before);
@@ -218,7 +220,9 @@ impl RandomPlay {
     /// Everything that the coordinator can still do: it lets every window pass, claims, closes and
     /// withdraws. Then the gain of its two accounts.
     fn end(&mut self) -> i128 {
-        for play in [Play::Finalize, Play::Claim, Play::Close, Play::Withdraw, Play::Claim] {
+        for play in
+            [Play::Finalize, Play::Claim, Play::Announce, Play::Close, Play::Withdraw, Play::Claim]
+        {
             self.step(2 * WINDOW + 1, play);
         }
         let [coordinator, accomplice] = [COORDINATOR, ACCOMPLICE].map(address);
@@ -238,7 +242,11 @@ fn any_play() -> impl Strategy<Value = (u64, Play)> {
         6 => (1u128..30).prop_map(Play::False),
         4 => Just(Play::Finalize),
         3 => Just(Play::Claim),
-        1 => prop_oneof![19 => Just(Play::Finalize), 1 => Just(Play::Close)],
+        1 => prop_oneof![
+            18 => Just(Play::Finalize),
+            1 => Just(Play::Announce),
+            1 => Just(Play::Close)
+        ],
     ];
     (prop_oneof![3 => 0u64..40, 1 => 90u64..230], play)
 }

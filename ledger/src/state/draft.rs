@@ -124,7 +124,8 @@ impl<'a> Draft<'a> {
         let next = expected.checked_add(1).ok_or_else(|| {
             Refusal::LimitExceeded(format!("the account {from} has used all of its nonces"))
         })?;
-        let effects = rules::decide(self, from, &transaction.action, now)?;
+        let chain = transaction.market.chain;
+        let effects = rules::decide(self, from, &transaction.action, (chain, now))?;
         let changed = !(effects.movements.is_empty() && effects.writes.is_empty());
         if !changed {
             return Ok(AppliedTransaction {

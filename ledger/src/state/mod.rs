@@ -110,7 +110,9 @@ impl LedgerState {
             refunded: record.refunded,
             owed: self.account_balance(Account::Owed(task)),
             root: record.root,
+            round: record.round,
             pending,
+            closes_at: record.announced_close(),
             closed: record.closed,
         })
     }

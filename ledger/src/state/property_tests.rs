@@ -1,16 +1,17 @@
 //! Property tests of the rules under random histories: the supply is constant, and a stored state
 //! equals the state that is read back.
 
-use florin_protocol::{Digest, TaskId};
+use florin_protocol::{ChainId, Digest, LedgerReceipt, RoundNumber, TaskId, WalletSigner};
 use proptest::prelude::*;
 
 use super::LedgerState;
 use super::tests::{
     ALICE, ARBITER, BUYER, COORDINATOR, PaidAndDebited, TASK, address, claim, continuing_totals,
-    execute, in_units, settlement, settlement_with_totals, state_with_open_task, terms, units,
+    coordinator_signer, execute, in_units, settlement, settlement_with_totals,
+    state_with_open_task, terms, units,
 };
 use crate::action::Action;
-use crate::api::{ClaimOutcome, Settlement, Slash};
+use crate::api::{ClaimOutcome, Objection, Settlement, Slash};
 use crate::transaction::TransactionOutcome;
 
 /// Mostly valid actions, with amounts that are sometimes invalid.
@@ -42,10 +43,26 @@ fn any_action() -> impl Strategy<Value = Action> {
             debited
         )))),
         task.clone().prop_map(|task| Action::Close { task }),
+        task.clone().prop_map(|task| Action::AnnounceClose { task }),
+        (0u32..4, any::<bool>()).prop_map(|(n, is_signed)| objection(n, is_signed)),
         (task, account, any::<bool>(), amount).prop_map(|(task, account, stake, amount)| {
             Action::Slash(Slash { task, account, stake, amount, evidence: Digest([1; 32]) })
         }),
     ]
+}
+
+/// An objection with a receipt for Alice's update, signed for this chain or another.
+fn objection(round: u32, is_signed: bool) -> Action {
+    let receipt = LedgerReceipt {
+        task: TASK,
+        round: RoundNumber(round),
+        sender: address(ALICE),
+        update: Digest([6; 32]),
+    };
+    let chain = ChainId(if is_signed { 1 } else { 2 });
+    let hash = receipt.signing_hash(chain);
+    let signature = coordinator_signer().sign_typed_data(hash).unwrap();
+    Action::Object(Objection { receipt, signature })
 }
 
 /// The totals of Alice that give this root, for a known amount paid.
@@ -80,6 +97,11 @@ fn make_valid(state: &LedgerState, from: u8, action: Action) -> (u8, Action) {
         // A close by the buyer becomes one by the coordinator; closes stay rare, since a closed
         // task ends a history.
         Action::Close { .. } if from == BUYER => (COORDINATOR, action),
+        Action::AnnounceClose { .. } => (COORDINATOR, action),
+        Action::Object(objection) => {
+            let round = state.tasks[&TASK].round.map_or(0, |round| round.0);
+            (from, self::objection(round + objection.receipt.round.0, true))
+        }
         Action::Cancel { .. } | Action::Slash(_) => (ARBITER, action),
         Action::OpenTask(_) => (BUYER, action),
         other => (from, other),
@@ -100,6 +122,8 @@ fn run_history(
             Action::Claim(_) => "claim",
             Action::Close { .. } => "close",
             Action::Slash(_) => "slash",
+            Action::AnnounceClose { .. } => "announce close",
+            Action::Object(_) => "object",
             _ => "other",
         };
         // `apply` checks conservation per task; `act` panics if it is violated.
@@ -132,7 +156,8 @@ fn random_histories_execute_every_kind_of_action() {
             *done.entry(name).or_insert(0) += 1;
         }
     }
-    for name in ["post", "claim", "debit", "close", "slash"] {
+    let names = ["post", "claim", "debit", "close", "slash", "announce close", "object"];
+    for name in names {
         assert!(done.get(name).is_some_and(|n| *n >= 10), "{done:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Dispatch of an action to its rule, and the checks that several rules share.
 
-use florin_protocol::{Address, Amount, Timestamp};
+use florin_protocol::{Address, Amount, ChainId, Timestamp};
 
 use crate::action::Action;
 use crate::api::Refusal;
@@ -18,7 +18,7 @@ pub(super) fn decide(
     draft: &Draft<'_>,
     from: Address,
     action: &Action,
-    now: Timestamp,
+    (chain, now): (ChainId, Timestamp),
 ) -> Result<Effects, ApplyError> {
     match action {
         Action::Transfer { to, amount } => transfer(draft, from, *to, *amount),
@@ -36,6 +36,8 @@ pub(super) fn decide(
         Action::Claim(claim) => settlements::claim(draft, claim),
         Action::Close { task } => tasks::close(draft, from, *task, now),
         Action::Slash(slash) => bonds::slash(draft, from, slash),
+        Action::AnnounceClose { task } => tasks::announce_close(draft, from, *task, now),
+        Action::Object(objection) => tasks::object(draft, objection, chain),
     }
 }
 

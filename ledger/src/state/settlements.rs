@@ -216,6 +216,7 @@ pub(super) fn cancel(
         ))
     })?;
     let gone = record.pending.split_off(first);
+    record.cancelled = true;
     let mut writes: Vec<RowChange> =
         gone.into_iter().map(|payout| RowChange::Settlement((task, payout), None)).collect();
     writes.push(RowChange::Task(task, record));

@@ -41,8 +41,24 @@ pub struct TaskRecord {
     pub pending: Vec<SettlementId>,
     /// The moment of the latest post of a settlement, cancelled or not.
     pub last_post: Option<Timestamp>,
+    /// Whether the arbiter has cancelled a settlement.
+    pub cancelled: bool,
+    /// The moment of the latest announced close; see [`TaskRecord::announced_close`].
+    pub closes_at: Option<Timestamp>,
     /// Closed permanently.
     pub closed: bool,
+}
+
+impl TaskRecord {
+    /// The moment from which an announced close is possible. A post withdraws an announcement: a task
+    /// that goes on is not about to be closed. Nothing was pending at the announcement, so that a
+    /// later post has a later window.
+    #[must_use]
+    pub fn announced_close(&self) -> Option<Timestamp> {
+        let window = |post: Timestamp| post.saturating_add_ms(self.terms.challenge_ms);
+        let stands = |at: &Timestamp| self.last_post.is_none_or(|post| window(post) < *at);
+        self.closes_at.filter(|at| !self.closed && stands(at))
+    }
 }
 
 /// A settlement that was posted and not cancelled.

@@ -1,15 +1,18 @@
 //! Rules of tasks: opening a task locks its budget, closing it refunds the rest.
 
 use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
-use florin_protocol::{Address, DATA_PER_ROUND_MIN, Digest, Micro, TaskId, Timestamp};
+use florin_protocol::{
+    Address, ChainId, DATA_PER_ROUND_MIN, Digest, Micro, RoundNumber, TaskId, Timestamp,
+    verify_wallet,
+};
 
-use crate::api::{Refusal, Terms};
+use crate::api::{Objection, Refusal, Terms};
 use crate::entry::{Account, Cause, Movement, Pool};
+use crate::state::ApplyError;
 use crate::state::draft::{Draft, Effects, RowChange};
 use crate::state::rules::{ZERO_ADDRESS, require_balance, require_sender};
 use crate::state::settlements::finalize_due;
 use crate::state::tables::TaskRecord;
-use crate::state::{ApplyError, SettlementStage};
 use crate::transaction::TransactionOutcome;
 
 pub(super) fn open(
@@ -47,6 +50,8 @@ pub(super) fn open(
         finalised: 0,
         pending: Vec::new(),
         last_post: None,
+        cancelled: false,
+        closes_at: None,
         closed: false,
     };
     Ok(Effects {
@@ -105,19 +110,17 @@ pub(super) fn close(
     if record.closed {
         return Err(Refusal::TaskClosed(task).into());
     }
-    let expires = record.terms.expires;
-    if from != record.terms.coordinator && now <= expires {
-        return Err(Refusal::TooEarly { at: expires.saturating_add_ms(1), now }.into());
+    let mut settled = record.clone();
+    let (mut effects, _) = finalize_due(draft, task, &mut settled, now)?;
+    if !settled.pending.is_empty() {
+        let waiting = u64::try_from(settled.pending.len()).unwrap_or(u64::MAX);
+        return Err(Refusal::SettlementsPending(waiting).into());
     }
-    let waiting = record.pending.iter().filter(|payout| {
-        matches!(draft.stage(task, **payout), Some(SettlementStage::Pending(p)) if now <= p.final_at)
-    });
-    let waiting = waiting.count();
-    if waiting > 0 {
-        return Err(Refusal::SettlementsPending(u64::try_from(waiting).unwrap_or(u64::MAX)).into());
+    let at = closable_at(&settled, from);
+    if now < at {
+        return Err(Refusal::TooEarly { at, now }.into());
     }
-    let mut record = record.clone();
-    let (mut effects, _) = finalize_due(draft, task, &mut record, now)?;
+    let mut record = settled;
     let left = [
         (Pool::Data, record.terms.data.minus(record.data_paid)?),
         (Pool::Infrastructure, record.terms.infrastructure.minus(record.infrastructure_paid)?),
@@ -137,4 +140,80 @@ pub(super) fn close(
     effects.outcome = TransactionOutcome::Moved(record.refunded);
     effects.writes.push(RowChange::Task(task, record));
     Ok(effects)
+}
+
+/// The moment from which an account may close a task.
+fn closable_at(record: &TaskRecord, from: Address) -> Timestamp {
+    let terms = &record.terms;
+    let last_is_final = record.round.is_some_and(|round| round.0 >= terms.rounds);
+    let needs_no_announcement =
+        last_is_final || record.cancelled || terms.arbiter == terms.coordinator;
+    if from == terms.coordinator && needs_no_announcement {
+        return Timestamp::default();
+    }
+    let expired = terms.expires.saturating_add_ms(1);
+    record.announced_close().map_or(expired, |at| at.min(expired))
+}
+
+pub(super) fn announce_close(
+    draft: &Draft<'_>,
+    from: Address,
+    task: TaskId,
+    now: Timestamp,
+) -> Result<Effects, ApplyError> {
+    let record = draft.task(task)?;
+    require_sender(from, record.terms.coordinator, "task's coordinator")?;
+    require_settled(record)?;
+    let mut effects = Effects::from_outcome(TransactionOutcome::Done);
+    if record.announced_close().is_none() {
+        let mut record = record.clone();
+        record.closes_at = Some(now.saturating_add_ms(record.terms.challenge_ms));
+        effects.writes.push(RowChange::Task(task, record));
+    }
+    Ok(effects)
+}
+
+pub(super) fn object(
+    draft: &Draft<'_>,
+    objection: &Objection,
+    chain: ChainId,
+) -> Result<Effects, ApplyError> {
+    let Objection { receipt, signature } = objection;
+    let task = receipt.task;
+    let record = draft.task(task)?;
+    require_settled(record)?;
+    if record.announced_close().is_none() {
+        return Err(Refusal::NotFound(format!("no close of task {task} is announced")).into());
+    }
+    let settled = record.round.unwrap_or(RoundNumber(0));
+    if receipt.round <= settled {
+        let what = format!("round {} is settled: the last final one is {settled}", receipt.round);
+        return Err(Refusal::InvalidArgument(what).into());
+    }
+    let coordinator = record.terms.coordinator;
+    verify_wallet(receipt.signing_hash(chain), signature, coordinator)
+        .map_err(|_| Refusal::InvalidSignature)?;
+    let mut record = record.clone();
+    record.closes_at = None;
+    let bond = Account::Bond(task, coordinator);
+    let amount = draft.account_balance(bond);
+    let mut effects = Effects::from_outcome(TransactionOutcome::Moved(amount));
+    effects.task = Some(task);
+    if !amount.is_zero() {
+        let (to, cause) = (Account::Treasury, Cause::Slashed);
+        effects.movements.push(Movement { from: bond, to, amount, cause });
+    }
+    effects.writes.push(RowChange::Task(task, record));
+    Ok(effects)
+}
+
+/// Refuses a closed task, and one with a settlement that is not final.
+fn require_settled(record: &TaskRecord) -> Result<(), Refusal> {
+    if record.closed {
+        return Err(Refusal::TaskClosed(record.terms.task));
+    }
+    match record.pending.len() {
+        0 => Ok(()),
+        waiting => Err(Refusal::SettlementsPending(u64::try_from(waiting).unwrap_or(u64::MAX))),
+    }
 }

@@ -1,11 +1,16 @@
 //! The rules as scripts of actions, and their deadlines at the exact millisecond.
 
+use std::sync::OnceLock;
+
 use florin_protocol::merkle::{ClaimTotals, ClaimTree};
-use florin_protocol::{ChainId, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber};
+use florin_protocol::{
+    ChainId, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber, WalletSigner,
+};
 
 use super::*;
 use crate::action::Action;
 use crate::api::{Claim, ClaimOutcome, PostOutcome, Settlement, Terms};
+use crate::conformance::TestSigner;
 use crate::entry::Cause;
 use crate::limits::{PENDING_MAX, PLEDGES_MAX, TASK_RESPONSE_BYTES_MAX};
 
@@ -14,8 +19,14 @@ const WINDOW: u64 = 100;
 const DELAY: u64 = 300;
 const EXPIRES: u64 = 5_000;
 
+/// The coordinator's key: the only account that signs anything here.
+pub(super) fn coordinator_signer() -> &'static TestSigner {
+    static SIGNER: OnceLock<TestSigner> = OnceLock::new();
+    SIGNER.get_or_init(|| TestSigner::new(COORDINATOR.into()).unwrap())
+}
+
 pub(super) fn address(n: u8) -> Address {
-    Address([n; 20])
+    if n == COORDINATOR { coordinator_signer().address() } else { Address([n; 20]) }
 }
 
 pub(super) const BUYER: u8 = 1;
@@ -271,9 +282,14 @@ fn a_bond_is_free_once_settlements_posted_before_its_release_can_be_proven() {
     for (post, close, free) in [(None, 1_010, 1_010), (Some(1_000), 1_101, 1_200)] {
         let mut state = state_with_open_task();
         execute(&mut state, 900, ALICE, Action::Bond { task, amount: units(20) }).unwrap();
-        if let Some(at) = post {
-            let new = Action::Post(settlement_with_totals(1, PaidAndDebited(0, 1)));
-            execute(&mut state, at, COORDINATOR, new).unwrap();
+        match post {
+            Some(at) => {
+                let new = Action::Post(settlement_with_totals(10, PaidAndDebited(0, 1)));
+                execute(&mut state, at, COORDINATOR, new).unwrap();
+            }
+            None => {
+                execute(&mut state, 900, COORDINATOR, Action::AnnounceClose { task }).unwrap();
+            }
         }
         execute(&mut state, close, COORDINATOR, Action::Close { task }).unwrap();
         assert_eq!(execute(&mut state, close, ALICE, Action::Unbond { task }), done);
@@ -391,7 +407,7 @@ fn closing_a_task_returns_every_movement_with_its_cause() {
         &mut state,
         0,
         COORDINATOR,
-        Action::Post(settlement_with_totals(1, PaidAndDebited(30, 5))),
+        Action::Post(settlement_with_totals(10, PaidAndDebited(30, 5))),
     )
     .unwrap();
     let market = MarketId { chain: ChainId(1), genesis: Digest([0; 32]) };

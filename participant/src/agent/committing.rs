@@ -104,7 +104,8 @@ impl Agent<'_, '_> {
             Ok(receipt) => {
                 self.store.write_receipt(round, &receipt)?;
                 self.current.stage = RoundStage::ReceiptStored;
-                self.emit(&ParticipantEvent::ReceiptStored { round, update: receipt.body.update });
+                let update = receipt.receipt.body.update;
+                self.emit(&ParticipantEvent::ReceiptStored { round, update });
                 Ok(())
             }
             // The view was older than the phase; the next view is newer.

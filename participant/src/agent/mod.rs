@@ -17,6 +17,7 @@
 
 mod bonding;
 mod claiming;
+mod closing;
 mod committing;
 pub mod contradictions;
 mod error;
@@ -37,19 +38,22 @@ use std::path::PathBuf;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
-    Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Signed, Statement, TaskId,
-    TaskPhase, TaskSpec, TaskView, UpdateReceipt, WalletSigner,
+    Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Statement, TaskId, TaskPhase,
+    TaskSpec, TaskView, UploadReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::claim_pay;
 pub use claiming::{
     BondStatus, ClaimError, claim, claim_from_reports, claim_with_proof, withdraw_bond,
 };
+pub use closing::{AcceptedObjection, ObjectionError, object_from_receipts};
 pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
 pub use task_folder::{stored_receipts, stored_tasks};
+
+use closing::WatchedTask;
 
 use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;
@@ -191,6 +195,7 @@ pub fn participate(
         comparison: None,
         privacy_record: None,
         is_leaving: false,
+        close_watch: closing::CloseWatch::default(),
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
@@ -245,6 +250,7 @@ struct Agent<'a, 'p> {
     privacy_record: Option<PrivacyRecord>,
     /// Whether to leave the task now.
     is_leaving: bool,
+    close_watch: closing::CloseWatch,
 }
 
 impl Agent<'_, '_> {
@@ -270,8 +276,14 @@ impl Agent<'_, '_> {
             let step = state_machine::next_step(&view, self.me, own);
             // Only a wait may long-poll; after any other step the view is fetched again at once.
             seen = (step == AgentStep::Wait).then_some(view.sequence);
+            let is_closing = self.watch_for_close()?;
             match step {
                 AgentStep::Wait => {}
+                // An update of a task that is about to be closed could remain unpaid.
+                AgentStep::Train | AgentStep::Commit if is_closing => {
+                    self.shutdown
+                        .wait(std::time::Duration::from_millis(self.config.poll_ms.max(1)));
+                }
                 AgentStep::Finish => match self.finish() {
                     Err(_) if self.shutdown.is_requested() => break,
                     other => {
@@ -383,12 +395,34 @@ impl Agent<'_, '_> {
         attempt: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let on_event = &mut self.on_event;
-        retry_with_backoff(
-            self.config.backoff,
-            self.shutdown,
-            |error| on_event(&retrying_event(error)),
-            attempt,
-        )
+        let watch = &mut self.close_watch;
+        let task = WatchedTask {
+            spec: &self.spec,
+            task: self.config.task,
+            ledger: self.context.ledger,
+            wallet: self.context.wallet,
+            store: &self.store,
+        };
+        // A coordinator that does not answer may be closing the task.
+        let on_retry = |error: &ClientError| {
+            on_event(&retrying_event(error));
+            if let Err(error) = watch.look(&task, on_event) {
+                on_event(&retrying_event(&error));
+            }
+        };
+        retry_with_backoff(self.config.backoff, self.shutdown, on_retry, attempt)
+    }
+
+    /// Whether the coordinator announced that it will close the task; objects to it.
+    fn watch_for_close(&mut self) -> Result<bool, AgentError> {
+        let task = WatchedTask {
+            spec: &self.spec,
+            task: self.config.task,
+            ledger: self.context.ledger,
+            wallet: self.context.wallet,
+            store: &self.store,
+        };
+        Ok(self.close_watch.look(&task, &mut self.on_event)?)
     }
 
     fn with_ledger<T>(
@@ -419,7 +453,7 @@ fn required_offer(view: &TaskView) -> Result<&Offer, AgentError> {
 
 /// Files of a round that an earlier process left on disk.
 struct PersistedRound {
-    receipt: Option<Signed<UpdateReceipt>>,
+    receipt: Option<UploadReceipt>,
     signed: bool,
     trained: bool,
 }

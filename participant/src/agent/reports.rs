@@ -85,7 +85,8 @@ impl Agent<'_, '_> {
         let Some(receipt) = self.store.receipt(round)? else {
             return Ok(());
         };
-        let (update, order) = (receipt.body.update, receipt.body.commit_position);
+        let body = receipt.receipt.body;
+        let (update, order) = (body.update, body.commit_position);
         let mine = |entry: &&UpdateEntry| entry.sender == self.me;
         let entry = report.entries.iter().find(mine);
         let entered =

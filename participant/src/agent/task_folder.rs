@@ -14,7 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt};
+use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -103,17 +103,14 @@ impl TaskFolder {
         }
     }
 
-    pub(super) fn receipt(
-        &self,
-        round: RoundNumber,
-    ) -> Result<Option<Signed<UpdateReceipt>>, FileError> {
+    pub(super) fn receipt(&self, round: RoundNumber) -> Result<Option<UploadReceipt>, FileError> {
         self.read_json(round, "receipt.json")
     }
 
     pub(super) fn write_receipt(
         &self,
         round: RoundNumber,
-        receipt: &Signed<UpdateReceipt>,
+        receipt: &UploadReceipt,
     ) -> Result<(), FileError> {
         self.write_json(round, "receipt.json", receipt)
     }
@@ -140,7 +137,7 @@ impl TaskFolder {
     }
 
     /// All receipts of the task on disk, ascending by round.
-    fn receipts(&self) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
+    pub(super) fn upload_receipts(&self) -> Result<Vec<UploadReceipt>, FileError> {
         let mut rounds: Vec<u32> = entries_named_by(&self.folder)?;
         rounds.sort_unstable();
         let receipts = rounds.into_iter().map(|round| self.receipt(RoundNumber(round)));
@@ -202,7 +199,8 @@ pub fn stored_receipts(
     folder: &Path,
     task: TaskId,
 ) -> Result<Vec<Signed<UpdateReceipt>>, FileError> {
-    TaskFolder::new(folder, task).receipts()
+    let receipts = TaskFolder::new(folder, task).upload_receipts()?;
+    Ok(receipts.into_iter().map(|receipt| receipt.receipt).collect())
 }
 
 /// The reports that a participation in `task` stored in its data folder, the latest first. Each has

@@ -1,6 +1,7 @@
 //! The agent in a test market: what it earns, how it recovers, and what it rejects.
 
 mod bonds;
+mod closing;
 mod concurrent;
 mod counting_engine;
 mod privacy;
@@ -254,9 +255,11 @@ fn experiments_emit_an_event_and_earn_nothing() {
 
 #[test]
 fn a_forged_receipt_is_rejected() {
-    for (lie, code) in
-        [(Fault::ForgedReceipt, "INVALID_SIGNATURE"), (Fault::OtherReceipt, "UNEXPECTED_CONTENT")]
-    {
+    for (lie, code) in [
+        (Fault::ForgedReceipt, "INVALID_SIGNATURE"),
+        (Fault::OtherReceipt, "UNEXPECTED_CONTENT"),
+        (Fault::ForgedWalletSignature, "UNEXPECTED_CONTENT"),
+    ] {
         let market = TestMarket::start(1, false);
         market.inject(lie);
         let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);

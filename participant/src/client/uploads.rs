@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Digest, ErrorCode, Signed, TaskId, UpdateHeader, UpdateReceipt, UploadProgress,
+    Canonical, Digest, ErrorCode, Signed, TaskId, UpdateHeader, UploadProgress, UploadReceipt,
     blob_digest,
 };
 use rand::TryRng;
@@ -90,7 +90,7 @@ impl Client {
         &self,
         header: &Signed<UpdateHeader>,
         bytes: &[u8],
-    ) -> Result<Signed<UpdateReceipt>, ClientError> {
+    ) -> Result<UploadReceipt, ClientError> {
         let receipt = if length(bytes) <= SINGLE_REQUEST_BYTES_MAX {
             self.send_update(header, bytes, 0)?
         } else {
@@ -100,15 +100,21 @@ impl Client {
             })?
         };
         let scope = header.body.scope;
-        self.verify_signature(&receipt, "the receipt")?;
-        self.check_scope(receipt.body.scope, scope, "the receipt")?;
-        let (sender, update) = (receipt.body.sender, receipt.body.update);
+        self.verify_signature(&receipt.receipt, "the receipt")?;
+        let body = &receipt.receipt.body;
+        self.check_scope(body.scope, scope, "the receipt")?;
+        let (sender, update) = (body.sender, body.update);
         if sender != header.body.sender || update != header.body.digest() {
             return Err(ClientError::UnexpectedContent {
                 what: "the receipt".to_owned(),
                 why: format!("it is for update {update} of {sender}, not for the one sent"),
             });
         }
+        // A ledger accepts no other signature.
+        receipt.verify_wallet(self.coordinator.account).map_err(|error| {
+            let (what, why) = ("the receipt's signature for the ledger".to_owned(), error);
+            ClientError::UnexpectedContent { what, why: why.to_string() }
+        })?;
         Ok(receipt)
     }
 
@@ -129,7 +135,7 @@ impl Client {
         header: &Signed<UpdateHeader>,
         bytes: &[u8],
         offset: u64,
-    ) -> Result<Signed<UpdateReceipt>, ClientError> {
+    ) -> Result<UploadReceipt, ClientError> {
         let head = header.to_bytes();
         debug_assert!(head.len() <= HEADER_BYTES_MAX, "all fields of a header have fixed length");
         let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();

@@ -1,18 +1,20 @@
 //! A fake coordinator: one task, no deadlines except those that a test expires, and injected faults
 //! that auditors and agents must detect.
 
+mod settling;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use florin_learning::{EngineKind, engine};
-use florin_ledger::{Claim, EmbeddedChain, Ledger, Settlement};
+use florin_ledger::{EmbeddedChain, Ledger};
 use florin_protocol::{
     AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Commit, Digest,
     EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner, Offer,
     Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundScope, Signed,
     TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateEntry, UpdateHeader,
-    UpdateReceipt, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, WorkResult,
-    blob_digest, claim_tree, close_round,
+    UpdateReceipt, UploadReceipt, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    WorkResult, blob_digest, claim_tree, close_round,
 };
 use florin_work::{
     CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, ValuationOutput, initial_model,
@@ -336,7 +338,10 @@ impl FakeCoordinator {
         };
         let update =
             if self.has_fault(Fault::OtherReceipt) { Digest([1; 32]) } else { receipt.update };
-        json(&signer.sign(UpdateReceipt { update, ..receipt }))
+        // Accounts 2 and 9: the coordinator, and a stranger.
+        let account = if self.has_fault(Fault::ForgedWalletSignature) { 9 } else { 2 };
+        let receipt = UpdateReceipt { update, ..receipt };
+        json(&UploadReceipt::sign(receipt, &signer, &wallet(account)).unwrap())
     }
 
     fn entries(&self) -> Vec<UpdateEntry> {
@@ -433,7 +438,7 @@ impl FakeCoordinator {
         self.closed_rounds.push(ClosedRound { offer, report, headers, records });
         self.post_to_ledger();
         if self.closed_rounds.len() as u32 == self.spec.rounds.count {
-            self.ledger.close(&wallet(2), self.spec.id()).unwrap();
+            self.close_on_ledger();
             self.set_phase(TaskPhase::Done);
         } else {
             self.open_round();
@@ -530,52 +535,6 @@ impl FakeCoordinator {
             line.payout = line.payout.plus(Amount::from_units(1)).unwrap();
         }
         report
-    }
-
-    fn post_to_ledger(&self) {
-        let report = &self.closed_rounds.last().unwrap().report;
-        if !report.has_settlement() || self.has_fault(Fault::NeverPosted) {
-            return;
-        }
-        let mut before = self.closed_rounds.iter().rev().skip(1).map(|past| &past.report);
-        let before = before.find(|report| report.has_settlement());
-        let previous_root = before.map_or(Digest::default(), |report| report.root);
-        let mut settlement =
-            Settlement { previous_root, ..Settlement::from_report(report, report.digest()) };
-        if self.has_fault(Fault::OtherReport) {
-            settlement.report = Digest([1; 32]);
-        }
-        if self.has_fault(Fault::OtherTotals) {
-            settlement.root = Digest([1; 32]);
-        }
-        self.ledger.post(&wallet(2), &settlement).unwrap();
-        if self.has_fault(Fault::NoReport) {
-            let round = RoundNumber(settlement.round.0 + 1);
-            let payout = Report::settlement_id(self.spec.id(), round);
-            let previous_root = settlement.root;
-            let more = Settlement { round, payout, previous_root, ..settlement };
-            self.ledger.post(&wallet(2), &more).unwrap();
-        }
-        if self.settles_immediately() {
-            while self.ledger.finalize(&wallet(2), self.spec.id()).unwrap() == 0 {}
-            self.prove_debits(report);
-        }
-    }
-
-    /// Proves the round's debits to the ledger, which takes them from the bonds.
-    fn prove_debits(&self, report: &Report) {
-        let tree = claim_tree(&report.account_totals).unwrap();
-        for line in report.lines.iter().filter(|line| !line.debit.is_zero()) {
-            let (task, account) = (self.spec.id(), line.account);
-            let totals = report.account_totals[&account].claim_totals().unwrap();
-            let proof = tree.proof(account, totals).unwrap();
-            self.ledger.claim(&wallet(2), &Claim { task, account, totals, proof }).unwrap();
-        }
-    }
-
-    /// Whether a settlement is final when it is posted; otherwise none becomes final during a test.
-    fn settles_immediately(&self) -> bool {
-        self.spec.budget.challenge_ms <= 1
     }
 
     fn proof(&self, account: Address) -> FakeResponse {

@@ -10,6 +10,8 @@ use super::response::reject;
 pub(crate) enum Fault {
     /// Receipts are signed with another key.
     ForgedReceipt,
+    /// Receipts are signed with another wallet for the ledger.
+    ForgedWalletSignature,
     /// Receipts are for another update.
     OtherReceipt,
     /// The report omits an update that has a receipt.

@@ -5,7 +5,7 @@ use florin_protocol::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{hex, wallet};
+use super::{hex, market, specs, wallet};
 
 fn value<T: BorshSerialize + Serialize>(type_name: &str, value: &T) -> Value {
     let bytes = hex(&borsh::to_vec(value).unwrap());
@@ -92,4 +92,27 @@ pub(crate) fn values() -> Value {
         .extend(values_of("DuplicatePolicy", &[DuplicatePolicy::Accept, DuplicatePolicy::Reject]));
     values.extend(values_of("Role", &[Role::Participant, Role::Provider, Role::Coordinator]));
     values.into()
+}
+
+/// The part of a receipt that a ledger verifies, signed by the coordinator's wallet.
+pub(super) fn receipts() -> Value {
+    let [_, _, softmax] = specs();
+    let one = |name: &str, round: u32| {
+        let receipt = LedgerReceipt {
+            task: softmax.id(),
+            round: RoundNumber(round),
+            sender: wallet(6).address(),
+            update: Digest([0x5a; 32]),
+        };
+        let hash = receipt.signing_hash(market().chain);
+        json!({
+            "name": name,
+            "chain": market().chain,
+            "wallet": wallet(1).address(),
+            "value": receipt,
+            "hash": hex(&hash),
+            "wallet_signature": wallet(1).sign_typed_data(hash).unwrap(),
+        })
+    };
+    json!([one("a receipt of round 1", 1), one("a receipt of the last round", u32::MAX)])
 }

@@ -29,10 +29,17 @@ pub(super) fn run(arguments: &TaskClose) -> anyhow::Result<Exit> {
             show::hint("Close requested. The current round is completed and settled first.");
         }
     }
+    let ledger = market.ledger()?;
+    let mut is_announced = arguments.json.json;
     while view.phase != TaskPhase::Done {
         view = market.task_after(id, view.sequence, u64::try_from(WAIT.as_millis())?)?;
+        let closes_at = ledger.task(id)?.and_then(|books| books.closes_at);
+        if let Some(at) = closes_at.filter(|_| !is_announced) {
+            is_announced = true;
+            show::hint(&format!("The refund follows after {}.", show::date(at)));
+        }
     }
-    let refunded = market.ledger()?.task(id)?.map(|books| books.refunded).unwrap_or_default();
+    let refunded = ledger.task(id)?.map(|books| books.refunded).unwrap_or_default();
     if arguments.json.json {
         let refunded = show::units(refunded);
         show::json(&json!({ "task": id, "rounds": view.reported, "refunded": refunded }))?;

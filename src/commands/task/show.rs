@@ -40,6 +40,13 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
         anstream::println!();
         show::paragraph("", &format!("No more rounds start: {}.", members::end(why)), NOTE);
     }
+    if let Some(at) = books.as_ref().and_then(|books| books.closes_at) {
+        anstream::println!();
+        let text = format!(
+            "The coordinator announced the close: the rest of the budget can be refunded from {at} on."
+        );
+        show::paragraph("", &text, NOTE);
+    }
     if !reports.is_empty() {
         anstream::println!();
         rounds(&reports)?.print();
@@ -131,6 +138,7 @@ pub(crate) fn money_json(books: &TaskState) -> anyhow::Result<serde_json::Value>
         "data_paid": show::units(books.data_paid),
         "infrastructure_paid": show::units(books.infrastructure_paid),
         "refunded": show::units(books.refunded),
+        "closes_at": books.closes_at,
         "locked": show::units(books.data_locked.plus(books.infrastructure_locked)?),
         "owed": show::units(books.owed),
         "pending": books.pending.len(),

@@ -132,6 +132,11 @@ impl<'a> Replayer<'a> {
             | MarketEvents::TaskSettled(_) => self.settle(&one.event)?,
             MarketEvents::Claimed(e) => self.claim(task_id(e.task), to_address(e.account))?,
             MarketEvents::Debited(e) => self.claim(task_id(e.task), to_address(e.account))?,
+            MarketEvents::CloseAnnounced(e) => {
+                let task = task_id(e.task);
+                self.chain
+                    .announce_close(self.wallet(self.books(task)?.terms.coordinator)?, task)?;
+            }
             // These events follow from others.
             MarketEvents::PledgeEnded(_) | MarketEvents::HeadCheckpointed(_) => {}
             other => bail!("unexpected event in a demonstration: {other:?}"),

@@ -181,6 +181,8 @@ fn outcome() -> DemoOutcome {
             owed: Amount::ZERO,
             root: Digest::default(),
             pending: Vec::new(),
+            round: None,
+            closes_at: None,
             closed: true,
         },
         treasury: florins(10),

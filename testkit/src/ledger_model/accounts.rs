@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use florin_ledger::conformance::TestSigner;
-use florin_ledger::{Claim, Settlement, Terms};
+use florin_ledger::{Claim, Objection, Settlement, Terms};
 use florin_protocol::merkle::{self, ClaimTree};
 use florin_protocol::{
-    Address, Amount, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, SettlementId, TaskId,
-    Timestamp, WalletSigner,
+    Address, Amount, ChainId, DATA_PER_ROUND_MIN, Digest, LedgerReceipt, Micro, Report,
+    RoundNumber, SettlementId, TaskId, Timestamp, WalletSigner,
 };
 
 use super::model::{AllTotals, BUYER, Flaw, INITIAL_BALANCE, PEOPLE, Pending, Rules, UNBOUNDED};
@@ -140,6 +140,15 @@ impl TestAccounts {
             infrastructure_total: units(new.infrastructure),
             improvement_total_nano: u64::try_from(new.improvement_nano).unwrap(),
         }
+    }
+
+    /// An objection with a receipt for an update of the first account, which `signer` signed.
+    pub fn objection(&self, t: usize, round: i128, signer: usize, chain: ChainId) -> Objection {
+        let round = RoundNumber(u32::try_from(round).unwrap());
+        let (sender, update) = (self.address(0), Digest([5; 32]));
+        let receipt = LedgerReceipt { task: task_id(t), round, sender, update };
+        let hash = receipt.signing_hash(chain);
+        Objection { receipt, signature: self.people[signer].sign_typed_data(hash).unwrap() }
     }
 
     /// A claim with a proof from this tree, if there is one.

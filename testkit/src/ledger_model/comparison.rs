@@ -6,6 +6,7 @@ use florin_ledger::model::TaskModel;
 use florin_ledger::{
     BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
 };
+use florin_protocol::RoundNumber;
 
 use super::accounts::{TestAccounts, in_units, leaf, payout, task_id, units};
 use super::model::{AllTotals, Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE};
@@ -121,7 +122,9 @@ impl Comparison<'_> {
             refunded: units(task.refunded),
             owed: units(task.owed),
             root: cast.root(&task.totals),
+            round: (task.round > 0).then(|| RoundNumber(u32::try_from(task.round).unwrap())),
             pending: pending.collect(),
+            closes_at: task.announced_close().map(|at| cast.tick(at)),
             closed: task.closed,
         }
     }

@@ -10,7 +10,7 @@ use super::operation::{Act, Operation};
 use super::rng::TestRng;
 
 /// The weight of each kind of operation.
-const WEIGHTS: [(Kind, u64); 15] = [
+const WEIGHTS: [(Kind, u64); 17] = [
     (Kind::Transfer, 4),
     (Kind::OpenTask, 4),
     (Kind::Bond, 9),
@@ -25,6 +25,8 @@ const WEIGHTS: [(Kind, u64); 15] = [
     (Kind::Finalize, 7),
     (Kind::Claim, 14),
     (Kind::Close, 1),
+    (Kind::AnnounceClose, 2),
+    (Kind::Object, 3),
     (Kind::Slash, 8),
 ];
 
@@ -65,6 +67,8 @@ enum Kind {
     Finalize,
     Claim,
     Close,
+    AnnounceClose,
+    Object,
     Slash,
 }
 
@@ -111,6 +115,7 @@ impl OperationGenerator<'_> {
         let mut moments: Vec<i128> = self.model.stake_releases.iter().flatten().copied().collect();
         for task in self.model.tasks.iter().filter(|task| task.open) {
             moments.extend(task.pending.iter().map(|p| p.window));
+            moments.extend(task.announced_close());
             moments.extend(task.releases.iter().flatten());
             moments.extend((0..PEOPLE).filter_map(|owner| task.withdrawable_at(owner)));
             if self.dice.once_in(8) {
@@ -137,8 +142,8 @@ impl OperationGenerator<'_> {
     fn any_operation(&mut self) -> Operation {
         let kind = if self.posts_rapidly && !self.dice.once_in(8) {
             Kind::Post
-        } else if self.is_near_expiry() && self.dice.once_in(8) {
-            Kind::Close
+        } else if (self.is_near_expiry() || self.is_announced()) && self.dice.once_in(8) {
+            if self.is_announced() && self.dice.once_in(2) { Kind::Object } else { Kind::Close }
         } else {
             any_kind(self.dice)
         };
@@ -149,6 +154,11 @@ impl OperationGenerator<'_> {
     fn is_near_expiry(&self) -> bool {
         let ends = |task: &TaskModel<AllTotals>| task.rules.expires.abs_diff(self.model.now) <= 1;
         self.model.tasks.iter().any(|task| task.open && !task.closed && ends(task))
+    }
+
+    /// Whether an open task has an announced close.
+    fn is_announced(&self) -> bool {
+        self.model.tasks.iter().any(|task| !task.closed && task.announced_close().is_some())
     }
 
     /// The first operations of most histories: a task, and a bond in it.
@@ -196,6 +206,12 @@ impl OperationGenerator<'_> {
             Kind::Finalize => Act::Finalize { t },
             Kind::Claim => self.claim(t),
             Kind::Close => Act::Close { t },
+            Kind::AnnounceClose => Act::AnnounceClose { t },
+            Kind::Object => Act::Object {
+                t,
+                round: (self.model.tasks[t].round + self.dice.below(4) as i128).min(LAST_ROUND),
+                signer: self.sender(Kind::AnnounceClose, t),
+            },
             Kind::Slash => {
                 let stake = self.dice.once_in(2);
                 Act::Slash { t, who: self.slash_target(t, stake), stake, amount }
@@ -234,8 +250,8 @@ impl OperationGenerator<'_> {
         };
         let right = match kind {
             Kind::OpenTask => Some(BUYER),
-            Kind::Close if self.is_near_expiry() => None,
-            Kind::Post | Kind::Close => Some(task.rules.coordinator),
+            Kind::Close if self.is_near_expiry() || task.announced_close().is_some() => None,
+            Kind::Post | Kind::Close | Kind::AnnounceClose => Some(task.rules.coordinator),
             Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
             // Posts stop without the coordinator's bond.
             Kind::Bond if self.lacks_cover(t) => Some(task.rules.coordinator),

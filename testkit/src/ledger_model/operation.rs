@@ -17,21 +17,68 @@ pub struct Operation {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a test has few operations at a time")]
 pub enum Act {
-    Transfer { to: usize, amount: i128 },
-    OpenTask { t: usize, rules: Rules, flaw: Flaw },
-    Bond { t: usize, amount: i128 },
-    Unbond { t: usize },
-    WithdrawBond { t: usize },
-    Stake { amount: i128 },
-    Pledge { t: usize },
+    Transfer {
+        to: usize,
+        amount: i128,
+    },
+    OpenTask {
+        t: usize,
+        rules: Rules,
+        flaw: Flaw,
+    },
+    Bond {
+        t: usize,
+        amount: i128,
+    },
+    Unbond {
+        t: usize,
+    },
+    WithdrawBond {
+        t: usize,
+    },
+    Stake {
+        amount: i128,
+    },
+    Pledge {
+        t: usize,
+    },
     Unstake,
     WithdrawStake,
-    Post { t: usize, new: Pending },
-    Cancel { t: usize, round: i128 },
-    Finalize { t: usize },
-    Claim { t: usize, who: usize, totals: (i128, i128), tree: AllTotals },
-    Close { t: usize },
-    Slash { t: usize, who: usize, stake: bool, amount: i128 },
+    Post {
+        t: usize,
+        new: Pending,
+    },
+    Cancel {
+        t: usize,
+        round: i128,
+    },
+    Finalize {
+        t: usize,
+    },
+    Claim {
+        t: usize,
+        who: usize,
+        totals: (i128, i128),
+        tree: AllTotals,
+    },
+    Close {
+        t: usize,
+    },
+    AnnounceClose {
+        t: usize,
+    },
+    /// With a receipt that `signer` signed.
+    Object {
+        t: usize,
+        round: i128,
+        signer: usize,
+    },
+    Slash {
+        t: usize,
+        who: usize,
+        stake: bool,
+        amount: i128,
+    },
 }
 
 /// The result of an operation on a ledger.
@@ -84,6 +131,8 @@ impl Operation {
             Act::Finalize { .. } => "finalize",
             Act::Claim { .. } => "claim",
             Act::Close { .. } => "close",
+            Act::AnnounceClose { .. } => "announce close",
+            Act::Object { .. } => "object",
             Act::Slash { stake: true, .. } => "slash stake",
             Act::Slash { stake: false, .. } => "slash bond",
         }
@@ -116,6 +165,8 @@ impl Operation {
             | Act::Finalize { t }
             | Act::Claim { t, .. }
             | Act::Close { t }
+            | Act::AnnounceClose { t }
+            | Act::Object { t, .. }
             | Act::Slash { t, .. } => Some(t),
         }
     }
@@ -127,6 +178,7 @@ impl Operation {
                 Some(who)
             }
             Act::Close { .. } => Some(super::model::BUYER),
+            Act::Object { signer, .. } => Some(signer),
             _ => None,
         }
     }
@@ -152,6 +204,8 @@ impl Operation {
                 claimed.map(|moved| moved.paid + 1_000 * moved.taken)
             }
             Act::Close { t } => model.close(from, *t),
+            Act::AnnounceClose { t } => model.announce_close(from, *t),
+            Act::Object { t, round, signer } => model.object(*t, *round, *signer),
             Act::Slash { t, who, stake, amount } => model.slash(from, *t, *who, *stake, *amount),
         }
     }
@@ -189,6 +243,11 @@ impl Operation {
                 to_result(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
             }
             Act::Close { t } => to_result(ledger.close(by, task_id(*t)), in_units),
+            Act::AnnounceClose { t } => to_result(ledger.announce_close(by, task_id(*t)), done),
+            Act::Object { t, round, signer } => {
+                let chain = ledger.market().chain;
+                to_result(ledger.object(by, &cast.objection(*t, *round, *signer, chain)), in_units)
+            }
             Act::Slash { t, who, stake, amount } => {
                 let slash = Slash {
                     task: task_id(*t),

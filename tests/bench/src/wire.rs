@@ -157,10 +157,7 @@ impl WireFixture {
             now: Timestamp(0),
         };
         let file = folder.path().join("task.toml");
-        std::fs::write(
-            &file,
-            plan::task_file(seed, plan::ROUNDS, UpdateFormat::F32),
-        )?;
+        std::fs::write(&file, plan::task_file(seed, plan::ROUNDS, UpdateFormat::F32))?;
         let ready = task_file::read(&file, &parties)?;
         let kind = |behaviour: plan::Behaviour| match behaviour {
             plan::Behaviour::Honest => BehaviourKind::Honest,

@@ -110,6 +110,7 @@ fn compare_task(
             ("final settlements", u128::from(state.finalised)),
             ("pending settlements", u128::from(state.pending)),
             ("moment of the last post", u128::from(state.lastPost)),
+            ("moment of the announced close", u128::from(state.closesAt)),
             ("closed", u128::from(state.closed)),
         ]
     };

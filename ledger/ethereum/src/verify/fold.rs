@@ -131,7 +131,17 @@ impl FoldedMarket {
             | MarketEvents::SettlementPosted(_)
             | MarketEvents::HeadCheckpointed(_)
             | MarketEvents::SettlementsCancelled(_)
-            | MarketEvents::SettlementFinalised(_) => self.apply_task_event(event),
+            | MarketEvents::SettlementFinalised(_)
+            | MarketEvents::CloseAnnounced(_) => self.apply_task_event(event),
+            MarketEvents::CloseObjected(objected) => {
+                let task = self.task(objected.task)?;
+                task.state.closesAt = 0;
+                let coordinator = to_address(task.state.terms.coordinator);
+                let key = (task_id(objected.task), coordinator);
+                let bond = &mut self.accounts.entry(key).or_default().bond;
+                subtract(&mut bond.amount, objected.taken, "a bond")?;
+                add(&mut self.treasury, objected.taken, "the treasury")
+            }
             MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.apply_claim_event(event),
             MarketEvents::Bonded(_)
             | MarketEvents::Unbonding(_)
@@ -181,6 +191,7 @@ impl FoldedMarket {
                 }
                 (state.dataLocked, state.infrastructureLocked) = (0, 0);
                 state.closed = true;
+                state.closesAt = 0;
                 Ok(())
             }
             MarketEvents::SettlementPosted(posted) => {
@@ -204,6 +215,13 @@ impl FoldedMarket {
                 Ok(())
             }
             MarketEvents::SettlementFinalised(last) => self.task(last.task)?.finalise(last.round),
+            MarketEvents::CloseAnnounced(announced) => {
+                let state = &mut self.task(announced.task)?.state;
+                let window = state.lastPost.saturating_add(state.terms.challengeMs);
+                // A settlement that was posted in the same second withdraws it.
+                state.closesAt = if window < announced.closesAt { announced.closesAt } else { 0 };
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -326,6 +344,7 @@ impl FoldedTask {
             finalised: 0,
             pending: 0,
             lastPost: 0,
+            closesAt: 0,
             closed: false,
             head: start,
             finalHead: start,
@@ -340,6 +359,7 @@ impl FoldedTask {
         state.lastPost = posted.finalAt.checked_sub(window).ok_or_else(|| {
             format!("a settlement is final at {}, before its window of {window}", posted.finalAt)
         })?;
+        state.closesAt = 0;
         state.head = next_hash(state.head, &posted);
         self.pending.push(posted);
         self.update_pending_count();

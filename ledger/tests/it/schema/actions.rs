@@ -1,9 +1,12 @@
 //! The sentence that a wallet displays and signs for each action, as a template that is generated
 //! from [`Action::summary`].
 
-use florin_ledger::{Action, Claim, Settlement, Slash, Terms};
+use florin_ledger::{Action, Claim, Objection, Settlement, Slash, Terms};
 use florin_protocol::merkle::ClaimTotals;
-use florin_protocol::{Address, Amount, Digest, RoundNumber, SettlementId, TaskId, TaskSpec};
+use florin_protocol::{
+    Address, Amount, Digest, LedgerReceipt, RoundNumber, SettlementId, TaskId, TaskSpec,
+    WalletSignature,
+};
 use serde_json::{Value, json};
 
 /// Every action with the condition of its sentence, in the order of the variants.
@@ -38,7 +41,19 @@ pub(crate) fn examples() -> Vec<(Action, &'static str)> {
         (Action::Close { task }, ""),
         (slash(false), "stake is false"),
         (slash(true), "stake is true"),
+        (Action::AnnounceClose { task }, ""),
+        (Action::Object(objection(task)), ""),
     ]
+}
+
+pub(crate) fn objection(task: TaskId) -> Objection {
+    let receipt = LedgerReceipt {
+        task,
+        round: RoundNumber(4_242),
+        sender: Address([0x61; 20]),
+        update: Digest([0x62; 32]),
+    };
+    Objection { receipt, signature: WalletSignature([0x63; 65]) }
 }
 
 pub(crate) fn settlement(task: TaskId, payout: SettlementId) -> Settlement {

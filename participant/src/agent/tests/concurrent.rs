@@ -5,7 +5,7 @@ use super::*;
 use crate::claim_summary::ClaimSummary;
 
 /// Polls until a condition that another thread fulfils holds.
-fn wait_until(holds: impl Fn() -> bool) {
+pub(super) fn wait_until(holds: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if holds() {
             return;

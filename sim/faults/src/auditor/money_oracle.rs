@@ -127,6 +127,7 @@ impl MoneyBooks {
             }
             Action::Claim(claim) => self.claim(claim),
             Action::Close { .. } => moved(model.close(by, TASK)),
+            Action::AnnounceClose { .. } => done(model.announce_close(by, TASK)),
             other => Err(format!("unexpected action {other:?}")),
         }
     }
