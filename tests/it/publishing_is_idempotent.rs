@@ -1,11 +1,16 @@
 //! Publishing the same file again is idempotent, even if its expiry is relative; a changed file is
 //! a new task.
 
-use florin_protocol::Amount;
+use florin_ledger::{Ledger, Terms};
+use florin_protocol::{Amount, DATA_PER_ROUND_MIN, Digest, TaskSpec, WalletSigner, blob_digest};
 
 use crate::support::{On, TestMarket, TestPlan, on_both};
 
-on_both!(publishing_again_locks_nothing_twice, a_refused_task_locks_nothing);
+on_both!(
+    publishing_again_locks_nothing_twice,
+    a_refused_task_locks_nothing,
+    a_task_id_that_another_account_took_costs_only_another_salt
+);
 
 fn publishing_again_locks_nothing_twice(on: On) {
     let market = TestMarket::open(TestPlan::honest(on, 1));
@@ -51,6 +56,37 @@ fn a_refused_task_locks_nothing(on: On) {
     publish().refused(1, "INVALID_TASK");
     assert_eq!(left(), before, "nothing is locked for a refused task");
     std::fs::write(&file, with_expiry(&text, "7 d")).unwrap();
+    publish().expect(0);
+    assert_eq!(before.minus(left()), Ok("110".parse().unwrap()));
+}
+
+/// An account that learns a task's id before its buyer can open any terms under it.
+fn a_task_id_that_another_account_took_costs_only_another_salt(on: On) {
+    let market = TestMarket::open(TestPlan::honest(on, 1));
+    let file = market.file("task.toml");
+    market.publish();
+    let published = std::fs::read(market.file("task.published.json")).unwrap();
+    let mut next: TaskSpec = serde_json::from_slice(&published).unwrap();
+    next.salt = 77;
+    next.base_model = Digest::default();
+    next.base_model = blob_digest(&florin_work::derived_model(&next).unwrap());
+    let thief = market.wallet("ann");
+    let terms = Terms { buyer: thief.address(), ..Terms::from_spec(&next) };
+    let cheap = Terms { data: DATA_PER_ROUND_MIN, infrastructure: Amount::ZERO, ..terms };
+    market.ledger().open_task(&thief, &cheap).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let with_salt = |salt: u32| {
+        let line = text.lines().find(|line| line.starts_with("salt = ")).unwrap();
+        std::fs::write(&file, text.replace(line, &format!("salt = {salt}"))).unwrap();
+    };
+    let left = || market.ledger().balance(market.account("buyer")).unwrap();
+    let before = left();
+    let publish = || market.run_command_as("buyer", &["task", "publish", &file]);
+    with_salt(77);
+    let taken = publish().refused(1, "TASK_ID_TAKEN");
+    assert!(taken.err.contains(&thief.address().to_string()), "{}", taken.err);
+    assert_eq!(left(), before);
+    with_salt(78);
     publish().expect(0);
     assert_eq!(before.minus(left()), Ok("110".parse().unwrap()));
 }

@@ -149,8 +149,14 @@ fn open_escrow(
             if opened.as_ref() == Some(&terms) {
                 return Ok(());
             }
-            let message = "the ledger has an escrow for this task with other terms";
-            Err(Failure::fault("LEDGER_CORRUPT", message).into())
+            let owner = opened.map_or_else(Default::default, |opened| opened.buyer);
+            let message = format!(
+                "{owner} opened an escrow with other terms under the id of your task, {}, before \
+                 you: nothing of yours is locked. Change `salt` in the task file, which gives the \
+                 task another id, and publish again",
+                spec.id()
+            );
+            Err(Failure::negative("TASK_ID_TAKEN", message).into())
         }
         Err(error) => Err(error).context("cannot lock the budget"),
     }
