@@ -1,7 +1,7 @@
 //! Publishing the same file again is idempotent, even if its expiry is relative; a changed file is
 //! a new task.
 
-use florin_ledger::{Ledger, Terms};
+use florin_ledger::Terms;
 use florin_protocol::{Amount, DATA_PER_ROUND_MIN, Digest, TaskSpec, WalletSigner, blob_digest};
 
 use crate::support::{On, TestMarket, TestPlan, on_both};
