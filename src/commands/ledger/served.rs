@@ -35,7 +35,7 @@ pub(super) fn head(arguments: &LedgerHead) -> anyhow::Result<Exit> {
         Some(head) => facts.extend([
             ("block", head.body.number.to_string()),
             ("digest", head.digest().to_string()),
-            ("time", head.body.time.to_string()),
+            ("time", show::date(head.body.time)),
             ("signature", head.signature.to_string()),
         ]),
     }
