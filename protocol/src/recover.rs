@@ -1,10 +1,11 @@
-//! Recovery of the key that made a wallet signature, by libsecp256k1: the C library of Bitcoin Core,
-//! about five times as fast as k256, which still signs (decision 51). Tests compare both.
+//! Wallet signatures, and the recovery of the key that made one, by libsecp256k1: the C library of
+//! Bitcoin Core, several times as fast as k256 (decision 51). Tests compare both.
 
 use std::sync::OnceLock;
 
+use k256::elliptic_curve::zeroize::Zeroizing;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
-use secp256k1::{Message, Secp256k1, VerifyOnly};
+use secp256k1::{Message, Secp256k1, SecretKey, SignOnly, VerifyOnly};
 
 /// (n − 1) / 2, big-endian; n is the order of the group. An s above it is high.
 const LOW_S_MAX: [u8; 32] = [
@@ -29,6 +30,25 @@ pub(crate) fn recover_key(hash: [u8; 32], signature: &[u8; 65]) -> Option<[u8; 6
     let context = CONTEXT.get_or_init(Secp256k1::verification_only);
     let key = context.recover_ecdsa(Message::from_digest(hash), &signature).ok()?;
     Some(key.serialize_uncompressed())
+}
+
+/// Signs `hash`: r, s (low) and v = 27 or 28, with the nonce of RFC 6979, as k256 does. `None` for a
+/// secret that is no key, and for an r beyond the order of the curve, with a probability of 2⁻¹²⁷.
+pub(crate) fn sign_recoverably(hash: [u8; 32], secret: &Zeroizing<[u8; 32]>) -> Option<[u8; 65]> {
+    static CONTEXT: OnceLock<Secp256k1<SignOnly>> = OnceLock::new();
+    let mut key = SecretKey::from_byte_array(**secret).ok()?;
+    let context = CONTEXT.get_or_init(Secp256k1::signing_only);
+    let signature = context.sign_ecdsa_recoverable(Message::from_digest(hash), &key);
+    key.non_secure_erase();
+    let (recovery, parts) = signature.serialize_compact();
+    let v = match recovery {
+        RecoveryId::Zero => 27,
+        RecoveryId::One => 28,
+        _ => return None,
+    };
+    let mut bytes = [v; 65];
+    bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
+    Some(bytes)
 }
 
 #[cfg(test)]

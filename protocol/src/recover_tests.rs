@@ -120,3 +120,34 @@ fn the_boundaries_of_r_s_and_v_are_those_of_k256() {
         }
     }
 }
+
+/// The implementation by k256 that wallets had before.
+fn sign_by_k256(hash: [u8; 32], secret: [u8; 32]) -> Option<[u8; 65]> {
+    let key = ecdsa::SigningKey::from_slice(&secret).ok()?;
+    let (signature, recovery) = key.sign_prehash_recoverable(&hash).ok()?;
+    let v = if recovery.is_y_odd() { 28 } else { 27 };
+    let parts = signature.to_bytes().into_iter().chain([v]);
+    parts.collect::<Vec<u8>>().try_into().ok()
+}
+
+#[test]
+fn both_libraries_make_the_same_signatures() {
+    let seed = 20_261_125;
+    let mut draws = Draws::new(seed);
+    for number in 0..500 {
+        let (hash, secret): ([u8; 32], [u8; 32]) = (draws.bytes(), draws.bytes());
+        let ours = sign_recoverably(hash, &Zeroizing::new(secret));
+        assert_eq!(ours, sign_by_k256(hash, secret), "seed {seed}, signature {number}");
+        assert!(recover_key(hash, &ours.unwrap()).is_some());
+    }
+    let mut last = ORDER;
+    last[31] -= 1;
+    for secret in [[0; 32], ORDER, [0xff; 32], last, {
+        let mut one = [0; 32];
+        one[31] = 1;
+        one
+    }] {
+        let ours = sign_recoverably([7; 32], &Zeroizing::new(secret));
+        assert_eq!(ours, sign_by_k256([7; 32], secret), "{secret:?}");
+    }
+}

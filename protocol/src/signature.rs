@@ -6,12 +6,13 @@ use std::fmt;
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use k256::ecdsa;
+use k256::elliptic_curve::zeroize::Zeroizing;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bytes::{Canonical, keccak256};
 use crate::eip712::{TypedData, TypedValue};
 use crate::id::{Address, MarketId, NodeKey, TaskId, impl_text_form};
-use crate::recover::recover_key;
+use crate::recover::{recover_key, sign_recoverably};
 use crate::time::Timestamp;
 
 /// Why a signature is rejected.
@@ -133,13 +134,9 @@ fn address_of_point(point: &[u8]) -> Address {
 /// # Errors
 /// [`SignError`] if the key cannot sign it, with negligible probability.
 pub fn sign_hash(key: &ecdsa::SigningKey, hash: [u8; 32]) -> Result<WalletSignature, SignError> {
-    let signed = key.sign_prehash_recoverable(&hash);
-    let (signature, recovery) = signed.map_err(|error| SignError(error.to_string()))?;
-    let mut bytes = [0; 65];
-    let v = if recovery.is_y_odd() { 28 } else { 27 };
-    let parts = signature.to_bytes().into_iter().chain([v]);
-    bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = from);
-    Ok(WalletSignature(bytes))
+    let secret = Zeroizing::new(key.to_bytes().into());
+    let signed = sign_recoverably(hash, &secret).map(WalletSignature);
+    signed.ok_or_else(|| SignError("the key cannot sign this hash".to_owned()))
 }
 
 /// Verifies that `claimed` signed `hash`.
