@@ -52,6 +52,8 @@ contract TaskProofs is SymbolicMarket {
                 assert(s.round > last.round && s.round <= t.terms.rounds);
                 assert(uint256(s.dataTotal) + s.infrastructureTotal <= covered);
             }
+            // Derived from the time of the last post, which the prior state may have in the future.
+            u.closesAt = t.closesAt;
             (u.head, u.pending, u.lastPost) = (t.head, t.pending, t.lastPost);
             assert(same(u, t));
         } catch {}
