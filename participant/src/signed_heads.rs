@@ -75,20 +75,21 @@ fn follow_code(error: &FollowError) -> &'static str {
     }
 }
 
+fn invalid(file: &Path, why: &dyn std::fmt::Display) -> HeadError {
+    HeadError::InvalidFile { file: file.to_owned(), why: why.to_string() }
+}
+
 /// Reads a signed head from a file that `florin ledger head --json` printed.
 ///
 /// # Errors
 /// [`HeadError::InvalidFile`], also for a file that does not exist; [`HeadError::File`].
 pub fn read_signed_head(file: &Path) -> Result<SignedHead, HeadError> {
-    let invalid = |why: String| HeadError::InvalidFile { file: file.to_owned(), why };
-    read(file)?.ok_or_else(|| invalid("there is no such file".to_owned()))
+    read(file)?.ok_or_else(|| invalid(file, &"there is no such file"))
 }
 
 fn read(file: &Path) -> Result<Option<SignedHead>, HeadError> {
-    let invalid = |why: String| HeadError::InvalidFile { file: file.to_owned(), why };
     let Some(bytes) = atomic_file::read_limited(file, HEAD_BYTES_MAX)? else { return Ok(None) };
-    let head: HeadFile =
-        serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let head: HeadFile = serde_json::from_slice(&bytes).map_err(|error| invalid(file, &error))?;
     Ok(Some(head.signed))
 }
 
@@ -104,9 +105,8 @@ pub fn follow_recorded_head(source: &dyn BlockSource, file: &Path) -> Result<(),
     })?;
     match newest {
         Some(signed) if seen.as_ref() != Some(&signed) => {
-            let invalid = |why: String| HeadError::InvalidFile { file: file.to_owned(), why };
             let bytes = serde_json::to_vec_pretty(&HeadFile { signed })
-                .map_err(|error| invalid(error.to_string()))?;
+                .map_err(|error| invalid(file, &error))?;
             Ok(atomic_file::write_atomically(file, &bytes)?)
         }
         _ => Ok(()),

@@ -18,12 +18,8 @@ fn an_early_close_is_announced_and_refunds_after_the_window(on: On) {
     ]);
     let task = market.publish();
     let id = task.to_string();
-    let mut members = ["ann", "ben", "cy"].map(|name| {
-        let mut call = market.participant_call(&market.url, task, name);
-        call.retain(|word| word != "--trust-coordinator");
-        call.extend(["--arbiter".to_owned(), arbiter.clone()]);
-        Process::start(market.folder(), name, &call)
-    });
+    let mut members =
+        ["ann", "ben", "cy"].map(|name| market.participant_under(&arbiter, task, name));
     until("two reports", || (market.view(task).reported >= 2).then_some(()));
     // The command waits for the refund.
     let mut close = market.start_as("buyer", &["task", "close", &id]);

@@ -1,8 +1,6 @@
 //! An independent arbiter watches a task, cancels a settlement, and slashes a bond, as a process of
 //! its own.
 
-use florin_protocol::TaskId;
-
 use crate::support::process::{Process, until};
 use crate::support::{On, TestMarket, TestPlan, on_both};
 
@@ -23,7 +21,7 @@ fn an_independent_arbiter_watches_cancels_and_slashes(on: On) {
     let task = market.publish();
     let id = task.to_string();
     let mut watch = market.start_as("arbiter", &["arbiter", "watch", "--task", &id]);
-    let mut members = ["ann", "ben"].map(|name| participant(&market, task, name, &arbiter));
+    let mut members = ["ann", "ben"].map(|name| market.participant_under(&arbiter, task, name));
     until("two audited rounds", || (watch.log().matches("agrees").count() >= 2).then_some(()));
 
     let cancel = ["arbiter", "cancel", "--task", &id, "--round", "2", "--reason", "a test"];
@@ -51,12 +49,4 @@ fn an_independent_arbiter_watches_cancels_and_slashes(on: On) {
     members.iter_mut().for_each(Process::kill);
     watch.ask_to_stop();
     watch.finish();
-}
-
-/// A participant that accepts this arbiter, and no other.
-fn participant(market: &TestMarket, task: TaskId, name: &str, arbiter: &str) -> Process {
-    let mut call = market.participant_call(&market.url, task, name);
-    call.retain(|word| word != "--trust-coordinator");
-    call.extend(["--arbiter".to_owned(), arbiter.to_owned()]);
-    Process::start(market.folder(), name, &call)
 }

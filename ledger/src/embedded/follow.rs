@@ -85,8 +85,7 @@ pub fn verify_served_chain(
         check_signature(head, &loaded.genesis)?;
     }
     for number in 1..=end.number {
-        let absent = || ChainError::in_block(number, "it is not served");
-        let block = source.block(number)?.ok_or_else(absent)?;
+        let block = served_block(source, number)?;
         replay_block(&mut loaded, number, &block.to_bytes(), SignatureChecks::All)?;
         for head in heads.iter().filter(|head| head.body.number == number) {
             compare(head, Some(loaded.head.digest))?;
@@ -96,10 +95,7 @@ pub fn verify_served_chain(
     for head in heads.iter().filter(|head| head.body.number > end.number) {
         compare(head, None)?;
     }
-    if loaded.head != end {
-        let what = format!("it is not the block {} that the ledger names", end.digest);
-        return Err(ChainError::in_block(end.number, what).into());
-    }
+    check_end(loaded.head, end)?;
     Ok(loaded.verification()?)
 }
 
@@ -122,14 +118,25 @@ pub fn follow_head(
     if end.number == 0 {
         return Ok(None);
     }
-    let absent = || ChainError::in_block(end.number, "it is not served");
-    let header = source.block(end.number)?.ok_or_else(absent)?.header;
+    let header = served_block(source, end.number)?.header;
     check_signature(&header, &genesis)?;
-    if ChainHead::from_header(&header) != end {
-        let what = format!("it is not the block {} that the ledger names", end.digest);
-        return Err(ChainError::in_block(end.number, what).into());
-    }
+    check_end(ChainHead::from_header(&header), end)?;
     Ok(Some(header))
+}
+
+/// A block that the ledger has, by its own account.
+fn served_block(source: &dyn BlockSource, number: u64) -> Result<Block, FollowError> {
+    let absent = || ChainError::in_block(number, "it is not served");
+    Ok(source.block(number)?.ok_or_else(absent)?)
+}
+
+/// Refuses a newest block that is not the one that the ledger names.
+fn check_end(found: ChainHead, named: ChainHead) -> Result<(), ChainError> {
+    if found == named {
+        return Ok(());
+    }
+    let what = format!("it is not the block {} that the ledger names", named.digest);
+    Err(ChainError::in_block(named.number, what))
 }
 
 fn check_signature(head: &SignedHead, genesis: &Genesis) -> Result<(), FollowError> {

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use florin_ledger::{Ledger, LedgerError, Objection, Refusal};
-use florin_protocol::{
-    Amount, RoundNumber, TaskId, TaskSpec, Timestamp, UploadReceipt, WalletSigner,
-};
+use florin_protocol::{Amount, RoundNumber, TaskId, Timestamp, UploadReceipt, WalletSigner};
 
+use super::Agent;
 use super::task_folder::TaskFolder;
 use crate::atomic_file::FileError;
 use crate::event::ParticipantEvent;
@@ -92,53 +91,42 @@ pub(super) struct CloseWatch {
     announced: Option<Timestamp>,
 }
 
-/// The ledger's task with the participant's receipts.
-pub(super) struct WatchedTask<'a> {
-    pub(super) spec: &'a TaskSpec,
-    pub(super) task: TaskId,
-    pub(super) ledger: &'a dyn Ledger,
-    pub(super) wallet: &'a dyn WalletSigner,
-    pub(super) store: &'a TaskFolder,
-}
-
-impl CloseWatch {
+impl Agent<'_, '_> {
     /// Looks at the ledger for an announced close, not more often than the window requires, and
     /// objects. Returns whether a close is announced. A coordinator that is its own arbiter
     /// announces nothing.
     ///
     /// # Errors
     /// [`FileError`] of the stored receipts.
-    pub(super) fn look(
-        &mut self,
-        at: &WatchedTask<'_>,
-        on_event: &mut dyn FnMut(&ParticipantEvent),
-    ) -> Result<bool, FileError> {
-        if at.spec.arbiter == at.spec.coordinator {
+    pub(super) fn watch_for_close(&mut self) -> Result<bool, FileError> {
+        if self.spec.arbiter == self.spec.coordinator {
             return Ok(false);
         }
-        let pause = (at.spec.budget.challenge_ms / LOOKS_PER_WINDOW).min(LOOK_MS_MAX);
+        let pause = (self.spec.budget.challenge_ms / LOOKS_PER_WINDOW).min(LOOK_MS_MAX);
         let pause = Duration::from_millis(pause);
-        if self.looked.is_some_and(|looked| looked.elapsed() < pause) {
-            return Ok(self.announced.is_some());
+        let before = self.close_watch.announced;
+        if self.close_watch.looked.is_some_and(|looked| looked.elapsed() < pause) {
+            return Ok(before.is_some());
         }
-        self.looked = Some(Instant::now());
-        let (announced, objected) = match object(at.ledger, at.wallet, at.task, at.store) {
+        self.close_watch.looked = Some(Instant::now());
+        let (ledger, wallet, task) = (self.context.ledger, self.context.wallet, self.config.task);
+        let (announced, objected) = match object(ledger, wallet, task, &self.store) {
             Ok(found) => found,
             Err(ObjectionError::File(error)) => return Err(error),
             // The next look repeats it.
             Err(ObjectionError::Ledger(error)) => {
-                on_event(&super::retrying_event(&error));
-                return Ok(self.announced.is_some());
+                self.emit(&super::retrying_event(&error));
+                return Ok(before.is_some());
             }
         };
-        if let (Some(at), None) = (announced, self.announced) {
-            on_event(&ParticipantEvent::CloseAnnounced { at });
+        if let (Some(at), None) = (announced, before) {
+            self.emit(&ParticipantEvent::CloseAnnounced { at });
         }
         if let Some(AcceptedObjection { round, taken }) = objected {
-            on_event(&ParticipantEvent::CloseObjected { round, taken });
+            self.emit(&ParticipantEvent::CloseObjected { round, taken });
         }
         // The objection has withdrawn the announcement.
-        self.announced = announced.filter(|_| objected.is_none());
-        Ok(self.announced.is_some())
+        self.close_watch.announced = announced.filter(|_| objected.is_none());
+        Ok(self.close_watch.announced.is_some())
     }
 }

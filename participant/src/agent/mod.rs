@@ -53,8 +53,6 @@ pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
 pub use task_folder::{stored_receipts, stored_tasks};
 
-use closing::WatchedTask;
-
 use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;
 use crate::audit::Auditor;
@@ -394,35 +392,15 @@ impl Agent<'_, '_> {
         &mut self,
         attempt: impl FnMut() -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let on_event = &mut self.on_event;
-        let watch = &mut self.close_watch;
-        let task = WatchedTask {
-            spec: &self.spec,
-            task: self.config.task,
-            ledger: self.context.ledger,
-            wallet: self.context.wallet,
-            store: &self.store,
-        };
+        let (backoff, shutdown) = (self.config.backoff, self.shutdown);
         // A coordinator that does not answer may be closing the task.
         let on_retry = |error: &ClientError| {
-            on_event(&retrying_event(error));
-            if let Err(error) = watch.look(&task, on_event) {
-                on_event(&retrying_event(&error));
+            self.emit(&retrying_event(error));
+            if let Err(error) = self.watch_for_close() {
+                self.emit(&retrying_event(&error));
             }
         };
-        retry_with_backoff(self.config.backoff, self.shutdown, on_retry, attempt)
-    }
-
-    /// Whether the coordinator announced that it will close the task; objects to it.
-    fn watch_for_close(&mut self) -> Result<bool, AgentError> {
-        let task = WatchedTask {
-            spec: &self.spec,
-            task: self.config.task,
-            ledger: self.context.ledger,
-            wallet: self.context.wallet,
-            store: &self.store,
-        };
-        Ok(self.close_watch.look(&task, &mut self.on_event)?)
+        retry_with_backoff(backoff, shutdown, on_retry, attempt)
     }
 
     fn with_ledger<T>(

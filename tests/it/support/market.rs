@@ -277,6 +277,14 @@ impl TestMarket {
         Process::start(self.folder(), name, &self.participant_call(url, task, name))
     }
 
+    /// Starts a participant of the plan that accepts this arbiter, and no other.
+    pub(crate) fn participant_under(&self, arbiter: &str, task: TaskId, name: &str) -> Process {
+        let mut call = self.participant_call(&self.url, task, name);
+        call.retain(|word| word != "--trust-coordinator");
+        call.extend(["--arbiter".to_owned(), arbiter.to_owned()]);
+        Process::start(self.folder(), name, &call)
+    }
+
     /// The arguments of a participant of the plan.
     pub(crate) fn participant_call(&self, url: &str, task: TaskId, name: &str) -> Vec<String> {
         let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
