@@ -16,6 +16,9 @@ fn an_early_close_is_announced_and_refunds_after_the_window(on: On) {
         ("trust = \"coordinator\"", &format!("arbiter = \"{arbiter}\"")),
         ("challenge = \"100 ms\"", "challenge = \"3 s\""),
     ]);
+    // Its bond covers all rounds that end within one window; with too little a settlement waits.
+    let coordinator = market.account("coordinator").to_string();
+    market.run_command_as("buyer", &["transfer", &coordinator, "200"]).expect(0);
     let task = market.publish();
     let id = task.to_string();
     let mut members =
