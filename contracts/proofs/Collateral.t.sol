@@ -50,20 +50,70 @@ contract CollateralProofs is SymbolicMarket {
         } catch {}
     }
 
-    function check_a_slash_takes_at_most_the_bond(SlashOrder calldata order, address sender)
+    function check_a_slash_takes_at_most_the_covering_bond(SlashOrder calldata order) external {
+        TaskState memory t = market.task(order.task);
+        vm.assume(!order.stake && order.account == t.terms.coordinator);
+        vm.assume(t.terms.arbiter != order.account);
+        uint256 b = market.bondOf(order.task, order.account).amount;
+        uint256 slashed = market.slashedBondOf(order.task, order.account);
+        uint256 treasury = market.treasury();
+        vm.prank(t.terms.arbiter);
+        try market.slash(order) returns (uint128 taken) {
+            assert(taken != 0 && taken <= order.amount && taken <= b);
+            assert(taken == order.amount || taken == b);
+            assert(market.slashedBondOf(order.task, order.account) == slashed);
+            assert(market.bondOf(order.task, order.account).amount == b - taken);
+            assert(market.treasury() == treasury + taken);
+        } catch {}
+    }
+
+    /// @dev By induction over calls: `slashed` is 0 at first, only a slash changes it.
+    function check_slashes_of_other_bonds_take_at_most_bond_min(SlashOrder calldata order)
+        external
+    {
+        TaskState memory t = market.task(order.task);
+        vm.assume(!order.stake && order.account != t.terms.coordinator);
+        uint256 slashed = market.slashedBondOf(order.task, order.account);
+        vm.assume(slashed <= t.terms.bondMin);
+        vm.prank(t.terms.arbiter);
+        try market.slash(order) returns (uint128 taken) {
+            assert(slashed + taken <= t.terms.bondMin);
+            assert(market.slashedBondOf(order.task, order.account) == slashed + taken);
+        } catch {}
+    }
+
+    function check_a_slash_of_another_bond_lowers_it_by_what_it_takes(SlashOrder calldata order)
+        external
+    {
+        TaskState memory t = market.task(order.task);
+        vm.assume(!order.stake && order.account != t.terms.coordinator);
+        uint256 b = market.bondOf(order.task, order.account).amount;
+        vm.prank(t.terms.arbiter);
+        try market.slash(order) returns (uint128 taken) {
+            assert(taken != 0 && taken <= order.amount);
+            assert(market.bondOf(order.task, order.account).amount + taken == b);
+        } catch {}
+    }
+
+    function check_a_slash_of_another_bond_goes_to_the_treasury(SlashOrder calldata order) external {
+        TaskState memory t = market.task(order.task);
+        vm.assume(!order.stake && order.account != t.terms.coordinator);
+        uint256 treasury = market.treasury();
+        vm.prank(t.terms.arbiter);
+        try market.slash(order) returns (uint128 taken) {
+            assert(market.treasury() == treasury + taken);
+        } catch {}
+    }
+
+    function check_a_bond_is_slashed_by_the_arbiter_only(SlashOrder calldata order, address sender)
         external
     {
         vm.assume(!order.stake);
         TaskState memory t = market.task(order.task);
-        uint256 b = market.bondOf(order.task, order.account).amount;
-        uint256 treasury = market.treasury();
         vm.prank(sender);
-        try market.slash(order) returns (uint128 taken) {
+        try market.slash(order) {
             assert(sender == t.terms.arbiter);
             assert(!t.closed || (order.account == t.terms.coordinator && sender != order.account));
-            assert(taken == (order.amount < b ? order.amount : b) && taken != 0);
-            assert(market.bondOf(order.task, order.account).amount == b - taken);
-            assert(market.treasury() == treasury + taken);
         } catch {}
     }
 

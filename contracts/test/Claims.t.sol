@@ -251,6 +251,7 @@ contract ClaimsTest is MarketTest {
         bond(ada, held);
         vm.prank(arbiter);
         uint256 slashed = market.slash(slashOrder(ada, false, held - uint128(held % (7 * FLN))));
+        vm.assertLe(slashed, 10 * FLN, "at most bondMin");
         settle(1, 1, debt, 0);
         claim(adasClaim(1, debt, 0));
         uint256 left = held - slashed;

@@ -202,6 +202,27 @@ contract StakesTest is MarketTest {
         vm.assertEq(token.balanceOf(arbiter) + token.balanceOf(buyer), before, "no wallet gains");
     }
 
+    function test_slashes_of_one_account_take_at_most_bond_min() external {
+        bond(ada, 25 * FLN);
+        vm.assertEq(slash(false, 4 * FLN), 4 * FLN, "a part");
+        vm.assertEq(slash(false, 400 * FLN), 6 * FLN, "bondMin in total");
+        vm.assertEq(market.slashedBondOf(TASK, ada), 10 * FLN, "slashed");
+        bytes memory nothing =
+            abi.encodeWithSelector(IMarketErrors.NotFound.selector, "nothing is left to slash");
+        expectError(nothing);
+        slash(false, 1);
+        vm.assertEq(market.bondOf(TASK, ada).amount, 15 * FLN, "the rest stays");
+        // Another bond in the same task has no new limit.
+        vm.prank(ada);
+        market.unbond(TASK);
+        vm.warp(block.timestamp + DELAY / 1_000);
+        vm.prank(ada);
+        market.withdrawBond(TASK);
+        bond(ada, 25 * FLN);
+        expectError(nothing);
+        slash(false, 1);
+    }
+
     function test_an_unbonding_bond_can_still_be_slashed() external {
         bond(ada, 10 * FLN);
         vm.prank(ada);

@@ -585,7 +585,8 @@ pub trait Ledger: Send + Sync {
     fn object(&self, by: &dyn WalletSigner, objection: &Objection) -> Result<Amount, LedgerError>;
 
     /// Moves part of a bond or pledged stake to the treasury; `by` must be the task's arbiter.
-    /// Returns the amount taken.
+    /// Returns the amount taken: at most `stake_min` of one pledge, and at most `bond_min` of all
+    /// bonds of one account in the task, except of a coordinator that is not the arbiter.
     /// Refused: `UnknownTask`, `Unauthorized`, `TaskClosed` (except for the bond of a coordinator that
     /// is not the arbiter), `InvalidArgument` (zero), `NotFound`
     /// (no bond, no pledge, or nothing left of it).

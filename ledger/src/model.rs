@@ -91,6 +91,8 @@ pub struct TaskModel<R> {
     pub bonds: [i128; ACCOUNTS],
     /// When the delay of a requested bond ends.
     pub releases: [Option<i128>; ACCOUNTS],
+    /// The amounts slashed from the bonds, except the coordinator's.
+    pub slashed: [i128; ACCOUNTS],
     /// The slashed part of each pledged stake; `None` without a pledge.
     pub pledges: [Option<i128>; ACCOUNTS],
     /// The settlements in their challenge windows.
@@ -530,7 +532,11 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
             task.pledges[who] = (!used_up).then_some(before + taken);
             taken
         } else {
-            let taken = amount.min(task.bonds[who]);
+            let mut taken = amount.min(task.bonds[who]);
+            if !task.rules.is_cover(who) {
+                taken = taken.min(task.rules.bond_min - task.slashed[who]);
+                task.slashed[who] += taken;
+            }
             if taken == 0 {
                 return Err("NOT_FOUND");
             }

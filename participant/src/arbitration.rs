@@ -146,8 +146,8 @@ impl From<&PendingSettlement> for SettlementOfRound {
     }
 }
 
-/// The most that [`slash_deposit`] can take of the deposit; not zero. Of a stake less may be left,
-/// because the ledger does not show how much of a pledge is slashed already.
+/// The most that [`slash_deposit`] can take of the deposit; not zero. Less may be left, because the
+/// ledger does not show how much was slashed already.
 ///
 /// # Errors
 /// [`ArbitrationError`].
@@ -165,7 +165,8 @@ pub fn slashable_deposit(
         return Err(LedgerError::from(Refusal::TaskClosed(task)).into());
     }
     let deposit = match stake {
-        false => ledger.bond_of(task, account)?.amount,
+        false if outlives_close => ledger.bond_of(task, account)?.amount,
+        false => ledger.bond_of(task, account)?.amount.min(state.terms.bond_min),
         true if ledger.is_pledged(task, account)? => {
             ledger.stake_of(account)?.amount.min(state.terms.stake_min)
         }

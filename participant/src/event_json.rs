@@ -145,6 +145,7 @@ mod tests {
             bond: fln("1"),
             debit_max: fln("0.5"),
             debits_max: fln("1"),
+            slashes_max: fln("0.5"),
             arbiter: Address([3; 20]),
             is_arbiter_coordinator: false,
             is_arbiter_accepted: true,
@@ -158,7 +159,8 @@ mod tests {
                 "equal_share": "2500000000000000000", "floor_share": "500000000000000000",
                 "per_nat_max": "20000000000000000000", "rows": 40, "rows_covered": 20,
                 "bond": "1000000000000000000", "debit_max": "500000000000000000",
-                "debits_max": "1000000000000000000", "arbiter": Address([3; 20]),
+                "debits_max": "1000000000000000000", "slashes_max": "500000000000000000",
+                "arbiter": Address([3; 20]),
                 "is_arbiter_coordinator": false, "is_arbiter_accepted": true, "unbond_ms": 60_000, "returned_after_ms": 20
             }),
         );

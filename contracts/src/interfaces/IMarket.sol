@@ -59,6 +59,10 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @notice The amount that a task has slashed from a provider's current pledge.
     function slashedOf(bytes32 id, address provider) external view returns (uint128);
 
+    /// @notice The amount that a task has slashed from an account's bonds. The coordinator's bond has
+    /// no limit, and is not counted.
+    function slashedBondOf(bytes32 id, address account) external view returns (uint128);
+
     /// @notice The running totals that an account has claimed and been debited in a task.
     function claimed(bytes32 id, address account)
         external
@@ -258,8 +262,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
     function withdrawStake() external returns (uint128 amount);
 
     /// @notice Slashes a bond or a pledged stake: moves part of it to the treasury.
-    /// @dev Effects: takes at most the available amount, and at most `stakeMin` in total from one
-    /// pledge, which is then used up; emits `Slashed`, and `PledgeEnded` for a pledge that is used
+    /// @dev Effects: takes at most the available amount, at most `stakeMin` in total from one
+    /// pledge, which is then used up, and at most `bondMin` in total from the bonds of one account,
+    /// unless they cover pay (of a coordinator that is not the arbiter); emits `Slashed`, and `PledgeEnded` for a pledge that is used
     /// up.
     /// Requirements: the task exists (`UnknownTask`); the sender is the arbiter (`Unauthorized`);
     /// the task is open, unless it is the bond of a coordinator that is not the arbiter

@@ -25,7 +25,7 @@ struct Terms {
     /// Share of the data budget that may be paid without improvement, in millionths; it grows with
     /// the rounds as the budget does.
     uint32 floorShare;
-    /// Minimum bond.
+    /// Minimum bond of a participant, and the most that the arbiter may slash from its bonds.
     uint128 bondMin;
     /// Largest debit from one bond per final settlement.
     uint128 debitMax;

@@ -63,6 +63,8 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
     struct Account {
         ClaimedTotals claimed;
         Bond bond;
+        /// Slashed from its bonds in the task so far: at most `bondMin`, except of the coordinator.
+        uint128 slashed;
     }
 
     /// @dev `generation` counts the withdrawals of the stake: pledges of an earlier generation are

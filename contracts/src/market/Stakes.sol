@@ -107,12 +107,23 @@ abstract contract Stakes is MarketStorage {
         return _pledges[provider][_stakes[provider].generation][id].slashed;
     }
 
+    /// @inheritdoc IMarket
+    function slashedBondOf(bytes32 id, address account) external view returns (uint128) {
+        return _accounts[id][account].slashed;
+    }
+
     function _slashBond(SlashOrder calldata order, Task storage task_)
         private
         returns (uint128 taken)
     {
-        Bond storage bond_ = _accounts[order.task][order.account].bond;
+        Account storage account_ = _accounts[order.task][order.account];
+        Bond storage bond_ = account_.bond;
         taken = _min(order.amount, bond_.amount);
+        if (!_coversPay(task_, order.account)) {
+            uint128 slashed = account_.slashed;
+            taken = _min(taken, task_.bondMin - slashed);
+            account_.slashed = slashed + taken;
+        }
         bond_.amount -= taken;
         _updateCover(task_, order.account, bond_);
     }

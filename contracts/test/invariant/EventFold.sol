@@ -31,6 +31,7 @@ contract EventFold {
     mapping(address => uint64) public stakeReleases;
     mapping(bytes32 => mapping(address => bool)) public pledged;
     mapping(bytes32 => mapping(address => uint128)) public slashedOf;
+    mapping(bytes32 => mapping(address => uint128)) public slashedBondOf;
     mapping(address => bytes32[]) private _everPledged;
     uint128 public treasury;
 
@@ -173,6 +174,7 @@ contract EventFold {
             if (pledged[log.topics[1]][_whom(log)]) slashedOf[log.topics[1]][_whom(log)] += amount;
         } else {
             bonds[log.topics[1]][_whom(log)] -= amount;
+            slashedBondOf[log.topics[1]][_whom(log)] += amount;
         }
         treasury += amount;
     }

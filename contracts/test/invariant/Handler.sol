@@ -239,12 +239,15 @@ contract Handler is Actors {
         if (t.head == 0 || (t.closed && whom != coordinator)) return;
         uint256 held = ofStake ? market.stakeOf(whom).amount : market.bondOf(id, whom).amount;
         if (held == 0 || (ofStake && !market.pledged(id, whom))) return;
-        uint256 room = ofStake ? t.terms.stakeMin - market.slashedOf(id, whom) : held;
+        uint256 room = ofStake
+            ? t.terms.stakeMin - market.slashedOf(id, whom)
+            : whom == coordinator ? held : t.terms.bondMin - market.slashedBondOf(id, whom);
+        if (room == 0) return;
         amount = 1 + amount % (60 * FLN);
         vm.prank(arbiter);
         uint256 taken = market.slash(SlashOrder(id, whom, ofStake, uint128(amount), "evidence"));
         uint256 least = amount < held ? amount : held;
-        vm.assertEq(taken, least < room ? least : room, "slash <= stake, and <= stakeMin");
+        vm.assertEq(taken, least < room ? least : room, "slash <= deposit, and <= bondMin or stakeMin");
     }
 
     function closeTask(uint256 which, uint256 dice) external checked(true) {

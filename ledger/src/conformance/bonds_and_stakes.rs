@@ -128,6 +128,20 @@ pub(super) fn slashing_a_bond(stage: &Scenario) -> Result<(), String> {
     expect_equal("the rest", stage.ok(ledger.slash(arbiter, &part))?, fln(4))?;
     stage.expect_refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
     expect_equal("treasury", stage.expect_read(ledger.treasury())?, fln(10))?;
+    // All slashes of an account together are limited, also of another bond.
+    stage.ok(ledger.bond(alice, TASK, fln(2 * BOND_MIN)))?;
+    stage.expect_refused("NOT_FOUND", ledger.slash(arbiter, &part))?;
+    stage.ok(ledger.unbond(alice, TASK))?;
+    stage.advance_past(UNBOND_MS);
+    stage.ok(ledger.withdraw_bond(alice, TASK))?;
+    // The limit is the account's own.
+    let (bob, other) = (stage.bob()?, slash(stage.bob()?.address(), false, fln(6)));
+    stage.ok(ledger.bond(bob, TASK, fln(2 * BOND_MIN)))?;
+    expect_equal("taken", stage.ok(ledger.slash(arbiter, &other))?, fln(6))?;
+    expect_equal("up to the minimum", stage.ok(ledger.slash(arbiter, &other))?, fln(4))?;
+    stage.expect_refused("NOT_FOUND", ledger.slash(arbiter, &other))?;
+    let left = stage.expect_read(ledger.bond_of(TASK, bob.address()))?;
+    expect_equal("left", left.amount, fln(BOND_MIN))?;
     // The arbiter of a closed task cannot slash.
     stage.ok(ledger.bond(alice, TASK, fln(BOND_MIN)))?;
     stage.close_after_window(TASK)?;

@@ -249,7 +249,17 @@ pub(super) fn slash(
         (source, amount)
     } else {
         let source = Account::Bond(task, account);
-        (source, slash.amount.min(draft.account_balance(source)))
+        let amount = slash.amount.min(draft.account_balance(source));
+        if is_cover {
+            (source, amount)
+        } else {
+            // All slashes of an account in a task together: a bond that returned and was deposited
+            // again has no new limit.
+            let before = draft.slashed_bond(task, account);
+            let amount = amount.min(record.terms.bond_min.minus(before)?);
+            effects.writes.push(RowChange::Slashed((task, account), before.plus(amount)?));
+            (source, amount)
+        }
     };
     if amount.is_zero() {
         let what = format!("nothing is left to slash from {account} in task {task}");

@@ -19,6 +19,7 @@ pub(super) enum RowChange {
     Bond((TaskId, Address), Option<Timestamp>),
     Stake(Address, Option<StakeRecord>),
     Claimed((TaskId, Address), ClaimTotals),
+    Slashed((TaskId, Address), Amount),
 }
 
 /// All effects of one action, computed before any of them is applied.
@@ -101,6 +102,13 @@ impl<'a> Draft<'a> {
         lookup(&self.changes.bonds, &self.state.bonds, &(task, owner)).copied()
     }
 
+    /// The amount slashed from an account's bonds in a task; not counted for its coordinator.
+    pub(super) fn slashed_bond(&self, task: TaskId, owner: Address) -> Amount {
+        lookup(&self.changes.slashed, &self.state.slashed, &(task, owner))
+            .copied()
+            .unwrap_or_default()
+    }
+
     pub(super) fn pledges(&self, owner: Address) -> Option<&StakeRecord> {
         lookup(&self.changes.stakes, &self.state.stakes, &owner)
     }
@@ -172,6 +180,7 @@ impl<'a> Draft<'a> {
             RowChange::Bond(key, row) => _ = changes.bonds.insert(key, row),
             RowChange::Stake(key, row) => _ = changes.stakes.insert(key, row),
             RowChange::Claimed(key, row) => _ = changes.claimed.insert(key, Some(row)),
+            RowChange::Slashed(key, row) => _ = changes.slashed.insert(key, Some(row)),
         }
     }
 

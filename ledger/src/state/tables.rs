@@ -1,4 +1,4 @@
-//! The ledger's state as seven ordered tables, and the changes from one state to the next.
+//! The ledger's state as eight ordered tables, and the changes from one state to the next.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -208,6 +208,8 @@ tables! {
     stakes: Address => StakeRecord,
     /// The totals of each account's claims in each task.
     claimed: (TaskId, Address) => ClaimTotals,
+    /// The amount slashed from each account's bonds in each task, except the coordinator's.
+    slashed: (TaskId, Address) => Amount,
 }
 
 /// A length as it is hashed.

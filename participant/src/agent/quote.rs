@@ -39,6 +39,8 @@ pub struct ParticipationQuote {
     /// The most that debits can take in all rounds left, with every top-up of the bond.
     #[serde(serialize_with = "event_json::amount")]
     pub debits_max: Amount,
+    /// The most that the arbiter can slash: the task's minimum bond, in all rounds together.
+    pub slashes_max: Amount,
     /// The account that can cancel settlements and slash the bond.
     pub arbiter: Address,
     /// Whether the arbiter is the coordinator.
@@ -85,6 +87,7 @@ impl ParticipationQuote {
             bond,
             debit_max: budget.debit_max,
             debits_max: all_rounds.min(limit.unwrap_or(bond)),
+            slashes_max: budget.bond_min.min(bond),
             arbiter: spec.arbiter,
             is_arbiter_coordinator: spec.arbiter == spec.coordinator,
             is_arbiter_accepted: arbiter_acceptable(arbiters, spec),
@@ -97,13 +100,13 @@ impl ParticipationQuote {
 impl fmt::Display for ParticipationQuote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rounds_left, pool, equal_share, floor_share, per_nat_max, .. } = self;
-        let Self { rows, rows_covered, bond, debit_max, debits_max, .. } = self;
+        let Self { rows, rows_covered, bond, debit_max, debits_max, slashes_max, .. } = self;
         write!(
             f,
             "offer: {rounds_left} rounds left; the next one pays at most {} FLN, {} FLN each at an \
              equal split, of which {} FLN as floor; at most {} FLN per nat. Risk: a bond of {} FLN \
              for {rows_covered} of {rows} rows; debits take at most {} FLN per round, {} FLN in \
-             total, and the arbiter {} can take all of it. The bond comes back {} after the task's last settlement, or {} after you leave",
+             total, and slashes by the arbiter {} at most {} FLN. The bond comes back {} after the task's last settlement, or {} after you leave",
             pool.short(),
             equal_share.short(),
             floor_share.short(),
@@ -112,6 +115,7 @@ impl fmt::Display for ParticipationQuote {
             debit_max.short(),
             debits_max.short(),
             self.arbiter_text(),
+            slashes_max.short(),
             format_ms(self.returned_after_ms),
             format_ms(self.unbond_ms)
         )
@@ -156,6 +160,7 @@ mod tests {
                 bond: fln("2"),
                 debit_max: fln("1"),
                 debits_max: fln("2"),
+                slashes_max: fln("1"),
                 arbiter: spec.arbiter,
                 is_arbiter_coordinator: false,
                 is_arbiter_accepted: false,

@@ -308,7 +308,8 @@ fn an_arbiter_cancels_from_a_round_on_and_slashes_what_is_left() {
     assert_eq!(code(3, 1), Err("WINDOW_CLOSED"));
 
     let account = wallet(4).address();
-    let bond = ledger.bond_of(task, account).unwrap().amount;
+    let least = market.spec.budget.bond_min;
+    assert!(ledger.bond_of(task, account).unwrap().amount > least);
     let slash = |account, stake| florin_ledger::Slash {
         task,
         account,
@@ -321,10 +322,9 @@ fn an_arbiter_cancels_from_a_round_on_and_slashes_what_is_left() {
     };
     assert_eq!(look(4, &slash(account, false)), Err("NOT_ARBITER"));
     assert_eq!(look(3, &slash(account, true)), Err("NOTHING_TO_SLASH"));
-    assert_eq!(look(3, &slash(account, false)), Ok(bond));
+    assert_eq!(look(3, &slash(account, false)), Ok(least));
     let taken = crate::slash_deposit(ledger, &wallet(3), &slash(account, false)).unwrap();
-    assert_eq!(taken, bond);
+    assert_eq!(taken, least);
     let again = crate::slash_deposit(ledger, &wallet(3), &slash(account, false)).unwrap_err();
     assert_eq!(again.code(), "NOTHING_TO_SLASH");
-    assert_eq!(look(3, &slash(account, false)), Err("NOTHING_TO_SLASH"));
 }

@@ -34,6 +34,16 @@ fn the_quote_comes_before_the_bond_and_can_be_declined() {
     assert!(quoted.is_some() && quoted < bonded, "{:?}", person.events);
 }
 
+/// The arbiter slashes an account's bond: the amount taken, or the code of the refusal.
+fn slash(market: &TestMarket, account: Address, amount: &str) -> Result<Amount, &'static str> {
+    let (task, amount, evidence) = (market.task, fln(amount), Digest([1; 32]));
+    let slash = Slash { task, account, stake: false, amount, evidence };
+    market.ledger.slash(&wallet(3), &slash).map_err(|error| match error {
+        LedgerError::Refused(refusal) => refusal.code(),
+        error => panic!("{error}"),
+    })
+}
+
 #[test]
 fn a_slashed_bond_is_not_deposited_again_beyond_the_limit() {
     let market = TestMarket::start(1, false);
@@ -43,19 +53,25 @@ fn a_slashed_bond_is_not_deposited_again_beyond_the_limit() {
     let bonded = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Bonded { .. });
     person.run_until(&market, bonded).unwrap();
     assert_eq!(bond_of(&market, &person), fln("2"));
-    let slash = |amount: &str| {
-        let (task, amount, evidence) = (market.task, fln(amount), Digest([1; 32]));
-        let slash = Slash { task, account, stake: false, amount, evidence };
-        market.ledger.slash(&wallet(3), &slash).unwrap()
-    };
-    assert_eq!(slash("1"), fln("1"));
+    assert_eq!(slash(&market, account, "9"), Ok(fln("1")), "the task's bond_min");
     person.run_until(&market, bonded).unwrap();
     assert_eq!(bond_of(&market, &person), fln("1.5"), "1 of 2.5 FLN is lost");
-    assert_eq!(slash("1.5"), fln("1.5"));
+    assert_eq!(slash(&market, account, "0.1"), Err("NOT_FOUND"), "bond_min is taken");
+    assert_eq!(market.ledger.balance(account).unwrap(), fln("997.5"));
+}
+
+#[test]
+fn a_limit_below_the_minimum_after_a_slash_ends_the_participation() {
+    let market = TestMarket::start(1, false);
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    person.config.bond_max = Some(fln("1.9"));
+    let account = person.wallet.address();
+    let bonded = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Bonded { .. });
+    person.run_until(&market, bonded).unwrap();
+    assert_eq!(slash(&market, account, "1"), Ok(fln("1")));
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "BOND_LIMIT_TOO_LOW", "{error}");
-    assert_eq!(bond_of(&market, &person), Amount::ZERO);
-    assert_eq!(market.ledger.balance(account).unwrap(), fln("997.5"));
+    assert_eq!(bond_of(&market, &person), fln("0.9"));
 }
 
 #[test]
