@@ -144,8 +144,9 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 52] = [
+const INPUT_CODES: [&str; 53] = [
     "NOISE_MISSING",
+    "NOISE_TOO_LOW",
     "UNPROTECTED_UPDATES",
     "DELTA_TOO_LARGE",
     "INVALID_NOISE",

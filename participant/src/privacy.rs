@@ -181,6 +181,21 @@ pub enum NoiseError {
         /// The data folder.
         folder: PathBuf,
     },
+    /// The task asks for more noise.
+    #[error(
+        "the task asks for noise of at least {least} times the clip (training.noise_min), and {}: \
+         repeat the command with --clip C and --noise {least} or more, or choose another task",
+        match given {
+            Some(given) => format!("--noise is {given}"),
+            None => "this participation adds none".to_string(),
+        }
+    )]
+    BelowTask {
+        /// The least noise of the task.
+        least: Micro,
+        /// The noise of the participation, if it adds any.
+        given: Option<Micro>,
+    },
     /// δ allows that a row is published.
     #[error(
         "--delta {delta} is too large for {rows} rows: with one in {rows} or more, publishing a \
@@ -222,6 +237,7 @@ impl NoiseError {
         match self {
             Self::Missing { .. } => "NOISE_MISSING",
             Self::UnprotectedUpdates { .. } => "UNPROTECTED_UPDATES",
+            Self::BelowTask { .. } => "NOISE_TOO_LOW",
             Self::DeltaTooLarge { .. } => "DELTA_TOO_LARGE",
             Self::EpsilonExhausted { .. } => "EPSILON_EXHAUSTED",
             Self::Experiment => "INVALID_NOISE",

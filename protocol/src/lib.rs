@@ -139,8 +139,8 @@ pub use signature::{
 pub use spec_error::SpecError;
 pub use statement::{Statement, nats};
 pub use task::{
-    Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION,
-    TaskSpec, Training,
+    Budget, DATA_PER_ROUND_MIN, Estimator, NOISE_MIN_RANGE, RoundRules, SETTLEMENT_MARGIN_MS,
+    SPEC_VERSION, TaskSpec, Training,
 };
 pub use time::{Timestamp, format_ms};
 pub use work_order::{WorkOrder, WorkRecord, WorkResult};

@@ -1,6 +1,8 @@
 //! Task specification: what a buyer requests, what it pays, and the rules. Immutable once
 //! published.
 
+use std::ops::RangeInclusive;
+
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +77,9 @@ pub struct TaskSpec {
     pub expires: Timestamp,
 }
 
+/// The values of [`Training::noise_min`] that ask for noise: those that a private training can have.
+pub const NOISE_MIN_RANGE: RangeInclusive<Micro> = Micro(100_000)..=Micro(1_000_000_000);
+
 /// Settings of local training by SGD.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +99,9 @@ pub struct Training {
     pub clip_gradient: Micro,
     /// FedProx μ: proximal term towards the round's base model; 0 disables it.
     pub fedprox: Micro,
+    /// Least noise of a participant's private training, as a multiple of its clip; 0 asks for none.
+    /// Participants' programs keep it: an update does not show how it was made.
+    pub noise_min: Micro,
 }
 
 /// Rules of the rounds. All times are in milliseconds.
@@ -170,7 +178,7 @@ pub struct Budget {
     /// Number of standard errors z that is withheld from a score until later rounds confirm it; at
     /// most 4.
     pub confidence_z: Micro,
-    /// Minimum bond of a participant.
+    /// Minimum bond of a participant, and the most that the arbiter may slash from its bonds.
     pub bond_min: Amount,
     /// Bond per counted row: rows beyond `bond / bond_per_row` do not count.
     pub bond_per_row: Amount,
@@ -224,6 +232,7 @@ impl Training {
             weight_decay: Micro::ZERO,
             clip_gradient: Micro::ZERO,
             fedprox: Micro::ZERO,
+            noise_min: Micro::ZERO,
         }
     }
 }
@@ -431,6 +440,12 @@ impl Training {
             "training.weight_decay",
             self.weight_decay,
             "must be from 0 to 1",
+        )?;
+        require(
+            self.noise_min == Micro::ZERO || NOISE_MIN_RANGE.contains(&self.noise_min),
+            "training.noise_min",
+            self.noise_min,
+            "must be 0 (none) or from 0.1 to 1000 times the clip of a row's gradient",
         )
     }
 }

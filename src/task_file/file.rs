@@ -103,6 +103,8 @@ pub(super) struct TrainingSection {
     clip_gradient: Decimal,
     #[serde(default)]
     fedprox: Decimal,
+    #[serde(default)]
+    noise_min: Decimal,
 }
 
 impl TrainingSection {
@@ -115,6 +117,7 @@ impl TrainingSection {
             weight_decay: self.weight_decay.0,
             clip_gradient: self.clip_gradient.0,
             fedprox: self.fedprox.0,
+            noise_min: self.noise_min.0,
         }
     }
 }

@@ -37,6 +37,11 @@ impl Agent<'_, '_> {
         if matches!(phase, TaskPhase::Closing | TaskPhase::Done) {
             return Ok(());
         }
+        let given = self.config.privacy.map(|config| Micro(config.noise.settings().noise_micro));
+        let least = self.spec.training.noise_min;
+        if given.unwrap_or(Micro::ZERO) < least && !self.context.behaviour.is_experiment() {
+            return Err(NoiseError::BelowTask { least, given }.into());
+        }
         let Some(PrivacyConfig { delta, .. }) = self.config.privacy else {
             return match PrivacyRecord::exists(folder)? {
                 true => Err(NoiseError::Missing { folder: folder.clone() }.into()),

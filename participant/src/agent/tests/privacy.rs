@@ -1,7 +1,7 @@
 //! Clip and noise: a trap that reads rows out of updates, the conditions of ε, and its count over
 //! restarts.
 
-use florin_learning::privacy::{ClipAndNoise, Delta, RowPrivacy};
+use florin_learning::privacy::{ClipAndNoise, Delta, NOISE_MICRO_MAX, NOISE_MICRO_MIN, RowPrivacy};
 use florin_protocol::{Micro, ModelArchitecture};
 
 use florin_testkit::figures::{Bar, figure};
@@ -172,6 +172,25 @@ fn a_restart_after_any_event_charges_each_round_once() {
         assert_eq!(same_updates, updates, "stopped after {stop}: the same noise");
         assert_eq!(same_charges, charged, "stopped after {stop}");
     }
+}
+
+#[test]
+fn a_task_that_asks_for_more_noise_is_refused_before_the_bond() {
+    let bounds = NOISE_MICRO_MIN..=NOISE_MICRO_MAX;
+    assert_eq!(florin_protocol::NOISE_MIN_RANGE, Micro(*bounds.start())..=Micro(*bounds.end()));
+    let market = TestMarket::start_with(1, false, |spec| spec.training.noise_min = Micro(4 * ONE));
+    let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    for (privacy, given) in [(None, "adds none"), (noise(4 * ONE - 1, 100), "is 3.999999")] {
+        person.config.privacy = privacy;
+        let error = person.run(&market, None).unwrap_err();
+        assert_eq!(error.code(), "NOISE_TOO_LOW", "{error}");
+        assert!(error.to_string().contains(given), "{error}");
+        assert!(error.to_string().contains("at least 4 times"), "{error}");
+        let account = person.wallet.address();
+        assert!(market.ledger.bond_of(market.task, account).unwrap().amount.is_zero());
+    }
+    person.config.privacy = noise(4 * ONE, 100);
+    assert!(person.run(&market, None).unwrap().finished);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use florin_protocol::TaskSpec;
 use florin_protocol::payable::FLOOR_SHARE_MIN;
+use florin_protocol::{Micro, TaskSpec};
 use florin_sim::quote::{LabelCheck, LabelVerdict, PowerVerdict, Quote};
 
 use super::output::percent;
@@ -81,6 +81,21 @@ pub(super) fn labels(spec: &TaskSpec, check: &LabelCheck) -> Option<QuoteFinding
             ),
         })),
     }
+}
+
+/// The simulated members add no noise, and noise lowers what they improve.
+pub(super) fn noise(spec: &TaskSpec) -> Option<QuoteFinding> {
+    let least = spec.training.noise_min;
+    (least > Micro::ZERO).then(|| {
+        QuoteFinding::Warned(
+            "NOISE_NOT_SIMULATED",
+            format!(
+                "Each participant adds noise of at least {least} times its clip \
+                 (training.noise_min), and the members of this quote add none: real ones improve the \
+                 model less, and earn less. Large batches of many rows lose least."
+            ),
+        )
+    })
 }
 
 /// Settings under which honest members are not paid.

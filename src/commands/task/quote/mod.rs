@@ -14,7 +14,7 @@ use florin_sim::quote::{PayLimits, Quote, QuoteError, QuoteInputs, quote};
 
 use crate::progress::Progress;
 use crate::task_file::PreparedTask;
-use findings::{QuoteFinding, diverges, labels, pay};
+use findings::{QuoteFinding, diverges, labels, noise, pay};
 use settings::too_few_rows;
 pub(in crate::commands::task) use settings::{Warning, warnings};
 
@@ -65,7 +65,8 @@ impl TaskQuote {
         let limits = PayLimits::new(spec)?;
         let mut warnings = warnings(spec, &limits)?;
         if let Ok(quote) = &simulated {
-            for found in [labels(spec, &quote.labels), pay(spec, quote)].into_iter().flatten() {
+            let found = [labels(spec, &quote.labels), pay(spec, quote), noise(spec)];
+            for found in found.into_iter().flatten() {
                 match found {
                     QuoteFinding::Refused(refusal) => {
                         return Err(refusal.into_failure(file).into());

@@ -119,3 +119,11 @@ fn random_labels_are_refused_and_uncertain_ones_reported() {
     assert_eq!(warned(with(30, 0.101, 1.0)), "LABELS_UNCERTAIN");
     assert!(with(900, 0.9, 1.0).is_none());
 }
+
+#[test]
+fn a_minimum_of_noise_warns_that_the_quote_has_none() {
+    let mut spec = spec(0, 750);
+    assert!(noise(&spec).is_none());
+    spec.training.noise_min = Micro(1_350_000);
+    assert_eq!(warned(noise(&spec)), "NOISE_NOT_SIMULATED");
+}
