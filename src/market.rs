@@ -81,6 +81,11 @@ impl MarketConnection {
         with_retries(shutdown, on_event, || Self::connect(at))
     }
 
+    /// The same connection, with other arguments for its ledger.
+    pub(crate) fn at(self, at: MarketArg) -> Self {
+        Self { at, ..self }
+    }
+
     /// The client of the coordinator's interface.
     pub(crate) const fn client(&self) -> &Client {
         &self.client

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use florin_ledger::ethereum::Settings;
-use florin_protocol::{Address, Amount};
+use florin_protocol::{Address, Amount, Digest};
 
 use super::{JsonArg, MarketArg, TrustArg, WalletArg};
 
@@ -141,6 +141,10 @@ pub(crate) struct LedgerVerify {
     /// client saw (a file that `florin ledger head --json` printed); may be repeated
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     pub(crate) head: Vec<PathBuf>,
+    /// Embedded ledger: the same for a head that this transaction of an Ethereum chain carries
+    /// (`florin ledger anchor`), read from the node of --rpc; may be repeated
+    #[arg(long, value_name = "TRANSACTION", conflicts_with = "data")]
+    pub(crate) anchor: Vec<Digest>,
     #[command(flatten)]
     pub(crate) chain: ChainArg,
     #[command(flatten)]
@@ -156,6 +160,30 @@ pub(crate) struct LedgerVerify {
 pub(crate) struct LedgerHead {
     #[command(flatten)]
     pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin ledger anchor`
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  florin ledger anchor --market https://market.example --rpc \
+    http://127.0.0.1:8545 --wallet mine.json\n\nThe wallet sends a transaction to itself, with the \
+    signed head of the newest block as data, and pays its gas. The operator can then rewrite no \
+    block up to this one without contradicting its own signature in public: `florin ledger verify \
+    --anchor TRANSACTION` compares them. A market on Ethereum needs no anchor.")]
+pub(crate) struct LedgerAnchor {
+    /// URL of the coordinator of a market with an embedded ledger
+    #[arg(long, value_name = "URL", env = "FLORIN_MARKET")]
+    pub(crate) market: String,
+    #[command(flatten)]
+    pub(crate) trust: TrustArg,
+    /// RPC endpoint of a node of any Ethereum chain
+    #[arg(long, value_name = "URL", env = "FLORIN_RPC", hide_env_values = true)]
+    pub(crate) rpc: String,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
+    #[command(flatten)]
+    pub(crate) spending: SpendingArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -10,7 +10,8 @@ use florin_participant::ArbiterPolicy;
 use florin_protocol::{Address, Amount, Digest, Micro};
 
 use super::chain::{
-    HEADING, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify, NodeArg,
+    HEADING, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify,
+    NodeArg,
 };
 use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
 use crate::task_file::parse_rows;
@@ -242,6 +243,8 @@ pub(crate) enum LedgerCommand {
     Status(LedgerStatus),
     /// Show the newest block that the operator of an embedded ledger has signed
     Head(LedgerHead),
+    /// Write the newest signed block of an embedded ledger into a transaction on Ethereum
+    Anchor(LedgerAnchor),
     /// Rebuild a ledger's state from its history and compare it with the recorded state
     Verify(LedgerVerify),
 }

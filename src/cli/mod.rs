@@ -30,8 +30,8 @@ pub(crate) use buyer::{
     TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
-    AnvilArg, AnvilArgs, ChainArg, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus,
-    LedgerVerify, NodeArg,
+    AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,
+    LedgerStatus, LedgerVerify, NodeArg,
 };
 pub(crate) use data::{DataCommand, DataShow, DataSplit};
 pub(crate) use market::{

@@ -3,6 +3,10 @@
 
 use std::path::Path;
 
+use florin_ledger_ethereum::{Endpoint, HttpEndpoint};
+use serde_json::json;
+
+use crate::support::chain::AnvilProcess;
 use crate::support::process::{CommandOutput, command, florin};
 use crate::support::{On, TestMarket, TestPlan};
 
@@ -44,6 +48,15 @@ fn another_coordinator_and_a_rewritten_ledger_are_refused() {
     );
     assert_eq!(found["heads_compared"], 1);
 
+    let chain = AnvilProcess::start(market.folder());
+    let anchored = anchor(&market, &chain.rpc);
+    let verify_anchor =
+        ["ledger", "verify", "--anchor", &anchored, "--rpc", &chain.rpc, "--market", &market.url];
+    let verify_anchor = verify_anchor.map(str::to_owned);
+    let verify_anchor: Vec<&str> = verify_anchor.iter().map(String::as_str).collect();
+    let found = florin(&[&verify_anchor[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!(found["heads_compared"], 1);
+
     // The operator restores an old backup: the last transfer is gone.
     market.coordinator.kill();
     std::fs::rename(&data, market.file("lost")).unwrap();
@@ -52,6 +65,7 @@ fn another_coordinator_and_a_rewritten_ledger_are_refused() {
     let lost = balance(&market, &pins).refused(1, "LEDGER_FORK");
     assert!(lost.err.contains("ends before that block"), "{}", lost.err);
     florin(&verify).refused(1, "LEDGER_FORK");
+    florin(&verify_anchor).refused(1, "LEDGER_FORK");
     // Another block takes its number.
     transfer(&market, "3");
     let other = balance(&market, &pins).refused(1, "LEDGER_FORK");
@@ -75,6 +89,26 @@ fn another_coordinator_and_a_rewritten_ledger_are_refused() {
     std::fs::write(&recorded, text).unwrap();
 
     another_coordinator_is_refused(&market, &pins);
+}
+
+/// Anchors the newest head on an Ethereum chain; returns the transaction.
+fn anchor(market: &TestMarket, rpc: &str) -> String {
+    let anchor = ["ledger", "anchor", "--rpc", rpc];
+    // A wallet without ether.
+    market.run_command_as("ann", &anchor).refused(2, "GAS_NOT_PAID");
+    let endpoint = HttpEndpoint::new(rpc).unwrap();
+    let account = market.account("ann").to_string();
+    endpoint.call("anvil_setBalance", json!([account, "0x3635c9adc5dea00000"])).unwrap();
+    let anchored = market.run_command_as("ann", &[&anchor[..], &["--json"]].concat()).expect(0);
+    let anchored = anchored.json();
+    let head = market.run_command(&["ledger", "head", "--json"]).expect(0).json();
+    assert_eq!((&anchored["number"], &anchored["digest"]), (&head["number"], &head["digest"]));
+    let transaction = anchored["transaction"].as_str().unwrap().to_owned();
+    let verify = ["ledger", "verify", "--market", &market.url, "--anchor"];
+    florin(&[&verify[..], &[&transaction]].concat()).refused(2, "NO_NODE");
+    let unknown = format!("0x{}", "17".repeat(32));
+    florin(&[&verify[..], &[&unknown, "--rpc", rpc]].concat()).refused(2, "INVALID_ANCHOR");
+    transaction
 }
 
 fn another_coordinator_is_refused(market: &TestMarket, pins: &str) {

@@ -15,6 +15,7 @@
 )]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod anchor;
 mod check;
 mod confirmation;
 mod contracts;
@@ -33,6 +34,7 @@ mod sender;
 mod transaction_costs;
 pub mod verify;
 
+pub use anchor::{AnchoredHead, anchor_head, anchored_head};
 pub use check::{DeploymentMismatch, chain_id, check_deployment, market_predates_deployment};
 pub use contracts::{FlorinToken, Market as MarketContract, Registry, to_address};
 pub use deploy::{Token, deploy};

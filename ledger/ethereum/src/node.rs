@@ -109,6 +109,17 @@ impl TransactionReceipt {
     }
 }
 
+/// A transaction, with the fields that are used here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeTransaction {
+    pub(super) from: alloy_primitives::Address,
+    pub(super) input: Bytes,
+    /// `None` while it is pending.
+    pub(super) block_number: Option<U64>,
+    pub(super) block_hash: Option<B256>,
+}
+
 /// One event log of a contract.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -294,6 +305,10 @@ impl NodeClient {
 
     pub(super) fn receipt(&self, hash: B256) -> Result<Option<TransactionReceipt>, LedgerError> {
         self.request("eth_getTransactionReceipt", json!([hash]))
+    }
+
+    pub(super) fn transaction(&self, hash: B256) -> Result<Option<NodeTransaction>, LedgerError> {
+        self.request("eth_getTransactionByHash", json!([hash]))
     }
 
     /// Event logs, oldest first. A range that the node refuses is split in halves.

@@ -38,6 +38,8 @@ pub(super) enum Intent {
     Ether(Address, u128),
     /// Deploys a contract: its name, and the hash of its creation code.
     Deploy(String, [u8; 32]),
+    /// Writes data into a transaction of the account to itself.
+    Anchor(Vec<u8>),
 }
 
 impl Intent {
@@ -54,6 +56,7 @@ impl Intent {
             }
             Self::Ether(to, wei) => format!("send {wei} wei to {to}"),
             Self::Deploy(name, _) => format!("deploy {name}"),
+            Self::Anchor(data) => format!("anchor {} bytes", data.len()),
         }
     }
 
@@ -68,7 +71,7 @@ impl Intent {
                     | Action::Stake { .. }
                     | Action::Slash(_)
             ),
-            Self::Approve(_) | Self::CheckpointHead(_) => true,
+            Self::Approve(_) | Self::CheckpointHead(_) | Self::Anchor(_) => true,
             Self::Ether(..) | Self::Deploy(..) => false,
         }
     }
@@ -79,7 +82,7 @@ impl Intent {
         match self {
             Self::Act(action) => matches!(action, Action::Transfer { .. } | Action::Slash(_)),
             Self::Ether(..) | Self::Deploy(..) => true,
-            Self::Approve(_) | Self::CheckpointHead(_) => false,
+            Self::Approve(_) | Self::CheckpointHead(_) | Self::Anchor(_) => false,
         }
     }
 }

@@ -8,6 +8,7 @@ use florin_protocol::{Address, Amount, LedgerReceipt, Report, RoundNumber, Settl
 use alloy_sol_types::SolCall;
 
 use super::EthereumLedger;
+use super::anchor::anchor_call;
 use super::contracts::{FlorinToken, Market};
 use super::history::View;
 use super::node::{BlockTag, Call, CallResult, TransactionReceipt};
@@ -62,6 +63,7 @@ impl Planner for EthereumLedger {
             Intent::Ether(to, wei) => {
                 return Ok(PlanStep::Send(Call { to: Some(*to), data: Vec::new(), wei: *wei }));
             }
+            Intent::Anchor(data) => return Ok(PlanStep::Send(anchor_call(from, data))),
             Intent::Deploy(name, _) => {
                 let what = format!("contract {name} was removed from the chain: deploy it again");
                 return Err(Refusal::NotFound(what).into());

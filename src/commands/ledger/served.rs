@@ -17,8 +17,7 @@ use crate::show;
 
 pub(super) fn head(arguments: &LedgerHead) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
-    let ledger = market.embedded_ledger()?;
-    let head = follow_head(&ledger, None).map_err(failure)?;
+    let head = newest_head(&market)?;
     let coordinator = market.coordinator();
     if arguments.json.json {
         show::json(&json!({
@@ -43,20 +42,29 @@ pub(super) fn head(arguments: &LedgerHead) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The newest block that the operator signed; `None` for a chain of its genesis.
+pub(super) fn newest_head(market: &MarketConnection) -> anyhow::Result<Option<SignedHead>> {
+    follow_head(&market.embedded_ledger()?, None).map_err(failure)
+}
+
+/// The heads in files.
+pub(super) fn read_heads(files: &[PathBuf]) -> anyhow::Result<Vec<SignedHead>> {
+    let heads = files.iter().map(|file| read_signed_head(file));
+    heads.collect::<Result<_, _>>().map_err(compose::head_failure)
+}
+
 /// Replays the served chain, and compares it with the heads that other clients saw.
 pub(super) fn verify(
     market: &MarketConnection,
-    heads: &[PathBuf],
+    heads: &[SignedHead],
     json: JsonArg,
 ) -> anyhow::Result<Exit> {
-    let heads = heads.iter().map(|file| read_signed_head(file));
-    let heads: Vec<SignedHead> = heads.collect::<Result<_, _>>().map_err(compose::head_failure)?;
     let ledger = market.embedded_ledger()?;
     let progress = Progress::start("reading the ledger's blocks");
     let mut on_block = |done: u64, total: u64| {
         progress.step(format!("replaying the ledger: block {done} of {total}"));
     };
-    let found = verify_served_chain(&ledger, &heads, &mut on_block).map_err(failure)?;
+    let found = verify_served_chain(&ledger, heads, &mut on_block).map_err(failure)?;
     drop(progress);
     if json.json {
         show::json(&json!({

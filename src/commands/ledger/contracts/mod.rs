@@ -1,5 +1,6 @@
 //! The commands on a market's contracts: deploy them, show their state, verify them.
 
+mod anchor;
 mod deploy;
 mod status;
 mod verify;
@@ -14,6 +15,7 @@ use crate::ethereum::node as contracts;
 use crate::failure::Failure;
 use crate::market::MarketConnection;
 
+pub(crate) use anchor::{anchored_head, run as anchor};
 pub(crate) use deploy::run as deploy;
 pub(crate) use status::run as status;
 pub(crate) use verify::verify;
