@@ -80,6 +80,15 @@ fn drain_queue(queue: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>)
     }
 }
 
+/// Closes the queue, and drops what is in it and what its senders are about to write into it, so that
+/// each of them learns that no answer comes. Dropping the receiver alone would leave a command that
+/// is written at this moment in the queue, and its sender, which waits for an answer, would keep the
+/// queue alive.
+async fn drop_rest<T>(mut queue: mpsc::Receiver<T>) {
+    queue.close();
+    while queue.recv().await.is_some() {}
+}
+
 impl Actor {
     pub(super) fn run(mut self, queue: mpsc::Receiver<Command>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -100,7 +109,7 @@ impl Actor {
                 biased;
                 taken = queue.recv_many(&mut commands, BATCH_MAX) => {
                     if taken == 0 {
-                        return;
+                        break;
                     }
                     if commands.len() < BATCH_MAX {
                         gather.wait();
@@ -114,9 +123,10 @@ impl Actor {
             least = match self.run_batch(&mut commands) {
                 NextStep::Continue => Duration::ZERO,
                 NextStep::RetryLater => JOURNAL_RETRY_PAUSE,
-                NextStep::Stop => return,
+                NextStep::Stop => break,
             };
         }
+        drop_rest(queue).await;
     }
 
     fn until_deadline(&self) -> Duration {
@@ -202,5 +212,25 @@ impl Actor {
                 tracing::error!(?effect, "the worker thread for this effect has ended");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_that_is_written_during_the_stop_gets_no_answer_and_does_not_wait() {
+        let (commands, queue) = mpsc::channel::<oneshot::Sender<()>>(2);
+        let (answer, late) = oneshot::channel();
+        // The place in the queue is taken before the stop, and filled after it.
+        let place = commands.clone().reserve_owned().await.unwrap();
+        let stop = tokio::spawn(drop_rest(queue));
+        commands.closed().await;
+        let sender = place.send(answer);
+        let waited = tokio::time::timeout(Duration::from_secs(60), late).await;
+        assert!(waited.expect("the sender waits for ever").is_err());
+        stop.await.unwrap();
+        drop(sender);
     }
 }
