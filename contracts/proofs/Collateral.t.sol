@@ -82,17 +82,44 @@ contract CollateralProofs is SymbolicMarket {
         } catch {}
     }
 
-    function check_a_slash_of_another_bond_lowers_it_by_what_it_takes(SlashOrder calldata order)
+    function check_a_slash_of_another_bond_takes_the_amount(SlashOrder calldata order) external {
+        (uint256 b, uint256 room) = otherBond(order);
+        vm.assume(order.amount <= b && order.amount <= room);
+        assert(slashLeaves(order, order.amount) == b - order.amount);
+    }
+
+    function check_a_slash_of_another_bond_takes_all_of_it(SlashOrder calldata order) external {
+        (uint256 b, uint256 room) = otherBond(order);
+        vm.assume(b < order.amount && b <= room);
+        assert(slashLeaves(order, b) == 0);
+    }
+
+    function check_a_slash_of_another_bond_takes_the_rest_of_bond_min(SlashOrder calldata order)
         external
     {
+        (uint256 b, uint256 room) = otherBond(order);
+        vm.assume(room < order.amount && room < b);
+        assert(slashLeaves(order, room) == b - room);
+    }
+
+    /// @dev A bond that covers no pay, and what its task may still slash.
+    function otherBond(SlashOrder calldata order) private view returns (uint256 b, uint256 room) {
         TaskState memory t = market.task(order.task);
         vm.assume(!order.stake && order.account != t.terms.coordinator);
-        uint256 b = market.bondOf(order.task, order.account).amount;
-        vm.prank(t.terms.arbiter);
+        uint256 slashed = market.slashedBondOf(order.task, order.account);
+        vm.assume(slashed <= t.terms.bondMin);
+        return (market.bondOf(order.task, order.account).amount, t.terms.bondMin - slashed);
+    }
+
+    /// @dev Slashes `expected`; returns the rest of the bond.
+    function slashLeaves(SlashOrder calldata order, uint256 expected) private returns (uint256) {
+        vm.prank(market.task(order.task).terms.arbiter);
         try market.slash(order) returns (uint128 taken) {
-            assert(taken != 0 && taken <= order.amount);
-            assert(market.bondOf(order.task, order.account).amount + taken == b);
-        } catch {}
+            assert(taken == expected);
+        } catch {
+            vm.assume(false);
+        }
+        return market.bondOf(order.task, order.account).amount;
     }
 
     function check_a_slash_of_another_bond_goes_to_the_treasury(SlashOrder calldata order) external {

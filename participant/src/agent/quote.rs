@@ -40,6 +40,7 @@ pub struct ParticipationQuote {
     #[serde(serialize_with = "event_json::amount")]
     pub debits_max: Amount,
     /// The most that the arbiter can slash: the task's minimum bond, in all rounds together.
+    #[serde(serialize_with = "event_json::amount")]
     pub slashes_max: Amount,
     /// The account that can cancel settlements and slash the bond.
     pub arbiter: Address,

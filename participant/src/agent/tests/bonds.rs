@@ -64,14 +64,14 @@ fn a_slashed_bond_is_not_deposited_again_beyond_the_limit() {
 fn a_limit_below_the_minimum_after_a_slash_ends_the_participation() {
     let market = TestMarket::start(1, false);
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
-    person.config.bond_max = Some(fln("1.9"));
+    person.config.bond_max = Some(fln("1"));
     let account = person.wallet.address();
     let bonded = |event: &ParticipantEvent| matches!(event, ParticipantEvent::Bonded { .. });
     person.run_until(&market, bonded).unwrap();
     assert_eq!(slash(&market, account, "1"), Ok(fln("1")));
     let error = person.run(&market, None).unwrap_err();
     assert_eq!(error.code(), "BOND_LIMIT_TOO_LOW", "{error}");
-    assert_eq!(bond_of(&market, &person), fln("0.9"));
+    assert_eq!(bond_of(&market, &person), Amount::ZERO);
 }
 
 #[test]
