@@ -51,6 +51,7 @@ mod descent;
 mod dot_lanes;
 pub mod engine;
 mod gram;
+pub mod graph;
 mod loss;
 pub mod mapped;
 pub mod model;

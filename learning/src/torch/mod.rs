@@ -5,6 +5,7 @@
 //! forward-mode differentiation for all models.
 
 mod coalitions;
+pub(crate) mod dispatch;
 mod gpu;
 mod net;
 mod segment;

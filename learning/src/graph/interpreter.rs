@@ -1,0 +1,472 @@
+//! Runs a graph by libtorch's operators, with gradients.
+
+use tch::{TchError, Tensor, no_grad};
+use thiserror::Error;
+
+use super::operators::{self, Effect};
+use super::size_function;
+use super::value::{Argument, Graph, InputRole, IntArgument, Node, NodeOutput, Operation, ValueId};
+use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
+
+/// How a graph with dropout or normalisation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunMode {
+    /// As the model was exported: with dropout, and batch norm by the statistics of the batch.
+    Training,
+    /// Without dropout, and batch norm by the running statistics.
+    Evaluation,
+}
+
+/// Results of a run: the tensors among the graph's outputs, in order.
+pub type GraphRun = Vec<Tensor>;
+
+/// A graph cannot be run.
+#[derive(Debug, Error)]
+pub enum InterpreterError {
+    /// An operator failed.
+    #[error("node {node}: {source}")]
+    Operator {
+        /// The number of the node.
+        node: usize,
+        /// The failure.
+        source: AtenError,
+    },
+    /// The graph does not fit the operators or itself.
+    #[error("node {node}: {why}")]
+    Graph {
+        /// The number of the node.
+        node: usize,
+        /// The reason.
+        why: String,
+    },
+    /// The inputs do not fit the graph.
+    #[error("the model has {wanted} inputs, {given} were given")]
+    Inputs {
+        /// Number of the graph's inputs.
+        wanted: usize,
+        /// Number of the given tensors.
+        given: usize,
+    },
+    /// libtorch failed.
+    #[error(transparent)]
+    Torch(#[from] TchError),
+}
+
+/// The share of ones that `bernoulli_` draws by default.
+const BERNOULLI_SHARE: f64 = 0.5;
+
+/// A value during a run.
+#[derive(Debug)]
+enum Slot {
+    Empty,
+    Tensor(Tensor),
+    Tensors(Vec<Tensor>),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+}
+
+/// A node's operation, resolved.
+enum Step {
+    /// Calls an operator.
+    Call { operation: Aten, effect: Effect },
+    /// Fills its argument with draws of 0 or 1; in evaluation with their mean, so that stochastic depth
+    /// and dropout, which divide by it, have no effect.
+    Bernoulli { operation: Aten, fill: Aten },
+    /// Creates a tensor of zeros. PyTorch's `empty` returns what is in memory, which may be a secret
+    /// of the process.
+    Zeros { operation: Aten },
+    /// Evaluates a function of sizes.
+    Size(String),
+    /// Does nothing.
+    Skip,
+}
+
+/// A graph with its operators found and its values' last uses known.
+pub struct Interpreter<'g> {
+    graph: &'g Graph,
+    steps: Vec<Step>,
+    /// The values that each node uses last.
+    dead: Vec<Vec<ValueId>>,
+    device: String,
+}
+
+impl<'g> Interpreter<'g> {
+    /// Finds all operators. `device` is libtorch's name of one, such as `cpu` or `cuda:0`; with
+    /// `meta`, a run computes types and shapes only.
+    ///
+    /// # Errors
+    /// [`InterpreterError::Graph`] for an operator or a value that the graph must not have.
+    pub fn new(graph: &'g Graph, device: &str) -> Result<Self, InterpreterError> {
+        let steps = graph.nodes.iter().enumerate().map(|(at, node)| Step::new(at, node));
+        let steps = steps.collect::<Result<_, _>>()?;
+        let dead = last_uses(graph)?;
+        Ok(Self { graph, steps, dead, device: device.to_owned() })
+    }
+
+    /// Runs the graph on `inputs`, in the order of the graph's inputs. In training, running statistics
+    /// are changed in place.
+    ///
+    /// # Errors
+    /// [`InterpreterError`].
+    pub fn run(&self, inputs: &[Tensor], mode: RunMode) -> Result<GraphRun, InterpreterError> {
+        if inputs.len() != self.graph.inputs.len() {
+            let (wanted, given) = (self.graph.inputs.len(), inputs.len());
+            return Err(InterpreterError::Inputs { wanted, given });
+        }
+        let copies = mode == RunMode::Evaluation;
+        let inputs = self.graph.inputs.iter().zip(inputs).map(|(input, tensor)| {
+            // An evaluation counts no batches.
+            Ok(Slot::Tensor(match input.role {
+                InputRole::Buffer(_) if copies => tensor.f_detach_copy()?,
+                _ => tensor.shallow_clone(),
+            }))
+        });
+        let mut values = inputs.collect::<Result<Vec<Slot>, TchError>>()?;
+        values.resize_with(self.graph.values as usize, || Slot::Empty);
+        for (at, (node, step)) in self.graph.nodes.iter().zip(&self.steps).enumerate() {
+            let results = if node.gradients {
+                self.step(at, node, step, &values, mode)?
+            } else {
+                no_grad(|| self.step(at, node, step, &values, mode))?
+            };
+            store(at, node, results, &mut values)?;
+            for &ValueId(dead) in &self.dead[at] {
+                values[dead as usize] = Slot::Empty;
+            }
+        }
+        let outputs = self.graph.outputs.iter().filter_map(|output| match output {
+            Argument::Value(ValueId(id)) => match &values[*id as usize] {
+                Slot::Tensor(tensor) => Some(tensor.shallow_clone()),
+                _ => None,
+            },
+            _ => None,
+        });
+        Ok(outputs.collect())
+    }
+
+    fn step(
+        &self,
+        at: usize,
+        node: &Node,
+        step: &Step,
+        values: &[Slot],
+        mode: RunMode,
+    ) -> Result<Vec<Value>, InterpreterError> {
+        match step {
+            Step::Skip => Ok(Vec::new()),
+            Step::Size(name) => {
+                let operands = node.arguments.iter().map(|(_, argument)| operand(argument, values));
+                let operands = operands.collect::<Option<Vec<_>>>();
+                let result = match (name.as_str(), node.arguments.as_slice()) {
+                    ("getitem", [(_, list), (_, index)]) => element(list, index, values),
+                    _ => operands.and_then(|operands| size_function::evaluate(name, &operands)),
+                };
+                let why = || format!("the function {name} of these values");
+                result.map(|value| vec![value]).ok_or_else(|| graph_error(at, why()))
+            }
+            Step::Zeros { operation } => self.call(at, node, operation, values, |name, given| {
+                (name != "memory_format" || operation.name().ends_with("_like")).then_some(given)
+            }),
+            Step::Bernoulli { operation, fill } => match mode {
+                RunMode::Training => self.call(at, node, operation, values, |_, given| Some(given)),
+                RunMode::Evaluation => self.fill_with_mean(at, node, fill, values),
+            },
+            Step::Call { operation, effect } if mode == RunMode::Evaluation => {
+                self.call(at, node, operation, values, |name, given| {
+                    Some(in_evaluation(*effect, name, given))
+                })
+            }
+            Step::Call { operation, .. } => {
+                self.call(at, node, operation, values, |_, given| Some(given))
+            }
+        }
+    }
+
+    fn fill_with_mean(
+        &self,
+        at: usize,
+        node: &Node,
+        fill: &Aten,
+        values: &[Slot],
+    ) -> Result<Vec<Value>, InterpreterError> {
+        let held = |wanted: &str| {
+            let found = node.arguments.iter().find(|(name, _)| name == wanted);
+            found.and_then(|(_, argument)| Held::new(argument, values))
+        };
+        let target = held("self").ok_or_else(|| graph_error(at, "an argument is missing"))?;
+        let share = held("p").unwrap_or(Held::Plain(Given::Float(BERNOULLI_SHARE)));
+        let arguments =
+            [(None, target.given(&self.device)), (Some("value"), share.given(&self.device))];
+        fill.call(&arguments).map_err(|source| InterpreterError::Operator { node: at, source })
+    }
+
+    fn call(
+        &self,
+        at: usize,
+        node: &Node,
+        operation: &Aten,
+        values: &[Slot],
+        change: impl for<'a> Fn(&str, Given<'a>) -> Option<Given<'a>>,
+    ) -> Result<Vec<Value>, InterpreterError> {
+        let held = node.arguments.iter().map(|(_, argument)| Held::new(argument, values));
+        let held: Vec<Held<'_>> = held
+            .collect::<Option<_>>()
+            .ok_or_else(|| graph_error(at, "a value of another type"))?;
+        let given: Vec<(Option<&str>, Given<'_>)> = node
+            .arguments
+            .iter()
+            .zip(&held)
+            .filter_map(|((name, _), held)| {
+                change(name, held.given(&self.device)).map(|given| (Some(name.as_str()), given))
+            })
+            .collect();
+        operation.call(&given).map_err(|source| InterpreterError::Operator { node: at, source })
+    }
+}
+
+/// The argument in evaluation mode.
+fn in_evaluation<'a>(effect: Effect, name: &str, given: Given<'a>) -> Given<'a> {
+    match (effect, name) {
+        (Effect::Random | Effect::RandomInPlace, "train")
+        | (Effect::Pure, "train" | "training") => Given::Bool(false),
+        (Effect::Pure, "use_input_stats") => Given::Bool(false),
+        (Effect::Pure, "dropout_p") => Given::Float(0.0),
+        _ => given,
+    }
+}
+
+impl Step {
+    fn new(at: usize, node: &Node) -> Result<Self, InterpreterError> {
+        let name = match &node.operation {
+            Operation::Size(name) if operators::SIZE_FUNCTIONS.contains(&name.as_str()) => {
+                return Ok(Self::Size(name.clone()));
+            }
+            Operation::Size(name) => {
+                return Err(graph_error(at, format!("the function {name} is not supported")));
+            }
+            Operation::Aten(name) => name,
+        };
+        let found = operators::find(name);
+        let is_size = operators::SIZE_OPERATORS.contains(&name.as_str());
+        let effect = match found {
+            Some(operator) => operator.effect,
+            None if is_size => Effect::Pure,
+            None => return Err(graph_error(at, format!("the operator {name} is not supported"))),
+        };
+        if effect == Effect::Assertion {
+            return Ok(Self::Skip);
+        }
+        let zeros = match name.as_str() {
+            "empty.memory_format" => Some("zeros"),
+            "new_empty" => Some("new_zeros"),
+            "empty_like" => Some("zeros_like"),
+            _ => None,
+        };
+        let (base, overload) =
+            zeros.unwrap_or(name).split_once('.').unwrap_or((zeros.unwrap_or(name), ""));
+        let find = |base: &str, overload: &str| {
+            Aten::find(&format!("aten::{base}"), overload)
+                .map_err(|source| InterpreterError::Operator { node: at, source })
+        };
+        let operation = find(base, overload)?;
+        if name == "bernoulli_.float" {
+            return Ok(Self::Bernoulli { operation, fill: find("fill_", "Scalar")? });
+        }
+        Ok(match zeros {
+            Some(_) => Self::Zeros { operation },
+            None => Self::Call { operation, effect },
+        })
+    }
+}
+
+fn graph_error(node: usize, why: impl Into<String>) -> InterpreterError {
+    InterpreterError::Graph { node, why: why.into() }
+}
+
+/// The values that each node uses last. Also checks that each value is defined once, before its use.
+fn last_uses(graph: &Graph) -> Result<Vec<Vec<ValueId>>, InterpreterError> {
+    const OUTPUT: usize = usize::MAX;
+    let mut last: Vec<Option<usize>> = vec![None; graph.values as usize];
+    let mut defined = vec![false; graph.values as usize];
+    defined.iter_mut().take(graph.inputs.len()).for_each(|defined| *defined = true);
+    for (at, node) in graph.nodes.iter().enumerate() {
+        for ValueId(id) in node.arguments.iter().flat_map(|(_, argument)| argument.values()) {
+            if !defined.get(id as usize).copied().unwrap_or(false) {
+                return Err(graph_error(at, format!("value {id} is used before it is defined")));
+            }
+            last[id as usize] = Some(at);
+        }
+        for ValueId(id) in node.outputs.iter().flat_map(NodeOutput::values) {
+            match defined.get_mut(id as usize) {
+                Some(defined) if !*defined => *defined = true,
+                _ => return Err(graph_error(at, format!("value {id} is defined twice"))),
+            }
+            // A result without a use ends at once.
+            last[id as usize] = Some(at);
+        }
+    }
+    for ValueId(id) in graph.outputs.iter().flat_map(Argument::values) {
+        if !defined.get(id as usize).copied().unwrap_or(false) {
+            return Err(graph_error(graph.nodes.len(), format!("output {id} is not defined")));
+        }
+        last[id as usize] = Some(OUTPUT);
+    }
+    let mut dead = vec![Vec::new(); graph.nodes.len()];
+    for (id, last) in last.into_iter().enumerate() {
+        if let Some(dead) = last.and_then(|at| dead.get_mut(at)) {
+            dead.push(ValueId(id as u32));
+        }
+    }
+    Ok(dead)
+}
+
+/// An argument with its lists in memory, so that a call can borrow them.
+enum Held<'a> {
+    Plain(Given<'a>),
+    Device,
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+    Tensors(Vec<Option<&'a Tensor>>),
+}
+
+impl<'a> Held<'a> {
+    /// `None` if a value has another type than its place.
+    fn new(argument: &'a Argument, values: &'a [Slot]) -> Option<Self> {
+        let slot = |id: &ValueId| &values[id.0 as usize];
+        Some(Self::Plain(match argument {
+            Argument::None => Given::None,
+            Argument::Value(id) => match slot(id) {
+                Slot::Empty => return None,
+                Slot::Tensor(tensor) => Given::Tensor(tensor),
+                Slot::Tensors(tensors) => {
+                    return Some(Self::Tensors(tensors.iter().map(Some).collect()));
+                }
+                Slot::Int(integer) => Given::Int(*integer),
+                Slot::Float(number) => Given::Float(*number),
+                Slot::Bool(holds) => Given::Bool(*holds),
+            },
+            Argument::Values(ids) => {
+                let tensors = ids.iter().map(|id| match id.as_ref().map(slot) {
+                    None => Some(None),
+                    Some(Slot::Tensor(tensor)) => Some(Some(tensor)),
+                    Some(_) => None,
+                });
+                return Some(Self::Tensors(tensors.collect::<Option<_>>()?));
+            }
+            Argument::Int(integer) => Given::Int(*integer),
+            Argument::Ints(integers) => {
+                let integers = integers.iter().map(|integer| match integer {
+                    IntArgument::Fixed(integer) => Some(*integer),
+                    IntArgument::Value(id) => match slot(id) {
+                        Slot::Int(integer) => Some(*integer),
+                        _ => None,
+                    },
+                });
+                return Some(Self::Ints(integers.collect::<Option<_>>()?));
+            }
+            Argument::Float(bits) => Given::Float(f64::from_bits(*bits)),
+            Argument::Floats(all) => {
+                return Some(Self::Floats(all.iter().map(|bits| f64::from_bits(*bits)).collect()));
+            }
+            Argument::Bool(holds) => Given::Bool(*holds),
+            Argument::Bools(all) => Given::Bools(all),
+            Argument::Text(text) => Given::Text(text),
+            Argument::DataType(data_type) => Given::Int(data_type.torch_number()),
+            Argument::MemoryFormat(format) => Given::Int(*format as i64),
+            Argument::Strided => Given::Int(0),
+            Argument::Device => return Some(Self::Device),
+        }))
+    }
+
+    fn given<'b>(&'b self, device: &'b str) -> Given<'b> {
+        match self {
+            Self::Plain(given) => *given,
+            Self::Device => Given::Text(device),
+            Self::Ints(integers) => Given::Ints(integers),
+            Self::Floats(numbers) => Given::Floats(numbers),
+            Self::Tensors(tensors) => Given::Tensors(tensors),
+        }
+    }
+}
+
+/// The operand of a function of sizes.
+fn operand(argument: &Argument, values: &[Slot]) -> Option<size_function::Number> {
+    use size_function::Number;
+    Some(match argument {
+        Argument::Int(integer) => Number::Int(*integer),
+        Argument::Float(bits) => Number::Float(f64::from_bits(*bits)),
+        Argument::Bool(holds) => Number::Bool(*holds),
+        Argument::Value(ValueId(id)) => match &values[*id as usize] {
+            Slot::Int(integer) => Number::Int(*integer),
+            Slot::Float(number) => Number::Float(*number),
+            Slot::Bool(holds) => Number::Bool(*holds),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// An element of a list.
+fn element(list: &Argument, index: &Argument, values: &[Slot]) -> Option<Value> {
+    let size_function::Number::Int(index) = operand(index, values)? else { return None };
+    let place = |length: usize| {
+        let length = i64::try_from(length).ok()?;
+        usize::try_from(if index < 0 { index.checked_add(length)? } else { index }).ok()
+    };
+    match list {
+        Argument::Value(ValueId(id)) => match &values[*id as usize] {
+            Slot::Tensors(tensors) => tensors
+                .get(place(tensors.len())?)
+                .map(|tensor| Value::Tensor(tensor.shallow_clone())),
+            _ => None,
+        },
+        Argument::Values(ids) => {
+            let ValueId(id) = (*ids.get(place(ids.len())?)?)?;
+            match &values[id as usize] {
+                Slot::Tensor(tensor) => Some(Value::Tensor(tensor.shallow_clone())),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Stores the results of a node under their numbers.
+fn store(
+    at: usize,
+    node: &Node,
+    results: Vec<Value>,
+    values: &mut [Slot],
+) -> Result<(), InterpreterError> {
+    let mut results = results.into_iter();
+    for output in &node.outputs {
+        match (output, results.next()) {
+            (NodeOutput::None, _) => {}
+            (NodeOutput::Value(ValueId(id)), Some(result)) => {
+                values[*id as usize] = match result {
+                    Value::Tensor(tensor) => Slot::Tensor(tensor),
+                    Value::Tensors(tensors) => Slot::Tensors(tensors),
+                    Value::Int(integer) => Slot::Int(integer),
+                    Value::Float(number) => Slot::Float(number),
+                    Value::Bool(holds) => Slot::Bool(holds),
+                    Value::None => Slot::Empty,
+                };
+            }
+            (NodeOutput::List(ids), Some(Value::Tensors(tensors)))
+                if ids.len() == tensors.len() =>
+            {
+                for (&ValueId(id), tensor) in ids.iter().zip(tensors) {
+                    values[id as usize] = Slot::Tensor(tensor);
+                }
+            }
+            _ => {
+                return Err(graph_error(
+                    at,
+                    "the operator has other results than the graph states",
+                ));
+            }
+        }
+    }
+    Ok(())
+}

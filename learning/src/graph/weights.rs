@@ -1,0 +1,135 @@
+//! The values of parameters, buffers and constants in an archive.
+
+use super::error::GraphErrorKind::{TooLarge, Weights};
+use super::exported::{SymbolicSize, TensorMeta, WeightEntry, WeightTable};
+use super::import::{Symbols, tensor_type};
+use super::value::{TensorType, WeightTensor};
+use super::{GraphError, WEIGHT_BYTES_MAX};
+
+/// The weights and constants of an archive.
+pub(super) struct WeightSource<'a> {
+    weights: &'a WeightTable,
+    constants: &'a WeightTable,
+    /// Bytes read so far.
+    bytes: u64,
+}
+
+/// Reads an entry by its name and its largest size in bytes.
+pub(super) type ReadEntry<'a> = dyn FnMut((&str, u64)) -> Result<Vec<u8>, GraphError> + 'a;
+
+impl<'a> WeightSource<'a> {
+    pub(super) fn new(weights: &'a WeightTable, constants: &'a WeightTable) -> Self {
+        Self { weights, constants, bytes: 0 }
+    }
+
+    /// The tensor of a parameter, buffer or constant.
+    pub(super) fn read(
+        &mut self,
+        name: &str,
+        wanted: &TensorType,
+        entry_of: &mut ReadEntry<'_>,
+    ) -> Result<WeightTensor, GraphError> {
+        let refuse = |why: String| GraphError::new(Weights, format!("{name}: {why}"));
+        let (folder, found) = match (self.weights.config.get(name), self.constants.config.get(name))
+        {
+            (Some(found), _) => ("weights", found),
+            (None, Some(found)) => ("constants", found),
+            (None, None) => return Err(refuse("the archive has no values for it".to_owned())),
+        };
+        let WeightEntry { path_name, use_pickle, tensor_meta } = found;
+        if *use_pickle {
+            let why = "its values are a pickle, which is code and is not opened: convert it to a plain \
+                       dense tensor before the export";
+            return Err(refuse(why.to_owned()));
+        }
+        let Some(meta) = tensor_meta else {
+            return Err(refuse("its values have no type".to_owned()));
+        };
+        let found_type = tensor_type(meta, &mut Symbols::default())?;
+        if found_type != *wanted {
+            return Err(refuse(format!("its values are {found_type}, and the graph has {wanted}")));
+        }
+        let Some(sizes) = found_type.fixed_sizes() else {
+            return Err(refuse("its sizes are not constant, or too large".to_owned()));
+        };
+        let bytes = sizes.iter().product::<u64>() * found_type.data_type.bytes() as u64;
+        let left = WEIGHT_BYTES_MAX.saturating_sub(self.bytes);
+        if bytes > left {
+            let why = format!("the weights have more than {WEIGHT_BYTES_MAX} bytes");
+            return Err(GraphError::new(TooLarge, why));
+        }
+        let stored = entry_of((&format!("data/{folder}/{path_name}"), left))?;
+        self.bytes += bytes;
+        let elements = Strided::new(meta, &sizes).map_err(refuse)?;
+        let bytes = elements.gather(&stored, found_type.data_type.bytes()).map_err(refuse)?;
+        Ok(WeightTensor { data_type: found_type.data_type, sizes, bytes })
+    }
+}
+
+/// Where the elements of a tensor are in its storage.
+struct Strided {
+    offset: usize,
+    sizes: Vec<usize>,
+    strides: Vec<usize>,
+}
+
+impl Strided {
+    fn new(meta: &TensorMeta, sizes: &[u64]) -> Result<Self, String> {
+        let fixed = |size: &SymbolicSize| match size {
+            SymbolicSize::AsInt(size) => usize::try_from(*size).ok(),
+            SymbolicSize::AsExpr(_) => None,
+        };
+        let strides = meta.strides.iter().map(fixed).collect::<Option<Vec<usize>>>();
+        let strides = strides.filter(|strides| strides.len() == sizes.len());
+        let offset = meta.storage_offset.as_ref().map_or(Some(0), fixed);
+        let sizes = sizes.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<_>>();
+        match (strides, offset, sizes) {
+            (Some(strides), Some(offset), Some(sizes)) => Ok(Self { offset, sizes, strides }),
+            _ => Err("its strides do not match its sizes".to_owned()),
+        }
+    }
+
+    /// The elements in order.
+    fn gather(&self, stored: &[u8], width: usize) -> Result<Vec<u8>, String> {
+        let beyond = || format!("its elements are beyond the {} bytes of its entry", stored.len());
+        let count: usize = self.sizes.iter().product();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut last = self.offset;
+        for (&size, &stride) in self.sizes.iter().zip(&self.strides) {
+            let step = (size - 1).checked_mul(stride).ok_or_else(beyond)?;
+            last = last.checked_add(step).ok_or_else(beyond)?;
+        }
+        let end = last.checked_add(1).and_then(|end| end.checked_mul(width)).ok_or_else(beyond)?;
+        if end > stored.len() {
+            return Err(beyond());
+        }
+        if self.is_contiguous() {
+            return Ok(stored[self.offset * width..][..count * width].to_vec());
+        }
+        let mut bytes = Vec::with_capacity(count * width);
+        let mut at = vec![0; self.sizes.len()];
+        loop {
+            let steps: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
+            let place = (self.offset + steps) * width;
+            bytes.extend_from_slice(&stored[place..place + width]);
+            // The next element, the last dimension first.
+            let Some(moved) = (0..at.len()).rev().find(|&axis| at[axis] + 1 < self.sizes[axis])
+            else {
+                return Ok(bytes);
+            };
+            at[moved] += 1;
+            at[moved + 1..].fill(0);
+        }
+    }
+
+    fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        self.sizes.iter().zip(&self.strides).rev().all(|(&size, &stride)| {
+            let fits = size == 1 || stride == expected;
+            expected *= size;
+            fits
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! Calls of libtorch's operators by name, with the arguments of the operator's schema.
+//!
+//! `tch` has a method for each operator, and omits arguments with defaults, such as `alpha` of an
+//! addition. A model that PyTorch exported names operators and arguments instead. The dispatcher of
+//! libtorch finds them by these names, as Python does: the same kernels run, autograd included, and
+//! give the same bits.
+
+use std::ffi::{CStr, CString, NulError, c_char, c_void};
+use std::{ptr, slice};
+
+use tch::Tensor;
+use thiserror::Error;
+
+/// An argument of an operator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Argument<'a> {
+    /// `None` of an optional argument.
+    None,
+    /// A tensor.
+    Tensor(&'a Tensor),
+    /// An integer; also a data type, layout or memory format, by its number in C++.
+    Int(i64),
+    /// A real number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A text, or the name of a device.
+    Text(&'a str),
+    /// Tensors, some of which may be missing where the schema allows it.
+    Tensors(&'a [Option<&'a Tensor>]),
+    /// Integers.
+    Ints(&'a [i64]),
+    /// Real numbers.
+    Floats(&'a [f64]),
+    /// Truth values.
+    Bools(&'a [bool]),
+}
+
+/// A result of an operator.
+#[derive(Debug)]
+pub(crate) enum Value {
+    /// No value.
+    None,
+    /// A tensor.
+    Tensor(Tensor),
+    /// A list of tensors.
+    Tensors(Vec<Tensor>),
+    /// An integer.
+    Int(i64),
+    /// A real number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+}
+
+/// libtorch refused a name, an argument or a call.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("{operator}: {why}")]
+pub struct AtenError {
+    /// The operator, as `name.overload`.
+    pub operator: String,
+    /// The first line of libtorch's message.
+    pub why: String,
+}
+
+/// An operator of libtorch. Its handle lives as long as the process.
+#[derive(Debug, Clone)]
+pub(crate) struct AtenOperator {
+    name: String,
+    handle: *const c_void,
+}
+
+const NONE: i32 = 0;
+const TENSOR: i32 = 1;
+const INT: i32 = 2;
+const FLOAT: i32 = 3;
+const BOOL: i32 = 4;
+const TEXT: i32 = 5;
+const TENSORS: i32 = 6;
+const INTS: i32 = 7;
+const FLOATS: i32 = 8;
+const BOOLS: i32 = 9;
+
+#[repr(C)]
+struct RawArgument {
+    name: *const c_char,
+    tag: i32,
+    integer: i64,
+    number: f64,
+    items: *const c_void,
+    length: usize,
+}
+
+#[repr(C)]
+struct RawResult {
+    tag: i32,
+    integer: i64,
+    number: f64,
+    tensors: *mut *mut c_void,
+    length: usize,
+}
+
+#[expect(unsafe_code, reason = "the functions of dispatch.cpp")]
+unsafe extern "C" {
+    fn florin_aten_find(
+        name: *const c_char,
+        overload: *const c_char,
+        found: *mut *const c_void,
+    ) -> *mut c_char;
+    fn florin_aten_call(
+        operation: *const c_void,
+        arguments: *const RawArgument,
+        length: usize,
+        results: *mut *mut RawResult,
+        count: *mut usize,
+    ) -> *mut c_char;
+    fn florin_aten_free_results(results: *mut RawResult, count: usize);
+    fn florin_aten_free_text(text: *mut c_char);
+}
+
+// SAFETY: the handle is a constant of the process; libtorch's dispatcher may be used by all threads.
+#[expect(unsafe_code, reason = "the dispatcher's handles belong to no thread")]
+unsafe impl Send for AtenOperator {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "the dispatcher's handles belong to no thread")]
+unsafe impl Sync for AtenOperator {}
+
+impl AtenOperator {
+    /// Finds an operator by its name, such as `aten::add`, and its overload, such as `Tensor`; the
+    /// overload is empty for the only one.
+    ///
+    /// # Errors
+    /// [`AtenError`] if libtorch has no such operator.
+    #[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+    pub(crate) fn find(name: &str, overload: &str) -> Result<Self, AtenError> {
+        let full = if overload.is_empty() { name.to_owned() } else { format!("{name}.{overload}") };
+        let c_name = c_text(name, &full)?;
+        let c_overload = c_text(overload, &full)?;
+        let mut handle = ptr::null();
+        // SAFETY: both texts end with zero and outlive the call, and `handle` is a place for a pointer.
+        let error =
+            unsafe { florin_aten_find(c_name.as_ptr(), c_overload.as_ptr(), &raw mut handle) };
+        check(error, &full)?;
+        Ok(Self { name: full, handle })
+    }
+
+    /// The name and the overload.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Calls the operator. Positional arguments have no name. An argument without a value has the
+    /// schema's default.
+    ///
+    /// # Errors
+    /// [`AtenError`] if an argument is missing or has another type than the schema, or if the
+    /// operator itself fails.
+    #[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+    pub(crate) fn call(
+        &self,
+        arguments: &[(Option<&str>, Argument<'_>)],
+    ) -> Result<Vec<Value>, AtenError> {
+        let names = arguments.iter().map(|(name, _)| name.map(|name| c_text(name, &self.name)));
+        let names: Vec<Option<CString>> =
+            names.map(Option::transpose).collect::<Result<_, AtenError>>()?;
+        let lists: Vec<Vec<*const c_void>> = arguments
+            .iter()
+            .map(|(_, argument)| match argument {
+                Argument::Tensors(tensors) => tensors
+                    .iter()
+                    .map(|tensor| tensor.map_or(ptr::null(), |tensor| tensor.as_ptr().cast()))
+                    .collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let raw: Vec<RawArgument> = arguments
+            .iter()
+            .zip(&names)
+            .zip(&lists)
+            .map(|(((_, argument), name), list)| RawArgument::new(argument, name.as_deref(), list))
+            .collect();
+        let (mut results, mut count) = (ptr::null_mut(), 0);
+        // SAFETY: `raw` points to names, lists and tensors that outlive the call; the two places
+        // receive a list and its length.
+        let error = unsafe {
+            florin_aten_call(self.handle, raw.as_ptr(), raw.len(), &raw mut results, &raw mut count)
+        };
+        check(error, &self.name)?;
+        // SAFETY: without an error, `results` has `count` elements. Each of their tensors is taken
+        // exactly once, before the list is freed.
+        let values = unsafe {
+            let values = slice::from_raw_parts(results, count).iter().map(|raw| raw.take());
+            let values: Vec<Value> = values.collect();
+            florin_aten_free_results(results, count);
+            values
+        };
+        Ok(values)
+    }
+}
+
+impl RawArgument {
+    fn new(argument: &Argument<'_>, name: Option<&CStr>, tensors: &[*const c_void]) -> Self {
+        let name = name.map_or(ptr::null(), CStr::as_ptr);
+        let empty =
+            Self { name, tag: NONE, integer: 0, number: 0.0, items: ptr::null(), length: 0 };
+        let list = |tag, items, length| Self { tag, items, length, ..empty };
+        match *argument {
+            Argument::None => empty,
+            Argument::Tensor(tensor) => list(TENSOR, tensor.as_ptr().cast(), 1),
+            Argument::Int(integer) => Self { tag: INT, integer, ..empty },
+            Argument::Float(number) => Self { tag: FLOAT, number, ..empty },
+            Argument::Bool(holds) => Self { tag: BOOL, integer: holds.into(), ..empty },
+            Argument::Text(text) => list(TEXT, text.as_ptr().cast(), text.len()),
+            Argument::Tensors(_) => list(TENSORS, tensors.as_ptr().cast(), tensors.len()),
+            Argument::Ints(integers) => list(INTS, integers.as_ptr().cast(), integers.len()),
+            Argument::Floats(numbers) => list(FLOATS, numbers.as_ptr().cast(), numbers.len()),
+            Argument::Bools(all) => list(BOOLS, all.as_ptr().cast(), all.len()),
+        }
+    }
+}
+
+impl RawResult {
+    /// The value, which owns its tensors from now on.
+    ///
+    /// # Safety
+    /// The tensors must be those of `florin_aten_call`, and not taken before.
+    #[expect(unsafe_code, reason = "takes tensors of dispatch.cpp")]
+    unsafe fn take(&self) -> Value {
+        let tensors = || {
+            // SAFETY: `tensors` has `length` elements, each a tensor that nothing else owns.
+            unsafe {
+                let tensors = slice::from_raw_parts(self.tensors, self.length).iter();
+                tensors.map(|&tensor| Tensor::from_ptr(tensor.cast())).collect::<Vec<Tensor>>()
+            }
+        };
+        match self.tag {
+            TENSOR => tensors().pop().map_or(Value::None, Value::Tensor),
+            TENSORS => Value::Tensors(if self.length == 0 { Vec::new() } else { tensors() }),
+            INT => Value::Int(self.integer),
+            FLOAT => Value::Float(self.number),
+            BOOL => Value::Bool(self.integer != 0),
+            _ => Value::None,
+        }
+    }
+}
+
+fn c_text(text: &str, operator: &str) -> Result<CString, AtenError> {
+    CString::new(text).map_err(|error: NulError| AtenError {
+        operator: operator.replace('\0', "␀"),
+        why: error.to_string(),
+    })
+}
+
+/// The error of a call, if it returned one.
+#[expect(unsafe_code, reason = "reads and frees a text of dispatch.cpp")]
+fn check(error: *mut c_char, operator: &str) -> Result<(), AtenError> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the text ends with zero, and is freed once.
+    let why = unsafe {
+        let why = CStr::from_ptr(error).to_string_lossy().into_owned();
+        florin_aten_free_text(error);
+        why
+    };
+    let why = why.lines().next().unwrap_or_default().to_owned();
+    Err(AtenError { operator: operator.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests;
