@@ -17,6 +17,8 @@ use super::{ENTRIES_MAX, Graph, GraphError, GraphWeights, JSON_BYTES_MAX};
 
 /// The version of the archive's layout.
 const ARCHIVE_VERSION: &str = "0";
+/// The entry with the description of the graph.
+const DESCRIPTION: &str = "models/model.json";
 /// Largest of the small texts, in bytes.
 const TEXT_BYTES_MAX: u64 = 1_024;
 
@@ -29,10 +31,30 @@ pub fn read_archive(path: &Path) -> Result<(Graph, GraphWeights), GraphError> {
     let file = File::open(path).map_err(|error| {
         GraphError::new(Unreadable, format!("{} cannot be read: {error}", path.display()))
     })?;
-    let mut archive = Archive::open(file)?;
+    read_archive_from(file)
+}
+
+/// Reads such a model from memory or from an open file.
+///
+/// # Errors
+/// As [`read_archive`].
+pub fn read_archive_from(source: impl Read + Seek) -> Result<(Graph, GraphWeights), GraphError> {
+    let mut archive = Archive::open(source)?;
     archive.check_version()?;
-    let bytes = archive.read_json("models/model.json")?;
-    let version: VersionOnly = parse("models/model.json", &bytes)?;
+    let graph = read_description(&archive.read_json(DESCRIPTION)?)?;
+    let weights = archive.read_table("data/weights/model_weights_config.json")?;
+    let constants = archive.read_table("data/constants/model_constants_config.json")?;
+    let source = WeightSource::new(&weights, &constants);
+    let weights = source.read_all(&graph, &mut |(name, bytes)| archive.read(name, bytes))?;
+    Ok((graph, weights))
+}
+
+/// Reads the description of a graph, the JSON `models/model.json` of an archive, without weights.
+///
+/// # Errors
+/// As [`read_archive`].
+pub fn read_description(json: &[u8]) -> Result<Graph, GraphError> {
+    let version: VersionOnly = parse(DESCRIPTION, json)?;
     let (major, minor) = (version.schema_version.major, version.schema_version.minor);
     if major != SCHEMA_MAJOR {
         let why = format!(
@@ -41,12 +63,8 @@ pub fn read_archive(path: &Path) -> Result<(Graph, GraphWeights), GraphError> {
         );
         return Err(GraphError::new(Version, why));
     }
-    let program: ExportedProgram = parse("models/model.json", &bytes)?;
-    drop(bytes);
-    let weights = archive.read_table("data/weights/model_weights_config.json")?;
-    let constants = archive.read_table("data/constants/model_constants_config.json")?;
-    let mut source = WeightSource::new(&weights, &constants);
-    import::import(program, &mut source, &mut |name| archive.read_weight(name))
+    let program: ExportedProgram = parse(DESCRIPTION, json)?;
+    import::import(program)
 }
 
 fn parse<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, GraphError> {
@@ -154,11 +172,6 @@ impl<R: Read + Seek> Archive<R> {
             return Ok(WeightTable { config: BTreeMap::new() });
         }
         parse(name, &self.read_json(name)?)
-    }
-
-    /// The bytes of an entry of `data/weights` or `data/constants`.
-    fn read_weight(&mut self, (name, bytes): (&str, u64)) -> Result<Vec<u8>, GraphError> {
-        self.read(name, bytes)
     }
 
     fn read(&mut self, name: &str, most: u64) -> Result<Vec<u8>, GraphError> {

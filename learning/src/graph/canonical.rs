@@ -32,12 +32,16 @@ impl Graph {
     /// Reads canonical bytes.
     ///
     /// # Errors
-    /// [`GraphError`] if they are of another version, truncated, or followed by more bytes.
+    /// [`GraphError`] if they are of another version, truncated, or followed by more bytes, and those of
+    /// [`check`](Self::check).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, GraphError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
             GraphError::malformed("the bytes are no graph of this version of the program")
         })?;
-        Self::try_from_slice(rest)
-            .map_err(|error: io::Error| GraphError::malformed(format!("a damaged graph: {error}")))
+        let graph = Self::try_from_slice(rest).map_err(|error: io::Error| {
+            GraphError::malformed(format!("a damaged graph: {error}"))
+        })?;
+        graph.check()?;
+        Ok(graph)
     }
 }

@@ -1,7 +1,7 @@
 //! From PyTorch's description of a graph to ours: checked names, numbered values, no traces of the
 //! exporting machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::GraphErrorKind::{Operator, TooLarge, Unsupported};
 use super::exported::{
@@ -10,10 +10,9 @@ use super::exported::{
     SymbolicSize, Tagged, TensorMeta,
 };
 use super::value::{
-    Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,
-    MemoryFormat, Node, NodeOutput, Operation, TensorType, ValueId,
+    Argument, DataType, Dimension, Graph, GraphInput, InputRole, IntArgument, MemoryFormat, Node,
+    NodeOutput, Operation, TensorType, ValueId,
 };
-use super::weights::{ReadEntry, WeightSource};
 use super::{
     DEPTH_MAX, DIMENSIONS_MAX, GraphError, NAME_BYTES_MAX, NODES_MAX, VALUES_MAX, operators,
 };
@@ -22,6 +21,8 @@ use super::{
 const LAYOUT_STRIDED: u32 = 7;
 /// Longest line of a source file in an error, in characters.
 const LINE_CHARS_MAX: usize = 120;
+/// Most operators that an error names.
+const REFUSED_MAX: usize = 20;
 /// Longest name of an operator in an error, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
 /// Prefix of the operators' names.
@@ -105,6 +106,31 @@ struct Scope<'a> {
 struct Counts {
     values: usize,
     nodes: usize,
+    /// The first node with an operator that is not supported.
+    refused: Option<GraphError>,
+    /// The other operators that are not supported.
+    also_refused: BTreeSet<String>,
+}
+
+impl Counts {
+    fn refuse(&mut self, target: &str, error: GraphError) {
+        if self.refused.is_none() {
+            self.refused = Some(error);
+        } else if self.also_refused.len() < REFUSED_MAX {
+            self.also_refused.insert(shown(target));
+        }
+    }
+
+    /// The error that names all refused operators.
+    fn refusal(&mut self) -> Option<GraphError> {
+        let mut error = self.refused.take()?;
+        self.also_refused.retain(|name| !error.why.contains(name.as_str()));
+        if !self.also_refused.is_empty() {
+            let names: Vec<&str> = self.also_refused.iter().map(String::as_str).collect();
+            error.why = format!("{}. Also not supported: {}", error.why, names.join(", "));
+        }
+        Some(error)
+    }
 }
 
 impl Scope<'_> {
@@ -323,8 +349,14 @@ impl Scope<'_> {
         node: &ExportedNode,
         nodes: &mut Vec<Node>,
     ) -> Result<(), GraphError> {
-        let line = || node.metadata.stack_trace.as_deref().and_then(source_line);
-        self.node(node, nodes).map_err(|error| error.at(line()))
+        let Err(error) = self.node(node, nodes) else { return Ok(()) };
+        let error = error.at(node.metadata.stack_trace.as_deref().and_then(source_line));
+        if error.kind != Operator {
+            return Err(error);
+        }
+        // The rest of the graph is read, so that the error names all operators that are refused.
+        self.counts.refuse(&node.target, error);
+        node.outputs.iter().try_for_each(|output| self.output(output).map(drop))
     }
 
     /// The nodes and the outputs.
@@ -399,12 +431,8 @@ fn source_line(trace: &str) -> Option<String> {
     Some(format!("{file}:{number}: {code}").chars().take(LINE_CHARS_MAX).collect())
 }
 
-/// Imports a program, with the values of its parameters, buffers and constants.
-pub(super) fn import(
-    program: ExportedProgram,
-    source: &mut WeightSource<'_>,
-    entry_of: &mut ReadEntry<'_>,
-) -> Result<(Graph, GraphWeights), GraphError> {
+/// Imports a program.
+pub(super) fn import(program: ExportedProgram) -> Result<Graph, GraphError> {
     let GraphModule { graph, signature } = program.graph_module;
     if !graph.custom_obj_values.is_empty() {
         let why = "the model has custom objects, which are code of their own";
@@ -448,28 +476,17 @@ pub(super) fn import(
     check_names(&inputs)?;
     check_outputs(&signature.output_specs)?;
     let (nodes, outputs) = scope.body(&graph)?;
-    let mut weights = GraphWeights::default();
-    for GraphInput { role, tensor } in &inputs {
-        let (InputRole::Parameter(name) | InputRole::Buffer(name) | InputRole::Constant(name)) =
-            role
-        else {
-            continue;
-        };
-        weights.tensors.push(source.read(name, tensor, entry_of)?);
+    if let Some(error) = counts.refusal() {
+        return Err(error);
     }
     let values = counts.values as u32;
-    Ok((Graph { inputs, nodes, outputs, values }, weights))
+    Ok(Graph { inputs, nodes, outputs, values })
 }
 
 /// Names identify tensors in updates and files: each occurs once, and is short.
 fn check_names(inputs: &[GraphInput]) -> Result<(), GraphError> {
-    let mut seen = std::collections::BTreeSet::new();
-    for input in inputs {
-        let (InputRole::Parameter(name) | InputRole::Buffer(name) | InputRole::Constant(name)) =
-            &input.role
-        else {
-            continue;
-        };
+    let mut seen = BTreeSet::new();
+    for name in inputs.iter().filter_map(|input| input.role.name()) {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(GraphError::malformed(format!("{name:?} is no name of a tensor")));
         }

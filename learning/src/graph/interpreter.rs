@@ -3,6 +3,7 @@
 use tch::{TchError, Tensor, no_grad};
 use thiserror::Error;
 
+use super::GraphError;
 use super::operators::{self, Effect};
 use super::size_function;
 use super::value::{Argument, Graph, InputRole, IntArgument, Node, NodeOutput, Operation, ValueId};
@@ -31,7 +32,10 @@ pub enum InterpreterError {
         /// The failure.
         source: AtenError,
     },
-    /// The graph does not fit the operators or itself.
+    /// The graph breaks a rule.
+    #[error(transparent)]
+    Invalid(#[from] GraphError),
+    /// A value has another type than its place.
     #[error("node {node}: {why}")]
     Graph {
         /// The number of the node.
@@ -96,11 +100,13 @@ impl<'g> Interpreter<'g> {
     /// `meta`, a run computes types and shapes only.
     ///
     /// # Errors
-    /// [`InterpreterError::Graph`] for an operator or a value that the graph must not have.
+    /// [`InterpreterError::Invalid`] for a graph that breaks a rule, [`InterpreterError::Operator`] for
+    /// an operator that this version of libtorch does not have.
     pub fn new(graph: &'g Graph, device: &str) -> Result<Self, InterpreterError> {
+        graph.check()?;
         let steps = graph.nodes.iter().enumerate().map(|(at, node)| Step::new(at, node));
         let steps = steps.collect::<Result<_, _>>()?;
-        let dead = last_uses(graph)?;
+        let dead = last_uses(graph);
         Ok(Self { graph, steps, dead, device: device.to_owned() })
     }
 
@@ -284,41 +290,26 @@ fn graph_error(node: usize, why: impl Into<String>) -> InterpreterError {
     InterpreterError::Graph { node, why: why.into() }
 }
 
-/// The values that each node uses last. Also checks that each value is defined once, before its use.
-fn last_uses(graph: &Graph) -> Result<Vec<Vec<ValueId>>, InterpreterError> {
-    const OUTPUT: usize = usize::MAX;
+/// The values that each node of a checked graph uses last.
+fn last_uses(graph: &Graph) -> Vec<Vec<ValueId>> {
     let mut last: Vec<Option<usize>> = vec![None; graph.values as usize];
-    let mut defined = vec![false; graph.values as usize];
-    defined.iter_mut().take(graph.inputs.len()).for_each(|defined| *defined = true);
     for (at, node) in graph.nodes.iter().enumerate() {
-        for ValueId(id) in node.arguments.iter().flat_map(|(_, argument)| argument.values()) {
-            if !defined.get(id as usize).copied().unwrap_or(false) {
-                return Err(graph_error(at, format!("value {id} is used before it is defined")));
-            }
-            last[id as usize] = Some(at);
-        }
-        for ValueId(id) in node.outputs.iter().flat_map(NodeOutput::values) {
-            match defined.get_mut(id as usize) {
-                Some(defined) if !*defined => *defined = true,
-                _ => return Err(graph_error(at, format!("value {id} is defined twice"))),
-            }
-            // A result without a use ends at once.
+        let used = node.arguments.iter().flat_map(|(_, argument)| argument.values());
+        // A result without a use ends at once.
+        for ValueId(id) in used.chain(node.outputs.iter().flat_map(NodeOutput::values)) {
             last[id as usize] = Some(at);
         }
     }
     for ValueId(id) in graph.outputs.iter().flat_map(Argument::values) {
-        if !defined.get(id as usize).copied().unwrap_or(false) {
-            return Err(graph_error(graph.nodes.len(), format!("output {id} is not defined")));
-        }
-        last[id as usize] = Some(OUTPUT);
+        last[id as usize] = None;
     }
     let mut dead = vec![Vec::new(); graph.nodes.len()];
     for (id, last) in last.into_iter().enumerate() {
-        if let Some(dead) = last.and_then(|at| dead.get_mut(at)) {
-            dead.push(ValueId(id as u32));
+        if let Some(at) = last {
+            dead[at].push(ValueId(id as u32));
         }
     }
-    Ok(dead)
+    dead
 }
 
 /// An argument with its lists in memory, so that a call can borrow them.

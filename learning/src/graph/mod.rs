@@ -12,6 +12,7 @@
 
 mod archive;
 mod canonical;
+mod check;
 mod error;
 mod exported;
 mod import;
@@ -23,7 +24,7 @@ mod size_function;
 mod value;
 mod weights;
 
-pub use archive::read_archive;
+pub use archive::{read_archive, read_archive_from, read_description};
 pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
 pub use interpreter::{GraphRun, Interpreter, InterpreterError, RunMode};
@@ -52,5 +53,7 @@ pub const JSON_BYTES_MAX: u64 = 64 << 20;
 /// Largest total of the weights of an archive, in bytes.
 pub const WEIGHT_BYTES_MAX: u64 = 64 << 30;
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -73,7 +73,9 @@ table! {
         "floor" "ceil" "round" "trunc" "frac" "lerp.Scalar" "lerp.Tensor" "addcmul" "addcdiv"
         "pow.Tensor_Scalar" "pow.Scalar" "pow.Tensor_Tensor" "clamp" "clamp.Tensor" "clamp_min"
         "clamp_max" "maximum" "minimum" "max.other" "min.other" "logaddexp" "logit" "nan_to_num"
-        "hypot" "xlogy.Tensor"
+        "hypot" "xlogy.Tensor" "multiply.Tensor" "multiply.Scalar" "subtract.Tensor"
+        "subtract.Scalar" "divide.Tensor" "divide.Scalar" "true_divide.Tensor" "negative" "absolute"
+        "clip" "bitwise_left_shift.Tensor_Scalar"
         // Comparisons and logic.
         "eq.Scalar" "eq.Tensor" "ne.Scalar" "ne.Tensor" "lt.Scalar" "lt.Tensor" "le.Scalar"
         "le.Tensor" "gt.Scalar" "gt.Tensor" "ge.Scalar" "ge.Tensor" "logical_and" "logical_or"
@@ -92,7 +94,7 @@ table! {
         "scatter.value" "scatter_add" "index_put" "index_add" "masked_fill.Scalar"
         "masked_fill.Tensor" "take_along_dim" "topk" "sort" "sort.stable" "argsort"
         "one_hot" "bucketize.Tensor" "searchsorted.Tensor" "tril" "triu" "roll" "flip" "rot90"
-        "repeat" "repeat_interleave.self_int" "tile" "cat" "stack" "hstack" "vstack"
+        "concat" "concatenate" "repeat" "repeat_interleave.self_int" "tile" "cat" "stack" "hstack" "vstack"
         "slice_scatter" "select_scatter" "meshgrid" "meshgrid.indexing"
         // Creation and conversion.
         "arange" "arange.start" "arange.start_step" "zeros" "ones" "full" "empty.memory_format"

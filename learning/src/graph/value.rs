@@ -155,6 +155,16 @@ pub enum InputRole {
     User,
 }
 
+impl InputRole {
+    /// The model's name for it; `None` for an argument of the model.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Parameter(name) | Self::Buffer(name) | Self::Constant(name) => Some(name),
+            Self::User => None,
+        }
+    }
+}
+
 /// An input of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct GraphInput {

@@ -3,7 +3,7 @@
 use super::error::GraphErrorKind::{TooLarge, Weights};
 use super::exported::{SymbolicSize, TensorMeta, WeightEntry, WeightTable};
 use super::import::{Symbols, tensor_type};
-use super::value::{TensorType, WeightTensor};
+use super::value::{DataType, Graph, GraphInput, GraphWeights, TensorType, WeightTensor};
 use super::{GraphError, WEIGHT_BYTES_MAX};
 
 /// The weights and constants of an archive.
@@ -15,15 +15,30 @@ pub(super) struct WeightSource<'a> {
 }
 
 /// Reads an entry by its name and its largest size in bytes.
-pub(super) type ReadEntry<'a> = dyn FnMut((&str, u64)) -> Result<Vec<u8>, GraphError> + 'a;
+type ReadEntry<'a> = dyn FnMut((&str, u64)) -> Result<Vec<u8>, GraphError> + 'a;
 
 impl<'a> WeightSource<'a> {
     pub(super) fn new(weights: &'a WeightTable, constants: &'a WeightTable) -> Self {
         Self { weights, constants, bytes: 0 }
     }
 
+    /// The tensors of all parameters, buffers and constants of the graph.
+    pub(super) fn read_all(
+        mut self,
+        graph: &Graph,
+        entry_of: &mut ReadEntry<'_>,
+    ) -> Result<GraphWeights, GraphError> {
+        let mut weights = GraphWeights::default();
+        for GraphInput { role, tensor } in &graph.inputs {
+            if let Some(name) = role.name() {
+                weights.tensors.push(self.read(name, tensor, entry_of)?);
+            }
+        }
+        Ok(weights)
+    }
+
     /// The tensor of a parameter, buffer or constant.
-    pub(super) fn read(
+    fn read(
         &mut self,
         name: &str,
         wanted: &TensorType,
@@ -62,6 +77,9 @@ impl<'a> WeightSource<'a> {
         self.bytes += bytes;
         let elements = Strided::new(meta, &sizes).map_err(refuse)?;
         let bytes = elements.gather(&stored, found_type.data_type.bytes()).map_err(refuse)?;
+        if !are_finite(found_type.data_type, &bytes) {
+            return Err(refuse("one of its values is infinite or not a number".to_owned()));
+        }
         Ok(WeightTensor { data_type: found_type.data_type, sizes, bytes })
     }
 }
@@ -105,6 +123,12 @@ impl Strided {
         if end > stored.len() {
             return Err(beyond());
         }
+        // Strides of zero would make any number of elements out of one.
+        if count > stored.len() / width {
+            return Err(
+                "it has more elements than its entry: store it with `.contiguous()`".to_owned()
+            );
+        }
         if self.is_contiguous() {
             return Ok(stored[self.offset * width..][..count * width].to_vec());
         }
@@ -132,4 +156,19 @@ impl Strided {
             fits
         })
     }
+}
+
+/// Whether no element is infinite or not a number: all bits of its exponent are set then.
+fn are_finite(data_type: DataType, bytes: &[u8]) -> bool {
+    let (width, exponent) = match data_type {
+        DataType::F16 => (2, 0x7c00),
+        DataType::Bf16 => (2, 0x7f80),
+        DataType::F32 => (4, 0x7f80_0000),
+        DataType::F64 => (8, 0x7ff0_0000_0000_0000),
+        _ => return true,
+    };
+    bytes.chunks_exact(width).all(|element| {
+        let bits = element.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        bits & exponent != exponent
+    })
 }

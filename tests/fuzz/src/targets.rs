@@ -1,11 +1,12 @@
 //! The fuzz targets: each function parses arbitrary bytes and returns a description of the result.
 
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::sync::LazyLock;
 
 use florin_coordinator::Config;
 use florin_learning::DataSource;
 use florin_learning::data::{ScaleKind, TableProfile, fit, from_canonical_bytes, load, load_table};
+use florin_learning::graph::{Graph, read_archive_from, read_description};
 use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
@@ -27,7 +28,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 10] = [
+pub(super) const TARGETS: [Target; 11] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -38,6 +39,7 @@ pub(super) const TARGETS: [Target; 10] = [
     Target { name: "npy", run: npy },
     Target { name: "keystore", run: keystore },
     Target { name: "invitation", run: invitation },
+    Target { name: "graph", run: graph },
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
@@ -244,4 +246,21 @@ fn keystore(bytes: &[u8]) -> String {
             }
         }
     }
+}
+
+/// A model: an archive, the description of a graph in one, or canonical bytes. An accepted description
+/// has canonical bytes that are accepted.
+fn graph(bytes: &[u8]) -> String {
+    let archive = read_archive_from(Cursor::new(bytes)).map(|(graph, _)| graph);
+    let described = read_description(bytes);
+    let canonical = Graph::from_bytes(bytes);
+    for graph in [&archive, &described, &canonical].into_iter().flatten() {
+        let bytes = graph.to_bytes();
+        let again = Graph::from_bytes(&bytes);
+        assert!(again.as_ref() == Ok(graph), "a graph does not survive its bytes: {again:?}");
+    }
+    if let Ok(graph) = &canonical {
+        assert!(graph.to_bytes() == bytes, "a graph has two encodings");
+    }
+    format!("{} {} {}", describe(&archive), describe(&described), describe(&canonical))
 }
