@@ -82,12 +82,14 @@ contract CollateralProofs is SymbolicMarket {
         } catch {}
     }
 
+    /// @custom:halmos --solver z3
     function check_a_slash_of_another_bond_takes_the_amount(SlashOrder calldata order) external {
         (uint256 b, uint256 room) = otherBond(order);
         vm.assume(order.amount <= b && order.amount <= room);
         assert(slashLeaves(order, order.amount) == b - order.amount);
     }
 
+    /// @custom:halmos --solver z3
     function check_a_slash_of_another_bond_takes_all_of_it(SlashOrder calldata order) external {
         (uint256 b, uint256 room) = otherBond(order);
         vm.assume(b < order.amount && b <= room);

@@ -26,6 +26,28 @@ pub(crate) struct DataShow {
     pub(crate) json: JsonArg,
 }
 
+/// `florin model …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// Show the tensors and operators of a model that `torch.export.save` wrote
+    Show(ModelShow),
+}
+
+/// `florin model show`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  python -c 'import torch; torch.export.save(torch.export.export(\
+    model, (x,)), \"net.pt2\")'\n  florin model show net.pt2\n\nNo code of the model is executed, and no \
+    pickle is opened. The digest names the graph without its weights: two exports of one model have \
+    the same."
+)]
+pub(crate) struct ModelShow {
+    /// A .pt2 file
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
 /// `florin data split`
 #[derive(Debug, Args)]
 #[command(

@@ -33,7 +33,7 @@ pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,
     LedgerStatus, LedgerVerify, NodeArg,
 };
-pub(crate) use data::{DataCommand, DataShow, DataSplit};
+pub(crate) use data::{DataCommand, DataShow, DataSplit, ModelCommand, ModelShow};
 pub(crate) use market::{
     Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
 };
@@ -109,6 +109,9 @@ pub(crate) enum Command {
     /// Inspect a data source and split it into shards
     #[command(subcommand)]
     Data(DataCommand),
+    /// Inspect a model that PyTorch exported
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// Simulate markets: what honest and dishonest strategies earn under the real payment code
     #[command(subcommand)]
     Sim(SimCommand),

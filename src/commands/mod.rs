@@ -14,6 +14,7 @@ mod doctor;
 mod event_printer;
 mod ledger;
 mod man;
+mod model;
 mod openapi;
 mod participate;
 mod provide;
@@ -28,7 +29,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use florin_protocol::Timestamp;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ModelCommand};
 use crate::demo;
 use crate::failure::Exit;
 
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Completions(command) => completions::run(&command),
         Command::Coordinate(command) => coordinate::run(&command, log),
         Command::Data(command) => data::run(command),
+        Command::Model(ModelCommand::Show(arguments)) => model::show(&arguments),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
         Command::Ledger(command) => ledger::run(command),
