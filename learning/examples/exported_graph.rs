@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use florin_learning::graph::{
-    DataType, InputRole, Interpreter, RunMode, WeightTensor, read_archive,
+    DataType, InputRole, Interpreter, RunMode, WeightTensor, graph_cost, read_archive,
 };
 use safetensors::{Dtype, SafeTensors};
 use tch::{Kind, Reduction, Tensor};
@@ -75,9 +75,13 @@ fn compare(archive: &Path) -> Result<String, Box<dyn Error>> {
         differ += here;
         elements += all;
     }
+    let cost = match graph_cost(&graph, &[2; 16], u64::MAX) {
+        Ok(cost) => format!("{:.2} GFLOP", cost.flops as f64 / 1e9),
+        Err(error) => format!("NO COST ({error})"),
+    };
     let verdict = if loss_error.0 + differ == 0 { "EXACT" } else { "DIFFERS" };
     Ok(format!(
-        "{verdict} {} nodes, {differ} of {elements} elements of gradients differ, read {} ms, step {} ms",
+        "{verdict} {} nodes, {differ} of {elements} elements of gradients differ, read {} ms, step {} ms, {cost}",
         graph.nodes.len(),
         read.as_millis(),
         step.as_millis()

@@ -44,6 +44,10 @@ pub(crate) enum ModelCommand {
 pub(crate) struct ModelShow {
     /// A .pt2 file
     pub(crate) file: PathBuf,
+    /// Size of each free dimension, such as the rows of a batch, for which work and memory are stated
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) rows: u32,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use anyhow::Context;
-use florin_learning::graph::{Graph, GraphError, InputRole, Operation, read_archive_from};
+use florin_learning::graph::{
+    Dimension, Graph, GraphCost, GraphError, InputRole, Operation, graph_cost, read_archive_from,
+};
 use florin_protocol::Digest;
 use serde_json::json;
 
@@ -24,6 +26,7 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     let (graph, weights) = read.map_err(|error| failure(&error))?;
     let counts = operators(&graph);
     let digest = Digest(graph.digest());
+    let cost = graph_cost(&graph, &free_sizes(&graph, arguments.rows), u64::MAX);
     let sizes: Vec<u64> =
         weights.tensors.iter().map(|tensor| tensor.sizes.iter().product()).collect();
     if arguments.json.json {
@@ -46,6 +49,10 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
             "digest": digest,
             "nodes": graph.nodes.len(),
             "operators": counts,
+            "rows": arguments.rows,
+            "flops": cost.as_ref().ok().map(|cost| cost.flops),
+            "activation_bytes": cost.as_ref().ok().map(|cost| cost.activation_bytes),
+            "cost_unknown": cost.as_ref().err().map(ToString::to_string),
             "inputs": inputs,
         }))?;
         return Ok(Exit::Done);
@@ -65,6 +72,7 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
         ("parameters", show::thousands(&parameters.to_string())),
         ("weights", format!("{} bytes", show::thousands(&bytes.to_string()))),
         ("nodes", show::thousands(&graph.nodes.len().to_string())),
+        ("batch", batch_text(arguments.rows, &cost)),
     ]);
     anstream::println!();
     tensor_table(&graph, &sizes).print();
@@ -78,6 +86,27 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     }
     table.print();
     Ok(Exit::Done)
+}
+
+/// The size of each free dimension.
+fn free_sizes(graph: &Graph, rows: u32) -> Vec<u64> {
+    let sizes = graph.inputs.iter().flat_map(|input| &input.tensor.shape);
+    let free = sizes.filter_map(|size| match size {
+        Dimension::Symbol(number) => Some(*number as usize + 1),
+        Dimension::Fixed(_) => None,
+    });
+    vec![u64::from(rows); free.max().unwrap_or(0)]
+}
+
+fn batch_text(rows: u32, cost: &Result<GraphCost, GraphError>) -> String {
+    match cost {
+        Ok(cost) => format!(
+            "{rows} rows: {} floating-point operations forward, {} bytes of intermediate results",
+            show::thousands(&cost.flops.to_string()),
+            show::thousands(&cost.activation_bytes.to_string())
+        ),
+        Err(error) => format!("work and memory are not known: {error}"),
+    }
 }
 
 fn tensor_table(graph: &Graph, sizes: &[u64]) -> TextTable {

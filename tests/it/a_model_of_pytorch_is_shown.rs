@@ -17,6 +17,12 @@ fn tensors_operators_and_the_digest_are_shown() {
     assert_eq!(shown["operators"]["conv2d"], 5);
     assert_eq!(shown["inputs"][0]["name"], "stem.weight");
     assert_eq!(shown["inputs"][0]["elements"], 36);
+    let flops = |rows: &str| {
+        let show = ["model", "show", "--json", "--rows", rows, &model("mlp")];
+        florin(&show).expect(0).json()["flops"].as_u64().unwrap()
+    };
+    assert_eq!(flops("64"), 2 * flops("32"));
+    assert!(text.contains("32 rows: "), "{text}");
     let input = shown["inputs"].as_array().unwrap().last().unwrap();
     assert_eq!((&input["role"], &input["shape"][0]), (&"input".into(), &"N".into()));
     assert!(text.contains(shown["digest"].as_str().unwrap()), "{text}");

@@ -472,6 +472,14 @@ fn bytes_that_break_a_rule_of_graphs_are_refused() {
             Err("MODEL_OPERATOR_UNSUPPORTED")
         );
     }
+    // A graph that would fill the memory is refused before it runs.
+    let mut large = graph.clone();
+    large.nodes[0].operation = Operation::Aten("randn".to_owned());
+    let sizes = Argument::Ints(vec![IntArgument::Fixed(1 << 40), IntArgument::Fixed(1 << 40)]);
+    large.nodes[0].arguments = vec![("size".to_owned(), sizes)];
+    large.check().unwrap();
+    let refused = graph_cost(&large, &[2], 1 << 40).unwrap_err();
+    assert_eq!(refused.code(), "MODEL_TOO_LARGE");
     let good = graph.to_bytes();
     for bytes in
         [&b""[..], b"florin graph v2\n", &good[..good.len() - 1], &[&good[..], b"0"].concat()]

@@ -166,7 +166,9 @@ impl<'g> Interpreter<'g> {
                 let operands = operands.collect::<Option<Vec<_>>>();
                 let result = match (name.as_str(), node.arguments.as_slice()) {
                     ("getitem", [(_, list), (_, index)]) => element(list, index, values),
-                    _ => operands.and_then(|operands| size_function::evaluate(name, &operands)),
+                    _ => operands
+                        .and_then(|operands| size_function::evaluate(name, &operands))
+                        .map(Value::from),
                 };
                 let why = || format!("the function {name} of these values");
                 result.map(|value| vec![value]).ok_or_else(|| graph_error(at, why()))
@@ -377,6 +379,16 @@ impl<'a> Held<'a> {
             Self::Ints(integers) => Given::Ints(integers),
             Self::Floats(numbers) => Given::Floats(numbers),
             Self::Tensors(tensors) => Given::Tensors(tensors),
+        }
+    }
+}
+
+impl From<size_function::Number> for Value {
+    fn from(number: size_function::Number) -> Self {
+        match number {
+            size_function::Number::Int(integer) => Self::Int(integer),
+            size_function::Number::Float(number) => Self::Float(number),
+            size_function::Number::Bool(holds) => Self::Bool(holds),
         }
     }
 }

@@ -19,7 +19,7 @@ mod import;
 #[cfg(feature = "torch")]
 mod interpreter;
 mod operators;
-#[cfg(feature = "torch")]
+mod shapes;
 mod size_function;
 mod value;
 mod weights;
@@ -29,6 +29,7 @@ pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
 pub use interpreter::{GraphRun, Interpreter, InterpreterError, RunMode};
 pub use operators::{Effect, OPERATORS, Operator};
+pub use shapes::{GraphCost, TensorShape, graph_cost};
 pub use value::{
     Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,
     MemoryFormat, Node, NodeOutput, Operation, TensorType, ValueId, WeightTensor,

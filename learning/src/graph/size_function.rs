@@ -1,7 +1,5 @@
 //! Functions of sizes, with the semantics of Python's integers and floats.
 
-use crate::torch::dispatch::Value;
-
 /// A size, or a number computed from sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
@@ -30,7 +28,7 @@ impl Number {
 
 /// The value of a function; `None` for an unknown one, operands of another type, an overflow and a
 /// division by zero.
-pub(super) fn evaluate(name: &str, operands: &[Number]) -> Option<Value> {
+pub(super) fn evaluate(name: &str, operands: &[Number]) -> Option<Number> {
     match operands {
         [a] => of_one(name, *a),
         [a, b] => match (a.int(), b.int()) {
@@ -43,31 +41,31 @@ pub(super) fn evaluate(name: &str, operands: &[Number]) -> Option<Value> {
     }
 }
 
-fn of_one(name: &str, a: Number) -> Option<Value> {
+fn of_one(name: &str, a: Number) -> Option<Number> {
     Some(match (name, a) {
-        ("neg", Number::Int(a)) => Value::Int(a.checked_neg()?),
-        ("neg", a) => Value::Float(-a.float()),
-        ("sym_not", a) => Value::Bool(a.float() == 0.0),
-        ("sym_float", a) => Value::Float(a.float()),
-        ("sym_int" | "trunc", a) => Value::Int(whole(a.float().trunc())?),
-        ("ceil", a) => Value::Int(whole(a.float().ceil())?),
-        ("floor", a) => Value::Int(whole(a.float().floor())?),
+        ("neg", Number::Int(a)) => Number::Int(a.checked_neg()?),
+        ("neg", a) => Number::Float(-a.float()),
+        ("sym_not", a) => Number::Bool(a.float() == 0.0),
+        ("sym_float", a) => Number::Float(a.float()),
+        ("sym_int" | "trunc", a) => Number::Int(whole(a.float().trunc())?),
+        ("ceil", a) => Number::Int(whole(a.float().ceil())?),
+        ("floor", a) => Number::Int(whole(a.float().floor())?),
         _ => return None,
     })
 }
 
-fn of_integers(name: &str, a: i64, b: i64) -> Option<Value> {
+fn of_integers(name: &str, a: i64, b: i64) -> Option<Number> {
     Some(match name {
-        "add" => Value::Int(a.checked_add(b)?),
-        "sub" => Value::Int(a.checked_sub(b)?),
-        "mul" => Value::Int(a.checked_mul(b)?),
-        "floordiv" => Value::Int(floor_div(a, b)?),
-        "mod" => Value::Int(a.checked_sub(floor_div(a, b)?.checked_mul(b)?)?),
-        "pow" => Value::Int(a.checked_pow(u32::try_from(b).ok()?)?),
-        "sym_max" => Value::Int(a.max(b)),
-        "sym_min" => Value::Int(a.min(b)),
-        "and_" => Value::Bool(a != 0 && b != 0),
-        "or_" => Value::Bool(a != 0 || b != 0),
+        "add" => Number::Int(a.checked_add(b)?),
+        "sub" => Number::Int(a.checked_sub(b)?),
+        "mul" => Number::Int(a.checked_mul(b)?),
+        "floordiv" => Number::Int(floor_div(a, b)?),
+        "mod" => Number::Int(a.checked_sub(floor_div(a, b)?.checked_mul(b)?)?),
+        "pow" => Number::Int(a.checked_pow(u32::try_from(b).ok()?)?),
+        "sym_max" => Number::Int(a.max(b)),
+        "sym_min" => Number::Int(a.min(b)),
+        "and_" => Number::Bool(a != 0 && b != 0),
+        "or_" => Number::Bool(a != 0 || b != 0),
         _ => return None,
     })
 }
@@ -78,22 +76,22 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
     Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
-fn of_floats(name: &str, a: f64, b: f64) -> Option<Value> {
+fn of_floats(name: &str, a: f64, b: f64) -> Option<Number> {
     Some(match name {
-        "add" => Value::Float(a + b),
-        "sub" => Value::Float(a - b),
-        "mul" => Value::Float(a * b),
-        "truediv" if b != 0.0 => Value::Float(a / b),
-        "floordiv" if b != 0.0 => Value::Float((a / b).floor()),
-        "pow" => Value::Float(a.powf(b)),
-        "sym_max" => Value::Float(a.max(b)),
-        "sym_min" => Value::Float(a.min(b)),
-        "eq" => Value::Bool(a == b),
-        "ne" => Value::Bool(a != b),
-        "lt" => Value::Bool(a < b),
-        "le" => Value::Bool(a <= b),
-        "gt" => Value::Bool(a > b),
-        "ge" => Value::Bool(a >= b),
+        "add" => Number::Float(a + b),
+        "sub" => Number::Float(a - b),
+        "mul" => Number::Float(a * b),
+        "truediv" if b != 0.0 => Number::Float(a / b),
+        "floordiv" if b != 0.0 => Number::Float((a / b).floor()),
+        "pow" => Number::Float(a.powf(b)),
+        "sym_max" => Number::Float(a.max(b)),
+        "sym_min" => Number::Float(a.min(b)),
+        "eq" => Number::Bool(a == b),
+        "ne" => Number::Bool(a != b),
+        "lt" => Number::Bool(a < b),
+        "le" => Number::Bool(a <= b),
+        "gt" => Number::Bool(a > b),
+        "ge" => Number::Bool(a >= b),
         _ => return None,
     })
 }

@@ -36,6 +36,21 @@ fn every_model_is_read_and_its_canonical_bytes_are_read_back() {
     }
 }
 
+#[test]
+fn costs_grow_with_the_rows_and_have_a_limit() {
+    let (graph, _) = read_archive(&path("mlp.pt2")).unwrap();
+    let cost = |rows: u64, most: u64| graph_cost(&graph, &[rows], most);
+    // Two layers of 8×8 and 8×3, activations of 8, 8, 8 and 3 numbers for each row.
+    let two = cost(2, 1 << 20).unwrap();
+    assert_eq!((two.activation_bytes, two.outputs[0].sizes.clone()), (2 * 27 * 4, vec![2, 3]));
+    assert_eq!(two.flops, 2 * (2 * 64 + 8 + 8 + 2 * 24));
+    assert_eq!(cost(200, 1 << 20).unwrap().flops, 100 * two.flops);
+    assert_eq!(cost(2, 2 * 27 * 4).unwrap(), two);
+    assert_eq!(cost(2, 2 * 27 * 4 - 1).unwrap_err().code(), "MODEL_TOO_LARGE");
+    assert_eq!(cost(u64::MAX, u64::MAX - 1).unwrap_err().code(), "MODEL_TOO_LARGE");
+    assert_eq!(graph_cost(&graph, &[], 1 << 20).unwrap_err().code(), "MODEL_GRAPH_INVALID");
+}
+
 #[cfg(feature = "torch")]
 mod with_torch {
     use safetensors::{Dtype, SafeTensors};
@@ -185,6 +200,40 @@ mod with_torch {
             }
         }
         println!("{} of {} models agree in every bit: {exact:?}", exact.len(), models().len());
+    }
+
+    /// The graph with every value as an output.
+    fn with_all_values(graph: &Graph) -> Graph {
+        let values = graph.nodes.iter().flat_map(|node| node.outputs.iter());
+        let ids = values.flat_map(|output| match output {
+            NodeOutput::None => Vec::new(),
+            NodeOutput::Value(id) => vec![*id],
+            NodeOutput::List(ids) => ids.clone(),
+        });
+        Graph { outputs: ids.map(Argument::Value).collect(), ..graph.clone() }
+    }
+
+    #[test]
+    fn shapes_are_those_of_a_run() {
+        for name in models() {
+            let case = Case::load(&name);
+            let graph = with_all_values(&case.graph);
+            let found = graph_cost(&graph, &[5], 1 << 30).unwrap();
+            let run = Interpreter::new(&graph, "cpu")
+                .unwrap()
+                .run(&case.inputs, RunMode::Training)
+                .unwrap();
+            assert_eq!(found.outputs.len(), run.len(), "{name}");
+            for (at, (shape, tensor)) in found.outputs.iter().zip(&run).enumerate() {
+                let sizes: Vec<u64> = tensor.size().iter().map(|&size| size as u64).collect();
+                let number = tensor.kind() as i64;
+                assert_eq!(
+                    (&shape.sizes, shape.data_type.torch_number()),
+                    (&sizes, number),
+                    "{name}: value {at}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,212 @@
+//! Shapes and costs of a graph without running it: every operator's rule on concrete sizes.
+//!
+//! The sizes of the free dimensions, such as the number of rows, are given; so a task checks a
+//! graph for a few of them before anything is computed, and a quote knows memory and work.
+
+mod call;
+mod convolutions;
+mod elements;
+mod products;
+mod reductions;
+mod views;
+
+use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported};
+use super::operators::{self, Effect};
+use super::size_function::{self, Number};
+use super::value::{Argument, DataType, Dimension, Graph, Node, NodeOutput, Operation, ValueId};
+use super::{DIMENSIONS_MAX, GraphError};
+use call::Call;
+
+/// Type and sizes of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorShape {
+    /// The type of its elements.
+    pub data_type: DataType,
+    /// Its sizes, outermost first.
+    pub sizes: Vec<u64>,
+}
+
+impl TensorShape {
+    fn new(data_type: DataType, sizes: impl Into<Vec<u64>>) -> Self {
+        Self { data_type, sizes: sizes.into() }
+    }
+
+    fn with(&self, sizes: impl Into<Vec<u64>>) -> Self {
+        Self::new(self.data_type, sizes)
+    }
+
+    fn of_type(&self, data_type: DataType) -> Self {
+        Self { data_type, sizes: self.sizes.clone() }
+    }
+
+    /// Number of elements; saturates.
+    pub fn elements(&self) -> u64 {
+        self.sizes.iter().fold(1, |product: u64, &size| product.saturating_mul(size))
+    }
+
+    /// Bytes of its elements; saturates.
+    pub fn bytes(&self) -> u64 {
+        self.elements().saturating_mul(self.data_type.bytes() as u64)
+    }
+}
+
+/// A value whose tensor has a shape and no elements.
+#[derive(Debug, Clone)]
+enum Shaped {
+    Unknown,
+    Tensor(TensorShape),
+    List(Vec<TensorShape>),
+    Number(Number),
+}
+
+/// Shapes, memory and work of a graph at one size of its free dimensions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GraphCost {
+    /// The shapes of the tensors that each node computes, in order.
+    pub nodes: Vec<Vec<TensorShape>>,
+    /// The shapes of the graph's outputs.
+    pub outputs: Vec<TensorShape>,
+    /// Floating-point operations of a forward pass; a multiplication with an addition counts as two.
+    pub flops: u64,
+    /// Bytes of all tensors that nodes compute, without views: a training holds at most these.
+    pub activation_bytes: u64,
+}
+
+/// The shapes and costs of a checked graph. `symbols` has the size of each free dimension.
+///
+/// # Errors
+/// [`GraphError`] if the sizes contradict an operator, if a shape depends on data, and if the tensors
+/// have more than `bytes_max` bytes in all.
+pub fn graph_cost(graph: &Graph, symbols: &[u64], bytes_max: u64) -> Result<GraphCost, GraphError> {
+    let mut values = vec![Shaped::Unknown; graph.values as usize];
+    for (value, input) in values.iter_mut().zip(&graph.inputs) {
+        let sizes = input.tensor.shape.iter().map(|dimension| match dimension {
+            Dimension::Fixed(size) => Ok(*size),
+            Dimension::Symbol(number) => symbols.get(*number as usize).copied().ok_or_else(|| {
+                GraphError::new(Malformed, format!("no size for the free dimension {number}"))
+            }),
+        });
+        let sizes = sizes.collect::<Result<Vec<u64>, _>>()?;
+        *value = Shaped::Tensor(TensorShape::new(input.tensor.data_type, sizes));
+    }
+    let mut cost = GraphCost::default();
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let refuse =
+            |error: GraphError| GraphError { why: format!("node {at}: {}", error.why), ..error };
+        let (results, flops) = node_shapes(node, &values).map_err(refuse)?;
+        let mut shapes = Vec::new();
+        for result in &results {
+            match result {
+                Shaped::Tensor(shape) => shapes.push(shape.clone()),
+                Shaped::List(list) => shapes.extend(list.iter().cloned()),
+                Shaped::Number(_) | Shaped::Unknown => {}
+            }
+        }
+        if shapes.iter().any(|shape| shape.sizes.len() > DIMENSIONS_MAX) {
+            let why = format!("a tensor of more than {DIMENSIONS_MAX} dimensions");
+            return Err(refuse(GraphError::new(TooLarge, why)));
+        }
+        cost.flops = cost.flops.saturating_add(flops);
+        if !is_view(node) {
+            let bytes = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.bytes()));
+            cost.activation_bytes = cost.activation_bytes.saturating_add(bytes);
+            if cost.activation_bytes > bytes_max {
+                let why = format!("the tensors of the model have more than {bytes_max} bytes");
+                return Err(refuse(GraphError::new(TooLarge, why)));
+            }
+        }
+        store(node, results, &mut values).map_err(refuse)?;
+        cost.nodes.push(shapes);
+    }
+    for output in &graph.outputs {
+        if let Argument::Value(ValueId(id)) = output
+            && let Shaped::Tensor(shape) = &values[*id as usize]
+        {
+            cost.outputs.push(shape.clone());
+        }
+    }
+    Ok(cost)
+}
+
+fn is_view(node: &Node) -> bool {
+    match &node.operation {
+        Operation::Size(_) => true,
+        Operation::Aten(name) => operators::find(name).is_none_or(|operator| {
+            matches!(
+                operator.effect,
+                Effect::View | Effect::InPlace | Effect::RandomInPlace | Effect::Assertion
+            )
+        }),
+    }
+}
+
+/// The results of a node, and its floating-point operations.
+fn node_shapes(node: &Node, values: &[Shaped]) -> Result<(Vec<Shaped>, u64), GraphError> {
+    let call = Call { node, values };
+    match &node.operation {
+        Operation::Size(name) => {
+            let operands = node.arguments.iter().map(|(_, argument)| call.number_of(argument));
+            let operands: Option<Vec<Number>> = operands.collect();
+            let found = operands.and_then(|operands| size_function::evaluate(name, &operands));
+            let why =
+                || GraphError::new(Unsupported, format!("the function {name} of these values"));
+            found.map(|number| (vec![Shaped::Number(number)], 0)).ok_or_else(why)
+        }
+        Operation::Aten(name) => {
+            let rules = [
+                call::creation,
+                elements::rule,
+                views::rule,
+                products::rule,
+                convolutions::rule,
+                reductions::rule,
+            ];
+            for rule in rules {
+                if let Some((results, flops)) = rule(name, &call)? {
+                    return Ok((results, flops));
+                }
+            }
+            let why =
+                format!("the shape of the result of {name} is not known: it may depend on data");
+            Err(GraphError::new(Unsupported, why))
+        }
+    }
+}
+
+/// The result of a rule: `None` if the operator is another rule's.
+type RuleResult = Result<Option<(Vec<Shaped>, u64)>, GraphError>;
+
+/// One tensor with one operation for each element.
+fn one(shape: TensorShape) -> RuleResult {
+    let flops = shape.elements();
+    Ok(Some((vec![Shaped::Tensor(shape)], flops)))
+}
+
+/// One tensor that is only moved.
+fn moved(shape: TensorShape) -> RuleResult {
+    Ok(Some((vec![Shaped::Tensor(shape)], 0)))
+}
+
+fn store(node: &Node, results: Vec<Shaped>, values: &mut [Shaped]) -> Result<(), GraphError> {
+    let mut results = results.into_iter();
+    for output in &node.outputs {
+        match (output, results.next()) {
+            (NodeOutput::None, _) => {}
+            (NodeOutput::Value(ValueId(id)), Some(result)) => values[*id as usize] = result,
+            (NodeOutput::List(ids), Some(Shaped::List(list))) if ids.len() == list.len() => {
+                for (ValueId(id), shape) in ids.iter().zip(list) {
+                    values[*id as usize] = Shaped::Tensor(shape);
+                }
+            }
+            _ => {
+                let why = "the operator has other results than the graph states";
+                return Err(GraphError::new(Malformed, why));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mismatch(why: impl Into<String>) -> GraphError {
+    GraphError::new(Malformed, why)
+}
