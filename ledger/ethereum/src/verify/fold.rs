@@ -44,6 +44,8 @@ pub struct FoldedAccount {
     pub paid: u128,
     /// Total debited, including the part that its bond did not cover.
     pub debited: u128,
+    /// Slashed from its bonds, which the task limits; not counted for a bond that covers pay.
+    pub slashed: u128,
 }
 
 /// The state of one provider.
@@ -59,7 +61,7 @@ const NOTHING: Collateral = Collateral { amount: 0, release: 0 };
 
 impl Default for FoldedAccount {
     fn default() -> Self {
-        Self { bond: NOTHING, paid: 0, debited: 0 }
+        Self { bond: NOTHING, paid: 0, debited: 0, slashed: 0 }
     }
 }
 
@@ -156,8 +158,15 @@ impl FoldedMarket {
                         add(slashes, slashed.amount, "a pledge's slashes")?;
                     }
                 } else {
+                    let covers = self.tasks.get(&task).is_some_and(|task| {
+                        let terms = &task.state.terms;
+                        terms.coordinator == slashed.account && terms.coordinator != terms.arbiter
+                    });
                     let person = self.accounts.entry((task, account)).or_default();
                     subtract(&mut person.bond.amount, slashed.amount, "a bond")?;
+                    if !covers {
+                        add(&mut person.slashed, slashed.amount, "the slashes of a bond")?;
+                    }
                 }
                 add(&mut self.treasury, slashed.amount, "the treasury")
             }

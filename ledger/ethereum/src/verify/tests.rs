@@ -283,6 +283,7 @@ fn slashes_and_debits_go_to_the_treasury() {
     }
     let provider = &books.providers[&to_address(ANN)];
     assert_eq!((books.treasury, provider.stake.amount), (16, 25));
+    assert_eq!(books.accounts[&(florin_protocol::TaskId(TASK.0), to_address(ANN))].slashed, 7);
     assert_eq!(provider.pledges.values().copied().collect::<Vec<_>>(), [5]);
     assert_eq!(
         books.required_tokens(),
