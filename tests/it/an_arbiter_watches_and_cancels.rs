@@ -45,6 +45,8 @@ fn an_independent_arbiter_watches_cancels_and_slashes(on: On) {
     let slash = [&slash[..], &["--evidence", &evidence, "--yes", "--json"]].concat();
     let slashed = market.run_command_as("arbiter", &slash).expect(0);
     assert_eq!(slashed.json()["taken"], "1000000000000000000", "{}", slashed.out);
+    // The events and the ledger's state agree about the slash.
+    market.run_command(&["ledger", "verify"]).expect(0);
 
     members.iter_mut().for_each(Process::kill);
     watch.ask_to_stop();
