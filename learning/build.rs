@@ -20,7 +20,6 @@ fn main() {
         .std("c++17")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
-        .flag("-Wno-unused-parameter")
         .warnings(false)
         .file("src/torch/dispatch/dispatch.cpp")
         .compile("florin_aten_dispatch");

@@ -11,9 +11,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use florin_learning::graph::{
-    DataType, InputRole, Interpreter, RunMode, WeightTensor, graph_cost, read_archive,
-};
+use florin_learning::graph::{InputRole, Interpreter, RunMode, graph_cost, read_archive};
 use safetensors::{Dtype, SafeTensors};
 use tch::{Kind, Reduction, Tensor};
 
@@ -52,11 +50,11 @@ fn compare(archive: &Path) -> Result<String, Box<dyn Error>> {
         inputs.push(match &input.role {
             InputRole::User => expected["input"].shallow_clone(),
             InputRole::Parameter(name) => {
-                let weight = weight(own.next().ok_or("a weight is missing")?);
+                let weight = own.next().ok_or("a weight is missing")?.to_tensor()?;
                 parameters.push((name.clone(), at));
                 weight.set_requires_grad(true)
             }
-            _ => weight(own.next().ok_or("a weight is missing")?),
+            _ => own.next().ok_or("a weight is missing")?.to_tensor()?,
         });
     }
     tch::manual_seed(SEED);
@@ -96,23 +94,6 @@ fn tensor_of(view: &safetensors::tensor::TensorView<'_>) -> Tensor {
     };
     let sizes: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
     Tensor::from_data_size(view.data(), &sizes, kind)
-}
-
-fn weight(weight: &WeightTensor) -> Tensor {
-    let kind = match weight.data_type {
-        DataType::U8 => Kind::Uint8,
-        DataType::I8 => Kind::Int8,
-        DataType::I16 => Kind::Int16,
-        DataType::I32 => Kind::Int,
-        DataType::I64 => Kind::Int64,
-        DataType::F16 => Kind::Half,
-        DataType::F32 => Kind::Float,
-        DataType::F64 => Kind::Double,
-        DataType::Bool => Kind::Bool,
-        DataType::Bf16 => Kind::BFloat16,
-    };
-    let sizes: Vec<i64> = weight.sizes.iter().map(|&size| size as i64).collect();
-    Tensor::from_data_size(&weight.bytes, &sizes, kind)
 }
 
 /// Elements that differ in a bit, and all elements.

@@ -5,7 +5,8 @@ use std::fs::File;
 
 use anyhow::Context;
 use florin_learning::graph::{
-    Dimension, Graph, GraphCost, GraphError, InputRole, Operation, graph_cost, read_archive_from,
+    Dimension, Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost,
+    read_archive_from,
 };
 use florin_protocol::Digest;
 use serde_json::json;
@@ -27,21 +28,17 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     let counts = operators(&graph);
     let digest = Digest(graph.digest());
     let cost = graph_cost(&graph, &free_sizes(&graph, arguments.rows), u64::MAX);
-    let sizes: Vec<u64> =
-        weights.tensors.iter().map(|tensor| tensor.sizes.iter().product()).collect();
     if arguments.json.json {
-        let mut elements = sizes.iter();
         let inputs: Vec<_> = graph
             .inputs
             .iter()
             .map(|input| {
-                let own = input.role.name().and_then(|_| elements.next());
                 json!({
                     "role": role(&input.role),
                     "name": input.role.name(),
                     "type": input.tensor.data_type.to_string(),
                     "shape": input.tensor.shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                    "elements": own,
+                    "elements": elements(input),
                 })
             })
             .collect();
@@ -60,10 +57,8 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     let parameters: u64 = graph
         .inputs
         .iter()
-        .filter(|input| input.role.name().is_some())
-        .zip(&sizes)
-        .filter(|(input, _)| matches!(input.role, InputRole::Parameter(_)))
-        .map(|(_, size)| size)
+        .filter(|input| matches!(input.role, InputRole::Parameter(_)))
+        .filter_map(elements)
         .sum();
     let bytes: usize = weights.tensors.iter().map(|tensor| tensor.bytes.len()).sum();
     show::facts(&[
@@ -75,7 +70,7 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
         ("batch", batch_text(arguments.rows, &cost)),
     ]);
     anstream::println!();
-    tensor_table(&graph, &sizes).print();
+    tensor_table(&graph).print();
     if let Some(more @ 1..) = graph.inputs.len().checked_sub(TENSORS_SHOWN_MAX) {
         show::hint(&format!("{more} more tensors: --json lists all."));
     }
@@ -109,12 +104,10 @@ fn batch_text(rows: u32, cost: &Result<GraphCost, GraphError>) -> String {
     }
 }
 
-fn tensor_table(graph: &Graph, sizes: &[u64]) -> TextTable {
+fn tensor_table(graph: &Graph) -> TextTable {
     let mut table = TextTable::new(&["tensor", "role", "type", ">elements"]);
-    let mut sizes = sizes.iter();
     for input in graph.inputs.iter().take(TENSORS_SHOWN_MAX) {
-        let elements = input.role.name().and_then(|_| sizes.next());
-        let elements = elements.map(|size| show::thousands(&size.to_string()));
+        let elements = elements(input).map(|size| show::thousands(&size.to_string()));
         table.row([
             input.role.name().unwrap_or("–").into(),
             role(&input.role).into(),
@@ -123,6 +116,12 @@ fn tensor_table(graph: &Graph, sizes: &[u64]) -> TextTable {
         ]);
     }
     table
+}
+
+/// The number of elements of a parameter, buffer or constant.
+fn elements(input: &GraphInput) -> Option<u64> {
+    input.role.name()?;
+    Some(input.tensor.fixed_sizes()?.iter().product())
 }
 
 fn role(role: &InputRole) -> &'static str {

@@ -1,12 +1,15 @@
 //! Runs a graph by libtorch's operators, with gradients.
 
-use tch::{TchError, Tensor, no_grad};
+use tch::{Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use super::GraphError;
 use super::operators::{self, Effect};
 use super::size_function;
-use super::value::{Argument, Graph, InputRole, IntArgument, Node, NodeOutput, Operation, ValueId};
+use super::value::{
+    Argument, DataType, Graph, InputRole, IntArgument, Node, NodeOutput, Operation, ValueId,
+    WeightTensor,
+};
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
 
 /// How a graph with dropout or normalisation runs.
@@ -84,6 +87,29 @@ enum Step {
     Size(String),
     /// Does nothing.
     Skip,
+}
+
+impl WeightTensor {
+    /// The tensor, on the CPU.
+    ///
+    /// # Errors
+    /// [`TchError`] if the bytes do not match the sizes.
+    pub fn to_tensor(&self) -> Result<Tensor, TchError> {
+        let kind = match self.data_type {
+            DataType::U8 => Kind::Uint8,
+            DataType::I8 => Kind::Int8,
+            DataType::I16 => Kind::Int16,
+            DataType::I32 => Kind::Int,
+            DataType::I64 => Kind::Int64,
+            DataType::F16 => Kind::Half,
+            DataType::F32 => Kind::Float,
+            DataType::F64 => Kind::Double,
+            DataType::Bool => Kind::Bool,
+            DataType::Bf16 => Kind::BFloat16,
+        };
+        let sizes: Vec<i64> = self.sizes.iter().map(|&size| size as i64).collect();
+        Tensor::f_from_data_size(&self.bytes, &sizes, kind)
+    }
 }
 
 /// A graph with its operators found and its values' last uses known.
