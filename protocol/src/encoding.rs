@@ -22,6 +22,9 @@ pub struct RowEncoding {
     pub class_names: Vec<String>,
     /// Encoding of the features.
     pub features: FeatureEncoding,
+    /// Encoding of the label as a number, which becomes the last number of the row; the label is 0
+    /// then. `None`: the label is a class.
+    pub target: Option<NumberEncoding>,
 }
 
 /// Encoding of the features of a row.
@@ -111,9 +114,21 @@ impl RowEncoding {
         if !self.class_names.is_empty() {
             self.check_class_names(schema.classes)?;
         }
+        if let Some(target) = &self.target {
+            let classes = self.class_names.len();
+            check_number(target, "data.target")?;
+            require(
+                classes == 0 && schema.classes == 1 && target.fill.is_none(),
+                "data.target",
+                format!("{} classes", schema.classes),
+                "a label that is a number has no fill, no class_names and one class",
+            )?;
+        }
         match &self.features {
             FeatureEncoding::Uniform(number) => check_number(number, "data.factor"),
-            FeatureEncoding::Columns(columns) => check_columns(columns, schema.width),
+            FeatureEncoding::Columns(columns) => {
+                check_columns(columns, schema.width, self.target.is_some().into())
+            }
         }
     }
 
@@ -128,7 +143,8 @@ impl RowEncoding {
     }
 }
 
-fn check_columns(columns: &[ColumnEncoding], width: u32) -> Result<(), SpecError> {
+/// Checks columns that give, with `targets` more numbers, the width of a row.
+fn check_columns(columns: &[ColumnEncoding], width: u32, targets: u64) -> Result<(), SpecError> {
     const KEY: &str = "data.columns";
     if columns.is_empty() || columns.len() > ENCODED_COLUMNS_MAX {
         let right = format!(
@@ -162,8 +178,10 @@ fn check_columns(columns: &[ColumnEncoding], width: u32) -> Result<(), SpecError
         }
         features = features.saturating_add(column.kind.features());
     }
-    if features != u64::from(width) {
-        let right = format!("the declared columns have {features} features: make both equal");
+    if features.saturating_add(targets) != u64::from(width) {
+        let right = format!(
+            "the declared columns have {features} features and {targets} targets: make both equal"
+        );
         return Err(spec_error("data.width", width, right));
     }
     Ok(())

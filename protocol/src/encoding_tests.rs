@@ -34,6 +34,7 @@ fn encoding() -> RowEncoding {
     RowEncoding {
         class_names: vec!["no".to_owned(), "yes".to_owned()],
         features: FeatureEncoding::Columns(vec![age, categorical("hue", &["a", "b", "c"]), id]),
+        target: None,
     }
 }
 
@@ -67,6 +68,7 @@ fn an_invalid_encoding_is_refused_with_its_key() {
     let uniform = RowEncoding {
         class_names: Vec::new(),
         features: FeatureEncoding::Uniform(number("0", "0", None)),
+        target: None,
     };
     assert!(refused(uniform).contains("data.factor = 0: a factor must not be 0"));
     for (columns, part) in [

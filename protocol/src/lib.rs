@@ -71,6 +71,7 @@ pub mod encoding;
 mod error_code;
 pub mod floor;
 mod format;
+mod graph_model;
 pub mod holdout;
 mod id;
 pub mod limits;
@@ -111,6 +112,7 @@ pub use eip712::{TypedData, TypedValue};
 pub use encoding::{ColumnEncoding, ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
+pub use graph_model::{Blob, GraphModel, Loss, TensorShape};
 pub use holdout::{DisclosedRow, DisclosedRows, Holdout, HoldoutTree};
 pub use id::{
     Address, ChainId, Digest, IdError, MarketId, NodeKey, RoundNumber, SettlementId, TaskId,

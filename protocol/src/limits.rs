@@ -38,6 +38,18 @@ pub const DECLARED_ROWS_MAX: u64 = 1_000_000_000;
 pub const HIDDEN_LAYERS_MAX: usize = 16;
 /// Units in one layer, inputs and classes included.
 pub const LAYER_UNITS_MAX: u32 = 65_536;
+/// Canonical bytes of a graph.
+pub const GRAPH_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Tensors of a graph that travel.
+pub const GRAPH_TENSORS_MAX: usize = 4_096;
+/// Length of a tensor's name, in bytes.
+pub const TENSOR_NAME_BYTES_MAX: usize = 256;
+/// Length of the names of all tensors that travel, in bytes: the task contains them.
+pub const TENSOR_NAMES_BYTES_MAX: usize = 192 * 1024;
+/// Dimensions of a tensor that travels.
+pub const TENSOR_DIMENSIONS_MAX: usize = 8;
+/// Numbers of a row of a graph's task, and of its outputs.
+pub const ROW_NUMBERS_MAX: u32 = 1 << 20;
 /// Parameters of a model.
 pub const PARAMETERS_MAX: u64 = 1_000_000_000;
 /// Gauss–Legendre nodes of the path estimator.

@@ -5,10 +5,11 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::RowEncoding;
+use crate::graph_model::GraphModel;
 use crate::limits::{HIDDEN_LAYERS_MAX, LAYER_UNITS_MAX, PARAMETERS_MAX};
 use crate::spec_error::{SpecError, spec_error};
 
-/// A model architecture that both engines implement.
+/// A model architecture.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
@@ -44,6 +45,8 @@ pub enum ModelArchitecture {
         /// Number of classes.
         classes: u32,
     },
+    /// Any other model, as a graph of operators.
+    Graph(GraphModel),
 }
 
 /// Schema of the rows: the buyer's specification for participants.
@@ -60,7 +63,7 @@ pub struct DataSchema {
 }
 
 impl ModelArchitecture {
-    /// Features of a row; `None` on overflow.
+    /// Numbers of a row, targets included; `None` on overflow.
     #[must_use]
     pub fn inputs(&self) -> Option<u32> {
         match self {
@@ -68,16 +71,18 @@ impl ModelArchitecture {
             Self::Cnn { channels, height, width, .. } => {
                 channels.checked_mul(*height)?.checked_mul(*width)
             }
+            Self::Graph(graph) => graph.width(),
         }
     }
 
-    /// Number of classes.
+    /// Number of classes of a label; 1 for a model without labels.
     #[must_use]
     pub fn classes(&self) -> u32 {
         match self {
             Self::Softmax { classes, .. }
             | Self::Mlp { classes, .. }
             | Self::Cnn { classes, .. } => *classes,
+            Self::Graph(graph) => graph.classes(),
         }
     }
 
@@ -105,6 +110,7 @@ impl ModelArchitecture {
                     .checked_add(dense(flat, (*hidden).into())?)?
                     .checked_add(dense((*hidden).into(), (*classes).into())?)
             }
+            Self::Graph(graph) => graph.parameters(),
         }
     }
 
@@ -122,10 +128,14 @@ impl ModelArchitecture {
                 all.extend(filters);
                 all
             }
+            Self::Graph(_) => Vec::new(),
         }
     }
 
     pub(crate) fn check(&self) -> Result<(), SpecError> {
+        if let Self::Graph(graph) = self {
+            return graph.check();
+        }
         let wrong = |right: &str| Err(spec_error("model", format!("{self:?}"), right));
         if self.layers().iter().any(|units| *units == 0 || *units > LAYER_UNITS_MAX) {
             return wrong("every layer size must be 1 to 65536");

@@ -152,7 +152,8 @@ fn hex(bytes: &[u8]) -> String {
 fn pixels() -> RowEncoding {
     let factor = "0.00392156862745098".parse().unwrap();
     let number = NumberEncoding { offset: DecimalFloat::ZERO, factor, fill: None };
-    RowEncoding { class_names: Vec::new(), features: FeatureEncoding::Uniform(number) }
+    let features = FeatureEncoding::Uniform(number);
+    RowEncoding { class_names: Vec::new(), features, target: None }
 }
 
 /// Columns of every kind, for four features and three classes.
@@ -171,6 +172,7 @@ fn columns() -> RowEncoding {
             column("id", ColumnKind::Ignored),
             column("sex", ColumnKind::Categorical { categories: texts(&["f", "m"]) }),
         ]),
+        target: None,
     }
 }
 
@@ -255,7 +257,7 @@ fn messages() -> Value {
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
     let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
     let void = void_report(&mlp, &report, &record);
-    json!([
+    let mut messages = json!([
         task_message("a task for an MLP", &mlp),
         task_message("a task for a CNN with trimmed mean", &cnn),
         task_message("a task for softmax regression with Krum", &softmax),
@@ -274,7 +276,61 @@ fn messages() -> Value {
         message("a void round's report with a floor", &void),
         message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
-    ])
+    ]);
+    let graphs = graphs();
+    let graphs = graphs.iter().map(|(name, spec)| task_message(name, spec));
+    messages.as_array_mut().unwrap().extend(graphs);
+    messages
+}
+
+/// Tasks of graphs with all losses; those of a number have a target behind the features.
+fn graphs() -> Vec<(&'static str, TaskSpec)> {
+    let bound = micro("4");
+    let label_smoothing = micro("0.1");
+    let losses = [
+        ("a task for a graph", Loss::CrossEntropy { label_smoothing }),
+        ("a task for a graph of tokens", Loss::TokenCrossEntropy { label_smoothing }),
+        ("a task for a graph with truth values", Loss::Binary),
+        ("a task for a graph with squared differences", Loss::Squared { bound }),
+        ("a task for a graph with absolute differences", Loss::Absolute { bound }),
+        ("a task for a graph with Huber's loss", Loss::Huber { delta: micro("1.5"), bound }),
+        ("a task for a graph with a loss of its own", Loss::Output { bound }),
+    ];
+    let task = |(name, loss)| {
+        let has_number = matches!(
+            loss,
+            Loss::Binary | Loss::Squared { .. } | Loss::Absolute { .. } | Loss::Huber { .. }
+        );
+        let targets = u32::from(has_number);
+        let outputs = if has_number || matches!(loss, Loss::Output { .. }) { 1 } else { 3 };
+        let frozen = has_number.then_some(Blob { digest: Digest([0x66; 32]), bytes: 1 << 32 });
+        let tensor = |name: &str, shape: &[u32]| TensorShape {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+        };
+        let graph = GraphModel {
+            graph: Blob { digest: Digest([0x55; 32]), bytes: 4_096 },
+            frozen,
+            inputs: 4,
+            targets,
+            outputs,
+            loss,
+            tensors: vec![tensor("0.weight", &[outputs, 4]), tensor("scale", &[])],
+        };
+        let mut spec = spec(ModelArchitecture::Graph(graph), Aggregation::Mean);
+        if has_number {
+            let target = NumberEncoding {
+                offset: "152.13".parse().unwrap(),
+                factor: "0.01298".parse().unwrap(),
+                fill: None,
+            };
+            let features = FeatureEncoding::Uniform(target);
+            spec.data.encoding =
+                Some(RowEncoding { class_names: Vec::new(), features, target: Some(target) });
+        }
+        (name, spec)
+    };
+    losses.into_iter().map(task).collect()
 }
 
 /// The body of an upload: the length of the signed header, the signed header, and the update.

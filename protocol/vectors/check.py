@@ -294,7 +294,12 @@ def check_encoding(v):
                 names = kind["categorical"]["categories"]
                 hot = None if value is None else position(value, names)
                 features += [float(i == hot) for i in range(len(names))]
-        label = position(row[v["label"]], v["encoding"]["class_names"])
+        target = v["encoding"].get("target")
+        if target is None:
+            label = position(row[v["label"]], v["encoding"]["class_names"])
+        else:
+            features.append(feature(target, row[v["label"]]))
+            label = 0
         raw = struct.pack(f"<{len(features)}fI", *features, label)
         assert raw.hex() == expected, f"row {cells}: ours {raw.hex()}, theirs {expected}"
 

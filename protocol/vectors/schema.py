@@ -107,6 +107,9 @@ class Schema:
         self.used.add((name, chosen))
         raw = integer("u8", variant["index"])
         if "content" in variant:
+            if tag is not None:
+                # The tag stands among the fields of the content.
+                content = {field: own for field, own in value.items() if field != tag}
             return raw + self.encode(variant["content"], content)
         if "fields" in variant:
             return raw + self.fields(variant, content)

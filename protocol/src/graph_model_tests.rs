@@ -1,0 +1,105 @@
+use super::*;
+use crate::model::ModelArchitecture;
+use crate::task::TaskSpec;
+
+fn tensor(name: &str, shape: &[u32]) -> TensorShape {
+    TensorShape { name: name.to_owned(), shape: shape.to_vec() }
+}
+
+/// 4 inputs, 3 classes, and two tensors of 15 numbers.
+fn graph() -> GraphModel {
+    GraphModel {
+        graph: Blob { digest: Digest([7; 32]), bytes: 1_000 },
+        frozen: None,
+        inputs: 4,
+        targets: 0,
+        outputs: 3,
+        loss: Loss::CrossEntropy { label_smoothing: Micro::ZERO },
+        tensors: vec![tensor("head.weight", &[3, 4]), tensor("head.bias", &[3])],
+    }
+}
+
+#[test]
+fn numbers_follow_from_the_declaration() {
+    let frozen = Some(Blob { digest: Digest([8; 32]), bytes: 9 });
+    let plain = GraphModel { frozen, ..graph() };
+    assert_eq!(plain.check(), Ok(()));
+    assert_eq!((plain.parameters(), plain.width(), plain.classes()), (Some(15), Some(4), 3));
+    assert_eq!(plain.blobs().map(|blob| blob.bytes).collect::<Vec<_>>(), [1_000, 9]);
+    let bound = Micro::ONE;
+    let number = GraphModel {
+        targets: 3,
+        loss: Loss::Squared { bound },
+        tensors: vec![tensor("a", &[])],
+        ..plain
+    };
+    assert_eq!(number.check(), Ok(()));
+    assert_eq!((number.parameters(), number.width(), number.classes()), (Some(1), Some(7), 1));
+    assert!(!number.loss.has_label() && !number.loss.is_in_nats());
+    assert!(Loss::Binary.is_in_nats() && graph().loss.has_label());
+    let huge = vec![tensor("a", &[u32::MAX, u32::MAX, u32::MAX])];
+    assert_eq!(GraphModel { tensors: huge, ..graph() }.parameters(), None);
+    assert_eq!(GraphModel { targets: u32::MAX, ..graph() }.width(), None);
+}
+
+#[test]
+fn an_invalid_declaration_is_refused_with_its_key() {
+    type Change = fn(&mut GraphModel);
+    let table: [(&str, Change); 24] = [
+        ("model.graph", |g| g.graph.bytes = 0),
+        ("model.graph", |g| g.graph.bytes = GRAPH_BYTES_MAX + 1),
+        ("model.frozen", |g| g.frozen = Some(Blob { digest: Digest([1; 32]), bytes: 0 })),
+        ("model.frozen", |g| {
+            g.frozen = Some(Blob { digest: Digest([1; 32]), bytes: BLOB_BYTES_MAX + 1 });
+        }),
+        ("model.inputs", |g| g.inputs = 0),
+        ("model.inputs", |g| g.inputs = ROW_NUMBERS_MAX + 1),
+        ("model.inputs", |g| g.targets = u32::MAX),
+        ("model.outputs", |g| g.outputs = 0),
+        ("model.outputs", |g| g.outputs = ROW_NUMBERS_MAX + 1),
+        ("model.label_smoothing", |g| {
+            g.loss = Loss::CrossEntropy { label_smoothing: Micro::ONE };
+        }),
+        ("model.loss_bound", |g| g.loss = Loss::Squared { bound: Micro::ZERO }),
+        ("model.huber_delta", |g| {
+            g.loss = Loss::Huber { delta: Micro::ZERO, bound: Micro::ONE };
+        }),
+        ("model.targets", |g| g.targets = 1),
+        ("model.targets", |g| g.outputs = 1),
+        ("model.targets", |g| g.loss = Loss::Absolute { bound: Micro::ONE }),
+        ("model.targets", |g| g.loss = Loss::Output { bound: Micro::ONE }),
+        ("model.tensors", |g| g.tensors.clear()),
+        ("model.tensors", |g| g.tensors = vec![tensor("a", &[1]); GRAPH_TENSORS_MAX + 1]),
+        ("model.tensors", |g| g.tensors[1].name = "head.weight".to_owned()),
+        ("model.tensors", |g| g.tensors[0].name = "head\"".to_owned()),
+        ("model.tensors", |g| g.tensors[0].name = "a".repeat(TENSOR_NAME_BYTES_MAX + 1)),
+        ("model.tensors", |g| g.tensors[0].shape = vec![1; TENSOR_DIMENSIONS_MAX + 1]),
+        ("model.tensors", |g| g.tensors[0].shape = vec![3, 0]),
+        ("model.trainable", |g| g.tensors[0].shape = vec![u32::MAX, 2]),
+    ];
+    for (at, (key, change)) in table.into_iter().enumerate() {
+        let mut wrong = graph();
+        change(&mut wrong);
+        assert_eq!(wrong.check().unwrap_err().key, key, "{at}");
+    }
+    let name = |at: usize| format!("{at:0256}");
+    let tensors = (0..1_000).map(|at| TensorShape { name: name(at), shape: vec![1] }).collect();
+    let error = GraphModel { tensors, ..graph() }.check().unwrap_err();
+    assert!(error.value.contains("256000 bytes"), "{error}");
+}
+
+#[test]
+fn a_task_with_a_graph_is_valid_without_a_public_baseline() {
+    let mut spec = TaskSpec::example();
+    spec.model = ModelArchitecture::Graph(graph());
+    spec.data.width = 4;
+    spec.data.classes = 3;
+    assert_eq!(spec.check(), Ok(()));
+    spec.rounds.baseline_epochs = 1;
+    assert_eq!(spec.check().unwrap_err().key, "rounds.baseline_epochs");
+    let text = serde_json::to_string(&spec.model).unwrap();
+    assert!(text.starts_with(r#"{"kind":"graph","graph":{"digest":"#), "{text}");
+    assert_eq!(serde_json::from_str::<ModelArchitecture>(&text).unwrap(), spec.model);
+    let unknown = text.replace("\"inputs\"", "\"input\"");
+    assert!(serde_json::from_str::<ModelArchitecture>(&unknown).is_err());
+}
