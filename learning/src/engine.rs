@@ -184,6 +184,21 @@ pub enum InputError {
         /// The model as text.
         model: String,
     },
+    /// A graph without its program.
+    #[error("the model {model} is not loaded: fetch the task's graph and its frozen weights")]
+    NotLoaded {
+        /// The model as text.
+        model: String,
+    },
+    /// The gradient of a row depends on other rows.
+    #[error(
+        "the model {model} trains statistics of its batches, which belong to no row: publish the \
+         task with buffers = \"freeze\""
+    )]
+    Statistics {
+        /// The model as text.
+        model: String,
+    },
     /// The data has no rows.
     #[error("the data has no rows; at least one is required")]
     NoRows,
@@ -224,6 +239,9 @@ pub struct BackendError {
     /// The first line of its message.
     pub why: String,
 }
+
+/// Receives the progress of a training, and stops it by `Break`.
+pub type TrainingProgress<'a> = &'a mut dyn FnMut(TrainingStep) -> ControlFlow<()>;
 
 /// An engine that trains.
 pub trait Trainer {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
+use crate::graph::GraphModel;
 use crate::params::{Params, ParamsError, same_length};
 use crate::rng::{Purpose, rng, uniform};
 
@@ -23,9 +24,9 @@ pub const SIDE_MAX: usize = 1_024;
 /// Smallest number of rows or columns of an image: after two poolings one pixel is left of four.
 pub const SIDE_MIN: usize = 4;
 
-/// The model specification in a task. Every model ends in `classes` logits; the loss is their
-/// cross-entropy.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The model specification in a task. Every model but a graph ends in `classes` logits, whose
+/// cross-entropy is the loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ModelSpec {
     /// Softmax regression: one dense layer.
@@ -61,6 +62,9 @@ pub enum ModelSpec {
         /// Number of classes.
         classes: usize,
     },
+    /// A graph of operators, of a task: no file of settings has one.
+    #[serde(skip)]
+    Graph(Box<GraphModel>),
 }
 
 /// A model specification is invalid, or does not fit the data.
@@ -111,7 +115,7 @@ pub enum ModelError {
 pub struct TensorSpec {
     /// `layer0.weight`, `layer0.bias`, `layer1.weight`, …
     pub name: String,
-    /// Outputs first: `[out, in]`, `[out]`, and `[out, in, 3, 3]` for a convolution.
+    /// Outputs first: `[out, in]`, `[out]`, and `[out, in, 3, 3]` for a convolution; of a graph its own.
     pub shape: Vec<usize>,
 }
 
@@ -159,8 +163,14 @@ impl ModelSpec {
                 within("hidden", *hidden, 1, HIDDEN_MAX)?;
                 classes
             }
+            // The protocol has checked its sizes.
+            Self::Graph(_) => return self.check_parameters(),
         };
         within("classes", *classes, 2, CLASSES_MAX)?;
+        self.check_parameters()
+    }
+
+    fn check_parameters(&self) -> Result<(), ModelError> {
         let shapes = self.shapes();
         let tensor = |shape: &Vec<usize>| shape.iter().map(|&side| side as u128).product::<u128>();
         let parameters = shapes.iter().map(tensor).sum();
@@ -187,25 +197,27 @@ impl ModelSpec {
         Ok(())
     }
 
-    /// Number of features per row.
+    /// Numbers per row: features, and a graph's targets.
     pub fn inputs(&self) -> usize {
         match self {
             Self::Softmax { inputs, .. } | Self::Mlp { inputs, .. } => *inputs,
             Self::Cnn { channels, height, width, .. } => channels * height * width,
+            Self::Graph(graph) => graph.width(),
         }
     }
 
-    /// Number of classes, which is the number of logits.
+    /// Number of classes of a label, which is the number of logits; 1 for a graph without labels.
     pub fn classes(&self) -> usize {
         match self {
             Self::Softmax { classes, .. }
             | Self::Mlp { classes, .. }
             | Self::Cnn { classes, .. } => *classes,
+            Self::Graph(graph) => graph.classes(),
         }
     }
 
     /// The dense layers, first to last: all layers of a softmax or MLP model, the last layers of a
-    /// CNN.
+    /// CNN, none of a graph.
     pub(crate) fn dense(&self) -> Vec<Dense> {
         let (inputs, hidden, classes) = match self {
             Self::Softmax { inputs, classes } => (*inputs, &[][..], *classes),
@@ -214,6 +226,7 @@ impl ModelSpec {
                 let inputs = filters[1] * (height / 2 / 2) * (width / 2 / 2);
                 (inputs, std::slice::from_ref(hidden), *classes)
             }
+            Self::Graph(_) => return Vec::new(),
         };
         let mut layers = Vec::with_capacity(hidden.len() + 1);
         let mut from = inputs;
@@ -226,6 +239,10 @@ impl ModelSpec {
 
     /// Shapes of all tensors in order: for each layer the weight, then the bias.
     fn shapes(&self) -> Vec<Vec<usize>> {
+        if let Self::Graph(graph) = self {
+            let tensors = &graph.declaration().tensors;
+            return tensors.iter().map(|tensor| tensor.shape.clone()).collect();
+        }
         let mut shapes = Vec::new();
         if let Self::Cnn { channels, filters, .. } = self {
             shapes.extend([vec![filters[0], *channels, 3, 3], vec![filters[0]]]);
@@ -239,6 +256,9 @@ impl ModelSpec {
 
     /// All tensors in their order in [`Params`] and in files.
     pub fn tensors(&self) -> Vec<TensorSpec> {
+        if let Self::Graph(graph) = self {
+            return graph.declaration().tensors.clone();
+        }
         let named = |(at, shape)| {
             let part = if at % 2 == 0 { "weight" } else { "bias" };
             TensorSpec { name: format!("layer{}.{part}", at / 2), shape }
@@ -263,7 +283,7 @@ impl ModelSpec {
     }
 
     /// Initial parameters: weights uniform within ±√(6 / inputs of the unit) (He), biases zero. The
-    /// same seed gives the same bits on every machine.
+    /// same seed gives the same bits on every machine. A graph's come from its buyer instead.
     pub fn init(&self, seed: u64) -> Params {
         let mut rng = rng(seed, Purpose::Init, 0);
         let mut values = Vec::with_capacity(self.parameters());
@@ -301,6 +321,7 @@ impl fmt::Display for ModelSpec {
             Self::Cnn { channels, height, width, filters: [a, b], hidden, classes } => {
                 write!(f, "cnn {channels}x{height}x{width}-{a}-{b}-{hidden}-{classes}")
             }
+            Self::Graph(graph) => graph.fmt(f),
         }
     }
 }

@@ -117,13 +117,17 @@ pub enum FitError {
         /// Line or row.
         place: String,
     },
+    /// A label is a text, and should be a number.
+    #[error("the label column has texts: a model that predicts a number needs numbers")]
+    TextTarget,
     /// The labels are all equal.
-    #[error("all labels are equal: a task needs at least two classes")]
+    #[error("all labels are equal: a task needs at least two different ones")]
     OneClass,
     /// The labels are not classes.
     #[error(
         "the label column has {distinct} different values in {rows} rows: these are not classes. \
-         A task cannot predict a quantity: choose another column, or write ranges as classes"
+         Choose another column, write ranges as classes, or predict the number by a model of \
+         torch.export with --loss squared"
     )]
     NotClasses {
         /// Number of different values.
@@ -162,7 +166,24 @@ pub fn default_scale(table: &Table) -> ScaleKind {
 /// [`FitError`], with the column or row.
 pub fn fit(table: &Table, profile: &TableProfile, kind: ScaleKind) -> Result<RowEncoder, FitError> {
     let (class_names, classes) = fit_class_names(table)?;
-    let features = match table.features() {
+    let features = fit_features(table, profile, kind)?;
+    let encoder = RowEncoder { classes, class_names, features, target: None };
+    if encoder.width() == 0 {
+        return Err(FitError::NoFeature);
+    }
+    Ok(encoder)
+}
+
+/// The encoding that fits the features of a table.
+///
+/// # Errors
+/// [`FitError`], with the column or row.
+pub fn fit_features(
+    table: &Table,
+    profile: &TableProfile,
+    kind: ScaleKind,
+) -> Result<FeatureEncoder, FitError> {
+    Ok(match table.features() {
         TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => {
             check_texts(table, profile)?;
             FeatureEncoder::Columns(column_encoders(profile, kind))
@@ -171,12 +192,23 @@ pub fn fit(table: &Table, profile: &TableProfile, kind: ScaleKind) -> Result<Row
             width: table.columns(),
             scale: fit_scale(kind, range(features, profile)?),
         },
-    };
-    let encoder = RowEncoder { classes, class_names, features };
-    if encoder.width() == 0 {
-        return Err(FitError::NoFeature);
+    })
+}
+
+/// The scale of labels that are numbers.
+///
+/// # Errors
+/// [`FitError`] if a label is missing or no number, or if all are equal.
+pub fn fit_target(table: &Table, kind: ScaleKind) -> Result<NumberScale, FitError> {
+    let Cells::Numbers(numbers) = table.labels() else { return Err(FitError::TextTarget) };
+    if let Some(row) = numbers.iter().position(|number| number.is_nan()) {
+        return Err(FitError::NoLabel { place: table.position(row) });
     }
-    Ok(encoder)
+    let range = NumberSummary::new(numbers.iter().copied());
+    if range.is_none_or(|range| range.max <= range.min) {
+        return Err(FitError::OneClass);
+    }
+    Ok(NumberScale { fill: None, ..fit_scale(kind, range) })
 }
 
 /// The range of all features together.

@@ -78,7 +78,7 @@ fn plain(table: &Table) -> Result<Dataset, super::EncodeError> {
     // The encoder refuses labels that are not whole or too high.
     let classes = (highest as usize).saturating_add(1).min(super::CLASSES_MAX);
     let features = FeatureEncoder::Uniform { width: table.columns(), scale: NumberScale::IDENTITY };
-    RowEncoder { classes, class_names: Vec::new(), features }.encode(table)
+    RowEncoder { classes, class_names: Vec::new(), features, target: None }.encode(table)
 }
 
 /// Writes the canonical bytes of a data set to a file, which `florin:FILE` loads. The file is

@@ -34,7 +34,8 @@ pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
 pub use fit::{
-    FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_scale,
+    FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_features,
+    fit_scale, fit_target,
 };
 pub use load::{load, load_table, save};
 pub use profile::{

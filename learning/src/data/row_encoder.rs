@@ -15,6 +15,8 @@ pub struct RowEncoder {
     pub class_names: Vec<String>,
     /// Encoding of the features.
     pub features: FeatureEncoder,
+    /// Scale of a label that is a number: it becomes the last number of the row, and the label 0.
+    pub target: Option<NumberScale>,
 }
 
 /// Encoding of the features.
@@ -167,8 +169,12 @@ impl ColumnRole {
 }
 
 impl RowEncoder {
-    /// Features of an encoded row.
+    /// Numbers of an encoded row: its features, and its target.
     pub fn width(&self) -> usize {
+        self.features_of_row() + usize::from(self.target.is_some())
+    }
+
+    fn features_of_row(&self) -> usize {
         match &self.features {
             FeatureEncoder::Uniform { width, .. } => *width,
             FeatureEncoder::Columns(columns) => {
@@ -182,8 +188,8 @@ impl RowEncoder {
     /// # Errors
     /// [`EncodeError`] for the first column or cell that does not fit.
     pub fn encode(&self, table: &Table) -> Result<Dataset, EncodeError> {
-        let (rows, width) = (table.rows(), self.width());
-        if rows.checked_mul(width).is_none_or(|features| features > FEATURES_MAX) {
+        let (rows, width) = (table.rows(), self.features_of_row());
+        if rows.checked_mul(self.width()).is_none_or(|features| features > FEATURES_MAX) {
             return Err(DatasetError::TooLarge { rows, width }.into());
         }
         // The columns first: a wrong file is then named as such, not by its first label.
@@ -198,7 +204,19 @@ impl RowEncoder {
                 by_position(table, values, encoders, width)?
             }
         };
-        Ok(Dataset::new(features, self.labels(table)?, width, self.classes)?)
+        let Some(scale) = &self.target else {
+            return Ok(Dataset::new(features, self.labels(table)?, width, self.classes)?);
+        };
+        if width == 0 {
+            return Err(DatasetError::Width { width }.into());
+        }
+        let mut numbers = Vec::with_capacity(rows * self.width());
+        for (row, features) in features.chunks(width).enumerate() {
+            let place = || (table.position(row), "label".to_owned());
+            numbers.extend_from_slice(features);
+            numbers.push(number(scale, table.labels().cell(row), place)?);
+        }
+        Ok(Dataset::new(numbers, vec![0; rows], self.width(), self.classes)?)
     }
 
     fn labels(&self, table: &Table) -> Result<Vec<u32>, EncodeError> {

@@ -33,6 +33,7 @@ fn encoder() -> RowEncoder {
             ColumnEncoder { name: "hue".into(), role: ColumnRole::OneHot(hue) },
             ColumnEncoder { name: "id".into(), role: ColumnRole::Ignored },
         ]),
+        target: None,
     }
 }
 
@@ -110,7 +111,7 @@ fn the_arithmetic_of_a_number_is_exact() {
     let scale = NumberScale { offset: 99.7, factor: 0.3, fill: None };
     let folder = TempDir::new().unwrap();
     let features = FeatureEncoder::Columns(vec![numeric("a", scale, false)]);
-    let encoder = RowEncoder { classes: 1, class_names: Vec::new(), features };
+    let encoder = RowEncoder { classes: 1, class_names: Vec::new(), features, target: None };
     let data = encoder.encode(&csv_table(&folder, "a,y\n100.1,0\n")).unwrap();
     assert_eq!(data.features()[0].to_bits(), 0x3df5_c28f);
     let single = (100.1_f32 - 99.7) * 0.3;
@@ -151,7 +152,7 @@ fn images_and_a_table_of_their_pixels_are_encoded_alike() {
     let columns =
         ["a", "b", "c", "d"].map(|name| ColumnEncoder { name: name.into(), role: hue.clone() });
     let features = FeatureEncoder::Columns(columns.to_vec());
-    let texts = RowEncoder { classes: 4, class_names: Vec::new(), features };
+    let texts = RowEncoder { classes: 4, class_names: Vec::new(), features, target: None };
     assert_eq!(texts.encode(&images), Err(EncodeError::NoTexts { name: "a".into() }));
 }
 

@@ -132,7 +132,7 @@ impl<R: Read + Seek> Archive<R> {
         Ok(Self { zip, root, entries })
     }
 
-    fn check_version(&mut self) -> Result<(), GraphError> {
+    pub(super) fn check_version(&mut self) -> Result<(), GraphError> {
         let format = self.read_text("archive_format")?;
         if format != "pt2" {
             let why =
@@ -155,6 +155,26 @@ impl<R: Read + Seek> Archive<R> {
         }
     }
 
+    /// Names without the root, and numbers, of all entries in the order of the file.
+    pub(super) fn entries(&self) -> Vec<(String, usize)> {
+        let mut entries: Vec<(String, usize)> =
+            self.entries.iter().map(|(name, number)| (name.clone(), *number)).collect();
+        entries.sort_unstable_by_key(|(_, number)| *number);
+        entries
+    }
+
+    /// The name of an entry with the root.
+    pub(super) fn full_name(&self, name: &str) -> String {
+        format!("{}{name}", self.root)
+    }
+
+    /// An entry by its number.
+    pub(super) fn entry(&mut self, number: usize) -> Result<zip::read::ZipFile<'_>, GraphError> {
+        self.zip
+            .by_index(number)
+            .map_err(|error| GraphError::archive(format!("entry {number}: {error}")))
+    }
+
     fn read_text(&mut self, name: &str) -> Result<String, GraphError> {
         let bytes = self.read(name, TEXT_BYTES_MAX)?;
         let text = String::from_utf8(bytes)
@@ -167,7 +187,7 @@ impl<R: Read + Seek> Archive<R> {
     }
 
     /// The table of weights or constants; empty if the archive has none.
-    fn read_table(&mut self, name: &str) -> Result<WeightTable, GraphError> {
+    pub(super) fn read_table(&mut self, name: &str) -> Result<WeightTable, GraphError> {
         if !self.entries.contains_key(name) {
             return Ok(WeightTable { config: BTreeMap::new() });
         }

@@ -4,6 +4,7 @@ use tch::{Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use super::GraphError;
+use super::evaluation::{BatchNorm, attention};
 use super::operators::{self, Effect};
 use super::size_function;
 use super::value::{
@@ -83,6 +84,10 @@ enum Step {
     /// Creates a tensor of zeros. PyTorch's `empty` returns what is in memory, which may be a secret
     /// of the process.
     Zeros { operation: Aten },
+    /// Normalises by statistics of the batch, or by running ones.
+    BatchNorm { operation: Aten },
+    /// Attention; in evaluation from its definition, with the same operators on every device.
+    Attention { operation: Aten, definition: Aten },
     /// Evaluates a function of sizes.
     Size(String),
     /// Does nothing.
@@ -95,18 +100,7 @@ impl WeightTensor {
     /// # Errors
     /// [`TchError`] if the bytes do not match the sizes.
     pub fn to_tensor(&self) -> Result<Tensor, TchError> {
-        let kind = match self.data_type {
-            DataType::U8 => Kind::Uint8,
-            DataType::I8 => Kind::Int8,
-            DataType::I16 => Kind::Int16,
-            DataType::I32 => Kind::Int,
-            DataType::I64 => Kind::Int64,
-            DataType::F16 => Kind::Half,
-            DataType::F32 => Kind::Float,
-            DataType::F64 => Kind::Double,
-            DataType::Bool => Kind::Bool,
-            DataType::Bf16 => Kind::BFloat16,
-        };
+        let kind = self.data_type.kind();
         let sizes: Vec<i64> = self.sizes.iter().map(|&size| size as i64).collect();
         Tensor::f_from_data_size(&self.bytes, &sizes, kind)
     }
@@ -119,6 +113,10 @@ pub struct Interpreter<'g> {
     /// The values that each node uses last.
     dead: Vec<Vec<ValueId>>,
     device: String,
+    /// Whether real numbers have 64 bits, whatever the graph states.
+    is_double: bool,
+    /// Whether training normalises by the running statistics too, and leaves them.
+    has_frozen_statistics: bool,
 }
 
 impl<'g> Interpreter<'g> {
@@ -133,7 +131,20 @@ impl<'g> Interpreter<'g> {
         let steps = graph.nodes.iter().enumerate().map(|(at, node)| Step::new(at, node));
         let steps = steps.collect::<Result<_, _>>()?;
         let dead = last_uses(graph);
-        Ok(Self { graph, steps, dead, device: device.to_owned() })
+        let device = device.to_owned();
+        Ok(Self { graph, steps, dead, device, is_double: false, has_frozen_statistics: false })
+    }
+
+    /// The same in `f64`: the caller passes real inputs of that type.
+    #[must_use]
+    pub fn in_double(self) -> Self {
+        Self { is_double: true, ..self }
+    }
+
+    /// The same with running statistics that training uses and does not change.
+    #[must_use]
+    pub fn with_frozen_statistics(self) -> Self {
+        Self { has_frozen_statistics: true, ..self }
     }
 
     /// Runs the graph on `inputs`, in the order of the graph's inputs. In training, running statistics
@@ -150,7 +161,11 @@ impl<'g> Interpreter<'g> {
         let inputs = self.graph.inputs.iter().zip(inputs).map(|(input, tensor)| {
             // An evaluation counts no batches.
             Ok(Slot::Tensor(match input.role {
-                InputRole::Buffer(_) if copies => tensor.f_detach_copy()?,
+                InputRole::Buffer(_) if copies => {
+                    let mut copy = tensor.f_zeros_like()?;
+                    copy.f_copy_(tensor)?;
+                    copy
+                }
                 _ => tensor.shallow_clone(),
             }))
         });
@@ -162,6 +177,7 @@ impl<'g> Interpreter<'g> {
             } else {
                 no_grad(|| self.step(at, node, step, &values, mode))?
             };
+            let results = if self.is_double { in_double(results)? } else { results };
             store(at, node, results, &mut values)?;
             for &ValueId(dead) in &self.dead[at] {
                 values[dead as usize] = Slot::Empty;
@@ -206,12 +222,28 @@ impl<'g> Interpreter<'g> {
                 RunMode::Training => self.call(at, node, operation, values, |_, given| Some(given)),
                 RunMode::Evaluation => self.fill_with_mean(at, node, fill, values),
             },
-            Step::Call { operation, effect } if mode == RunMode::Evaluation => {
+            Step::BatchNorm { .. } if mode == RunMode::Evaluation && has_statistics(node) => {
+                self.batch_norm(at, node, values)
+            }
+            Step::BatchNorm { operation } => {
                 self.call(at, node, operation, values, |name, given| {
-                    Some(in_evaluation(*effect, name, given))
+                    let is_frozen = self.has_frozen_statistics && has_statistics(node);
+                    Some(if is_frozen && name == "training" { Given::Bool(false) } else { given })
                 })
             }
-            Step::Call { operation, .. } => {
+            Step::Attention { definition, .. } if mode == RunMode::Evaluation => {
+                let results = self.call(at, node, definition, values, |name, given| {
+                    Some(attention(name, given))
+                })?;
+                first_by_heads(results)
+            }
+            Step::Call { operation, effect } if mode == RunMode::Evaluation => {
+                self.call(at, node, operation, values, |name, given| {
+                    let has_statistics = has_statistics(node);
+                    Some(in_evaluation(*effect, has_statistics, name, given))
+                })
+            }
+            Step::Call { operation, .. } | Step::Attention { operation, .. } => {
                 self.call(at, node, operation, values, |_, given| Some(given))
             }
         }
@@ -235,6 +267,26 @@ impl<'g> Interpreter<'g> {
         fill.call(&arguments).map_err(|source| InterpreterError::Operator { node: at, source })
     }
 
+    fn batch_norm(
+        &self,
+        at: usize,
+        node: &Node,
+        values: &[Slot],
+    ) -> Result<Vec<Value>, InterpreterError> {
+        let given = node
+            .arguments
+            .iter()
+            .map(|(name, argument)| Held::new(argument, values).map(|held| (name.as_str(), held)));
+        let held = given.collect::<Option<Vec<_>>>();
+        let held = held.ok_or_else(|| graph_error(at, "a value of another type"))?;
+        let mut norm = BatchNorm::default();
+        for (name, held) in &held {
+            norm.set(name, held.given(&self.device));
+        }
+        let result = norm.evaluate()?.ok_or_else(|| graph_error(at, "an argument is missing"))?;
+        Ok(vec![Value::Tensor(result)])
+    }
+
     fn call(
         &self,
         at: usize,
@@ -243,7 +295,10 @@ impl<'g> Interpreter<'g> {
         values: &[Slot],
         change: impl for<'a> Fn(&str, Given<'a>) -> Option<Given<'a>>,
     ) -> Result<Vec<Value>, InterpreterError> {
-        let held = node.arguments.iter().map(|(_, argument)| Held::new(argument, values));
+        let held = node.arguments.iter().map(|(_, argument)| {
+            let held = Held::new(argument, values)?;
+            Some(if self.is_double { held.in_double(argument) } else { held })
+        });
         let held: Vec<Held<'_>> = held
             .collect::<Option<_>>()
             .ok_or_else(|| graph_error(at, "a value of another type"))?;
@@ -260,14 +315,60 @@ impl<'g> Interpreter<'g> {
 }
 
 /// The argument in evaluation mode.
-fn in_evaluation<'a>(effect: Effect, name: &str, given: Given<'a>) -> Given<'a> {
+fn in_evaluation<'a>(
+    effect: Effect,
+    has_statistics: bool,
+    name: &str,
+    given: Given<'a>,
+) -> Given<'a> {
     match (effect, name) {
-        (Effect::Random | Effect::RandomInPlace, "train")
-        | (Effect::Pure, "train" | "training") => Given::Bool(false),
-        (Effect::Pure, "use_input_stats") => Given::Bool(false),
+        (Effect::Random | Effect::RandomInPlace, "train") | (Effect::Pure, "train") => {
+            Given::Bool(false)
+        }
+        // A normalisation without running statistics uses those of its input, as PyTorch does.
+        (Effect::Pure, "training" | "use_input_stats") if has_statistics => Given::Bool(false),
         (Effect::Pure, "dropout_p") => Given::Float(0.0),
         _ => given,
     }
+}
+
+/// The first result, the attention, with the heads of a position side by side in memory, as libtorch's
+/// own kernels return it.
+fn first_by_heads(results: Vec<Value>) -> Result<Vec<Value>, InterpreterError> {
+    let first = results.into_iter().take(1).map(|result| match result {
+        Value::Tensor(tensor) if tensor.dim() == 4 => {
+            let by_position = tensor.f_transpose(1, 2)?.f_contiguous()?;
+            Ok(Value::Tensor(by_position.f_transpose(1, 2)?))
+        }
+        other => Ok(other),
+    });
+    first.collect()
+}
+
+/// Whether a normalisation has running statistics.
+fn has_statistics(node: &Node) -> bool {
+    let is_given = |(name, argument): &(String, Argument)| {
+        name == "running_mean" && *argument != Argument::None
+    };
+    node.arguments.iter().any(is_given)
+}
+
+/// The results with real numbers of 64 bits.
+fn in_double(results: Vec<Value>) -> Result<Vec<Value>, TchError> {
+    let wide = |tensor: Tensor| match tensor.f_kind()? {
+        Kind::Float | Kind::Half | Kind::BFloat16 => tensor.f_to_kind(Kind::Double),
+        _ => Ok(tensor),
+    };
+    let result = |value| {
+        Ok(match value {
+            Value::Tensor(tensor) => Value::Tensor(wide(tensor)?),
+            Value::Tensors(all) => {
+                Value::Tensors(all.into_iter().map(wide).collect::<Result<_, TchError>>()?)
+            }
+            other => other,
+        })
+    };
+    results.into_iter().map(result).collect()
 }
 
 impl Step {
@@ -308,6 +409,11 @@ impl Step {
             return Ok(Self::Bernoulli { operation, fill: find("fill_", "Scalar")? });
         }
         Ok(match zeros {
+            None if base == "batch_norm" => Self::BatchNorm { operation },
+            None if base == "scaled_dot_product_attention" => {
+                let definition = find("_scaled_dot_product_attention_math", "")?;
+                Self::Attention { operation, definition }
+            }
             Some(_) => Self::Zeros { operation },
             None => Self::Call { operation, effect },
         })
@@ -396,6 +502,16 @@ impl<'a> Held<'a> {
             Argument::Strided => Given::Int(0),
             Argument::Device => return Some(Self::Device),
         }))
+    }
+
+    /// With a real type of 64 bits instead of another real one.
+    fn in_double(self, argument: &Argument) -> Self {
+        match argument {
+            Argument::DataType(data_type) if data_type.is_float() => {
+                Self::Plain(Given::Int(DataType::F64.torch_number()))
+            }
+            _ => self,
+        }
     }
 
     fn given<'b>(&'b self, device: &'b str) -> Given<'b> {

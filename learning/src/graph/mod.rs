@@ -14,13 +14,18 @@ mod archive;
 mod canonical;
 mod check;
 mod error;
+#[cfg(feature = "torch")]
+mod evaluation;
 mod exported;
 mod import;
 #[cfg(feature = "torch")]
 mod interpreter;
+mod model;
 mod operators;
+mod rewrite;
 mod shapes;
 mod size_function;
+mod split;
 mod value;
 mod weights;
 
@@ -28,8 +33,13 @@ pub use archive::{read_archive, read_archive_from, read_description};
 pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
 pub use interpreter::{GraphRun, Interpreter, InterpreterError, RunMode};
+pub use model::{GraphDeclaration, GraphLoss, GraphModel, ROW_BYTES_MAX};
+#[cfg(feature = "torch")]
+pub(crate) use model::{GraphProgram, Place};
 pub use operators::{Effect, OPERATORS, Operator};
+pub use rewrite::write_archive;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
+pub use split::{BufferPolicy, GraphParts, split};
 pub use value::{
     Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,
     MemoryFormat, Node, NodeOutput, Operation, TensorType, ValueId, WeightTensor,
@@ -49,6 +59,8 @@ pub const DEPTH_MAX: usize = 8;
 pub const NAME_BYTES_MAX: usize = 512;
 /// Most entries of an archive.
 pub const ENTRIES_MAX: usize = 100_000;
+/// Most numbers of a row.
+pub const ROW_NUMBERS_MAX: i64 = 1 << 20;
 /// Largest description of a graph in an archive, in bytes.
 pub const JSON_BYTES_MAX: u64 = 64 << 20;
 /// Largest total of the weights of an archive, in bytes.

@@ -53,21 +53,12 @@ fn costs_grow_with_the_rows_and_have_a_limit() {
 
 #[cfg(feature = "torch")]
 mod with_torch {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
     use safetensors::{Dtype, SafeTensors};
     use tch::{Kind, Tensor};
 
     use super::*;
     use crate::torch::dispatch::{Argument as Given, AtenOperator};
-
-    /// libtorch has one generator of random numbers for the process: a test that draws from it, as
-    /// dropout does, holds this.
-    static GENERATOR: Mutex<()> = Mutex::new(());
-
-    fn generator() -> MutexGuard<'static, ()> {
-        GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    use crate::torch::graph::generator;
 
     const STEPS: usize = 10;
     const RATE: f64 = 0.05;

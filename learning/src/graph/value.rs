@@ -38,6 +38,24 @@ pub enum DataType {
 }
 
 impl DataType {
+    /// The type in libtorch.
+    #[cfg(feature = "torch")]
+    pub(crate) const fn kind(self) -> tch::Kind {
+        use tch::Kind;
+        match self {
+            Self::U8 => Kind::Uint8,
+            Self::I8 => Kind::Int8,
+            Self::I16 => Kind::Int16,
+            Self::I32 => Kind::Int,
+            Self::I64 => Kind::Int64,
+            Self::F16 => Kind::Half,
+            Self::F32 => Kind::Float,
+            Self::F64 => Kind::Double,
+            Self::Bool => Kind::Bool,
+            Self::Bf16 => Kind::BFloat16,
+        }
+    }
+
     /// Bytes of an element.
     pub const fn bytes(self) -> usize {
         match self {
@@ -51,6 +69,41 @@ impl DataType {
     /// Whether it is a floating-point type, for which there are gradients.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
+    /// The type of a tensor in a safetensors file; `None` if graphs have no such type.
+    pub(super) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+        use safetensors::Dtype;
+        Some(match dtype {
+            Dtype::U8 => Self::U8,
+            Dtype::I8 => Self::I8,
+            Dtype::I16 => Self::I16,
+            Dtype::I32 => Self::I32,
+            Dtype::I64 => Self::I64,
+            Dtype::F16 => Self::F16,
+            Dtype::F32 => Self::F32,
+            Dtype::F64 => Self::F64,
+            Dtype::BOOL => Self::Bool,
+            Dtype::BF16 => Self::Bf16,
+            _ => return None,
+        })
+    }
+
+    /// The type's name in a safetensors file.
+    pub(super) fn to_safetensors(self) -> safetensors::Dtype {
+        use safetensors::Dtype;
+        match self {
+            Self::U8 => Dtype::U8,
+            Self::I8 => Dtype::I8,
+            Self::I16 => Dtype::I16,
+            Self::I32 => Dtype::I32,
+            Self::I64 => Dtype::I64,
+            Self::F16 => Dtype::F16,
+            Self::F32 => Dtype::F32,
+            Self::F64 => Dtype::F64,
+            Self::Bool => Dtype::BOOL,
+            Self::Bf16 => Dtype::BF16,
+        }
     }
 
     /// The number of the type in libtorch.

@@ -159,7 +159,7 @@ impl Strided {
 }
 
 /// Whether no element is infinite or not a number: all bits of its exponent are set then.
-fn are_finite(data_type: DataType, bytes: &[u8]) -> bool {
+pub(super) fn are_finite(data_type: DataType, bytes: &[u8]) -> bool {
     let (width, exponent) = match data_type {
         DataType::F16 => (2, 0x7c00),
         DataType::Bf16 => (2, 0x7f80),

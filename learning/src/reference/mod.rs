@@ -58,7 +58,7 @@ impl Engine for Reference {
 fn layout(model: &ModelSpec) -> Result<Layout, InputError> {
     match model {
         ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } => Ok(Layout::new(&model.dense())),
-        ModelSpec::Cnn { .. } => {
+        ModelSpec::Cnn { .. } | ModelSpec::Graph(_) => {
             Err(InputError::Unsupported { engine: NAME, model: model.to_string() })
         }
     }

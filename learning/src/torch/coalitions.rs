@@ -171,7 +171,7 @@ impl<'a> ModelStack<'a> {
             ModelSpec::Cnn { height, width, filters, .. } => {
                 dense.max(height * width * filters[0]).max(height * width / 4 * filters[1])
             }
-            ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } => dense,
+            ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } | ModelSpec::Graph(_) => dense,
         }
     }
 

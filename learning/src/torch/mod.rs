@@ -7,6 +7,7 @@
 mod coalitions;
 pub(crate) mod dispatch;
 mod gpu;
+pub(crate) mod graph;
 mod net;
 mod segment;
 
@@ -25,6 +26,7 @@ use crate::model::ModelSpec;
 use crate::rng::epoch_order;
 use crate::select::EngineError;
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
+use graph::GraphTraining;
 use net::{Objective, TensorNet};
 
 const ENGINE: &str = "torch";
@@ -160,8 +162,14 @@ impl Trainer for Torch {
     ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
         self.set_threads();
+        if let ModelSpec::Graph(model) = model {
+            let training = GraphTraining { model, start, data, how, seed };
+            return self.train_graph(&training, progress);
+        }
         let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
-        let mut descent = GradientDescent::new(&self.to_tensor(start)?, model, how)?;
+        let mut descent = GradientDescent::new(&self.to_tensor(start)?, how)?;
+        let net = TensorNet::new(model, &descent.params)?;
+        let slots = TensorNet::new(model, &descent.gradient)?;
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
@@ -176,7 +184,7 @@ impl Trainer for Torch {
                 let features = features.f_index_select(0, &batch)?;
                 let labels = labels.f_index_select(0, &batch)?;
                 let objective = Objective::training(size);
-                let losses = descent.net.gradient(&features, &labels, objective, &descent.slots)?;
+                let losses = net.gradient(&features, &labels, objective, &slots)?;
                 let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
                 if !loss_sum.is_finite() {
                     return Err(TrainError::Diverged { step });
@@ -207,6 +215,9 @@ impl Trainer for Torch {
     ) -> Result<(), TrainError> {
         check_row_gradients(model, params, data, rows)?;
         self.set_threads();
+        if let ModelSpec::Graph(model) = model {
+            return self.graph_row_gradients(model, params, data, rows, look);
+        }
         let flat = self.to_tensor(params)?;
         let slots_flat = flat.f_zeros_like()?;
         let (net, slots) = (TensorNet::new(model, &flat)?, TensorNet::new(model, &slots_flat)?);
@@ -222,25 +233,21 @@ impl Trainer for Torch {
     }
 }
 
-/// Stochastic gradient descent on flat parameters; `net` and `slots` are views into the parameters
-/// and their gradient.
+/// Stochastic gradient descent on flat parameters.
 struct GradientDescent<'a> {
     how: &'a Training,
     start: Tensor,
     params: Tensor,
     gradient: Tensor,
     velocity: Tensor,
-    net: TensorNet,
-    slots: TensorNet,
 }
 
 impl<'a> GradientDescent<'a> {
-    fn new(start: &Tensor, model: &ModelSpec, how: &'a Training) -> Result<Self, TchError> {
+    fn new(start: &Tensor, how: &'a Training) -> Result<Self, TchError> {
         let mut params = start.f_zeros_like()?;
         params.f_copy_(start)?;
         let (gradient, velocity) = (start.f_zeros_like()?, start.f_zeros_like()?);
-        let (net, slots) = (TensorNet::new(model, &params)?, TensorNet::new(model, &gradient)?);
-        Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity, net, slots })
+        Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity })
     }
 
     /// One step of [`Training`], from the current gradient.
@@ -279,6 +286,11 @@ impl Evaluator for Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
+        if let ModelSpec::Graph(graph) = model {
+            check_evaluation(model, params, &[], data)?;
+            self.set_threads();
+            return self.graph_row_losses(graph, params, data);
+        }
         let mut losses = Vec::with_capacity(data.rows());
         self.each_chunk(model, params, data, |chunk| {
             let logits = chunk.net.forward(&chunk.features)?.logits;
@@ -296,6 +308,10 @@ impl Evaluator for Torch {
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
         check_evaluation(model, params, directions, data)?;
+        if let ModelSpec::Graph(graph) = model {
+            self.set_threads();
+            return self.graph_directional_derivatives(graph, params, directions, data);
+        }
         let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
         self.each_chunk(model, params, data, |chunk| {
             let tape = chunk.net.forward(&chunk.features)?;
@@ -320,6 +336,11 @@ impl Evaluator for Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
+        if let ModelSpec::Graph(graph) = model {
+            check_evaluation(model, params, &[], data)?;
+            self.set_threads();
+            return self.graph_correct_predictions(graph, params, data);
+        }
         let mut correct = 0;
         self.each_chunk(model, params, data, |chunk| {
             let logits = to_vec(&chunk.net.forward(&chunk.features)?.logits.f_view([-1])?)?;
@@ -336,6 +357,11 @@ impl Evaluator for Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
+        if let ModelSpec::Graph(graph) = model {
+            check_evaluation(model, params, &[], data)?;
+            self.set_threads();
+            return self.graph_mean_gradient(graph, params, data);
+        }
         let mut losses = Vec::with_capacity(data.rows());
         let mut sum = vec![0.0; params.len()];
         self.each_chunk(model, params, data, |chunk| {

@@ -76,7 +76,7 @@ impl TensorNet {
             ModelSpec::Cnn { channels, height, width, .. } => {
                 Some([channels, height, width].map(|side| side as i64))
             }
-            ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } => None,
+            ModelSpec::Softmax { .. } | ModelSpec::Mlp { .. } | ModelSpec::Graph(_) => None,
         };
         Ok(Self { convolutions: layers, dense, image })
     }

@@ -15,6 +15,7 @@ use crate::engine::{
     EvalError, ParameterSegment, SegmentPoint, check_evaluation, check_groups, chunks_in,
 };
 use crate::loss::RowLoss;
+use crate::model::ModelSpec;
 
 /// The model at one point, with its gradient buffer.
 struct SegmentModel {
@@ -36,6 +37,9 @@ impl Torch {
         way.check()?;
         check_groups(data, groups)?;
         self.set_threads();
+        if let ModelSpec::Graph(model) = way.model {
+            return self.evaluate_graph_segment(model, way, places, data, groups, look);
+        }
         let mut stations = Vec::with_capacity(places.len());
         for &place in places {
             let params = way.at(place.t);

@@ -1,0 +1,59 @@
+//! Operators that an evaluation computes from their definitions: libtorch's own kernels have no
+//! derivatives by running statistics, and differ between devices.
+
+use tch::{TchError, Tensor};
+
+use crate::torch::dispatch::Argument as Given;
+
+/// The arguments of `batch_norm`.
+#[derive(Debug, Default)]
+pub(super) struct BatchNorm<'a> {
+    input: Option<&'a Tensor>,
+    weight: Option<&'a Tensor>,
+    bias: Option<&'a Tensor>,
+    mean: Option<&'a Tensor>,
+    variance: Option<&'a Tensor>,
+    epsilon: f64,
+}
+
+impl<'a> BatchNorm<'a> {
+    pub(super) fn set(&mut self, name: &str, given: Given<'a>) {
+        match (name, given) {
+            ("input", Given::Tensor(tensor)) => self.input = Some(tensor),
+            ("weight", Given::Tensor(tensor)) => self.weight = Some(tensor),
+            ("bias", Given::Tensor(tensor)) => self.bias = Some(tensor),
+            ("running_mean", Given::Tensor(tensor)) => self.mean = Some(tensor),
+            ("running_var", Given::Tensor(tensor)) => self.variance = Some(tensor),
+            ("eps", Given::Float(epsilon)) => self.epsilon = epsilon,
+            _ => {}
+        }
+    }
+
+    /// The normalisation by running statistics, with derivatives by all of them. A mean of updates can
+    /// make a variance negative: it counts as zero then.
+    pub(super) fn evaluate(&self) -> Result<Option<Tensor>, TchError> {
+        let (Some(input), Some(mean), Some(variance)) = (self.input, self.mean, self.variance)
+        else {
+            return Ok(None);
+        };
+        let mut sizes = vec![1; input.dim()];
+        if let Some(channels) = sizes.get_mut(1) {
+            *channels = -1;
+        }
+        let by_channel = |tensor: &Tensor| tensor.f_reshape(sizes.as_slice());
+        let deviation = variance.f_clamp_min(0.0)?.f_add_scalar(self.epsilon)?.f_sqrt()?;
+        let mut result = input.f_sub(&by_channel(mean)?)?.f_div(&by_channel(&deviation)?)?;
+        if let Some(weight) = self.weight {
+            result = result.f_mul(&by_channel(weight)?)?;
+        }
+        if let Some(bias) = self.bias {
+            result = result.f_add(&by_channel(bias)?)?;
+        }
+        Ok(Some(result))
+    }
+}
+
+/// An argument of attention's definition, which has the arguments of the operator.
+pub(super) fn attention<'a>(name: &str, given: Given<'a>) -> Given<'a> {
+    if name == "dropout_p" { Given::Float(0.0) } else { given }
+}

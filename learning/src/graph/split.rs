@@ -1,0 +1,221 @@
+//! Splits a model that PyTorch exported into what travels and what is frozen.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::TensorView;
+
+use super::error::GraphErrorKind::{Unsupported, Weights};
+use super::operators::{self, Effect};
+use super::value::{Argument, DataType, Graph, GraphInput, InputRole, Operation, ValueId};
+use super::{GraphError, GraphWeights, WeightTensor};
+use crate::model::TensorSpec;
+
+/// Number of names in a message.
+const NAMES_SHOWN_MAX: usize = 10;
+
+/// Buffers that training changes without a gradient, such as the running statistics of batch norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferPolicy {
+    /// They travel and are averaged like parameters.
+    Average,
+    /// They stay, and training normalises by them too.
+    Freeze,
+    /// A model with such buffers is refused.
+    Refuse,
+}
+
+/// The parts of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphParts {
+    /// The canonical bytes of the graph.
+    pub graph: Vec<u8>,
+    /// The tensors that travel, in the order of the graph's inputs.
+    pub tensors: Vec<TensorSpec>,
+    /// The initial values of the tensors that travel, one after another.
+    pub initial: Vec<f32>,
+    /// A safetensors file of the other tensors; `None` if there are none.
+    pub frozen: Option<Vec<u8>>,
+    /// Numbers of a row that are inputs.
+    pub inputs: usize,
+}
+
+/// Splits a model: parameters whose name matches one of the patterns travel, and buffers by their
+/// policy. In a pattern `*` stands for any text.
+///
+/// # Errors
+/// [`GraphError`] for a pattern without a parameter, a parameter that is not `f32`, and buffers that
+/// are to be refused.
+pub fn split(
+    graph: &Graph,
+    weights: &GraphWeights,
+    trainable: &[String],
+    buffers: BufferPolicy,
+) -> Result<GraphParts, GraphError> {
+    check_patterns(graph, trainable)?;
+    let changed = changed_buffers(graph);
+    let names: Vec<&str> = changed.iter().filter_map(|&at| graph.inputs[at].role.name()).collect();
+    if buffers == BufferPolicy::Refuse && !names.is_empty() {
+        let why = format!(
+            "training changes the statistics {}: choose buffers = \"average\", so that they travel, \
+             or \"freeze\", so that training uses them as they are",
+            listed(&names)
+        );
+        return Err(GraphError::new(Unsupported, why));
+    }
+    let mut parts = GraphParts {
+        graph: graph.to_bytes(),
+        tensors: Vec::new(),
+        initial: Vec::new(),
+        frozen: None,
+        inputs: 0,
+    };
+    let mut frozen = Vec::new();
+    let mut own = weights.tensors.iter();
+    for (at, GraphInput { role, tensor }) in graph.inputs.iter().enumerate() {
+        let Some(name) = role.name() else {
+            let inner = super::model::row_sizes(&tensor.shape)?;
+            parts.inputs += inner.iter().product::<i64>() as usize;
+            continue;
+        };
+        let Some(weight) = own.next() else { continue };
+        let travels = match role {
+            InputRole::Parameter(_) => trainable.iter().any(|pattern| matches(pattern, name)),
+            _ => buffers == BufferPolicy::Average && changed.contains(&at),
+        };
+        if travels {
+            parts.add(name, weight)?;
+        } else {
+            frozen.push((name, weight));
+        }
+    }
+    parts.frozen = encode_frozen(&frozen)?;
+    Ok(parts)
+}
+
+impl GraphParts {
+    fn add(&mut self, name: &str, weight: &WeightTensor) -> Result<(), GraphError> {
+        if weight.data_type != DataType::F32 {
+            let why = format!(
+                "{name} is {}: only f32 is trained. Convert the model by `.float()` before the export, \
+                 or leave this tensor frozen by trainable = [\"…\"]",
+                weight.data_type
+            );
+            return Err(GraphError::new(Weights, why));
+        }
+        let shape = weight.sizes.iter().map(|&size| size as usize).collect();
+        self.tensors.push(TensorSpec { name: name.to_owned(), shape });
+        let numbers = weight.bytes.as_chunks::<4>().0;
+        self.initial.extend(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        Ok(())
+    }
+}
+
+fn encode_frozen(frozen: &[(&str, &WeightTensor)]) -> Result<Option<Vec<u8>>, GraphError> {
+    if frozen.is_empty() {
+        return Ok(None);
+    }
+    let refuse = |error: safetensors::SafeTensorError| GraphError::new(Weights, error.to_string());
+    let mut views = BTreeMap::new();
+    for (name, weight) in frozen {
+        let sizes = weight.sizes.iter().map(|&size| size as usize).collect();
+        let view = TensorView::new(weight.data_type.to_safetensors(), sizes, &weight.bytes);
+        views.insert(*name, view.map_err(refuse)?);
+    }
+    Ok(Some(safetensors::serialize(views, None).map_err(refuse)?))
+}
+
+/// The inputs that are real buffers and that a forward pass in training changes: running statistics,
+/// and targets of operators in place.
+pub(super) fn changed_buffers(graph: &Graph) -> Vec<usize> {
+    let mut changed = Vec::new();
+    for node in &graph.nodes {
+        let Operation::Aten(name) = &node.operation else { continue };
+        let effect = operators::find(name).map(|operator| operator.effect);
+        let in_place = matches!(effect, Some(Effect::InPlace | Effect::RandomInPlace));
+        for (at, (name, argument)) in node.arguments.iter().enumerate() {
+            let is_changed = (in_place && at == 0) || STATISTICS.contains(&name.as_str());
+            if let (true, Argument::Value(ValueId(id))) = (is_changed, argument) {
+                changed.push(*id as usize);
+            }
+        }
+    }
+    changed.retain(|&at| {
+        let input = graph.inputs.get(at);
+        input.is_some_and(|input| {
+            matches!(input.role, InputRole::Buffer(_)) && input.tensor.data_type.is_float()
+        })
+    });
+    changed.sort_unstable();
+    changed.dedup();
+    changed
+}
+
+/// The arguments by which a normalisation takes its running statistics.
+const STATISTICS: [&str; 2] = ["running_mean", "running_var"];
+
+fn check_patterns(graph: &Graph, patterns: &[String]) -> Result<(), GraphError> {
+    let parameters = graph.inputs.iter().filter_map(|input| match &input.role {
+        InputRole::Parameter(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = parameters.collect();
+    let unused = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+    match patterns.iter().find(unused) {
+        None => Ok(()),
+        Some(pattern) => {
+            let why = format!(
+                "trainable = {pattern:?} matches no parameter of the model; it has {}",
+                listed(&names)
+            );
+            Err(GraphError::new(Unsupported, why))
+        }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMES_SHOWN_MAX) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+/// Whether a name is of a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        // The leftmost place leaves most for the parts behind it.
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*", "head.weight", true),
+            ("head.*", "head.weight", true),
+            ("head.*", "ahead.weight", false),
+            ("*lora*", "layers.0.lora_A.weight", true),
+            ("*lora*", "lora", true),
+            ("*lora*", "loRa", false),
+            ("head.weight", "head.weight", true),
+            ("head.weight", "head.weight2", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("ab*ba", "aba", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

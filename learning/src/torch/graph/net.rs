@@ -1,0 +1,212 @@
+//! A graph as a function of flat parameters and rows.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::loss::{Targets, row_losses};
+use crate::engine::{BackendError, InputError};
+use crate::graph::{
+    GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, Place, RunMode,
+};
+use crate::loss::RowLoss;
+use crate::torch::ENGINE;
+
+impl From<InterpreterError> for BackendError {
+    fn from(error: InterpreterError) -> Self {
+        let text = error.to_string();
+        Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
+    }
+}
+
+/// A graph with its frozen tensors on a device.
+pub(super) struct GraphNet<'m> {
+    model: &'m GraphModel,
+    pub(super) program: &'m GraphProgram,
+    interpreter: Interpreter<'m>,
+    frozen: Vec<Tensor>,
+    kind: Kind,
+}
+
+/// Rows on a device.
+pub(super) struct Rows {
+    /// `[rows, numbers]`, in `f32`.
+    pub(super) numbers: Tensor,
+    /// `[rows]`.
+    pub(super) labels: Tensor,
+}
+
+/// The loaded graph of a model.
+pub(super) fn program(model: &GraphModel) -> Result<&GraphProgram, InputError> {
+    let missing = || InputError::NotLoaded { model: model.to_string() };
+    model.program().ok_or_else(missing)
+}
+
+impl<'m> GraphNet<'m> {
+    /// The graph in `kind`: as it was exported in `f32`, or with all real numbers in `f64`.
+    pub(super) fn new(
+        model: &'m GraphModel,
+        program: &'m GraphProgram,
+        device: Device,
+        kind: Kind,
+    ) -> Result<Self, BackendError> {
+        let name = match device {
+            Device::Cuda(number) => format!("cuda:{number}"),
+            _ => "cpu".to_owned(),
+        };
+        let mut interpreter = Interpreter::new(&program.graph, &name)?;
+        if kind == Kind::Double {
+            interpreter = interpreter.in_double();
+        }
+        if program.has_frozen_statistics {
+            interpreter = interpreter.with_frozen_statistics();
+        }
+        let frozen = program.frozen.iter().map(|tensor| {
+            let tensor = tensor.to_tensor()?.f_to_device(device)?;
+            match kind == Kind::Double && tensor.is_floating_point() {
+                true => tensor.f_to_kind(Kind::Double),
+                false => Ok(tensor),
+            }
+        });
+        let frozen = frozen.collect::<Result<_, TchError>>()?;
+        Ok(Self { model, program, interpreter, frozen, kind })
+    }
+
+    /// The travelling tensors as views of `flat`, in the order of the graph's inputs.
+    pub(super) fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
+        let views = self.program.places.iter().filter_map(|place| match place {
+            Place::Travels { range, sizes, .. } => Some((range, sizes)),
+            _ => None,
+        });
+        views
+            .map(|(range, sizes)| {
+                flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_view(sizes.as_slice())
+            })
+            .collect()
+    }
+
+    /// The same views with gradients tracked: of all tensors, or of parameters alone.
+    pub(super) fn leaves(
+        &self,
+        views: &[Tensor],
+        with_buffers: bool,
+    ) -> Result<Vec<Tensor>, TchError> {
+        let buffers = self.program.places.iter().filter_map(|place| match place {
+            Place::Travels { is_buffer, .. } => Some(*is_buffer),
+            _ => None,
+        });
+        let leaf = |(view, is_buffer): (&Tensor, bool)| {
+            view.f_detach()?.f_set_requires_grad(with_buffers || !is_buffer)
+        };
+        views.iter().zip(buffers).map(leaf).collect()
+    }
+
+    /// The first output of the graph for some rows.
+    pub(super) fn forward(
+        &self,
+        travelling: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Tensor, BackendError> {
+        let mut travelling = travelling.iter();
+        let mut inputs = Vec::with_capacity(self.program.places.len());
+        for (place, input) in self.program.places.iter().zip(&self.program.graph.inputs) {
+            inputs.push(match place {
+                Place::Travels { .. } => travelling.next().map(Tensor::shallow_clone),
+                // Training changes statistics in place: of the step, not of the model.
+                Place::Frozen(at)
+                    if mode == RunMode::Training && matches!(input.role, InputRole::Buffer(_)) =>
+                {
+                    self.frozen.get(*at).map(Tensor::f_detach_copy).transpose()?
+                }
+                Place::Frozen(at) => self.frozen.get(*at).map(Tensor::shallow_clone),
+                Place::Row { range, sizes } => {
+                    let own = rows.numbers.f_narrow(1, range.start as i64, range.len() as i64)?;
+                    let sizes: Vec<i64> = [-1].into_iter().chain(sizes.iter().copied()).collect();
+                    let kind = self.kind_of(input.tensor.data_type);
+                    Some(own.f_reshape(sizes.as_slice())?.f_to_kind(kind)?)
+                }
+            });
+        }
+        let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
+        let outputs = self.interpreter.run(&inputs, mode)?;
+        let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
+        outputs.into_iter().next().ok_or_else(why)
+    }
+
+    fn kind_of(&self, data_type: crate::graph::DataType) -> Kind {
+        match data_type.is_float() && self.kind == Kind::Double {
+            true => Kind::Double,
+            false => data_type.kind(),
+        }
+    }
+
+    /// The loss of each row.
+    pub(super) fn losses(
+        &self,
+        travelling: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Tensor, BackendError> {
+        let output = self.forward(travelling, rows, mode)?;
+        let declaration = self.model.declaration();
+        let tokens = self.program.first_row_input();
+        let columns = |from: usize, size: usize| {
+            rows.numbers.f_narrow(1, from as i64, size as i64)?.f_to_kind(self.kind)
+        };
+        let targets = Targets {
+            labels: &rows.labels,
+            numbers: &columns(declaration.inputs, declaration.targets)?,
+            tokens: &columns(tokens.start, tokens.len())?,
+        };
+        let form = match mode {
+            RunMode::Training => RowLoss::CrossEntropy,
+            RunMode::Evaluation => RowLoss::Bounded,
+        };
+        Ok(row_losses(declaration.loss, form, &output, &targets)?)
+    }
+
+    /// Writes the gradient of `scale` times the summed losses of rows to the views of a flat gradient;
+    /// returns the losses. An element that is not a number becomes 0 in an evaluation.
+    pub(super) fn gradient(
+        &self,
+        views: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+        scale: f64,
+        slots: &[Tensor],
+    ) -> Result<Tensor, BackendError> {
+        let leaves = self.leaves(views, mode == RunMode::Evaluation)?;
+        let losses = self.losses(&leaves, rows, mode)?;
+        let total = losses.f_sum(None::<Kind>)?.f_mul_scalar(scale)?;
+        let gradients = self.gradients(&total, &leaves)?;
+        for (slot, gradient) in slots.iter().zip(gradients) {
+            let mut slot = slot.shallow_clone();
+            match gradient {
+                Some(gradient) if mode == RunMode::Evaluation => {
+                    slot.f_copy_(&gradient.f_nan_to_num(0.0, 0.0, 0.0)?)?;
+                }
+                Some(gradient) => slot.f_copy_(&gradient)?,
+                None => {
+                    let _ = slot.f_zero_()?;
+                }
+            }
+        }
+        Ok(losses.f_detach()?)
+    }
+
+    /// The gradient of a scalar for each leaf; `None` if it does not depend on it.
+    fn gradients(
+        &self,
+        total: &Tensor,
+        leaves: &[Tensor],
+    ) -> Result<Vec<Option<Tensor>>, TchError> {
+        if !total.requires_grad() {
+            return Ok(leaves.iter().map(|_| None).collect());
+        }
+        total.f_backward()?;
+        let gradient = |leaf: &Tensor| {
+            let gradient = leaf.f_grad()?;
+            Ok(gradient.defined().then_some(gradient))
+        };
+        leaves.iter().map(gradient).collect()
+    }
+}

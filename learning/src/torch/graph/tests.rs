@@ -1,0 +1,409 @@
+//! Graphs as models of a task: training, losses and derivatives, on models that PyTorch exported.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use safetensors::SafeTensors;
+
+use super::*;
+use crate::engine::{Evaluator, Trainer};
+use crate::graph::{
+    Argument, BufferPolicy, GraphDeclaration, GraphParts, Operation, read_archive, split,
+};
+use crate::model::ModelSpec;
+use crate::torch::TorchDevice;
+
+const ALL: &str = "*";
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/graphs")).join(name)
+}
+
+fn parts(name: &str, trainable: &str, buffers: BufferPolicy) -> GraphParts {
+    let (graph, weights) = read_archive(&path(&format!("{name}.pt2"))).unwrap();
+    split(&graph, &weights, &[trainable.to_owned()], buffers).unwrap()
+}
+
+/// A model, its initial parameters, and rows with what PyTorch computed.
+struct Case {
+    model: ModelSpec,
+    start: Vec<f32>,
+    rows: Dataset,
+    expected: Vec<u8>,
+}
+
+fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f32> {
+    let bytes = file.tensor(name).unwrap().data().to_vec();
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+fn integers(file: &SafeTensors<'_>, name: &str) -> Vec<i64> {
+    let bytes = file.tensor(name).unwrap().data().to_vec();
+    bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
+}
+
+impl Case {
+    fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
+        let parts = parts(name, trainable, buffers);
+        let expected = std::fs::read(path(&format!("{name}.safetensors"))).unwrap();
+        let file = SafeTensors::deserialize(&expected).unwrap();
+        let input = match file.tensor("input").unwrap().dtype() {
+            safetensors::Dtype::I64 => {
+                integers(&file, "input").iter().map(|&token| token as f32).collect()
+            }
+            _ => floats(&file, "input"),
+        };
+        let labels = integers(&file, "labels");
+        let rows = file.tensor("labels").unwrap().shape()[0];
+        // Models of tokens have a label for each token.
+        let targets = if labels.len() == rows { 0 } else { labels.len() / rows };
+        let loss = match targets {
+            0 => GraphLoss::CrossEntropy { label_smoothing: 0.0 },
+            _ => GraphLoss::TokenCrossEntropy { label_smoothing: 0.0 },
+        };
+        let (graph, _) = read_archive(&path(&format!("{name}.pt2"))).unwrap();
+        let cost = crate::graph::graph_cost(&graph, &[2], u64::MAX).unwrap();
+        let outputs = *cost.outputs[0].sizes.last().unwrap() as usize;
+        let GraphParts { graph, tensors, initial, frozen, inputs } = parts;
+        let declaration =
+            GraphDeclaration { digest: [1; 32], inputs, targets, outputs, loss, tensors };
+        let model = GraphModel::load(declaration, &graph, frozen.as_deref()).unwrap();
+        let mut numbers = Vec::new();
+        for row in 0..rows {
+            numbers.extend_from_slice(&input[row * inputs..(row + 1) * inputs]);
+            let own = &labels[row * targets..(row + 1) * targets];
+            numbers.extend(own.iter().map(|&label| label as f32));
+        }
+        let classes = model.classes();
+        let labels = match targets {
+            0 => labels.iter().map(|&label| label as u32).collect(),
+            _ => vec![0; rows],
+        };
+        let rows = Dataset::new(numbers, labels, inputs + targets, classes).unwrap();
+        Self { model: ModelSpec::Graph(Box::new(model)), start: initial, rows, expected }
+    }
+
+    fn wide(&self) -> Vec<f64> {
+        self.start.iter().map(|&number| number.into()).collect()
+    }
+}
+
+fn models() -> Vec<String> {
+    let files = std::fs::read_dir(path("")).unwrap().map(|file| file.unwrap().path());
+    let models = files.filter(|file| file.extension().is_some_and(|end| end == "pt2"));
+    let mut names: Vec<String> =
+        models.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn engine() -> Torch {
+    Torch::new(TorchDevice::Auto, 1).unwrap()
+}
+
+fn training(epochs: u32) -> Training {
+    Training {
+        epochs,
+        batch: 5,
+        learning_rate: 0.05,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        clip_gradient: None,
+        fedprox: None,
+    }
+}
+
+fn go_on(_: TrainingStep) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Whether a model draws random numbers in training: with the rows in another order it draws others.
+fn is_random(name: &str) -> bool {
+    let (graph, _) = read_archive(&path(&format!("{name}.pt2"))).unwrap();
+    graph.nodes.iter().any(|node| {
+        let Operation::Aten(operator) = &node.operation else { return false };
+        let is_dropped = |(name, argument): &(String, Argument)| match argument {
+            Argument::Float(bits) => name.starts_with("dropout") && *bits != 0,
+            _ => false,
+        };
+        operator.starts_with("dropout")
+            || operator.starts_with("bernoulli")
+            || node.arguments.iter().any(is_dropped)
+    })
+}
+
+#[test]
+fn a_training_of_ten_steps_ends_where_pytorch_ends() {
+    for name in models() {
+        if is_random(&name) {
+            continue;
+        }
+        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let how = training(10);
+        let trained =
+            engine().train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on).unwrap();
+        let file = SafeTensors::deserialize(&case.expected).unwrap();
+        let mut from = 0;
+        let mut compared = 0;
+        for tensor in case.model.tensors() {
+            let found = &trained.params[from..from + tensor.elements()];
+            from += tensor.elements();
+            let after = format!("after.{}", tensor.name);
+            // The files have parameters only.
+            if file.tensor(&after).is_err() {
+                continue;
+            }
+            for (found, expected) in found.iter().zip(floats(&file, &after)) {
+                assert!((found - expected).abs() < 2e-5, "{name} {after}: {found} {expected}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "{name}");
+    }
+}
+
+#[test]
+fn trainings_with_random_numbers_repeat_from_their_seed() {
+    let random: Vec<String> = models().into_iter().filter(|name| is_random(name)).collect();
+    assert!(random.len() >= 4, "{random:?}");
+    for name in random {
+        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let how = training(3);
+        let run = |seed| {
+            engine().train(&case.model, &case.start, &case.rows, &how, seed, &mut go_on).unwrap()
+        };
+        assert_eq!(run(3), run(3), "{name}");
+        assert_ne!(run(3), run(4), "{name}");
+    }
+}
+
+#[test]
+fn gradients_and_derivatives_are_those_of_differences() {
+    for name in models() {
+        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let (model, rows, base) = (&case.model, &case.rows, case.wide());
+        let mut engine = engine();
+        let direction: Vec<f32> =
+            (0..base.len()).map(|at| ((at * 7 + 3) % 11) as f32 / 11.0 - 0.4).collect();
+        let moved = |step: f64| -> Vec<f64> {
+            base.iter().zip(&direction).map(|(base, d)| base + step * f64::from(*d)).collect()
+        };
+        const STEP: f64 = 1e-6;
+        let after = engine.row_losses(model, &moved(STEP), rows).unwrap();
+        let before = engine.row_losses(model, &moved(-STEP), rows).unwrap();
+        let slopes = engine.row_directional_derivatives(model, &base, &[&direction], rows).unwrap();
+        for ((after, before), slope) in after.iter().zip(&before).zip(&slopes[0]) {
+            let difference = (after - before) / (2.0 * STEP);
+            let away = (difference - slope).abs();
+            assert!(away < 1e-5 * (1.0 + slope.abs()), "{name}: {difference} {slope}");
+        }
+        let (loss, gradient) = engine.gradient(model, &base, rows).unwrap();
+        let losses = engine.row_losses(model, &base, rows).unwrap();
+        assert!((loss - mean(&losses)).abs() < 1e-12, "{name}");
+        let product: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * f64::from(*d)).sum();
+        assert!((product - mean(&slopes[0])).abs() < 1e-9, "{name}");
+        let total = vec![0.0; base.len()];
+        let way = ParameterSegment { model, base: &case.start, total: &total };
+        let places = [false, true].map(|gradient| SegmentPoint { t: 0.5, gradient });
+        let groups = [0..2, 2..rows.rows()];
+        let mut sums = vec![0.0; base.len()];
+        let mut found = Vec::new();
+        let mut look = |_: usize, place: usize, numbers: &[f64]| match place {
+            0 => found.extend_from_slice(numbers),
+            _ => sums.iter_mut().zip(numbers).for_each(|(sum, own)| *sum += own),
+        };
+        engine.evaluate_on_segment(way, &places, rows, &groups, &mut look).unwrap();
+        for (found, loss) in found.iter().zip(&losses) {
+            assert!((found - loss).abs() < 1e-12, "{name}");
+        }
+        for (sum, gradient) in sums.iter().zip(&gradient) {
+            assert!((sum / rows.rows() as f64 - gradient).abs() < 1e-9, "{name}");
+        }
+    }
+}
+
+#[test]
+fn only_the_tensors_that_travel_are_trained() {
+    let all = Case::load("gpt", ALL, BufferPolicy::Refuse);
+    let head = Case::load("gpt", "*mlp*", BufferPolicy::Refuse);
+    assert!(head.start.len() < all.start.len());
+    assert!(head.model.tensors().iter().all(|tensor| tensor.name.contains("mlp")));
+    let mut engine = engine();
+    let of = |case: &Case, engine: &mut Torch| {
+        engine.row_losses(&case.model, &case.wide(), &case.rows).unwrap()
+    };
+    assert_eq!(of(&all, &mut engine), of(&head, &mut engine));
+    let how = training(2);
+    let trained = engine.train(&head.model, &head.start, &head.rows, &how, 1, &mut go_on).unwrap();
+    assert_ne!(trained.params, head.start);
+}
+
+#[test]
+fn statistics_travel_or_stay() {
+    let travelling = Case::load("resnet", ALL, BufferPolicy::Average);
+    let is_statistic = |tensor: &crate::TensorSpec| tensor.name.contains("running_");
+    assert!(travelling.model.tensors().iter().any(is_statistic));
+    let frozen = Case::load("resnet", ALL, BufferPolicy::Freeze);
+    assert!(!frozen.model.tensors().iter().any(is_statistic));
+    let (graph, weights) = read_archive(&path("resnet.pt2")).unwrap();
+    let refused = split(&graph, &weights, &[ALL.to_owned()], BufferPolicy::Refuse).unwrap_err();
+    assert!(refused.to_string().contains("running_mean"), "{refused}");
+    // In evaluation both are the same function.
+    let mut engine = engine();
+    let losses = |case: &Case, engine: &mut Torch| {
+        engine.row_losses(&case.model, &case.wide(), &case.rows).unwrap()
+    };
+    assert_eq!(losses(&travelling, &mut engine), losses(&frozen, &mut engine));
+    // A training changes the statistics that travel, decay and proximal term do not.
+    let how = Training { weight_decay: 0.5, fedprox: Some(3.0), ..training(1) };
+    let plain = training(1);
+    let train = |case: &Case, how: &Training, engine: &mut Torch| {
+        engine.train(&case.model, &case.start, &case.rows, how, 1, &mut go_on).unwrap().params
+    };
+    let (one, other) =
+        (train(&travelling, &how, &mut engine), train(&travelling, &plain, &mut engine));
+    let mut from = 0;
+    for tensor in travelling.model.tensors() {
+        let range = from..from + tensor.elements();
+        from = range.end;
+        if is_statistic(&tensor) {
+            assert_ne!(one[range.clone()], travelling.start[range.clone()], "{}", tensor.name);
+            assert_eq!(one[range.clone()], other[range], "{}", tensor.name);
+        }
+    }
+    let gradient = |case: &Case| {
+        let mut look = |_: RowGradient<'_>| {};
+        Torch::new(TorchDevice::Auto, 1).unwrap().row_gradients(
+            &case.model,
+            &case.start,
+            &case.rows,
+            &[0],
+            &mut look,
+        )
+    };
+    let error = gradient(&travelling).unwrap_err().to_string();
+    assert!(error.contains("buffers = \"freeze\""), "{error}");
+    gradient(&frozen).unwrap();
+}
+
+#[test]
+fn a_model_without_its_graph_is_refused() {
+    let case = Case::load("mlp", ALL, BufferPolicy::Refuse);
+    let ModelSpec::Graph(model) = &case.model else { unreachable!() };
+    let bare = ModelSpec::Graph(Box::new(GraphModel::new(model.declaration().clone())));
+    assert_eq!(bare, case.model);
+    let error = engine().row_losses(&bare, &case.wide(), &case.rows).unwrap_err().to_string();
+    assert!(error.contains("is not loaded"), "{error}");
+    let error = crate::Reference::new()
+        .row_losses(&case.model, &case.wide(), &case.rows)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("does not support graph"), "{error}");
+}
+
+/// A hostile update can make any operator return NaN: the rows count with the largest loss.
+#[test]
+fn losses_that_are_not_numbers_are_the_largest() {
+    let case = Case::load("resnet", ALL, BufferPolicy::Average);
+    let wild: Vec<f64> = case.start.iter().map(|value| f64::from(*value) * -1e200).collect();
+    let mut engine = engine();
+    let losses = engine.row_losses(&case.model, &wild, &case.rows).unwrap();
+    let most = crate::BoundedLoss::new(3).largest();
+    assert!(losses.iter().all(|loss| (0.0..=most + 1e-12).contains(loss)), "{losses:?}");
+    let (_, gradient) = engine.gradient(&case.model, &wild, &case.rows).unwrap();
+    assert!(gradient.iter().all(|slope| slope.is_finite()));
+}
+
+mod losses {
+    use tch::{Kind, Tensor};
+
+    use super::super::loss::{Targets, row_losses};
+    use crate::graph::GraphLoss;
+    use crate::loss::{BoundedLoss, RowLoss};
+
+    fn evaluate(loss: GraphLoss, form: RowLoss, output: &[f64], numbers: &[f64]) -> Vec<f64> {
+        let rows = 2;
+        let output = Tensor::from_slice(output).view([rows, -1]);
+        let labels = Tensor::from_slice(&[1_i64, 0]);
+        let numbers = match numbers {
+            [] => Tensor::zeros([rows, 0], (Kind::Double, tch::Device::Cpu)),
+            numbers => Tensor::from_slice(numbers).view([rows, -1]),
+        };
+        let tokens = Tensor::zeros([rows, 0], (Kind::Double, tch::Device::Cpu));
+        let targets = Targets { labels: &labels, numbers: &numbers, tokens: &tokens };
+        Vec::try_from(row_losses(loss, form, &output, &targets).unwrap()).unwrap()
+    }
+
+    fn close(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn differences_are_bounded_in_an_evaluation_only() {
+        let (bound, delta) = (4.0, 1.0);
+        let (output, numbers) = ([1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, -1.0]);
+        for (loss, plain) in [
+            (GraphLoss::Squared { bound }, [2.5, 5.0]),
+            (GraphLoss::Absolute { bound }, [1.5, 2.0]),
+            // 1/2 and 2 − 1/2; 3 − 1/2 and 1/2.
+            (GraphLoss::Huber { delta, bound }, [1.0, 1.5]),
+        ] {
+            close(&evaluate(loss, RowLoss::CrossEntropy, &output, &numbers), &plain);
+            let bounded = plain.map(|loss| bound * (loss / bound).tanh());
+            close(&evaluate(loss, RowLoss::Bounded, &output, &numbers), &bounded);
+        }
+        let own = GraphLoss::Output { bound };
+        close(&evaluate(own, RowLoss::CrossEntropy, &[1e9, -2.0], &[]), &[1e9, -2.0]);
+        close(&evaluate(own, RowLoss::Bounded, &[1e9, f64::NAN], &[]), &[bound, bound]);
+    }
+
+    #[test]
+    fn binary_targets_have_the_cross_entropy_of_two_classes() {
+        let (output, numbers) = ([0.0, 2.0_f64.ln(), -40.0, 40.0], [1.0, 1.0, 0.0, 1.0]);
+        let plain = [(2.0_f64.ln() + 1.5_f64.ln()) / 2.0, 0.0];
+        close(&evaluate(GraphLoss::Binary, RowLoss::CrossEntropy, &output, &numbers), &plain);
+        let two = |entropy: f64| BoundedLoss::new(2).of_cross_entropy(entropy).0;
+        let bounded = [(two(2.0_f64.ln()) + two(1.5_f64.ln())) / 2.0, 0.0];
+        close(&evaluate(GraphLoss::Binary, RowLoss::Bounded, &output, &numbers), &bounded);
+    }
+
+    #[test]
+    fn smoothing_is_of_the_training() {
+        let loss = GraphLoss::CrossEntropy { label_smoothing: 0.25 };
+        let output = [0.0, 3.0_f64.ln(), 0.0, 0.0];
+        // Probabilities 1/4, 3/4 and 1/2, 1/2.
+        let (own, spread) = (-(0.75_f64).ln(), -(0.75_f64.ln() + 0.25_f64.ln()) / 2.0);
+        let plain = [0.75 * own + 0.25 * spread, 2.0_f64.ln()];
+        close(&evaluate(loss, RowLoss::CrossEntropy, &output, &[]), &plain);
+        let two = |entropy: f64| BoundedLoss::new(2).of_cross_entropy(entropy).0;
+        let bounded = [two(own), two(2.0_f64.ln())];
+        close(&evaluate(loss, RowLoss::Bounded, &output, &[]), &bounded);
+    }
+
+    #[test]
+    fn tokens_predict_the_next_or_their_target_without_the_negative() {
+        let loss = GraphLoss::TokenCrossEntropy { label_smoothing: 0.0 };
+        // One row of three tokens of two classes, with probabilities of class 1: 3/4, 1/2, 1/4.
+        let three = 3.0_f64.ln();
+        let output = Tensor::from_slice(&[0.0, three, 0.0, 0.0, three, 0.0]).view([1, 3, 2]);
+        let none = Tensor::zeros([1, 0], (Kind::Double, tch::Device::Cpu));
+        let labels = Tensor::from_slice(&[0_i64]);
+        let tokens = Tensor::from_slice(&[0.0, 1.0, 0.0]).view([1, 3]);
+        let next = Targets { labels: &labels, numbers: &none, tokens: &tokens };
+        let found = row_losses(loss, RowLoss::CrossEntropy, &output, &next).unwrap();
+        let expected = (-(0.75_f64.ln()) - 0.5_f64.ln()) / 2.0;
+        close(&Vec::<f64>::try_from(found).unwrap(), &[expected]);
+        let numbers = Tensor::from_slice(&[-100.0, 1.0, 0.0]).view([1, 3]);
+        let own = Targets { labels: &labels, numbers: &numbers, tokens: &tokens };
+        let found = row_losses(loss, RowLoss::CrossEntropy, &output, &own).unwrap();
+        let expected = (-(0.5_f64.ln()) - 0.75_f64.ln()) / 2.0;
+        close(&Vec::<f64>::try_from(found).unwrap(), &[expected]);
+        let left_out = Tensor::from_slice(&[-1.0, -1.0, -1.0]).view([1, 3]);
+        let own = Targets { labels: &labels, numbers: &left_out, tokens: &tokens };
+        let found = row_losses(loss, RowLoss::Bounded, &output, &own).unwrap();
+        close(&Vec::<f64>::try_from(found).unwrap(), &[0.0]);
+    }
+}
