@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
@@ -227,6 +228,8 @@ struct ProviderDaemon<'a, 'p> {
 
 struct ServedTask {
     spec: TaskSpec,
+    /// The task's graph, once it was needed.
+    graph: Option<GraphModel>,
     /// Whether the coordinator has answered a query for this task's work; the first query does not
     /// long-poll.
     ready: bool,
@@ -314,6 +317,7 @@ impl ProviderDaemon<'_, '_> {
         }
         let served = ServedTask {
             spec: view.spec,
+            graph: None,
             ready: false,
             reports_read: 0,
             disclosed_rows: Vec::new(),

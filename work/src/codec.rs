@@ -21,6 +21,9 @@ const NORM_SLACK: f64 = 1e-6;
 /// # Errors
 /// [`WorkError::ModelArchitecture`] if the model cannot be built.
 pub fn initial_model(model: &ModelArchitecture, seed: u64) -> Result<Vec<u8>, WorkError> {
+    if matches!(model, ModelArchitecture::Graph(_)) {
+        return Err(WorkError::Model("the parameters of a graph come from its buyer".to_owned()));
+    }
     let model = model_spec(model);
     model.check().map_err(|error| WorkError::Model(error.to_string()))?;
     let mut params = model.init(seed).into_vec();

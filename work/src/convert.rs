@@ -1,9 +1,12 @@
 //! Converts a task's settings into those of the engines. It is the only place where fixed-point
 //! decimals become floats.
 
+use florin_learning::graph::{GraphDeclaration, GraphLoss, GraphModel as LearningGraph};
 use florin_learning::wire::WireFormat;
-use florin_learning::{AggregationRule, ModelSpec};
-use florin_protocol::{Aggregation, Micro, ModelArchitecture, Training, UpdateFormat};
+use florin_learning::{AggregationRule, ModelSpec, TensorSpec};
+use florin_protocol::{
+    Aggregation, GraphModel, Loss, Micro, ModelArchitecture, Training, UpdateFormat,
+};
 
 fn to_usize(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -14,7 +17,7 @@ fn to_f64(micro: Micro) -> f64 {
     micro.0 as f64 / 1e6
 }
 
-/// The model that a task declares.
+/// The model that a task declares. A graph is not loaded: [`load_graph`](crate::load_graph) does that.
 #[must_use]
 pub fn model_spec(model: &ModelArchitecture) -> ModelSpec {
     match model {
@@ -36,6 +39,43 @@ pub fn model_spec(model: &ModelArchitecture) -> ModelSpec {
                 classes: to_usize(*classes),
             }
         }
+        ModelArchitecture::Graph(graph) => {
+            ModelSpec::Graph(Box::new(LearningGraph::new(graph_declaration(graph))))
+        }
+    }
+}
+
+/// The graph that a task declares.
+pub(crate) fn graph_declaration(graph: &GraphModel) -> GraphDeclaration {
+    let tensor = |tensor: &florin_protocol::TensorShape| TensorSpec {
+        name: tensor.name.clone(),
+        shape: tensor.shape.iter().map(|&size| to_usize(size)).collect(),
+    };
+    GraphDeclaration {
+        digest: graph.graph.digest.0,
+        inputs: to_usize(graph.inputs),
+        targets: to_usize(graph.targets),
+        outputs: to_usize(graph.outputs),
+        loss: graph_loss(graph.loss),
+        tensors: graph.tensors.iter().map(tensor).collect(),
+    }
+}
+
+fn graph_loss(loss: Loss) -> GraphLoss {
+    match loss {
+        Loss::CrossEntropy { label_smoothing } => {
+            GraphLoss::CrossEntropy { label_smoothing: to_f64(label_smoothing) }
+        }
+        Loss::TokenCrossEntropy { label_smoothing } => {
+            GraphLoss::TokenCrossEntropy { label_smoothing: to_f64(label_smoothing) }
+        }
+        Loss::Binary => GraphLoss::Binary,
+        Loss::Squared { bound } => GraphLoss::Squared { bound: to_f64(bound) },
+        Loss::Absolute { bound } => GraphLoss::Absolute { bound: to_f64(bound) },
+        Loss::Huber { delta, bound } => {
+            GraphLoss::Huber { delta: to_f64(delta), bound: to_f64(bound) }
+        }
+        Loss::Output { bound } => GraphLoss::Output { bound: to_f64(bound) },
     }
 }
 

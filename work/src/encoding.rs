@@ -13,14 +13,16 @@ pub fn row_encoder(schema: &DataSchema) -> Option<RowEncoder> {
     let to_usize = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let features = match &encoding.features {
         FeatureEncoding::Uniform(number) => {
-            FeatureEncoder::Uniform { width: to_usize(schema.width), scale: scale(number) }
+            let width = schema.width.saturating_sub(encoding.target.is_some().into());
+            FeatureEncoder::Uniform { width: to_usize(width), scale: scale(number) }
         }
         FeatureEncoding::Columns(columns) => {
             FeatureEncoder::Columns(columns.iter().map(column_encoder).collect())
         }
     };
     let (classes, class_names) = (to_usize(schema.classes), encoding.class_names.clone());
-    Some(RowEncoder { classes, class_names, features })
+    let target = encoding.target.as_ref().map(scale);
+    Some(RowEncoder { classes, class_names, features, target })
 }
 
 /// The declaration of an encoder.
@@ -34,7 +36,8 @@ pub fn row_encoding(encoder: &RowEncoder) -> Result<RowEncoding, ParseDecimalFlo
             FeatureEncoding::Columns(columns.iter().map(column_encoding).collect::<Result<_, _>>()?)
         }
     };
-    Ok(RowEncoding { class_names: encoder.class_names.clone(), features })
+    let target = encoder.target.as_ref().map(number_encoding).transpose()?;
+    Ok(RowEncoding { class_names: encoder.class_names.clone(), features, target })
 }
 
 /// The declaration of a scale.
@@ -152,6 +155,7 @@ mod tests {
                 classes: 2,
                 class_names: vec!["no".to_owned(), "yes".to_owned()],
                 features: FeatureEncoder::Columns(columns.to_vec()),
+                target: None,
             };
             let encoding = Some(row_encoding(&encoder).unwrap());
             let schema = DataSchema { width: 4, classes: 2, encoding };

@@ -14,6 +14,7 @@ mod codec;
 mod convert;
 mod cross_check;
 mod encoding;
+mod graph;
 mod holdout;
 mod model_check;
 pub mod preprocess;
@@ -32,6 +33,7 @@ pub use codec::{
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding};
+pub use graph::{inspect_blob, load_graph, task_model};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};

@@ -5,6 +5,7 @@ use florin_contribution::{
     to_nano, value_round_confirmed,
 };
 use florin_learning::engine::{EvalError, TrainError};
+use florin_learning::graph::GraphModel;
 use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace, mean};
 use florin_protocol::void::is_gap_resolved;
 use florin_protocol::{
@@ -15,8 +16,8 @@ use florin_protocol::{
 
 use crate::blob_source::{BlobSource, NO_BLOBS};
 use crate::codec::{decode_model, decode_update_into};
-use crate::convert::model_spec;
 use crate::cross_check::{CrossChecks, compare_cross_checks, cross_check_seed};
+use crate::graph::task_model;
 use crate::holdout::{DisclosureError, verify_disclosed_rows};
 use crate::preprocess::{PreprocessedUpdates, PublicHistory, preprocess};
 use crate::round_model::{AggregatedModel, RoundModel};
@@ -32,6 +33,8 @@ pub const TOLERANCE_NANO: u64 = 10;
 pub struct ValuationInputs<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
+    /// The loaded graph, if the task's model is one.
+    pub graph: Option<&'a GraphModel>,
     /// Bytes of the model that the round starts from.
     pub base: &'a [u8],
     /// Indices of the holdout rows drawn for the round.
@@ -174,7 +177,8 @@ impl DecodedRound {
         let senders = inputs.earlier_updates.ids.iter().map(|(sender, _)| *sender).collect();
         let known = PublicHistory { global_deltas: steps, senders, updates };
         let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
-        Ok(Self { model: model_spec(&spec.model), base, updates: held, holdout })
+        let model = task_model(spec, inputs.graph);
+        Ok(Self { model, base, updates: held, holdout })
     }
 
     /// The preprocessed updates, as the valuation takes them.

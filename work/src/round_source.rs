@@ -1,5 +1,5 @@
 //! The losses and directional derivatives of a round's models, as the valuation requests them: per
-//! row for ordinary cohorts, per group of rows for large ones.
+//! row for ordinary cohorts, per group of rows for large ones and for graphs.
 //!
 //! A derivative per row and participant takes a pass over the rows for each participant. For a
 //! large cohort, the gradients are computed once per group of rows and multiplied with each update:
@@ -13,9 +13,13 @@ use florin_learning::{
 };
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
-/// Groups of rows from which the standard errors of a large cohort are estimated; at most the
-/// number of rows.
+/// Groups of rows from which the standard errors of a large cohort or a graph are estimated; at most
+/// the number of rows.
 const ROW_GROUPS: usize = 32;
+/// Fewest groups, for models of many parameters.
+const ROW_GROUPS_MIN: usize = 8;
+/// Bytes of the groups' gradients, unless the fewest groups have more.
+const GROUP_BYTES: usize = 2 << 30;
 
 /// The losses and directional derivatives of a round's models.
 pub(crate) struct RoundSource<'a> {
@@ -25,13 +29,19 @@ pub(crate) struct RoundSource<'a> {
     holdout: &'a Dataset,
     engine: &'a mut dyn Engine,
     threads: usize,
-    /// Number of row groups; only for a large cohort.
+    /// Number of row groups; only for a large cohort or a graph.
     groups: Option<usize>,
     /// Restricts the derivatives to one participant; the others' are zero.
     only_player: Option<usize>,
     /// Cached standard deviations of a random direction, with the coefficients of the path's
     /// midpoint at which the last gradients give them.
     random_direction_stds: Option<(Vec<f64>, Vec<f64>)>,
+}
+
+/// Groups of rows for a number of parameters.
+fn row_groups(parameters: usize) -> usize {
+    let most = GROUP_BYTES / parameters.saturating_mul(size_of::<f64>()).max(1);
+    most.clamp(ROW_GROUPS_MIN, ROW_GROUPS)
 }
 
 impl<'a> RoundSource<'a> {
@@ -44,7 +54,8 @@ impl<'a> RoundSource<'a> {
         engine: &'a mut dyn Engine,
     ) -> Self {
         let large = deltas.len() > CROSS_CHECK_COHORT_MAX;
-        let groups = large.then(|| ROW_GROUPS.min(holdout.rows()));
+        let is_graph = matches!(model, ModelSpec::Graph(_));
+        let groups = (large || is_graph).then(|| row_groups(base.len()).min(holdout.rows()));
         let threads = cores();
         Self {
             model,

@@ -165,6 +165,7 @@ impl TestRound {
     pub(crate) fn inputs<'a>(&'a self, drawn: &'a [u32], shown: &'a [u8]) -> ValuationInputs<'a> {
         ValuationInputs {
             spec: &self.spec,
+            graph: None,
             base: &self.base,
             row_indices: drawn,
             disclosed_rows: shown,

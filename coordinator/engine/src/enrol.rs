@@ -20,7 +20,7 @@ impl Engine {
             task.check_awaits_blobs()?;
             return Ok(EventStatus::New);
         }
-        if digest == task.spec.base_model {
+        if task.spec.blobs().any(|blob| blob == digest) {
             return Ok(EventStatus::Duplicate);
         }
         reject(ErrorCode::NotFound, format!("task {} is not waiting for blob {digest}", id.short()))
@@ -151,7 +151,7 @@ impl TaskState {
 
     pub(super) fn blob_arrived(&mut self, digest: Digest, now: Timestamp) {
         self.missing_blobs.remove(&digest);
-        if digest == self.spec.base_model {
+        if self.spec.blobs().any(|blob| blob == digest) {
             self.public.insert(digest);
         }
         self.begin_if_complete(now);

@@ -149,7 +149,7 @@ impl Engine {
             model_bytes: lengths.model,
             update_bytes: lengths.update,
             sequence: 0,
-            missing_blobs: BTreeSet::from([spec.base_model]),
+            missing_blobs: spec.blobs().collect(),
             blobs_by: blobs_by(spec, lengths, now),
             holdout: None,
             enrolled: BTreeMap::new(),
@@ -226,7 +226,8 @@ fn locked_by(spec: &TaskSpec) -> Amount {
 /// The latest time for a task's model and holdout. A large upload that keeps the lowest rate is in
 /// time.
 fn blobs_by(spec: &TaskSpec, lengths: BlobLengths, now: Timestamp) -> Timestamp {
-    let bytes = lengths.model.saturating_add(holdout_bytes(spec));
+    let blobs = spec.blobs().filter_map(|digest| spec.blob_bytes(digest, lengths.model));
+    let bytes = blobs.fold(holdout_bytes(spec), u64::saturating_add);
     let transfer_ms = bytes.saturating_mul(1_000).checked_div(BLOB_BYTES_PER_SECOND_MIN);
     now.saturating_add_ms(BLOBS_MS).saturating_add_ms(transfer_ms.unwrap_or(u64::MAX))
 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
+use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord};
 use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
@@ -49,6 +50,12 @@ pub enum ValuerError {
     Fault(String),
 }
 
+impl From<Rejection> for ValuerError {
+    fn from(rejection: Rejection) -> Self {
+        Self::CannotBeValued(rejection.to_string())
+    }
+}
+
 impl From<BlobError> for ValuerError {
     fn from(error: BlobError) -> Self {
         match RetryReason::from(error) {
@@ -62,13 +69,25 @@ impl From<BlobError> for ValuerError {
 pub struct WorkValuer {
     engine: Box<dyn Engine>,
     scratch_space: ScratchSpace,
+    /// The graph of the task that was valued last.
+    graph: Option<(TaskId, GraphModel)>,
 }
 
 impl WorkValuer {
     /// Creates a valuer on `engine`; `room` is the scratch space for a round's decoded updates.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, scratch_space: ScratchSpace) -> Self {
-        Self { engine, scratch_space }
+        Self { engine, scratch_space, graph: None }
+    }
+
+    fn load_graph(&mut self, spec: &TaskSpec, blobs: &BlobStore) -> Result<(), ValuerError> {
+        let id = spec.id();
+        if self.graph.as_ref().is_none_or(|(task, _)| *task != id) {
+            self.graph = None;
+            let read = |digest, _| Ok::<_, ValuerError>(blobs.read(digest)?);
+            self.graph = florin_work::load_graph(spec, read)?.map(|graph| (id, graph));
+        }
+        Ok(())
     }
 }
 
@@ -80,6 +99,7 @@ impl Valuer for WorkValuer {
         spec: &TaskSpec,
         blobs: &BlobStore,
     ) -> Result<ValuationOutput, ValuerError> {
+        self.load_graph(spec, blobs)?;
         let base = blobs.read(order.base_model)?;
         let shown = blobs.read(order.disclosed_rows)?;
         let previous = order.previous_models.iter().map(|digest| blobs.map(*digest));
@@ -92,6 +112,7 @@ impl Valuer for WorkValuer {
         let earlier = earlier.collect::<Result<Vec<_>, _>>()?;
         let inputs = ValuationInputs {
             spec,
+            graph: self.graph.as_ref().map(|(_, graph)| graph),
             base: &base,
             row_indices: drawn,
             disclosed_rows: &shown,

@@ -28,7 +28,7 @@ use florin_store::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 /// The content type of blobs.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// Receives a model that a task waits for.
+/// Receives a model, or another blob of a graph, that a task waits for.
 pub(super) async fn put_model(
     State(app): State<App>,
     PathParams(digest): PathParams<Digest>,
@@ -183,7 +183,10 @@ impl<'a> BlobUpload<'a> {
             }
             return Err(blob_not_needed(digest));
         };
-        let lengths: Vec<u64> = wanting.iter().map(|(_, model_bytes)| *model_bytes).collect();
+        let lengths: Vec<u64> = wanting
+            .iter()
+            .filter_map(|(spec, model_bytes)| spec.blob_bytes(digest, *model_bytes))
+            .collect();
         let wanted = WantedBytes { lengths: &lengths, task: first.id(), digest };
         let taken = self.receive(wanted, headers, move |engine, _| {
             engine.tasks_missing_blob(digest).next().is_some()
@@ -199,8 +202,13 @@ impl<'a> BlobUpload<'a> {
         }
         let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
         let specs = wanting.into_iter().map(|(spec, _)| spec).collect();
-        let (fitting, _turn) =
-            store_model(app, specs, bytes, [room, place, app.large_store_permit().await?]).await?;
+        let (fitting, _turn) = store_model(
+            app,
+            (specs, digest),
+            bytes,
+            [room, place, app.large_store_permit().await?],
+        )
+        .await?;
         let mut ended = None;
         let mut arrived = false;
         for task in fitting {
@@ -351,7 +359,7 @@ impl CompleteUpload {
 /// upload, which holds its lease until it is dropped.
 async fn store_model(
     app: &App,
-    specs: Vec<TaskSpec>,
+    (specs, digest): (Vec<TaskSpec>, Digest),
     mut bytes: CompleteUpload,
     held: [OwnedSemaphorePermit; 3],
 ) -> ApiResult<(Vec<TaskId>, CompleteUpload)> {
@@ -361,7 +369,7 @@ async fn store_model(
         let mut refused = None;
         bytes.inspect(|all| {
             for spec in specs {
-                match florin_work::inspect_model(&spec, all) {
+                match florin_work::inspect_blob(&spec, digest, all) {
                     Ok(()) => fitting.push(spec.id()),
                     Err(rejection) => refused = Some(rejection),
                 }

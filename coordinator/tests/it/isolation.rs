@@ -364,6 +364,7 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
     let updates: Vec<_> = order.entries.iter().map(|e| blobs.read(e.update).unwrap()).collect();
     let inputs = florin_work::ValuationInputs {
         spec: &shop.spec,
+        graph: None,
         base: base_model(),
         row_indices: &drawn_rows(&shop.spec, &order, &[]),
         disclosed_rows: &blobs.read(order.disclosed_rows).unwrap(),

@@ -111,6 +111,7 @@ async fn work(record: &mut RecordedRound, task: TaskId, query: &Signed<WorkReque
     let (_, rows) = record.shop.send("GET", &path, axum::body::Body::empty()).await;
     let inputs = florin_work::ValuationInputs {
         spec: &record.shop.spec,
+        graph: None,
         base: base_model(),
         row_indices: &drawn_rows(&record.shop.spec, &order, &[]),
         disclosed_rows: &rows,

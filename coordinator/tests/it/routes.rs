@@ -67,6 +67,7 @@ async fn check_reports(shop: &TestCoordinator, key: NodeKey) {
         let inputs = AuditInputs {
             round: ValuationInputs {
                 spec: &shop.spec,
+                graph: None,
                 base: &base,
                 row_indices: &report.holdout.rows,
                 disclosed_rows: &rows,
@@ -276,6 +277,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     }
     let inputs = ValuationInputs {
         spec: &shop.spec,
+        graph: None,
         base: base_model(),
         row_indices: &drawn_rows(&shop.spec, &order, &[]),
         disclosed_rows: &rows,

@@ -1,11 +1,14 @@
 //! Joining a task: check that it is valid and funded and that the rows fit it; register, bond,
 //! enrol; and check the offer of each round.
 
+use std::collections::BTreeMap;
+
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
-    Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation, NodeKey,
-    Offer, Registration, Report, Role, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView,
-    Timestamp, WalletSigner, blob_digest, merkle::ClaimTotals,
+    Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
+    ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SignError, Signed,
+    TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
+    merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
@@ -67,15 +70,59 @@ impl Agent<'_, '_> {
     /// Refuses initial parameters that the buyer chose: a chosen first layer can read rows out of
     /// updates. Parameters that follow from the specification cannot be chosen.
     fn check_initial_model(&self) -> Result<(), AgentError> {
-        let (task, model) = (self.config.task, self.spec.base_model);
+        let (task, model) = (self.config.task, self.spec.consent_digest());
         if self.config.accepted_models.contains(&model) {
             return Ok(());
+        }
+        if matches!(self.spec.model, ModelArchitecture::Graph(_)) {
+            return Err(AgentError::ModelNotDerived { task, model });
         }
         let derived = florin_work::derived_model(&self.spec)
             .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;
         if blob_digest(&derived) != model {
             return Err(AgentError::ModelNotDerived { task, model });
         }
+        Ok(())
+    }
+
+    /// Loads the task's graph before anything is put at risk, if the coordinator has it already.
+    fn check_graph(&mut self) -> Result<(), AgentError> {
+        match self.load_graph() {
+            Err(AgentError::Client(ClientError::Rejected(why)))
+                if matches!(why.code, ErrorCode::NotFound | ErrorCode::NotYetPublic) =>
+            {
+                Ok(())
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// Loads the task's graph, if its model is one: from the data folder, or from the coordinator.
+    pub(super) fn load_graph(&mut self) -> Result<(), AgentError> {
+        let ModelArchitecture::Graph(declared) = &self.spec.model else { return Ok(()) };
+        if self.graph.is_some() {
+            return Ok(());
+        }
+        let client = self.context.client;
+        let mut blobs = BTreeMap::new();
+        for Blob { digest, bytes } in declared.blobs().collect::<Vec<_>>() {
+            let stored = self.store.blob(digest, bytes)?;
+            let stored = stored.filter(|stored| blob_digest(stored) == digest);
+            let found = match stored {
+                Some(stored) => stored,
+                None => {
+                    let fetched = self.with_client(|| client.blob(digest, bytes))?;
+                    self.store.write_blob(digest, &fetched)?;
+                    fetched
+                }
+            };
+            blobs.insert(digest, found);
+        }
+        let task = self.config.task;
+        let read =
+            |digest: Digest, _| Ok::<_, Rejection>(blobs.get(&digest).cloned().unwrap_or_default());
+        self.graph = florin_work::load_graph(&self.spec, read)
+            .map_err(|rejection| AgentError::InvalidTask { task, why: rejection.to_string() })?;
         Ok(())
     }
 
@@ -106,6 +153,7 @@ impl Agent<'_, '_> {
     pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
         self.plan_privacy(view)?;
         self.check_funded()?;
+        self.check_graph()?;
         self.register()?;
         self.check_admission()?;
         self.bond()?;

@@ -35,6 +35,7 @@ mod training;
 
 use std::path::PathBuf;
 
+use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, Engine};
 use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
@@ -168,6 +169,7 @@ pub fn participate(
         me: context.wallet.address(),
         store: TaskFolder::new(&config.folder, config.task),
         auditor: Auditor::for_models(client, view.spec.clone(), &config.folder),
+        graph: None,
         spec: view.spec,
         config,
         context,
@@ -235,6 +237,8 @@ struct Agent<'a, 'p> {
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.
     unchanged_rounds: u32,
     reports_read: u32,
+    /// The task's graph, once it is loaded.
+    graph: Option<GraphModel>,
     /// Recomputes the models of the rounds read so far.
     auditor: Auditor<'a>,
     statements: Vec<Statement>,

@@ -3,6 +3,7 @@
 //! ```text
 //! FOLDER/guard                                  signatures (see `guard`)
 //! FOLDER/privacy                                private trainings of all tasks (see `privacy`)
+//! FOLDER/blobs/DIGEST                           graphs of tasks, and their frozen weights
 //! FOLDER/TASK/bond.json                         all deposits of bond, less what came back
 //! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
@@ -14,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt};
+use florin_protocol::{Digest, Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -31,6 +32,7 @@ const DISPUTED_REPORT: &str = "disputed_report.json";
 #[derive(Debug)]
 pub(super) struct TaskFolder {
     folder: PathBuf,
+    blobs: PathBuf,
 }
 
 impl TaskFolder {
@@ -40,7 +42,7 @@ impl TaskFolder {
     }
 
     pub(super) fn new(folder: &Path, task: TaskId) -> Self {
-        Self { folder: folder.join(task.to_string()) }
+        Self { folder: folder.join(task.to_string()), blobs: folder.join("blobs") }
     }
 
     /// The record of the bond's deposits.
@@ -51,6 +53,21 @@ impl TaskFolder {
     /// Whether an earlier run stored files of the task.
     pub(super) fn exists(&self) -> bool {
         self.folder.exists()
+    }
+
+    /// A blob of a task, if it is on disk; the caller compares its digest.
+    pub(super) fn blob(&self, digest: Digest, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+        atomic_file::read_limited(&self.blob_path(digest), limit)
+    }
+
+    pub(super) fn write_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), FileError> {
+        let path = self.blob_path(digest);
+        path.parent().map_or(Ok(()), atomic_file::create_folder)?;
+        atomic_file::write_atomically(&path, bytes)
+    }
+
+    fn blob_path(&self, digest: Digest) -> PathBuf {
+        self.blobs.join(digest.to_string())
     }
 
     fn path(&self, round: RoundNumber, name: &str) -> PathBuf {

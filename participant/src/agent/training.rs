@@ -7,7 +7,7 @@ use std::time::Instant;
 use florin_learning::engine::{EvalError, TrainError};
 use florin_learning::mean;
 use florin_learning::privacy::{PrivateTraining, train_privately};
-use florin_protocol::{Offer, RoundNumber, TaskId};
+use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
 
 use super::privacy::RoundNoise;
 use super::state_machine::RoundStage;
@@ -35,6 +35,7 @@ impl Agent<'_, '_> {
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
         let base = self.base_model(offer)?;
+        self.load_graph()?;
         let start = Instant::now();
         let noise = match self.charge_privacy(offer)? {
             RoundNoise::Exhausted => return Ok(()),
@@ -102,20 +103,39 @@ impl Agent<'_, '_> {
         !self.context.behaviour.is_experiment() && self.config.privacy.is_none()
     }
 
+    /// Whether the task's loss is a cross-entropy: others have no scale that all tasks share.
+    const fn is_loss_in_nats(&self) -> bool {
+        match &self.spec.model {
+            ModelArchitecture::Graph(graph) => graph.loss.is_in_nats(),
+            _ => true,
+        }
+    }
+
+    /// The number of classes between which the model decides.
+    fn classes(&self) -> u32 {
+        match &self.spec.model {
+            ModelArchitecture::Graph(graph) => graph.outputs.max(2),
+            model => model.classes().max(2),
+        }
+    }
+
     /// The mean loss of this round's training, in nats, if it is too large for any but a diverged one.
     fn diverged_loss(&self) -> Option<f64> {
         if !self.may_judge_training() {
             return None;
         }
+        if !self.is_loss_in_nats() {
+            return None;
+        }
         let loss = self.current.loss_micronats? as f64 / MICRO_PER_NAT;
-        let guess = f64::from(self.spec.data.classes.max(2)).ln();
+        let guess = f64::from(self.classes()).ln();
         (loss > DIVERGED_LOSS_FACTOR * guess).then_some(loss)
     }
 
     /// The rise of the loss on some of the participant's rows by an honest training, if it is too
     /// large for any but a diverged one. An update that is not finite has an infinite loss.
     fn loss_rise(&mut self, base: &[f32], delta: &[f32]) -> Result<Option<LossRise>, AgentError> {
-        if !self.may_judge_training() {
+        if !self.may_judge_training() || !self.is_loss_in_nats() {
             return Ok(None);
         }
         let round = self.current.round;
@@ -123,7 +143,7 @@ impl Agent<'_, '_> {
         let data = self.context.data;
         let step = data.rows().div_ceil(COMPARED_ROWS).max(1);
         let some = data.subset(&(0..data.rows()).step_by(step).collect::<Vec<_>>())?;
-        let model = florin_work::model_spec(&self.spec.model);
+        let model = florin_work::task_model(&self.spec, self.graph.as_ref());
         let engine = &mut *self.context.engine;
         let mut loss = |params: Vec<f64>| match params.iter().all(|value| value.is_finite()) {
             true => engine.row_losses(&model, &params, &some).map(|losses| mean(&losses)),
@@ -133,7 +153,7 @@ impl Agent<'_, '_> {
         let end = base.iter().zip(delta).map(|(a, b)| f64::from(*a) + f64::from(*b)).collect();
         let before = loss(start).map_err(|error| failed(train_error(error)))?;
         let after = loss(end).map_err(|error| failed(train_error(error)))?;
-        let rise_max = DIVERGED_RISE_SHARE * f64::from(self.spec.data.classes).ln();
+        let rise_max = DIVERGED_RISE_SHARE * f64::from(self.classes()).ln();
         // Written so that a loss that is not a number is too large.
         let is_sound = after - before <= rise_max;
         Ok((!is_sound).then_some(LossRise { before, after }))
@@ -164,7 +184,7 @@ impl Agent<'_, '_> {
         noise: Option<[u8; 32]>,
     ) -> Result<Vec<f32>, AgentError> {
         let round = self.current.round;
-        let model = florin_work::model_spec(&self.spec.model);
+        let model = florin_work::task_model(&self.spec, self.graph.as_ref());
         let how = florin_work::training(&self.spec.training);
         let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);

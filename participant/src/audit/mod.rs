@@ -30,6 +30,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use florin_learning::Engine;
+use florin_learning::graph::GraphModel;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
@@ -289,6 +290,8 @@ pub(crate) struct Auditor<'a> {
     models: BlobCache,
     /// Its cached updates, as far as the next round may be compared with them.
     updates: BlobCache,
+    /// The task's graph, once a round was recomputed.
+    graph: Option<GraphModel>,
     spot: Option<SpotCheckOptions>,
     scratch: PathBuf,
     keys: BTreeMap<(Address, Role), NodeKey>,
@@ -317,6 +320,7 @@ impl<'a> Auditor<'a> {
             baseline_rounds: BTreeMap::new(),
             models: BlobCache::for_models(),
             updates: BlobCache::for_updates(),
+            graph: None,
             spot: options.spot,
             scratch: options.scratch.unwrap_or(Path::new(".")).to_owned(),
             keys: BTreeMap::new(),
@@ -354,6 +358,9 @@ impl<'a> Auditor<'a> {
         let mut spotted = None;
         let recomputed = match self.fetch_blobs(report, &mut found)? {
             Some(bytes) if found.is_empty() => {
+                if self.graph.is_none() {
+                    self.graph = self.client.graph(&self.spec)?;
+                }
                 spotted = self.recompute_round(&papers, &bytes, engine, &mut found)?;
                 self.cache_blobs(report, &bytes, None);
                 true
@@ -559,6 +566,7 @@ impl<'a> Auditor<'a> {
         let inputs = AuditInputs {
             round: ValuationInputs {
                 spec: &self.spec,
+                graph: self.graph.as_ref(),
                 base,
                 row_indices: &report.holdout.rows,
                 disclosed_rows: shown,

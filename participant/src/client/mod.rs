@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use florin_learning::graph::GraphModel;
 use florin_ledger::TrustAnchors;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
@@ -282,6 +283,14 @@ impl Client {
     pub fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, ClientError> {
         let bytes = self.http.get_bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
         check_digest(digest, bytes)
+    }
+
+    /// The graph of a task with its frozen weights; `None` if its model is no graph.
+    ///
+    /// # Errors
+    /// Those of [`blob`](Self::blob), and a rejection (`INVALID_TASK`) if it does not fit the task.
+    pub fn graph(&self, spec: &TaskSpec) -> Result<Option<GraphModel>, ClientError> {
+        florin_work::load_graph(spec, |digest, bytes| self.blob(digest, bytes))
     }
 
     /// The disclosed holdout rows of a round, at most `limit` bytes. The caller must verify them

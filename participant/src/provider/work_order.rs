@@ -14,6 +14,7 @@ use florin_work::{
 use super::{ORDER_BYTES_MAX, ProviderDaemon, ProviderError, ServedTask, scratch_space};
 use crate::agent::EXPIRY_MS;
 use crate::blob_cache::{CachedBlob, EMPTY_MODEL, byte_slices};
+use crate::client::ClientError;
 
 impl ProviderDaemon<'_, '_> {
     pub(super) fn execute_order(
@@ -25,6 +26,12 @@ impl ProviderDaemon<'_, '_> {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
         };
+        if served.graph.is_none() {
+            served.graph = match self.context.client.graph(&served.spec) {
+                Err(ClientError::Rejected(why)) => return Ok(Err(why.to_string())),
+                loaded => loaded?,
+            };
+        }
         let spec = &served.spec;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
         let models = model.saturating_mul(order.previous_models.len() as u64);
@@ -60,6 +67,7 @@ impl ProviderDaemon<'_, '_> {
         let (own, last) = sent.split_at(order.entries.len());
         let inputs = ValuationInputs {
             spec,
+            graph: served.graph.as_ref(),
             base,
             row_indices: &drawn,
             disclosed_rows: &rows,

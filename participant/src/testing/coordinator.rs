@@ -465,6 +465,7 @@ impl FakeCoordinator {
         let last: Vec<Vec<u8>> = named.iter().map(|(_, of)| self.blobs[of].clone()).collect();
         let inputs = ValuationInputs {
             spec: &self.spec,
+            graph: None,
             base: &self.blobs[&offer.base_model],
             row_indices: &drawn,
             disclosed_rows: &self.holdout.disclose(&drawn).unwrap().to_bytes(),

@@ -307,6 +307,7 @@ impl Provider {
             order.earlier_rows.iter().map(|digest| blob(*digest)).collect::<Option<_>>()?;
         let inputs = ValuationInputs {
             spec: &world.setup.spec,
+            graph: None,
             base: blob(order.base_model)?,
             row_indices: &drawn,
             disclosed_rows: blob(order.disclosed_rows)?,

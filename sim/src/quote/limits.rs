@@ -2,7 +2,7 @@
 
 use florin_learning::BoundedLoss;
 use florin_protocol::pay::{NANO_PER_NAT, round_pool};
-use florin_protocol::{Amount, AmountError, TaskSpec};
+use florin_protocol::{Amount, AmountError, Loss, Micro, ModelArchitecture, TaskSpec};
 
 /// The limits of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct PayLimits {
     pub round_debit: Amount,
     /// The most that all rounds together debit from one minimum bond.
     pub debit: Amount,
-    /// The loss of equally likely labels, in nats.
+    /// The loss of equally likely labels, in nats; of a graph with another loss, the largest.
     pub initial_loss: f64,
 }
 
@@ -40,9 +40,7 @@ impl PayLimits {
         let rounds = u128::from(spec.rounds.count);
         let round_floor = spec.round_floor()?;
         let floor = round_floor.mul_div_down(rounds, 1)?;
-        let classes = spec.data.classes.max(1);
-        let uniform = f64::from(classes).ln();
-        let (initial_loss, _) = BoundedLoss::new(classes as usize).of_cross_entropy(uniform);
+        let initial_loss = initial_loss(spec);
         let nano = (initial_loss * NANO_PER_NAT as f64) as u128;
         // An overflow exceeds every budget.
         let priced = budget.per_nat_max.mul_div_down(nano, NANO_PER_NAT).unwrap_or(budget.data);
@@ -59,4 +57,22 @@ impl PayLimits {
             initial_loss,
         })
     }
+}
+
+/// The loss of equally likely labels, or the largest loss.
+fn initial_loss(spec: &TaskSpec) -> f64 {
+    let classes = match &spec.model {
+        ModelArchitecture::Graph(graph) => match graph.loss {
+            Loss::CrossEntropy { .. } | Loss::TokenCrossEntropy { .. } => graph.outputs,
+            Loss::Binary => 2,
+            Loss::Squared { bound }
+            | Loss::Absolute { bound }
+            | Loss::Huber { bound, .. }
+            | Loss::Output { bound } => return bound.0 as f64 / Micro::ONE.0 as f64,
+        },
+        _ => spec.data.classes,
+    };
+    let classes = classes.max(1);
+    let uniform = f64::from(classes).ln();
+    BoundedLoss::new(classes as usize).of_cross_entropy(uniform).0
 }

@@ -95,7 +95,7 @@ impl QuotePlan {
     /// # Errors
     /// [`NoQuote`].
     pub fn new(spec: &TaskSpec) -> Result<Self, NoQuote> {
-        if matches!(spec.model, ModelArchitecture::Cnn { .. }) {
+        if matches!(spec.model, ModelArchitecture::Cnn { .. } | ModelArchitecture::Graph(_)) {
             return Err(NoQuote::Model);
         }
         let rows = spec.holdout.rows;

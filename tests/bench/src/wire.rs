@@ -201,6 +201,7 @@ impl WireFixture {
             exposed.extend(&drawn);
             let inputs = ValuationInputs {
                 spec,
+                graph: None,
                 base: &base,
                 row_indices: &drawn,
                 disclosed_rows: &shown.to_bytes(),

@@ -131,6 +131,7 @@ impl Scene {
         let shown = disclosed(&self.drawn);
         let inputs = ValuationInputs {
             spec: &spec,
+            graph: None,
             base: &base,
             row_indices: &self.drawn,
             disclosed_rows: &shown,

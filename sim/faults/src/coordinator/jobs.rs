@@ -222,6 +222,7 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
     let previous: Vec<&[u8]> = previous.iter().map(Vec::as_slice).collect();
     let inputs = ValuationInputs {
         spec: &job.spec,
+        graph: None,
         base: &base,
         row_indices: &job.drawn_rows,
         disclosed_rows: &holdout,
