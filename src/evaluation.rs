@@ -1,5 +1,6 @@
 //! The accuracy and the loss of a task's model on a data set.
 
+use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, Engine, mean};
 use florin_protocol::TaskSpec;
 
@@ -20,6 +21,7 @@ pub(crate) struct ModelEvaluation {
 /// Evaluates a task's model on some rows.
 pub(crate) fn evaluate(
     spec: &TaskSpec,
+    graph: Option<&GraphModel>,
     bytes: &[u8],
     data: &Dataset,
     engine: &mut dyn Engine,
@@ -28,7 +30,7 @@ pub(crate) fn evaluate(
         let message = format!("the data does not match the task: {misfit}");
         return Err(Failure::input("INVALID_DATA", message).into());
     }
-    let model = florin_work::model_spec(&spec.model);
+    let model = florin_work::task_model(spec, graph);
     let params: Vec<f64> =
         florin_work::decode_model(spec, bytes)?.into_iter().map(f64::from).collect();
     let correct = engine.correct_predictions(&model, &params, data)?;

@@ -7,6 +7,7 @@ use florin_learning::DataSource;
 use florin_protocol::Address;
 
 use super::{EngineArg, JsonArg, MarketArg, WalletArg};
+use crate::task_file::{BuffersName, LossName};
 
 /// `florin task …`
 #[derive(Debug, Subcommand)]
@@ -36,7 +37,9 @@ pub(crate) enum TaskCommand {
 #[command(
     after_help = "Example:\n  florin task new --data csv:patients.csv#diagnosis --out patients.toml\n\n\
         With --data the file fits the table: its rows are the holdout, and model, encoding, rounds \
-        and rows per round follow from them. Without --data it is a commented example."
+        and rows per round follow from them. Without --data it is a commented example.\n\n\
+        With --model the task trains a model of PyTorch:\n  florin task new --model net.pt2 --data \
+        csv:patients.csv#age --loss squared --out age.toml"
 )]
 pub(crate) struct TaskNew {
     /// Path of the new task file
@@ -49,6 +52,19 @@ pub(crate) struct TaskNew {
     /// Another way to give the path
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     pub(crate) out: Option<PathBuf>,
+    /// A model of the buyer's: a file that `torch.export.save` wrote, of PyTorch 2.8 to 2.11
+    #[arg(long, value_name = "FILE.pt2", requires = "data")]
+    pub(crate) model: Option<PathBuf>,
+    /// What the model's output means, and how it is wrong
+    #[arg(long, value_enum, default_value = "cross_entropy", requires = "model")]
+    pub(crate) loss: LossName,
+    /// Train only parameters whose name fits, such as "head.*" or "*lora*"; may be repeated
+    #[arg(long, value_name = "PATTERN", requires = "model")]
+    pub(crate) trainable: Vec<String>,
+    /// Running statistics, such as those of batch norm: average them with the updates, freeze them,
+    /// or refuse a model that has them
+    #[arg(long, value_enum, default_value = "refuse", requires = "model")]
+    pub(crate) buffers: BuffersName,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }
@@ -123,9 +139,12 @@ pub(crate) struct TaskFollow {
 pub(crate) struct TaskModel {
     /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
-    /// File for the parameters (safetensors)
+    /// File for the parameters (safetensors); FILE.pt2 for the whole model, which PyTorch loads
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+    /// The model that the task was made from: the whole model is written from it
+    #[arg(long, value_name = "FILE.pt2")]
+    pub(crate) from: Option<PathBuf>,
     /// Evaluate the model on this data source, encoded as the task declares: digits,
     /// csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…,
     /// florin:FILE

@@ -364,7 +364,7 @@ impl DemoContext {
         let mut engine = compose::engine(engine)?;
         let mut correct = |digest| {
             let bytes = market.blob(digest, florin_work::model_bytes(&view.spec))?;
-            evaluate(&view.spec, &bytes, &data, &mut *engine)
+            evaluate(&view.spec, None, &bytes, &data, &mut *engine)
         };
         let (before, after) = (correct(view.spec.base_model)?, correct(view.model)?);
         Ok(ModelResult {

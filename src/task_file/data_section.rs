@@ -3,7 +3,8 @@
 
 use florin_learning::data::{
     ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, NumberSummary, RowEncoder, ScaleKind,
-    Table, TableFeatures, TableProfile, fit, fit_class_names, fit_scale,
+    ScaleKindError, Table, TableFeatures, TableProfile, fit_class_names, fit_features, fit_scale,
+    fit_target,
 };
 use florin_protocol::{DecimalFloat, RowEncoding};
 use serde::{Deserialize, Deserializer, de};
@@ -22,6 +23,8 @@ pub(super) struct DataSection {
     fill: Option<TomlNumber>,
     class_names: Option<Vec<String>>,
     columns: Option<Vec<ColumnSection>>,
+    /// The label is a number, and this is its encoding.
+    target: Option<TargetSection>,
     /// Publishes features that are far from unit scale. It is not part of the task.
     #[serde(default)]
     pub(super) accept_unscaled: bool,
@@ -40,6 +43,21 @@ struct ColumnSection {
     categories: Option<Vec<String>>,
     #[serde(default)]
     ignored: bool,
+}
+
+/// `data.target`: the encoding, or the rule by which it follows from the holdout.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected \"standard\", \"min_max\", \"none\" or { offset, factor }")]
+enum TargetSection {
+    Rule(String),
+    Scale(TargetScale),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TargetScale {
+    offset: TomlNumber,
+    factor: TomlNumber,
 }
 
 /// A number of an encoding, written as a TOML number or as text.
@@ -82,12 +100,13 @@ impl DataSection {
             || self.fill.is_some()
             || self.class_names.is_some()
             || self.columns.is_some()
+            || self.target.is_some()
     }
 
     /// The rule for numbers that the section leaves out.
     pub(super) fn scale(&self) -> Result<ScaleKind, TaskFileError> {
         let Some(name) = &self.scale else { return Ok(ScaleKind::Standard) };
-        let wrong = |error: florin_learning::data::ScaleKindError| {
+        let wrong = |error: ScaleKindError| {
             TaskFileError::key("data.scale", format!("{name:?}"), error.to_string())
         };
         name.parse().map_err(wrong)
@@ -103,6 +122,13 @@ impl DataSection {
     pub(super) fn complete_encoding(&self) -> Result<Option<RowEncoding>, TaskFileError> {
         self.check_keys()?;
         self.scale()?;
+        let target = match &self.target {
+            None => None,
+            Some(TargetSection::Scale(scale)) => {
+                Some(written_scale(scale.offset, scale.factor, None))
+            }
+            Some(TargetSection::Rule(_)) => return Ok(None),
+        };
         let features = match (&self.columns, self.offset, self.factor) {
             (Some(columns), ..) => {
                 let complete = columns.iter().map(ColumnSection::complete).collect();
@@ -111,13 +137,14 @@ impl DataSection {
             }
             (None, Some(offset), Some(factor)) => {
                 let scale = written_scale(offset, factor, self.fill);
-                FeatureEncoder::Uniform { width: self.width as usize, scale }
+                let width = (self.width as usize).saturating_sub(target.is_some().into());
+                FeatureEncoder::Uniform { width, scale }
             }
             _ => return Ok(None),
         };
         // Without names the labels are whole numbers, unless the holdout has names.
         let class_names = self.class_names.clone().unwrap_or_default();
-        self.declaration(features, class_names).map(Some)
+        self.declaration(features, class_names, target).map(Some)
     }
 
     /// The encoding, with the numbers that the section leaves out from the rows of the holdout.
@@ -127,6 +154,7 @@ impl DataSection {
         };
         let class_names = match &self.class_names {
             Some(names) => names.clone(),
+            None if self.target.is_some() => Vec::new(),
             None => fit_class_names(holdout).map_err(unfit)?.0,
         };
         if let Some(complete) = self.complete_encoding()? {
@@ -139,18 +167,31 @@ impl DataSection {
                 let encoder = |column: &ColumnSection| column.fitted(kind, &profile);
                 FeatureEncoder::Columns(columns.iter().map(encoder).collect())
             }
-            None => fit(holdout, &profile, kind).map_err(unfit)?.features,
+            None => fit_features(holdout, &profile, kind).map_err(unfit)?,
         };
-        self.declaration(features, class_names)
+        let target = match &self.target {
+            None => None,
+            Some(TargetSection::Scale(scale)) => {
+                Some(written_scale(scale.offset, scale.factor, None))
+            }
+            Some(TargetSection::Rule(name)) => {
+                let kind = name.parse().map_err(|error: ScaleKindError| {
+                    TaskFileError::key("data.target", format!("{name:?}"), error.to_string())
+                })?;
+                Some(fit_target(holdout, kind).map_err(unfit)?)
+            }
+        };
+        self.declaration(features, class_names, target)
     }
 
     fn declaration(
         &self,
         features: FeatureEncoder,
         class_names: Vec<String>,
+        target: Option<NumberScale>,
     ) -> Result<RowEncoding, TaskFileError> {
         let classes = self.classes as usize;
-        florin_work::row_encoding(&RowEncoder { classes, class_names, features })
+        florin_work::row_encoding(&RowEncoder { classes, class_names, features, target })
             .map_err(|error| TaskFileError::key("data.scale", "…", error.to_string()))
     }
 

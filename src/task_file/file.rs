@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::TaskFileError;
 use super::data_section::DataSection;
+use super::graph_section::{BuffersName, LossName};
 
 /// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
 const CROSS_CHECK_PAIRS: u8 = 1;
@@ -60,9 +61,18 @@ pub(super) struct ModelSection {
     pub(super) height: Option<u32>,
     pub(super) width: Option<u32>,
     pub(super) filters: Option<[u32; 2]>,
-    pub(super) classes: u32,
+    pub(super) classes: Option<u32>,
     /// A file of initial parameters, as `florin task model` writes it.
     pub(super) initial: Option<PathBuf>,
+    /// A file of `torch.export.save`, for a graph.
+    pub(super) file: Option<PathBuf>,
+    pub(super) trainable: Option<Vec<String>>,
+    pub(super) buffers: Option<BuffersName>,
+    pub(super) loss: Option<LossName>,
+    pub(super) label_smoothing: Option<Decimal>,
+    pub(super) loss_bound: Option<Decimal>,
+    pub(super) huber_delta: Option<Decimal>,
+    pub(super) targets: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -71,6 +81,7 @@ pub(super) enum ModelKind {
     Softmax,
     Mlp,
     Cnn,
+    Graph,
 }
 
 /// The units of one hidden layer, or of several.

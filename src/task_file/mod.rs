@@ -6,6 +6,7 @@
 mod data_section;
 mod duration;
 mod file;
+mod graph_section;
 mod locate;
 mod new_task;
 mod overlay;
@@ -23,14 +24,16 @@ use florin_learning::data::{
 use florin_learning::{DataSource, Dataset, Table};
 use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
-    Address, DataSchema, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError, TaskSpec,
-    Timestamp, blob_digest, format_ms,
+    Address, DataSchema, Digest, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError,
+    TaskSpec, Timestamp, blob_digest, format_ms,
 };
 
 pub use duration::half_year_date;
 pub(crate) use duration::{civil, parse_date, parse_moment};
+pub(crate) use graph_section::{BuffersName, LossName};
 pub(crate) use new_task::ignored_because;
 pub use new_task::{FittedTask, task_for_data};
+pub(crate) use new_task::{NewGraph, task_for_graph};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
 pub(crate) use rows::{parse_rows, select_rows};
@@ -38,6 +41,7 @@ pub use rows_for_task::load_for_task;
 
 use crate::failure::Failure;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
+use graph_section::{GraphFile, read_graph};
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -64,6 +68,8 @@ pub struct PreparedTask {
     pub base_model: Vec<u8>,
     /// The canonical bytes of the holdout rows.
     pub holdout: Vec<u8>,
+    /// The blobs of a graph, with their digests.
+    pub blobs: Vec<(Digest, Vec<u8>)>,
     /// Whether the file omits `holdout.rows_per_round`; the rounds then share all rows equally.
     pub is_per_round_derived: bool,
     /// Whether the file brings the initial parameters, instead of those that the task implies.
@@ -167,7 +173,8 @@ impl From<SpecError> for TaskFileError {
 pub fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
     let spec = toml::from_str(text)
         .map_err(TaskFileError::from)
-        .and_then(|file| build_spec(&file, parties));
+        .and_then(|file| build_spec(&file, parties, None))
+        .map(|(spec, _)| spec);
     spec.map_err(|problem| problem.at(Path::new("task.toml"), text))
 }
 
@@ -183,16 +190,17 @@ fn from_text_with_table(
     table: Option<Table>,
 ) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
-    let mut spec = build_spec(&file, parties)?;
+    let (mut spec, graph) = build_spec(&file, parties, Some(folder))?;
     let rows = read_holdout(&file, folder, &mut spec, table)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
-    let base_model = match &file.model.initial {
-        Some(path) => read_initial_model(&spec, folder, path)?,
-        None => florin_work::derived_model(&spec).map_err(|error| {
+    let base_model = match (&file.model.initial, &graph) {
+        (Some(path), _) => read_initial_model(&spec, folder, path)?,
+        (None, Some(graph)) => florin_work::encode_parameters(&spec, &graph.initial),
+        (None, None) => florin_work::derived_model(&spec).map_err(|error| {
             TaskFileError::key("model", format!("{:?}", spec.model), error.to_string())
         })?,
     };
@@ -203,7 +211,8 @@ fn from_text_with_table(
         base_model,
         holdout,
         is_per_round_derived: shared,
-        is_model_brought: file.model.initial.is_some(),
+        is_model_brought: file.model.initial.is_some() || graph.is_some(),
+        blobs: graph.map(|graph| graph.blobs).unwrap_or_default(),
     })
 }
 
@@ -224,7 +233,13 @@ fn arbiter(file: &TaskFile, parties: &Parties) -> Result<Address, TaskFileError>
     }
 }
 
-fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileError> {
+/// Builds the task, and reads the model's file if it is a graph. `folder` is that of the task file;
+/// `None` if no file may be read.
+fn build_spec(
+    file: &TaskFile,
+    parties: &Parties,
+    folder: Option<&Path>,
+) -> Result<(TaskSpec, Option<GraphFile>), TaskFileError> {
     let expires = duration::parse_moment(&file.expires, parties.now)
         .map_err(|right| TaskFileError::key("expires", format!("{:?}", file.expires), right))?;
     if expires <= parties.now {
@@ -235,7 +250,11 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         let right = "must be at most 366 days from now: no ledger opens a longer task";
         return Err(TaskFileError::key("expires", format!("{:?}", file.expires), right));
     }
-    Ok(TaskSpec {
+    let graph = match file.model.kind {
+        ModelKind::Graph => Some(read_graph(&file.model, folder)?),
+        _ => None,
+    };
+    let spec = TaskSpec {
         version: SPEC_VERSION,
         market: parties.market,
         buyer: parties.buyer,
@@ -243,7 +262,7 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         arbiter: arbiter(file, parties)?,
         name: file.name.clone(),
         salt: file.salt,
-        model: model(&file.model)?,
+        model: model(&file.model, graph.as_ref())?,
         base_model: Default::default(),
         data: DataSchema {
             width: file.data.width,
@@ -257,14 +276,23 @@ fn build_spec(file: &TaskFile, parties: &Parties) -> Result<TaskSpec, TaskFileEr
         budget: file.budget.budget(),
         admission: file.members.admission()?,
         expires,
-    })
+    };
+    Ok((spec, graph))
 }
 
-fn model(section: &ModelSection) -> Result<ModelArchitecture, TaskFileError> {
+fn model(
+    section: &ModelSection,
+    graph: Option<&GraphFile>,
+) -> Result<ModelArchitecture, TaskFileError> {
     let kind = section.kind;
+    let is_graph = kind == ModelKind::Graph;
+    let is_dense = matches!(kind, ModelKind::Softmax | ModelKind::Mlp);
+    let has_hidden = matches!(kind, ModelKind::Mlp | ModelKind::Cnn);
     let given = [
-        ("model.inputs", section.inputs.is_some(), kind != ModelKind::Cnn),
-        ("model.hidden", section.hidden.is_some(), kind != ModelKind::Softmax),
+        ("model.inputs", section.inputs.is_some(), is_dense),
+        ("model.hidden", section.hidden.is_some(), has_hidden),
+        ("model.classes", section.classes.is_some(), !is_graph),
+        ("model.file", section.file.is_some(), is_graph),
         ("model.channels", section.channels.is_some(), kind == ModelKind::Cnn),
         ("model.height", section.height.is_some(), kind == ModelKind::Cnn),
         ("model.width", section.width.is_some(), kind == ModelKind::Cnn),
@@ -287,7 +315,23 @@ fn model(section: &ModelSection) -> Result<ModelArchitecture, TaskFileError> {
             ));
         }
     }
-    let classes = section.classes;
+    let only_graphs = [
+        ("model.trainable", section.trainable.is_some()),
+        ("model.buffers", section.buffers.is_some()),
+        ("model.loss", section.loss.is_some()),
+        ("model.label_smoothing", section.label_smoothing.is_some()),
+        ("model.loss_bound", section.loss_bound.is_some()),
+        ("model.huber_delta", section.huber_delta.is_some()),
+        ("model.targets", section.targets.is_some()),
+    ];
+    if let Some((key, _)) = only_graphs.iter().find(|(_, is_there)| *is_there && !is_graph) {
+        let right = format!("a model of kind {name:?} has no such key: remove it");
+        return Err(TaskFileError::key(key, "…", right));
+    }
+    if let Some(graph) = graph {
+        return Ok(ModelArchitecture::Graph(graph.declared.clone()));
+    }
+    let classes = section.classes.unwrap_or_default();
     let inputs = section.inputs.unwrap_or_default();
     match (kind, &section.hidden) {
         (ModelKind::Softmax, _) => Ok(ModelArchitecture::Softmax { inputs, classes }),

@@ -3,15 +3,18 @@
 use std::path::Path;
 
 use anyhow::Context;
+use clap::ValueEnum;
 use florin_learning::DataSource;
 use florin_learning::data::{
-    IgnoredReason, ScaleKind, Table, TableProfile, Treatment, default_scale, fit, load_table,
+    FitError, IgnoredReason, RowEncoder, ScaleKind, Table, TableProfile, Treatment, default_scale,
+    fit, fit_features, fit_target, load_table,
 };
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
+use super::graph_section::ALL_PARAMETERS;
 use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
-use super::{Parties, from_text_with_table, relative_to};
+use super::{BuffersName, LossName, Parties, from_text_with_table, relative_to};
 use crate::failure::Failure;
 
 /// Limits of the units of the hidden layer: the next power of two above the width, within them.
@@ -37,6 +40,19 @@ pub struct FittedTask {
     pub text: String,
     /// Sentences about columns that the task ignores.
     pub notes: Vec<String>,
+}
+
+/// The graph of a new task.
+#[derive(Debug)]
+pub(crate) struct NewGraph<'a> {
+    /// A file of `torch.export.save`.
+    pub(crate) file: &'a Path,
+    /// Its loss.
+    pub(crate) loss: LossName,
+    /// The patterns of the parameters that are trained; empty for all.
+    pub(crate) trainable: &'a [String],
+    /// Its running statistics.
+    pub(crate) buffers: BuffersName,
 }
 
 /// The shape of a task's rows.
@@ -71,6 +87,59 @@ pub fn task_for_data(
     Ok(FittedTask { text, notes: shape.notes })
 }
 
+/// As [`task_for_data`], for a model of the buyer's.
+///
+/// # Errors
+/// `INVALID_DATA` if source and model do not fit, `INVALID_MODEL` if the file has no model.
+pub(crate) fn task_for_graph(
+    graph: &NewGraph<'_>,
+    source: &DataSource,
+    folder: &Path,
+    salt: u64,
+    parties: &Parties,
+) -> anyhow::Result<FittedTask> {
+    let table = load_table(source)?;
+    let shape = match graph.loss.has_number() {
+        true => shape_with_number(source, &table)?,
+        false => shape(source, &table)?,
+    };
+    let here = absolute_unless_here(folder)?;
+    let written = relative_to(&here, source.clone());
+    let text = text(&shape, &written.to_string(), salt);
+    let text = with_graph(&text, graph, &here);
+    if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
+        let failure = problem.at(Path::new("the task"), &text);
+        let message = format!("{} with {source}: {failure}", graph.file.display());
+        return Err(Failure::input("INVALID_MODEL", message).into());
+    }
+    Ok(FittedTask { text, notes: shape.notes })
+}
+
+/// A task file whose section `[model]` is a graph. `here` is the folder of the model's file.
+fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
+    let mut section = vec![
+        "[model]".to_owned(),
+        "# A model of PyTorch, as torch.export.save writes it: docs/models.md.".to_owned(),
+        "kind = \"graph\"".to_owned(),
+        format!("file = {}", quoted(&here.join(graph.file).display().to_string())),
+        "# The loss: \"cross_entropy\", \"token_cross_entropy\", \"binary\", \"squared\", \"absolute\","
+            .to_owned(),
+        "# \"huber\" or \"output\".".to_owned(),
+        format!("loss = {}", quoted(&name_of(graph.loss))),
+        "# Running statistics: \"average\", \"freeze\" or \"refuse\".".to_owned(),
+        format!("buffers = {}", quoted(&name_of(graph.buffers))),
+        "# Only parameters whose name fits are trained, sent and paid.".to_owned(),
+    ];
+    let all = [ALL_PARAMETERS.to_owned()];
+    let trainable = if graph.trainable.is_empty() { &all } else { graph.trainable };
+    section.push(format!("trainable = {}", list(trainable)));
+    section.push(String::new());
+    let text = with_value(text, "rounds", "baseline_epochs", "0");
+    let bounds = text.find("[model]\n").zip(text.find("[data]\n"));
+    let Some((start, end)) = bounds else { return text };
+    format!("{}{}\n{}", &text[..start], section.join("\n"), &text[end..])
+}
+
 /// The working directory, if the task file is in another folder: file names in it would otherwise be
 /// relative to that folder. Empty if it is in this one.
 fn absolute_unless_here(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -92,14 +161,41 @@ fn shape(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
     }
     let encoding =
         florin_work::row_encoding(&encoder).map_err(|error| refused(error.to_string()))?;
+    let notes = ignored_columns(&profile);
+    Ok(RowShape { rows, width, classes, encoding: encoding_keys(kind, &encoding), notes })
+}
+
+/// The name of a value of an argument.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The shape of rows whose label is a number.
+fn shape_with_number(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
+    let refused = |why: String| Failure::input("INVALID_DATA", format!("{source}: {why}"));
+    let kind = default_scale(table);
+    let profile = TableProfile::new(table);
+    let fitted = |error: FitError| refused(error.to_string());
+    let features = fit_features(table, &profile, kind).map_err(fitted)?;
+    let target = fit_target(table, ScaleKind::Standard).map_err(fitted)?;
+    let encoder =
+        RowEncoder { classes: 1, class_names: Vec::new(), features, target: Some(target) };
+    let encoding =
+        florin_work::row_encoding(&encoder).map_err(|error| refused(error.to_string()))?;
+    let notes = ignored_columns(&profile);
+    let (rows, width) = (table.rows(), encoder.width());
+    Ok(RowShape { rows, width, classes: 1, encoding: encoding_keys(kind, &encoding), notes })
+}
+
+/// A sentence for each column that the task ignores.
+fn ignored_columns(profile: &TableProfile) -> Vec<String> {
     let ignored = profile.columns.iter().filter_map(|column| match &column.treatment {
         Treatment::Ignored(reason) => {
             Some(format!("Column {:?} is ignored: {}.", column.name, ignored_because(reason)))
         }
         Treatment::Scaled | Treatment::OneHot => None,
     });
-    let notes = ignored.collect();
-    Ok(RowShape { rows, width, classes, encoding: encoding_keys(kind, &encoding), notes })
+    ignored.collect()
 }
 
 /// The reason why a column has no features, as a clause.
@@ -207,6 +303,9 @@ fn encoding_keys(kind: ScaleKind, encoding: &RowEncoding) -> String {
             }
             lines.push("]".to_owned());
         }
+    }
+    if let Some(target) = &encoding.target {
+        lines.push(format!("target = {{ {} }}", number_keys(target).join(", ")));
     }
     lines.join("\n")
 }

@@ -5,17 +5,21 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_protocol::{
-    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, TaskSpec, format_ms,
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, ModelArchitecture,
+    TaskSpec, format_ms,
 };
 use serde_json::json;
 
+use super::graph_check::check_graph;
 use super::quote::TaskQuote;
 use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
-use crate::task_file::{self, Parties, PreparedTask, task_for_data, template};
+use crate::task_file::{
+    self, NewGraph, Parties, PreparedTask, task_for_data, task_for_graph, template,
+};
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     let path = arguments.out.as_ref().unwrap_or(&arguments.file);
@@ -25,7 +29,15 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
         None => (template(salt), Vec::new()),
         Some(source) => {
             let folder = path.parent().unwrap_or(Path::new(""));
-            let task = task_for_data(source, folder, salt, &unknown_parties())?;
+            let parties = unknown_parties();
+            let task = match &arguments.model {
+                None => task_for_data(source, folder, salt, &parties)?,
+                Some(file) => {
+                    let TaskNew { loss, trainable, buffers, .. } = arguments;
+                    let graph = NewGraph { file, loss: *loss, trainable, buffers: *buffers };
+                    task_for_graph(&graph, source, folder, salt, &parties)?
+                }
+            };
             (task.text, task.notes)
         }
     };
@@ -57,6 +69,7 @@ pub(in crate::commands) fn spec_of_file(file: &Path) -> anyhow::Result<TaskSpec>
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     let ready = task_file::read(&arguments.file, &unknown_parties())?;
+    check_graph(&arguments.file, &ready)?;
     let quote = match arguments.no_quote {
         true => TaskQuote::without_simulation(&ready.spec)?,
         false => TaskQuote::simulate(&arguments.file, &ready)?,
@@ -147,7 +160,10 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             ),
         ),
         ("members", super::members::admission(&spec.admission)),
-        ("price", format!("at most {} FLN per nat", show::fln(budget.per_nat_max))),
+        (
+            "price",
+            format!("at most {} FLN per {}", show::fln(budget.per_nat_max), show::loss_unit(spec)),
+        ),
         (
             "bond",
             format!(
@@ -171,7 +187,18 @@ fn rows(spec: &TaskSpec) -> String {
             format!("encoded from {} columns", columns.len())
         }
     };
-    format!("{width} features, {encoding}; {classes} labels")
+    let ModelArchitecture::Graph(graph) = &spec.model else {
+        return format!("{width} features, {encoding}; {classes} labels");
+    };
+    match (graph.targets, graph.loss.has_label()) {
+        (0, true) => format!("{width} features, {encoding}; {classes} labels"),
+        (0, false) => format!("{width} numbers, {encoding}"),
+        (targets, _) => {
+            let inputs = graph.inputs;
+            let plural = if targets == 1 { "target" } else { "targets" };
+            format!("{inputs} features and {targets} {plural}, {encoding}")
+        }
+    }
 }
 
 /// Prints the default for `holdout.rows_per_round`, if the file omits it, and the consent that
@@ -189,7 +216,7 @@ pub(super) fn print_hints(ready: &PreparedTask) {
             "\nThe file brings initial parameters. A participant takes part only with \
              `florin participate --accept-model {}`: chosen parameters can read training rows out \
              of updates.",
-            ready.spec.base_model
+            ready.spec.consent_digest()
         ));
     }
 }

@@ -5,7 +5,7 @@
 
 use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{
-    Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskView, nats,
+    Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskSpec, TaskView, nats,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &TaskFollow) -> anyhow::Result<Exit> {
     loop {
         for round in reported + 1..=view.reported {
             let report = || Ok(market.report(task, RoundNumber(round))?.body);
-            screen.round(task, &with_retries(&shutdown, &mut on_event, report)?)?;
+            screen.round(&view.spec, &with_retries(&shutdown, &mut on_event, report)?)?;
         }
         reported = view.reported;
         let books = with_retries(&shutdown, &mut on_event, || Ok(ledger.task(task)?))?;
@@ -134,8 +134,8 @@ impl TaskProgress {
 }
 
 /// A reported round: the loss, the accuracy and the payments, then one line for each update.
-fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
-    let round = report.scope.round;
+fn round_lines(spec: &TaskSpec, report: &Report) -> anyhow::Result<Vec<String>> {
+    let (round, unit) = (report.scope.round, show::loss_units(spec));
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         if report.ends_task() {
             let paid = show::fln(paid(report)?);
@@ -148,10 +148,10 @@ fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
         return Ok(vec![format!("round {round} abandoned: {why}")]);
     };
     let mut lines = vec![format!(
-        "round {round} reported: loss {} → {} nats, accuracy {}, {} FLN paid",
+        "round {round} reported: loss {} → {} {unit}, accuracy {}, {} FLN paid",
         nats(valuation.loss_before_nano.into()),
         nats(metrics.loss_after_nano.into()),
-        show::accuracy(metrics.correct_after, metrics.rows),
+        show::accuracy_of(spec, metrics.correct_after, metrics.rows),
         show::fln(paid(report)?),
     )];
     for (score, line) in valuation.scores.iter().zip(&report.lines) {
@@ -160,7 +160,7 @@ fn round_lines(report: &Report) -> anyhow::Result<Vec<String>> {
             false => format!(", debited {} FLN", show::fln(line.debit)),
         };
         lines.push(format!(
-            "  {}: score {} nats, {} FLN ({}){debit}",
+            "  {}: score {} {unit}, {} FLN ({}){debit}",
             score.account.short(),
             nats(score.score_nano.into()),
             show::fln(line.payout),
@@ -227,16 +227,16 @@ impl Screen {
         }
     }
 
-    fn round(&self, task: TaskId, report: &Report) -> anyhow::Result<()> {
+    fn round(&self, spec: &TaskSpec, report: &Report) -> anyhow::Result<()> {
         if matches!(self, Self::Json) {
-            show::json_line(&round_json(task, report)?);
+            show::json_line(&round_json(spec.id(), report)?);
             return Ok(());
         }
         let style = match report.outcome {
             RoundOutcome::Settled => anstyle::Style::new(),
             RoundOutcome::Void(_) | RoundOutcome::Abandoned(_) => BAD,
         };
-        let lines = round_lines(report)?;
+        let lines = round_lines(spec, report)?;
         let print = || lines.iter().for_each(|line| anstream::println!("{style}{line}{style:#}"));
         self.print(print);
         Ok(())

@@ -3,6 +3,7 @@
 mod close;
 mod file;
 mod follow;
+mod graph_check;
 mod invite;
 mod list;
 mod members;

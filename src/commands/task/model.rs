@@ -1,12 +1,16 @@
 //! `florin task model`: fetches the trained model, checks its digest, and evaluates it.
 
+use std::fs::File;
+
 use anyhow::Context;
+use florin_learning::graph::{GraphError, read_archive_from, write_archive};
+use florin_protocol::{ModelArchitecture, TaskSpec, blob_digest};
 use serde_json::json;
 
 use crate::cli::TaskModel;
 use crate::compose;
-use crate::evaluation::evaluate;
-use crate::failure::Exit;
+use crate::evaluation::{ModelEvaluation, evaluate};
+use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
 use crate::task_file::load_for_task;
@@ -16,14 +20,19 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
     // The digest covers only the bytes: check also that they are a model of this task.
-    florin_work::decode_model(&view.spec, &bytes)?;
+    let parameters = florin_work::decode_model(&view.spec, &bytes)?;
     let out = &arguments.out;
-    std::fs::write(out, &bytes).with_context(|| out.display().to_string())?;
+    match out.extension().is_some_and(|extension| extension == "pt2") {
+        true => write_whole(arguments, &view.spec, &parameters)?,
+        false => std::fs::write(out, &bytes).with_context(|| out.display().to_string())?,
+    }
     let measured = match &arguments.evaluate {
         None => None,
         Some(source) => {
             let mut engine = compose::engine(arguments.engine)?;
-            Some(evaluate(&view.spec, &bytes, &load_for_task(&view.spec, source)?, &mut *engine)?)
+            let data = load_for_task(&view.spec, source)?;
+            let graph = market.graph(&view.spec)?;
+            Some(evaluate(&view.spec, graph.as_ref(), &bytes, &data, &mut *engine)?)
         }
     };
     if arguments.json.json {
@@ -44,17 +53,40 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
         ("trained", format!("{} rounds", view.reported)),
     ];
     if let Some(measured) = measured {
-        facts.push((
-            "accuracy",
-            format!(
-                "{} ({} of {} rows)",
-                show::accuracy(measured.correct, measured.rows),
-                measured.correct,
-                measured.rows
-            ),
-        ));
-        facts.push(("loss", format!("{:.6} nats", measured.loss)));
+        let ModelEvaluation { correct, rows, loss } = measured;
+        if show::has_predictions(&view.spec) {
+            let accuracy = show::accuracy(correct, rows);
+            facts.push(("accuracy", format!("{accuracy} ({correct} of {rows} rows)")));
+        }
+        facts.push(("loss", format!("{loss:.6} {}", show::loss_units(&view.spec))));
     }
     show::facts(&facts);
     Ok(Exit::Done)
+}
+
+/// Writes the file that the task was made from with the trained parameters.
+fn write_whole(arguments: &TaskModel, spec: &TaskSpec, parameters: &[f32]) -> anyhow::Result<()> {
+    let ModelArchitecture::Graph(declared) = &spec.model else {
+        let message = "only a model of torch.export is written as a .pt2 file; choose a name that \
+                       ends in .safetensors";
+        return Err(Failure::input("NOT_A_GRAPH", message).into());
+    };
+    let Some(from) = &arguments.from else {
+        let message = "a .pt2 file is written from the one that the task was made from: add \
+                       --from FILE.pt2";
+        return Err(Failure::input("MODEL_FILE_MISSING", message).into());
+    };
+    let open = || File::open(from).with_context(|| from.display().to_string());
+    let invalid =
+        |error: GraphError| Failure::input(error.code(), format!("{}: {error}", from.display()));
+    let (graph, _) = read_archive_from(open()?).map_err(invalid)?;
+    if blob_digest(&graph.to_bytes()) != declared.graph.digest {
+        let message = format!("{} is not the model that the task was made from", from.display());
+        return Err(Failure::input("WRONG_MODEL_FILE", message).into());
+    }
+    let out = &arguments.out;
+    let tensors = florin_work::model_spec(&spec.model).tensors();
+    let file = File::create(out).with_context(|| out.display().to_string())?;
+    write_archive(open()?, &tensors, parameters, file).map_err(invalid)?;
+    Ok(())
 }

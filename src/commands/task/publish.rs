@@ -45,6 +45,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         ready.spec.expires = fresh;
         check_before_escrow(&market, &ready.spec)?;
     }
+    super::graph_check::check_graph(&arguments.file, &ready)?;
     store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
     let copyable = copyable_task(&market, &ready)?;
@@ -55,6 +56,11 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     let id = spec.id();
     if view.missing_blobs.contains(&spec.base_model) {
         Progress::during("uploading the model", || market.put_blob(&ready.base_model))?;
+    }
+    for (digest, bytes) in &ready.blobs {
+        if view.missing_blobs.contains(digest) {
+            Progress::during("uploading the graph", || market.put_blob(bytes))?;
+        }
     }
     if view.holdout_missing {
         Progress::during("uploading the holdout", || market.put_holdout(id, &ready.holdout))?;

@@ -1,7 +1,7 @@
 //! `florin task show`: prints a task, its rounds and its payments.
 
 use florin_ledger::TaskState;
-use florin_protocol::{AbandonReason, Amount, Report, RoundOutcome, TaskView, nats};
+use florin_protocol::{AbandonReason, Amount, Report, RoundOutcome, TaskSpec, TaskView, nats};
 use serde_json::json;
 
 use super::file::{describe, spec_json};
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &TaskShow) -> anyhow::Result<Exit> {
     }
     if !reports.is_empty() {
         anstream::println!();
-        rounds(&reports)?.print();
+        rounds(&view.spec, &reports)?.print();
     }
     if let Some(books) = books {
         anstream::println!();
@@ -63,12 +63,12 @@ pub(super) fn paid(report: &Report) -> anyhow::Result<Amount> {
     Ok(report.data_paid()?)
 }
 
-fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
+fn rounds(spec: &TaskSpec, reports: &[Report]) -> anyhow::Result<TextTable> {
     let mut table = TextTable::new(&[
         ">round",
         "outcome",
         ">excluded",
-        "loss, nats",
+        if show::is_in_nats(spec) { "loss, nats" } else { "loss" },
         ">accuracy",
         ">gap",
         "scores by",
@@ -99,7 +99,7 @@ fn rounds(reports: &[Report]) -> anyhow::Result<TextTable> {
             .into(),
             report
                 .metrics
-                .map_or("–".to_owned(), |m| show::accuracy(m.correct_after, m.rows))
+                .map_or("–".to_owned(), |m| show::accuracy_of(spec, m.correct_after, m.rows))
                 .into(),
             loss(stage.map(|stage| stage.gap_nano)).into(),
             stage.map_or("–".to_owned(), |stage| stage.estimator.to_string()).into(),

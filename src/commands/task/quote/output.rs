@@ -1,6 +1,6 @@
 //! The quote as text and as JSON.
 
-use florin_protocol::{Amount, TaskSpec};
+use florin_protocol::{Amount, ModelArchitecture, TaskSpec};
 use florin_sim::quote::{
     HONEST_KEEP_PERCENT_WITH_TEN_IDENTITIES, PayLimits, Quote, Spread, WRONG_LABELS_PERCENT,
 };
@@ -46,7 +46,7 @@ impl TaskQuote {
             Ok(quote) => simulated_facts(spec, quote, &self.limits),
             Err(reason) => {
                 let mut facts = vec![("quote", format!("none, only the limits: {reason}"))];
-                facts.extend(limit_facts(&self.limits));
+                facts.extend(limit_facts(spec, &self.limits));
                 facts
             }
         };
@@ -124,7 +124,15 @@ fn simulated_facts(spec: &TaskSpec, quote: &Quote, limits: &PayLimits) -> Vec<Fa
     ]
 }
 
-fn limit_facts(limits: &PayLimits) -> Vec<Fact> {
+/// The largest improvement that scores can earn, in words.
+fn largest_loss(spec: &TaskSpec) -> &'static str {
+    match &spec.model {
+        ModelArchitecture::Graph(graph) if !graph.loss.is_in_nats() => "the largest loss of a row",
+        _ => "the loss of equally likely labels",
+    }
+}
+
+fn limit_facts(spec: &TaskSpec, limits: &PayLimits) -> Vec<Fact> {
     vec![
         (
             "pool",
@@ -133,9 +141,11 @@ fn limit_facts(limits: &PayLimits) -> Vec<Fact> {
         (
             "scores",
             format!(
-                "earn at most about {} FLN together: the loss of equally likely labels is {:.2} nats",
+                "earn at most about {} FLN together: {} is {:.2} {}",
                 amount(limits.score_pay),
-                limits.initial_loss
+                largest_loss(spec),
+                limits.initial_loss,
+                show::loss_units(spec)
             ),
         ),
         ("cost", format!("at most {} FLN; the rest is refunded", amount(limits.locked))),

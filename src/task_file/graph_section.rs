@@ -1,0 +1,188 @@
+//! The keys of `[model]` for a graph, and the model that they describe.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use florin_learning::graph::{
+    BufferPolicy, Dimension, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
+};
+use florin_protocol::{Blob, Digest, GraphModel, Loss, Micro, TensorShape, blob_digest};
+use serde::Deserialize;
+
+use super::TaskFileError;
+use super::file::{Decimal, ModelSection};
+
+/// Default of `model.loss_bound` for squared differences: targets of unit variance have a loss of 1
+/// before training.
+const SQUARED_BOUND: Micro = Micro(4_000_000);
+/// Default of `model.loss_bound` for absolute differences and Huber's loss.
+const ABSOLUTE_BOUND: Micro = Micro(2_000_000);
+/// Default of `model.huber_delta`.
+const HUBER_DELTA: Micro = Micro::ONE;
+
+/// Values of `model.buffers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum BuffersName {
+    /// They travel with the updates and are averaged
+    Average,
+    /// They stay as they are, and training normalises by them
+    Freeze,
+    /// A model that has them is refused
+    Refuse,
+}
+
+/// Values of `model.loss`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum LossName {
+    /// Logits of classes; the label is the class
+    CrossEntropy,
+    /// Logits of each token; each predicts the next
+    TokenCrossEntropy,
+    /// Logits of truth values
+    Binary,
+    /// Numbers; the mean of squared differences
+    Squared,
+    /// Numbers; the mean of absolute differences
+    Absolute,
+    /// Numbers; squares near zero, absolute differences beyond
+    Huber,
+    /// The output is the loss itself
+    Output,
+}
+
+impl LossName {
+    /// Whether a row has a number as its label.
+    pub(super) const fn has_number(self) -> bool {
+        matches!(self, Self::Squared | Self::Absolute | Self::Huber)
+    }
+}
+
+/// A graph, with the bytes that its task refers to.
+#[derive(Debug)]
+pub(super) struct GraphFile {
+    pub(super) declared: GraphModel,
+    pub(super) initial: Vec<f32>,
+    pub(super) blobs: Vec<(Digest, Vec<u8>)>,
+}
+
+/// Reads the file of a graph and splits it by the section's keys. `folder` is that of the task file;
+/// `None` if no file may be read.
+pub(super) fn read_graph(
+    section: &ModelSection,
+    folder: Option<&Path>,
+) -> Result<GraphFile, TaskFileError> {
+    let missing = |key: &str, right: &str| TaskFileError::key(key, "nothing", right);
+    let path = section.file.as_ref().ok_or_else(|| {
+        missing("model.file", "a model of kind \"graph\" is a file of torch.export.save")
+    })?;
+    let wrong = |error: GraphError| {
+        TaskFileError::key("model.file", format!("{path:?}"), format!("{error} [{}]", error.code()))
+    };
+    let folder = folder.ok_or_else(|| missing("model.file", "no model is read here"))?;
+    let (graph, weights) = read_archive(&folder.join(path)).map_err(wrong)?;
+    let all = [ALL_PARAMETERS.to_owned()];
+    let trainable = section.trainable.as_deref().unwrap_or(&all);
+    let policy = match section.buffers {
+        Some(BuffersName::Average) => BufferPolicy::Average,
+        Some(BuffersName::Freeze) => BufferPolicy::Freeze,
+        Some(BuffersName::Refuse) | None => BufferPolicy::Refuse,
+    };
+    let parts = split(&graph, &weights, trainable, policy).map_err(wrong)?;
+    let outputs = outputs(&graph).map_err(wrong)?;
+    declare(section, parts, outputs)
+}
+
+/// The pattern of all parameters.
+pub(super) const ALL_PARAMETERS: &str = "*";
+
+fn declare(
+    section: &ModelSection,
+    parts: GraphParts,
+    outputs: u32,
+) -> Result<GraphFile, TaskFileError> {
+    let loss = loss(section)?;
+    let outputs = if let Loss::Output { .. } = loss { 1 } else { outputs };
+    let targets = match loss {
+        Loss::CrossEntropy { .. } | Loss::TokenCrossEntropy { .. } | Loss::Output { .. } => 0,
+        Loss::Binary | Loss::Squared { .. } | Loss::Absolute { .. } | Loss::Huber { .. } => outputs,
+    };
+    let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let tensor = |tensor: &florin_learning::TensorSpec| TensorShape {
+        name: tensor.name.clone(),
+        shape: tensor.shape.iter().map(|&size| count(size)).collect(),
+    };
+    let blob = |bytes: &Vec<u8>| Blob { digest: blob_digest(bytes), bytes: bytes.len() as u64 };
+    let declared = GraphModel {
+        graph: blob(&parts.graph),
+        frozen: parts.frozen.as_ref().map(blob),
+        inputs: count(parts.inputs),
+        targets: section.targets.unwrap_or(targets),
+        outputs,
+        loss,
+        tensors: parts.tensors.iter().map(tensor).collect(),
+    };
+    let bytes = [Some(parts.graph), parts.frozen].into_iter().flatten();
+    let blobs = declared.blobs().map(|blob| blob.digest).zip(bytes).collect();
+    Ok(GraphFile { declared, initial: parts.initial, blobs })
+}
+
+fn loss(section: &ModelSection) -> Result<Loss, TaskFileError> {
+    let or = |value: &Option<Decimal>, default: Micro| {
+        value.as_ref().map_or(default, |decimal| decimal.0)
+    };
+    let (smoothing, bound) = (&section.label_smoothing, &section.loss_bound);
+    let name = section.loss.unwrap_or(LossName::CrossEntropy);
+    let is_smoothed = matches!(name, LossName::CrossEntropy | LossName::TokenCrossEntropy);
+    let is_bounded =
+        matches!(name, LossName::Squared | LossName::Absolute | LossName::Huber | LossName::Output);
+    for (key, is_there, belongs) in [
+        ("model.label_smoothing", smoothing.is_some(), is_smoothed),
+        ("model.loss_bound", bound.is_some(), is_bounded),
+        ("model.huber_delta", section.huber_delta.is_some(), name == LossName::Huber),
+    ] {
+        if is_there && !belongs {
+            return Err(TaskFileError::key(
+                key,
+                "…",
+                "the model's loss has no such key: remove it",
+            ));
+        }
+    }
+    let label_smoothing = or(smoothing, Micro::ZERO);
+    Ok(match name {
+        LossName::CrossEntropy => Loss::CrossEntropy { label_smoothing },
+        LossName::TokenCrossEntropy => Loss::TokenCrossEntropy { label_smoothing },
+        LossName::Binary => Loss::Binary,
+        LossName::Squared => Loss::Squared { bound: or(bound, SQUARED_BOUND) },
+        LossName::Absolute => Loss::Absolute { bound: or(bound, ABSOLUTE_BOUND) },
+        LossName::Huber => Loss::Huber {
+            delta: or(&section.huber_delta, HUBER_DELTA),
+            bound: or(bound, ABSOLUTE_BOUND),
+        },
+        LossName::Output => {
+            let right = "a loss of the model's own needs the largest loss of a row, in its units";
+            let bound = bound.as_ref();
+            let bound =
+                bound.ok_or_else(|| TaskFileError::key("model.loss_bound", "nothing", right))?;
+            Loss::Output { bound: bound.0 }
+        }
+    })
+}
+
+/// The size of the last dimension of the first output; 1 if that has one number for each row.
+fn outputs(graph: &Graph) -> Result<u32, GraphError> {
+    const ROWS: u64 = 2;
+    let dimensions = graph.inputs.iter().flat_map(|input| &input.tensor.shape);
+    let symbols = dimensions.filter_map(|dimension| match dimension {
+        Dimension::Symbol(number) => Some(*number as usize + 1),
+        Dimension::Fixed(_) => None,
+    });
+    let sizes = vec![ROWS; symbols.max().unwrap_or(0)];
+    let cost = graph_cost(graph, &sizes, florin_learning::graph::ROW_BYTES_MAX)?;
+    let last = cost.outputs.first().and_then(|output| output.sizes.get(1..)?.last().copied());
+    Ok(u32::try_from(last.unwrap_or(1)).unwrap_or(u32::MAX))
+}
