@@ -22,9 +22,10 @@ enum PeerPackages {
     Contribution,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 15] = [
+const BENCHMARKS: [(&str, PeerPackages); 16] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
+    ("models", PeerPackages::Learning),
     ("ledger", PeerPackages::NotNeeded),
     ("keys", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),

@@ -35,6 +35,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) pay: BenchPay,
     #[command(flatten)]
+    pub(crate) models: BenchModels,
+    #[command(flatten)]
     pub(crate) keys: BenchKeys,
     #[command(flatten)]
     pub(crate) log: LogOptions,
@@ -62,6 +64,21 @@ pub(crate) struct BenchPay {
     /// pay: only the markets whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+}
+
+/// Options of `florin-bench models`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchModels {
+    /// models: threads of an operation, here and in PyTorch
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) threads: u16,
+    /// models: on the first GPU
+    #[arg(long)]
+    pub(crate) cuda: bool,
+    /// models: also measure torch.compile, which takes minutes
+    #[arg(long)]
+    pub(crate) compile: bool,
 }
 
 /// Options of `florin-bench keys`.
@@ -149,6 +166,8 @@ pub(crate) enum BenchName {
     Aggregate,
     /// Training steps of one participant
     Train,
+    /// Training steps and valuation of exported models beside PyTorch
+    Models,
     /// Durable transfers
     Ledger,
     /// Updates that a coordinator accepts per second, and the cost of each

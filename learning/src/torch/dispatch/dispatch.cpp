@@ -2,6 +2,10 @@
 // No exception leaves a function of this file: each returns null, or an error text that
 // `florin_aten_free_text` frees.
 
+#if defined(__linux__)
+#include <malloc.h>
+#endif
+
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -295,4 +299,16 @@ void florin_aten_free_results(FlorinResult* results, size_t count) {
 }
 
 void florin_aten_free_text(char* text) { std::free(text); }
+}
+
+// The C library returns freed memory to the system at once if it is at the end of the heap; the next
+// step of a training then takes it page by page. With these settings it retains up to `bytes`.
+extern "C" void florin_retain_memory(int bytes) {
+#if defined(__GLIBC__)
+  // The largest value that the library accepts; smaller blocks come from the heap.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, bytes);
+#else
+  (void)bytes;
+#endif
 }

@@ -6,6 +6,7 @@
 //! give the same bits.
 
 use std::ffi::{CStr, CString, NulError, c_char, c_void};
+use std::sync::Once;
 use std::{ptr, slice};
 
 use tch::Tensor;
@@ -116,6 +117,7 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn florin_aten_free_results(results: *mut RawResult, count: usize);
     fn florin_aten_free_text(text: *mut c_char);
+    fn florin_retain_memory(bytes: i32);
 }
 
 // SAFETY: the handle is a constant of the process; libtorch's dispatcher may be used by all threads.
@@ -124,6 +126,18 @@ unsafe impl Send for AtenOperator {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "the dispatcher's handles belong to no thread")]
 unsafe impl Sync for AtenOperator {}
+
+/// Freed memory that the process retains for the next step, in bytes.
+const RETAINED_BYTES: i32 = 512 << 20;
+
+/// Lets the C library retain freed memory between the steps of a training: it returned it to the system
+/// otherwise, which costs a residual network a sixth of its time. The first call sets it.
+#[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+pub(crate) fn retain_memory() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the function changes settings of the C library, which has a lock for them.
+    ONCE.call_once(|| unsafe { florin_retain_memory(RETAINED_BYTES) });
+}
 
 impl AtenOperator {
     /// Finds an operator by its name, such as `aten::add`, and its overload, such as `Tensor`; the

@@ -1,6 +1,6 @@
 //! The loss of each row from a graph's output, for training and for evaluation.
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Kind, Reduction, TchError, Tensor};
 
 use crate::graph::GraphLoss;
 use crate::loss::{BoundedLoss, RowLoss};
@@ -26,8 +26,7 @@ pub(super) fn row_losses(
     let is_bounded = form == RowLoss::Bounded;
     let losses = match loss {
         GraphLoss::CrossEntropy { label_smoothing } => {
-            let labels = targets.labels.f_view([-1, 1])?;
-            cross_entropy(output, &labels, form, label_smoothing)?.f_view([-1])?
+            cross_entropy(output, targets.labels, form, label_smoothing)?
         }
         GraphLoss::TokenCrossEntropy { label_smoothing } => {
             token_losses(output, targets, form, label_smoothing)?
@@ -81,26 +80,30 @@ fn largest(loss: GraphLoss, output: &Tensor) -> f64 {
     }
 }
 
-/// Cross-entropy with one class for each element of the last dimension; `labels` has size 1 there.
+/// The label of a token that has no loss.
+const IGNORED: i64 = -100;
+
+/// Cross-entropy of rows of logits, `[rows, classes]`; 0 for a negative label.
 fn cross_entropy(
     logits: &Tensor,
     labels: &Tensor,
     form: RowLoss,
     smoothing: f64,
 ) -> Result<Tensor, TchError> {
-    let logarithms = logits.f_log_softmax(-1, None::<Kind>)?;
-    let own = logarithms.f_gather(-1, labels, false)?;
     match form {
         RowLoss::Bounded => {
+            let column = labels.f_clamp_min(0)?.f_view([-1, 1])?;
+            let own = logits.f_log_softmax(-1, None::<Kind>)?.f_gather(-1, &column, false)?;
             let classes = logits.size().last().copied().unwrap_or(1);
-            Ok(net::bound(&own, classes)?.losses)
+            let losses = net::bound(&own, classes)?.losses.f_view([-1])?;
+            losses.f_mul(&labels.f_ge(0)?)
         }
-        RowLoss::CrossEntropy if smoothing > 0.0 => {
-            let spread = logarithms.f_mean_dim([-1_i64].as_slice(), true, None::<Kind>)?;
-            let own = own.f_mul_scalar(1.0 - smoothing)?;
-            own.f_add(&spread.f_mul_scalar(smoothing)?)?.f_neg()
+        RowLoss::CrossEntropy => {
+            let labels = labels.f_clamp_min(IGNORED)?;
+            let labels = labels.f_masked_fill(&labels.f_lt(0)?, IGNORED)?;
+            let each = Reduction::None;
+            logits.f_cross_entropy_loss(&labels, None::<&Tensor>, each, IGNORED, smoothing)
         }
-        RowLoss::CrossEntropy => own.f_neg(),
     }
 }
 
@@ -119,12 +122,14 @@ fn token_losses(
         }
         _ => (output.shallow_clone(), targets.numbers.f_to_kind(Kind::Int64)?),
     };
-    let counts = wanted.f_ge(0)?.f_to_kind(logits.f_kind()?)?;
-    let losses = cross_entropy(&logits, &wanted.f_clamp_min(0)?.f_unsqueeze(-1)?, form, smoothing)?;
-    let sums = losses.f_squeeze_dim(-1)?.f_mul(&counts)?;
+    let (rows, tokens) = wanted.size2()?;
+    let classes = logits.size().last().copied().unwrap_or(1);
+    let flat = logits.f_reshape([rows * tokens, classes])?;
+    let losses = cross_entropy(&flat, &wanted.f_reshape([-1])?, form, smoothing)?;
     let by_row =
         |tensor: &Tensor| tensor.f_sum_dim_intlist([1_i64].as_slice(), false, None::<Kind>);
-    by_row(&sums)?.f_div(&by_row(&counts)?.f_clamp_min(1.0)?)
+    let counts = by_row(&wanted.f_ge(0)?)?.f_clamp_min(1)?;
+    by_row(&losses.f_view([rows, tokens])?)?.f_div(&counts)
 }
 
 fn difference(output: &Tensor, targets: &Targets<'_>) -> Result<Tensor, TchError> {

@@ -17,7 +17,7 @@ use crate::engine::{
     BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
     Training, TrainingProgress, TrainingStep, mean,
 };
-use crate::graph::{GraphLoss, GraphModel, Place, RunMode};
+use crate::graph::{GraphLoss, GraphModel, RunMode};
 use crate::rng::epoch_order;
 use net::{GraphNet, Rows, program};
 
@@ -61,9 +61,10 @@ impl Torch {
         tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?;
         let all = self.graph_rows(data, 0..data.rows())?;
-        let mut descent = super::GradientDescent::new(&self.to_tensor(start)?, how)?;
-        let (views, slots) = (net.views(&descent.params)?, net.views(&descent.gradient)?);
-        let buffers = buffer_ranges(&net);
+        let mut descent = super::GradientDescent::new(&self.to_tensor(&net.align(start))?, how)?;
+        let views = net.aligned_views(&descent.params)?;
+        let slots = net.aligned_views(&descent.gradient)?;
+        let buffers = net.aligned_buffers();
         let steps = how.steps(data.rows());
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
@@ -97,7 +98,8 @@ impl Torch {
             }
             mean_loss = sum / data.rows() as f64;
         }
-        let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
+        let aligned = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
+        let params = net.unalign(&aligned);
         if params.iter().any(|value| !value.is_finite()) {
             return Err(TrainError::Diverged { step });
         }
@@ -240,12 +242,17 @@ impl Torch {
             // One point at a time: its parameters are the only ones in memory.
             let point = Point { views: net.views(&self.to_tensor(&way.at(place.t))?)?, net: &net };
             for (group, rows) in groups.iter().enumerate() {
-                let mut numbers = if place.gradient { vec![0.0; parameters] } else { Vec::new() };
+                let mut numbers = Vec::new();
                 for rows in chunks(&net, rows.clone()) {
                     let rows = self.graph_rows(data, rows)?;
                     if place.gradient {
                         let (_, part) = self.graph_gradient(&point, parameters, &rows)?;
-                        numbers.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                        match numbers.is_empty() {
+                            true => numbers = part,
+                            false => {
+                                numbers.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                            }
+                        }
                     } else {
                         numbers.extend(point.losses(&rows)?);
                     }
@@ -281,14 +288,6 @@ impl Point<'_> {
 fn chunks(net: &GraphNet<'_>, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let (end, each) = (rows.end, net.program.chunk_rows);
     rows.step_by(each).map(move |start| start..end.min(start + each))
-}
-
-fn buffer_ranges(net: &GraphNet<'_>) -> Vec<Range<usize>> {
-    let ranges = net.program.places.iter().filter_map(|place| match place {
-        Place::Travels { range, is_buffer: true, .. } => Some(range.clone()),
-        _ => None,
-    });
-    ranges.collect()
 }
 
 fn copies(flat: &Tensor, ranges: &[Range<usize>]) -> Result<Vec<Tensor>, TchError> {

@@ -1,5 +1,7 @@
 //! A graph as a function of flat parameters and rows.
 
+use std::ops::Range;
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::loss::{Targets, row_losses};
@@ -9,6 +11,7 @@ use crate::graph::{
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
+use crate::torch::dispatch::retain_memory;
 
 impl From<InterpreterError> for BackendError {
     fn from(error: InterpreterError) -> Self {
@@ -16,6 +19,9 @@ impl From<InterpreterError> for BackendError {
         Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
     }
 }
+
+/// Numbers of 64 bytes, to which libtorch aligns a tensor of its own.
+const ALIGNMENT: usize = 16;
 
 /// A graph with its frozen tensors on a device.
 pub(super) struct GraphNet<'m> {
@@ -48,6 +54,7 @@ impl<'m> GraphNet<'m> {
         device: Device,
         kind: Kind,
     ) -> Result<Self, BackendError> {
+        retain_memory();
         let name = match device {
             Device::Cuda(number) => format!("cuda:{number}"),
             _ => "cpu".to_owned(),
@@ -72,15 +79,71 @@ impl<'m> GraphNet<'m> {
 
     /// The travelling tensors as views of `flat`, in the order of the graph's inputs.
     pub(super) fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
-        let views = self.program.places.iter().filter_map(|place| match place {
-            Place::Travels { range, sizes, .. } => Some((range, sizes)),
+        let view = |(range, sizes): (&Range<usize>, &Vec<i64>)| {
+            flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_view(sizes.as_slice())
+        };
+        self.travelling().map(view).collect()
+    }
+
+    /// The same of an aligned `flat`.
+    pub(super) fn aligned_views(&self, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
+        let views = self.travelling().zip(self.aligned_starts());
+        let view = |((range, sizes), start): ((&Range<usize>, &Vec<i64>), usize)| {
+            flat.f_narrow(0, start as i64, range.len() as i64)?.f_view(sizes.as_slice())
+        };
+        views.map(view).collect()
+    }
+
+    /// The numbers with each tensor at a multiple of [`ALIGNMENT`], and zeros between them: kernels are
+    /// slower on tensors that begin anywhere.
+    pub(super) fn align(&self, numbers: &[f32]) -> Vec<f32> {
+        let mut aligned = vec![0.0; self.aligned_len()];
+        for ((range, _), start) in self.travelling().zip(self.aligned_starts()) {
+            aligned[start..start + range.len()].copy_from_slice(&numbers[range.clone()]);
+        }
+        aligned
+    }
+
+    /// The numbers of an aligned vector.
+    pub(super) fn unalign(&self, aligned: &[f32]) -> Vec<f32> {
+        let length = self.travelling().map(|(range, _)| range.end).max().unwrap_or(0);
+        let mut numbers = vec![0.0; length];
+        for ((range, _), start) in self.travelling().zip(self.aligned_starts()) {
+            numbers[range.clone()].copy_from_slice(&aligned[start..start + range.len()]);
+        }
+        numbers
+    }
+
+    /// The ranges of the buffers in an aligned vector.
+    pub(super) fn aligned_buffers(&self) -> Vec<Range<usize>> {
+        let travelling = self.program.places.iter().filter_map(|place| match place {
+            Place::Travels { range, is_buffer, .. } => Some((range.len(), *is_buffer)),
             _ => None,
         });
-        views
-            .map(|(range, sizes)| {
-                flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_view(sizes.as_slice())
-            })
+        travelling
+            .zip(self.aligned_starts())
+            .filter(|((_, is_buffer), _)| *is_buffer)
+            .map(|((length, _), start)| start..start + length)
             .collect()
+    }
+
+    fn travelling(&self) -> impl Iterator<Item = (&Range<usize>, &Vec<i64>)> {
+        self.program.places.iter().filter_map(|place| match place {
+            Place::Travels { range, sizes, .. } => Some((range, sizes)),
+            _ => None,
+        })
+    }
+
+    fn aligned_starts(&self) -> impl Iterator<Item = usize> {
+        self.travelling().scan(0, |next, (range, _)| {
+            let start = *next;
+            *next = (start + range.len()).next_multiple_of(ALIGNMENT);
+            Some(start)
+        })
+    }
+
+    fn aligned_len(&self) -> usize {
+        self.travelling().map(|(range, _)| range.len().next_multiple_of(ALIGNMENT)).sum()
     }
 
     /// The same views with gradients tracked: of all tensors, or of parameters alone.

@@ -222,6 +222,33 @@ fn gradients_and_derivatives_are_those_of_differences() {
     }
 }
 
+/// On a machine with a GPU it compares the GPU with the CPU, otherwise threads with one thread.
+#[test]
+fn evaluations_agree_across_devices_within_the_tolerance_of_a_round() {
+    // A tenth of the tolerance of scores, 10 nano-nats.
+    const TOLERANCE: f64 = 1e-9;
+    let mut plain = Torch::new(TorchDevice::Cpu, 1).unwrap();
+    let mut other = Torch::new(TorchDevice::Auto, 2).unwrap();
+    let (mut losses_away, mut slopes_away) = (0.0_f64, 0.0_f64);
+    for name in models() {
+        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let (model, rows, base) = (&case.model, &case.rows, case.wide());
+        let losses = [&mut plain, &mut other].map(|e| e.row_losses(model, &base, rows).unwrap());
+        for (one, two) in losses[0].iter().zip(&losses[1]) {
+            losses_away = losses_away.max((one - two).abs());
+        }
+        let slopes = [&mut plain, &mut other].map(|e| e.gradient(model, &base, rows).unwrap().1);
+        for (one, two) in slopes[0].iter().zip(&slopes[1]) {
+            slopes_away = slopes_away.max((one - two).abs());
+        }
+    }
+    println!(
+        "{}: losses differ by up to {losses_away:e}, gradients by {slopes_away:e}",
+        crate::Engine::name(&other)
+    );
+    assert!(losses_away < TOLERANCE && slopes_away < TOLERANCE);
+}
+
 #[test]
 fn only_the_tensors_that_travel_are_trained() {
     let all = Case::load("gpt", ALL, BufferPolicy::Refuse);
