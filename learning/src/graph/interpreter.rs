@@ -239,8 +239,8 @@ impl<'g> Interpreter<'g> {
             }
             Step::Call { operation, effect } if mode == RunMode::Evaluation => {
                 self.call(at, node, operation, values, |name, given| {
-                    let has_statistics = has_statistics(node);
-                    Some(in_evaluation(*effect, has_statistics, name, given))
+                    let kind = (has_statistics(node), is_recurrent(node));
+                    Some(in_evaluation(*effect, kind, name, given))
                 })
             }
             Step::Call { operation, .. } | Step::Attention { operation, .. } => {
@@ -317,14 +317,14 @@ impl<'g> Interpreter<'g> {
 /// The argument in evaluation mode.
 fn in_evaluation<'a>(
     effect: Effect,
-    has_statistics: bool,
+    (has_statistics, is_recurrent): (bool, bool),
     name: &str,
     given: Given<'a>,
 ) -> Given<'a> {
     match (effect, name) {
-        (Effect::Random | Effect::RandomInPlace, "train") | (Effect::Pure, "train") => {
-            Given::Bool(false)
-        }
+        // A recurrent layer trains without dropout: its kernels have gradients in training only.
+        (_, "dropout") => Given::Float(0.0),
+        (_, "train") => Given::Bool(is_recurrent),
         // A normalisation without running statistics uses those of its input, as PyTorch does.
         (Effect::Pure, "training" | "use_input_stats") if has_statistics => Given::Bool(false),
         (Effect::Pure, "dropout_p") => Given::Float(0.0),
@@ -343,6 +343,11 @@ fn first_by_heads(results: Vec<Value>) -> Result<Vec<Value>, InterpreterError> {
         other => Ok(other),
     });
     first.collect()
+}
+
+/// Whether a node is a recurrent layer.
+fn is_recurrent(node: &Node) -> bool {
+    node.arguments.iter().any(|(name, _)| name == "num_layers")
 }
 
 /// Whether a normalisation has running statistics.

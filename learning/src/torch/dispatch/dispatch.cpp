@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
 
 #include <cstring>
 #include <exception>
@@ -274,6 +275,12 @@ char* florin_aten_find(const char* name, const char* overload, const void** foun
 
 // Calls an operator. `results` receives `count` results, which the caller frees with
 // `florin_aten_free_results` after it has taken the tensors.
+// Advice to callers of PyTorch, such as how to store the weights of a recurrent layer: the caller of
+// a model that another person exported can do nothing about it.
+struct SilentHandler : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+} kSilent;
+
 char* florin_aten_call(
     const void* operation,
     const FlorinArgument* arguments,
@@ -281,6 +288,7 @@ char* florin_aten_call(
     FlorinResult** results,
     size_t* count) {
   return guarded([&] {
+    c10::WarningUtils::WarningHandlerGuard quiet(&kSilent);
     const auto& handle = *static_cast<const c10::OperatorHandle*>(operation);
     auto stack = stack_of(handle.schema(), arguments, length);
     handle.callBoxed(stack);

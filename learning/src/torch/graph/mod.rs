@@ -263,7 +263,7 @@ impl Torch {
         Ok(())
     }
 
-    /// The losses of rows, and the gradient of their sum.
+    /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0.
     fn graph_gradient(
         &self,
         point: &Point<'_>,
@@ -273,7 +273,7 @@ impl Torch {
         let part = Tensor::f_zeros(parameters as i64, (Kind::Double, self.device))?;
         let slots = point.net.views(&part)?;
         let losses = point.net.gradient(&point.views, rows, RunMode::Evaluation, 1.0, &slots)?;
-        Ok((to_vec(&losses)?, to_vec(&part)?))
+        Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?))
     }
 }
 

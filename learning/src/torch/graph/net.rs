@@ -11,13 +11,17 @@ use crate::graph::{
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
-use crate::torch::dispatch::retain_memory;
+use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, retain_memory};
 
 impl From<InterpreterError> for BackendError {
     fn from(error: InterpreterError) -> Self {
         let text = error.to_string();
         Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
     }
+}
+
+fn failure(error: &AtenError) -> BackendError {
+    BackendError { engine: ENGINE, why: error.to_string() }
 }
 
 /// Numbers of 64 bytes, to which libtorch aligns a tensor of its own.
@@ -30,6 +34,7 @@ pub(super) struct GraphNet<'m> {
     interpreter: Interpreter<'m>,
     frozen: Vec<Tensor>,
     kind: Kind,
+    copy: AtenOperator,
 }
 
 /// Rows on a device.
@@ -74,7 +79,9 @@ impl<'m> GraphNet<'m> {
             }
         });
         let frozen = frozen.collect::<Result<_, TchError>>()?;
-        Ok(Self { model, program, interpreter, frozen, kind })
+        let copy =
+            AtenOperator::find("aten::_foreach_copy_", "").map_err(|error| failure(&error))?;
+        Ok(Self { model, program, interpreter, frozen, kind, copy })
     }
 
     /// The travelling tensors as views of `flat`, in the order of the graph's inputs.
@@ -228,7 +235,7 @@ impl<'m> GraphNet<'m> {
     }
 
     /// Writes the gradient of `scale` times the summed losses of rows to the views of a flat gradient;
-    /// returns the losses. An element that is not a number becomes 0 in an evaluation.
+    /// returns the losses.
     pub(super) fn gradient(
         &self,
         views: &[Tensor],
@@ -241,18 +248,21 @@ impl<'m> GraphNet<'m> {
         let losses = self.losses(&leaves, rows, mode)?;
         let total = losses.f_sum(None::<Kind>)?.f_mul_scalar(scale)?;
         let gradients = self.gradients(&total, &leaves)?;
-        for (slot, gradient) in slots.iter().zip(gradients) {
-            let mut slot = slot.shallow_clone();
+        let (mut targets, mut sources) = (Vec::new(), Vec::new());
+        for (slot, gradient) in slots.iter().zip(&gradients) {
             match gradient {
-                Some(gradient) if mode == RunMode::Evaluation => {
-                    slot.f_copy_(&gradient.f_nan_to_num(0.0, 0.0, 0.0)?)?;
+                Some(gradient) => {
+                    targets.push(Some(slot));
+                    sources.push(Some(gradient));
                 }
-                Some(gradient) => slot.f_copy_(&gradient)?,
                 None => {
-                    let _ = slot.f_zero_()?;
+                    let _ = slot.shallow_clone().f_zero_()?;
                 }
             }
         }
+        // One kernel for all tensors.
+        let both = [(None, Given::Tensors(&targets)), (None, Given::Tensors(&sources))];
+        self.copy.call(&both).map_err(|error| failure(&error))?;
         Ok(losses.f_detach()?)
     }
 
