@@ -54,13 +54,6 @@ pub(crate) enum LossName {
     Output,
 }
 
-impl LossName {
-    /// Whether a row has a number as its label.
-    pub(super) const fn has_number(self) -> bool {
-        matches!(self, Self::Squared | Self::Absolute | Self::Huber)
-    }
-}
-
 /// A graph, with the bytes that its task refers to.
 #[derive(Debug)]
 pub(super) struct GraphFile {

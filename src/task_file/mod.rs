@@ -545,6 +545,7 @@ pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
         DataSource::Npy { features, labels } => {
             DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }
         }
+        DataSource::Text { file, length } => DataSource::Text { file: folder.join(file), length },
         DataSource::Florin { file } => DataSource::Florin { file: folder.join(file) },
     }
 }

@@ -99,9 +99,12 @@ pub(crate) fn task_for_graph(
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
     let table = load_table(source)?;
-    let shape = match graph.loss.has_number() {
-        true => shape_with_number(source, &table)?,
-        false => shape(source, &table)?,
+    let shape = match graph.loss {
+        LossName::Squared | LossName::Absolute | LossName::Huber => {
+            shape_with_number(source, &table)?
+        }
+        LossName::TokenCrossEntropy | LossName::Output | LossName::Binary => shape_as_is(&table),
+        LossName::CrossEntropy => shape(source, &table)?,
     };
     let here = absolute_unless_here(folder)?;
     let written = relative_to(&here, source.clone());
@@ -168,6 +171,12 @@ fn shape(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
 /// The name of a value of an argument.
 fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The shape of rows that are used as they are, without labels: tokens, or features and targets.
+fn shape_as_is(table: &Table) -> RowShape {
+    let encoding = "accept_unscaled = true".to_owned();
+    RowShape { rows: table.rows(), width: table.columns(), classes: 1, encoding, notes: Vec::new() }
 }
 
 /// The shape of rows whose label is a number.

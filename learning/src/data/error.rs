@@ -10,6 +10,16 @@ use super::{CanonicalError, DatasetError, EncodeError, FILE_BYTES_MAX};
 /// Loading or saving failed. Every message contains the file and the position in it.
 #[derive(Debug, Error)]
 pub enum LoadError {
+    /// A line of a file of documents is not valid.
+    #[error("{}, line {line}: {why}; each line is {{\"text\": \"…\"}}", path.display())]
+    InvalidDocument {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The error.
+        why: String,
+    },
     /// The file cannot be opened or read.
     #[error("{path} cannot be read: {source}")]
     Unreadable {

@@ -10,6 +10,7 @@ use super::source::DataSource;
 use super::table::MatrixValues;
 use super::{
     Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, npy, npz,
+    text,
 };
 
 /// Loads a data set of at least one row whose features and labels are used as they are; pixels are
@@ -20,7 +21,10 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         DataSource::Idx { images, labels } => idx::load(images, labels)?,
         DataSource::Cifar10 { files } => cifar::load(files)?,
         DataSource::Csv { file, label } => csv::load(file, label)?,
-        DataSource::Parquet { .. } | DataSource::Npy { .. } | DataSource::Npz { .. } => {
+        DataSource::Parquet { .. }
+        | DataSource::Npy { .. }
+        | DataSource::Npz { .. }
+        | DataSource::Text { .. } => {
             return plain(&load_table(source)?).map_err(|error| LoadError::NotPlain {
                 data_source: source.clone(),
                 source: error.into(),
@@ -55,6 +59,7 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
         DataSource::Npz { file, features, labels } => {
             npz::table(file, features.as_deref(), labels)?
         }
+        DataSource::Text { file, length } => text::table(file, *length)?,
         DataSource::Florin { .. } => {
             let data = load(source)?;
             let labels = data.labels().iter().map(|label| f64::from(*label)).collect();

@@ -20,6 +20,7 @@ mod source;
 mod table;
 #[cfg(test)]
 mod table_tests;
+mod text;
 #[cfg(test)]
 mod tests;
 mod unit_scale;

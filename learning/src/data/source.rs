@@ -8,7 +8,8 @@ use thiserror::Error;
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
 /// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
-/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS` or `florin:FILE`. It also
+/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`, `text:FILE#LENGTH` or
+/// `florin:FILE`. It also
 /// accepts `FILE#LABEL` for a file that ends in `.csv`, `.csv.gz`, `.tsv`, `.parquet` or `.npz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
@@ -57,6 +58,13 @@ pub enum DataSource {
         /// The name of the array of labels.
         labels: String,
     },
+    /// Text, as rows of bytes.
+    Text {
+        /// The file; of one that ends in `.jsonl` the `text` of each line.
+        file: PathBuf,
+        /// Bytes of a row.
+        length: usize,
+    },
     /// A file of [`canonical_bytes`](super::canonical_bytes).
     Florin {
         /// The file.
@@ -68,8 +76,8 @@ pub enum DataSource {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
-     `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]` or \
-     `florin:FILE`"
+     `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, \
+     `text:FILE#LENGTH` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -129,6 +137,14 @@ impl FromStr for DataSource {
                 }
                 Ok(Self::Npz { file, features, labels })
             }
+            "text" => {
+                let (file, length) = table()?;
+                let why = "text needs FILE#LENGTH, with 2 to 1048576 bytes of a row";
+                match length.parse() {
+                    Ok(length @ 2..=super::WIDTH_MAX) => Ok(Self::Text { file, length }),
+                    _ => Err(fail(why)),
+                }
+            }
             "florin" => Ok(Self::Florin { file: file(rest)? }),
             _ => Err(fail("the kind is unknown")),
         }
@@ -171,6 +187,7 @@ impl fmt::Display for DataSource {
                 }
                 f.write_str(labels)
             }
+            Self::Text { file, length } => write!(f, "text:{}#{length}", file.display()),
             Self::Florin { file } => write!(f, "florin:{}", file.display()),
         }
     }
