@@ -23,6 +23,7 @@ mod exit_with_parent;
 pub mod failure;
 mod genesis_file;
 pub mod log;
+mod loss_text;
 mod market;
 pub mod open_files;
 #[cfg(feature = "otlp")]

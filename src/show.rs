@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Style};
 pub use florin_charts::thousands;
-use florin_protocol::{
-    AbandonReason, Amount, ModelArchitecture, PayReason, TaskPhase, TaskSpec, Timestamp, VoidReason,
-};
+use florin_protocol::{AbandonReason, Amount, PayReason, TaskPhase, Timestamp, VoidReason};
 use serde::Serialize;
 
 /// Table headers.
@@ -66,37 +64,6 @@ pub(crate) fn share(part: Amount, whole: Amount) -> String {
         return "–".to_owned();
     }
     format!("{:.1} %", 100.0 * part.units() as f64 / whole.units() as f64)
-}
-
-/// The unit of a task's loss.
-pub(crate) fn loss_unit(spec: &TaskSpec) -> &'static str {
-    if is_in_nats(spec) { "nat" } else { "unit of loss" }
-}
-
-/// The unit of a task's loss behind a number.
-pub(crate) fn loss_units(spec: &TaskSpec) -> &'static str {
-    if is_in_nats(spec) { "nats" } else { "units of loss" }
-}
-
-/// Whether a task's loss is a cross-entropy, in nats.
-pub(crate) const fn is_in_nats(spec: &TaskSpec) -> bool {
-    match &spec.model {
-        ModelArchitecture::Graph(graph) => graph.loss.is_in_nats(),
-        _ => true,
-    }
-}
-
-/// The share of correct predictions of a task; a dash if its loss has none.
-pub(crate) fn accuracy_of(spec: &TaskSpec, correct: u32, rows: u32) -> String {
-    if has_predictions(spec) { accuracy(correct, rows) } else { "–".to_owned() }
-}
-
-/// Whether a task's predictions are right or wrong.
-pub(crate) fn has_predictions(spec: &TaskSpec) -> bool {
-    match &spec.model {
-        ModelArchitecture::Graph(graph) => graph.loss.has_predictions(),
-        _ => true,
-    }
 }
 
 /// Correct predictions as a fraction of all rows, in per cent.

@@ -32,7 +32,7 @@ pub struct GraphModel {
     /// Size of the last dimension of the output: classes of a row or token, or numbers of a row.
     pub outputs: u32,
     /// How the output and the targets give the loss of a row.
-    pub loss: Loss,
+    pub loss: ModelLoss,
     /// The tensors that are trained, sent, valued and aggregated, in the order of the graph.
     pub tensors: Vec<TensorShape>,
 }
@@ -67,7 +67,7 @@ pub struct TensorShape {
 )]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
-pub enum Loss {
+pub enum ModelLoss {
     /// Cross-entropy of the row's label, in nats.
     CrossEntropy {
         /// Share of the probability that training spreads over all classes; below 1.
@@ -105,7 +105,7 @@ pub enum Loss {
     },
 }
 
-impl Loss {
+impl ModelLoss {
     /// Whether the loss compares the output with the row's label.
     #[must_use]
     pub const fn has_label(&self) -> bool {
@@ -264,17 +264,20 @@ impl GraphModel {
 
     fn check_targets(&self) -> Result<(), SpecError> {
         let (right, fits) = match self.loss {
-            Loss::CrossEntropy { .. } => (
+            ModelLoss::CrossEntropy { .. } => (
                 "cross_entropy takes the row's label, with at least 2 classes, and no targets",
                 self.targets == 0 && self.outputs >= 2,
             ),
-            Loss::TokenCrossEntropy { .. } => {
+            ModelLoss::TokenCrossEntropy { .. } => {
                 ("token_cross_entropy needs outputs for at least 2 classes", self.outputs >= 2)
             }
-            Loss::Binary | Loss::Squared { .. } | Loss::Absolute { .. } | Loss::Huber { .. } => {
+            ModelLoss::Binary
+            | ModelLoss::Squared { .. }
+            | ModelLoss::Absolute { .. }
+            | ModelLoss::Huber { .. } => {
                 ("this loss needs one target for each output", self.targets == self.outputs)
             }
-            Loss::Output { .. } => {
+            ModelLoss::Output { .. } => {
                 ("the output of this loss is one number a row", self.outputs == 1)
             }
         };

@@ -1,3 +1,5 @@
+//! Declarations of graphs: their numbers, and those that are refused.
+
 use super::*;
 use crate::model::ModelArchitecture;
 use crate::task::TaskSpec;
@@ -14,7 +16,7 @@ fn graph() -> GraphModel {
         inputs: 4,
         targets: 0,
         outputs: 3,
-        loss: Loss::CrossEntropy { label_smoothing: Micro::ZERO },
+        loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
         tensors: vec![tensor("head.weight", &[3, 4]), tensor("head.bias", &[3])],
     }
 }
@@ -29,14 +31,14 @@ fn numbers_follow_from_the_declaration() {
     let bound = Micro::ONE;
     let number = GraphModel {
         targets: 3,
-        loss: Loss::Squared { bound },
+        loss: ModelLoss::Squared { bound },
         tensors: vec![tensor("a", &[])],
         ..plain
     };
     assert_eq!(number.check(), Ok(()));
     assert_eq!((number.parameters(), number.width(), number.classes()), (Some(1), Some(7), 1));
     assert!(!number.loss.has_label() && !number.loss.is_in_nats());
-    assert!(Loss::Binary.is_in_nats() && graph().loss.has_label());
+    assert!(ModelLoss::Binary.is_in_nats() && graph().loss.has_label());
     let huge = vec![tensor("a", &[u32::MAX, u32::MAX, u32::MAX])];
     assert_eq!(GraphModel { tensors: huge, ..graph() }.parameters(), None);
     assert_eq!(GraphModel { targets: u32::MAX, ..graph() }.width(), None);
@@ -58,16 +60,16 @@ fn an_invalid_declaration_is_refused_with_its_key() {
         ("model.outputs", |g| g.outputs = 0),
         ("model.outputs", |g| g.outputs = ROW_NUMBERS_MAX + 1),
         ("model.label_smoothing", |g| {
-            g.loss = Loss::CrossEntropy { label_smoothing: Micro::ONE };
+            g.loss = ModelLoss::CrossEntropy { label_smoothing: Micro::ONE };
         }),
-        ("model.loss_bound", |g| g.loss = Loss::Squared { bound: Micro::ZERO }),
+        ("model.loss_bound", |g| g.loss = ModelLoss::Squared { bound: Micro::ZERO }),
         ("model.huber_delta", |g| {
-            g.loss = Loss::Huber { delta: Micro::ZERO, bound: Micro::ONE };
+            g.loss = ModelLoss::Huber { delta: Micro::ZERO, bound: Micro::ONE };
         }),
         ("model.targets", |g| g.targets = 1),
         ("model.targets", |g| g.outputs = 1),
-        ("model.targets", |g| g.loss = Loss::Absolute { bound: Micro::ONE }),
-        ("model.targets", |g| g.loss = Loss::Output { bound: Micro::ONE }),
+        ("model.targets", |g| g.loss = ModelLoss::Absolute { bound: Micro::ONE }),
+        ("model.targets", |g| g.loss = ModelLoss::Output { bound: Micro::ONE }),
         ("model.tensors", |g| g.tensors.clear()),
         ("model.tensors", |g| g.tensors = vec![tensor("a", &[1]); GRAPH_TENSORS_MAX + 1]),
         ("model.tensors", |g| g.tensors[1].name = "head.weight".to_owned()),

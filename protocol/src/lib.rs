@@ -90,6 +90,7 @@ mod signature;
 mod spec_error;
 mod statement;
 mod task;
+mod task_blobs;
 mod time;
 pub mod void;
 mod work_order;
@@ -112,7 +113,7 @@ pub use eip712::{TypedData, TypedValue};
 pub use encoding::{ColumnEncoding, ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
-pub use graph_model::{Blob, GraphModel, Loss, TensorShape};
+pub use graph_model::{Blob, GraphModel, ModelLoss, TensorShape};
 pub use holdout::{DisclosedRow, DisclosedRows, Holdout, HoldoutTree};
 pub use id::{
     Address, ChainId, Digest, IdError, MarketId, NodeKey, RoundNumber, SettlementId, TaskId,

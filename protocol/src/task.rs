@@ -11,7 +11,6 @@ use crate::aggregation::Aggregation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
 use crate::format::UpdateFormat;
-use crate::graph_model::GraphModel;
 use crate::holdout::Holdout;
 use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
@@ -29,9 +28,6 @@ pub const SPEC_VERSION: u16 = 1;
 
 /// Domain of the digest from which the initial parameters follow.
 const MODEL_SEED_CONTEXT: &str = "florin v1 initial model";
-
-/// Domain of the digest of a graph with its parameters.
-const CONSENT_CONTEXT: &str = "florin v1 graph consent";
 
 /// Smallest data pool per round (dust limit): below it, rounding would decide the payouts.
 pub const DATA_PER_ROUND_MIN: Amount = Amount::from_units(1_000_000_000_000_000);
@@ -302,44 +298,6 @@ impl TaskSpec {
         let without_model = Self { base_model: Digest::default(), ..self.clone() };
         let digest = blake3::derive_key(MODEL_SEED_CONTEXT, &without_model.to_bytes());
         u64::from_le_bytes(*digest.first_chunk().unwrap_or(&[0; 8]))
-    }
-
-    /// The digest by which a participant accepts a model that its buyer chose: that of the initial
-    /// parameters, and of a graph with its blobs and them.
-    #[must_use]
-    pub fn consent_digest(&self) -> Digest {
-        let ModelArchitecture::Graph(graph) = &self.model else { return self.base_model };
-        let mut hasher = blake3::Hasher::new_derive_key(CONSENT_CONTEXT);
-        for blob in graph.blobs() {
-            hasher.update(&blob.digest.0);
-        }
-        hasher.update(&self.base_model.0);
-        Digest(*hasher.finalize().as_bytes())
-    }
-
-    /// The digests of the blobs that the buyer uploads besides the holdout: the initial model, and
-    /// those of a graph.
-    pub fn blobs(&self) -> impl Iterator<Item = Digest> {
-        let graph = match &self.model {
-            ModelArchitecture::Graph(graph) => Some(graph),
-            _ => None,
-        };
-        let others = graph.into_iter().flat_map(GraphModel::blobs);
-        std::iter::once(self.base_model).chain(others.map(|blob| blob.digest))
-    }
-
-    /// The length of one of these blobs, given that of the initial model; `None` for another digest.
-    #[must_use]
-    pub fn blob_bytes(&self, digest: Digest, model_bytes: u64) -> Option<u64> {
-        if digest == self.base_model {
-            return Some(model_bytes);
-        }
-        match &self.model {
-            ModelArchitecture::Graph(graph) => {
-                graph.blobs().find(|blob| blob.digest == digest).map(|blob| blob.bytes)
-            }
-            _ => None,
-        }
     }
 
     /// Checks every rule that needs neither ledger nor data.

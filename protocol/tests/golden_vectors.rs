@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 mod checkers;
 #[path = "golden_vectors/earlier_updates.rs"]
 mod earlier_updates;
+#[path = "golden_vectors/graphs.rs"]
+mod graphs;
 #[path = "golden_vectors/reports.rs"]
 mod reports;
 #[path = "golden_vectors/rounds.rs"]
@@ -257,7 +259,7 @@ fn messages() -> Value {
     let abandoned = abandoned_report(&mlp, &report, RoundNumber(2), 5);
     let last = abandoned_report(&mlp, &report, RoundNumber(mlp.rounds.count), 2);
     let void = void_report(&mlp, &report, &record);
-    let mut messages = json!([
+    json!([
         task_message("a task for an MLP", &mlp),
         task_message("a task for a CNN with trimmed mean", &cnn),
         task_message("a task for softmax regression with Krum", &softmax),
@@ -276,61 +278,16 @@ fn messages() -> Value {
         message("a void round's report with a floor", &void),
         message("an abandoned last round's report with withheld pay", &last),
         message("an abandoned round's report", &abandoned),
-    ]);
-    let graphs = graphs();
-    let graphs = graphs.iter().map(|(name, spec)| task_message(name, spec));
-    messages.as_array_mut().unwrap().extend(graphs);
-    messages
+    ])
 }
 
-/// Tasks of graphs with all losses; those of a number have a target behind the features.
-fn graphs() -> Vec<(&'static str, TaskSpec)> {
-    let bound = micro("4");
-    let label_smoothing = micro("0.1");
-    let losses = [
-        ("a task for a graph", Loss::CrossEntropy { label_smoothing }),
-        ("a task for a graph of tokens", Loss::TokenCrossEntropy { label_smoothing }),
-        ("a task for a graph with truth values", Loss::Binary),
-        ("a task for a graph with squared differences", Loss::Squared { bound }),
-        ("a task for a graph with absolute differences", Loss::Absolute { bound }),
-        ("a task for a graph with Huber's loss", Loss::Huber { delta: micro("1.5"), bound }),
-        ("a task for a graph with a loss of its own", Loss::Output { bound }),
-    ];
-    let task = |(name, loss)| {
-        let has_number = matches!(
-            loss,
-            Loss::Binary | Loss::Squared { .. } | Loss::Absolute { .. } | Loss::Huber { .. }
-        );
-        let targets = u32::from(has_number);
-        let outputs = if has_number || matches!(loss, Loss::Output { .. }) { 1 } else { 3 };
-        let frozen = has_number.then_some(Blob { digest: Digest([0x66; 32]), bytes: 1 << 32 });
-        let tensor = |name: &str, shape: &[u32]| TensorShape {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-        };
-        let graph = GraphModel {
-            graph: Blob { digest: Digest([0x55; 32]), bytes: 4_096 },
-            frozen,
-            inputs: 4,
-            targets,
-            outputs,
-            loss,
-            tensors: vec![tensor("0.weight", &[outputs, 4]), tensor("scale", &[])],
-        };
-        let mut spec = spec(ModelArchitecture::Graph(graph), Aggregation::Mean);
-        if has_number {
-            let target = NumberEncoding {
-                offset: "152.13".parse().unwrap(),
-                factor: "0.01298".parse().unwrap(),
-                fill: None,
-            };
-            let features = FeatureEncoding::Uniform(target);
-            spec.data.encoding =
-                Some(RowEncoding { class_names: Vec::new(), features, target: Some(target) });
-        }
-        (name, spec)
-    };
-    losses.into_iter().map(task).collect()
+/// All messages, with those of graphs.
+fn all_messages() -> Value {
+    let mut all = messages();
+    let graphs = graphs::graphs();
+    let graphs = graphs.iter().map(|(name, spec)| task_message(name, spec));
+    all.as_array_mut().unwrap().extend(graphs);
+    all
 }
 
 /// The body of an upload: the length of the signed header, the signed header, and the update.
@@ -557,7 +514,7 @@ fn holdouts() -> Value {
 
 fn vectors() -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
-        ("messages", messages()),
+        ("messages", all_messages()),
         ("values", values()),
         ("registrations", registrations()),
         ("close_requests", close_requests()),
@@ -609,7 +566,9 @@ fn assert_committed(path: &Path, bytes: &[u8]) {
 fn fuzz_seeds_of_tasks_match_the_vectors() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let corpus = root.join("tests/fuzz/corpus");
-    for vector in messages().as_array().unwrap().iter().filter(|vector| vector["kind"] == "task") {
+    for vector in
+        all_messages().as_array().unwrap().iter().filter(|vector| vector["kind"] == "task")
+    {
         let file = format!("seed-{}", vector["name"].as_str().unwrap().replace(' ', "-"));
         let spec: TaskSpec = serde_json::from_value(vector["value"].clone()).unwrap();
         let bytes = [vec![0], spec.to_bytes()].concat();
@@ -628,7 +587,7 @@ fn fuzz_seeds_of_tasks_match_the_vectors() {
 
 #[test]
 fn every_committed_report_decodes_and_reencodes() {
-    for vector in messages().as_array().unwrap() {
+    for vector in all_messages().as_array().unwrap() {
         if vector["kind"] == "report" {
             let report: Report = serde_json::from_value(vector["value"].clone()).unwrap();
             assert_eq!(json!(report.digest()), vector["digest"]);

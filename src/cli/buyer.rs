@@ -55,7 +55,7 @@ pub(crate) struct TaskNew {
     /// A model of the buyer's: a file that `torch.export.save` wrote, of PyTorch 2.8 to 2.11
     #[arg(long, value_name = "FILE.pt2", requires = "data")]
     pub(crate) model: Option<PathBuf>,
-    /// What the model's output means, and how it is wrong
+    /// The meaning of the model's output
     #[arg(long, value_enum, default_value = "cross_entropy", requires = "model")]
     pub(crate) loss: LossName,
     /// Train only parameters whose name fits, such as "head.*" or "*lora*"; may be repeated

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use florin_learning::graph::{
     BufferPolicy, Dimension, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
 };
-use florin_protocol::{Blob, Digest, GraphModel, Loss, Micro, TensorShape, blob_digest};
+use florin_protocol::{Blob, Digest, GraphModel, Micro, ModelLoss, TensorShape, blob_digest};
 use serde::Deserialize;
 
 use super::TaskFileError;
@@ -98,10 +98,15 @@ fn declare(
     outputs: u32,
 ) -> Result<GraphFile, TaskFileError> {
     let loss = loss(section)?;
-    let outputs = if let Loss::Output { .. } = loss { 1 } else { outputs };
+    let outputs = if let ModelLoss::Output { .. } = loss { 1 } else { outputs };
     let targets = match loss {
-        Loss::CrossEntropy { .. } | Loss::TokenCrossEntropy { .. } | Loss::Output { .. } => 0,
-        Loss::Binary | Loss::Squared { .. } | Loss::Absolute { .. } | Loss::Huber { .. } => outputs,
+        ModelLoss::CrossEntropy { .. }
+        | ModelLoss::TokenCrossEntropy { .. }
+        | ModelLoss::Output { .. } => 0,
+        ModelLoss::Binary
+        | ModelLoss::Squared { .. }
+        | ModelLoss::Absolute { .. }
+        | ModelLoss::Huber { .. } => outputs,
     };
     let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
     let tensor = |tensor: &florin_learning::TensorSpec| TensorShape {
@@ -123,7 +128,7 @@ fn declare(
     Ok(GraphFile { declared, initial: parts.initial, blobs })
 }
 
-fn loss(section: &ModelSection) -> Result<Loss, TaskFileError> {
+fn loss(section: &ModelSection) -> Result<ModelLoss, TaskFileError> {
     let or = |value: &Option<Decimal>, default: Micro| {
         value.as_ref().map_or(default, |decimal| decimal.0)
     };
@@ -147,12 +152,12 @@ fn loss(section: &ModelSection) -> Result<Loss, TaskFileError> {
     }
     let label_smoothing = or(smoothing, Micro::ZERO);
     Ok(match name {
-        LossName::CrossEntropy => Loss::CrossEntropy { label_smoothing },
-        LossName::TokenCrossEntropy => Loss::TokenCrossEntropy { label_smoothing },
-        LossName::Binary => Loss::Binary,
-        LossName::Squared => Loss::Squared { bound: or(bound, SQUARED_BOUND) },
-        LossName::Absolute => Loss::Absolute { bound: or(bound, ABSOLUTE_BOUND) },
-        LossName::Huber => Loss::Huber {
+        LossName::CrossEntropy => ModelLoss::CrossEntropy { label_smoothing },
+        LossName::TokenCrossEntropy => ModelLoss::TokenCrossEntropy { label_smoothing },
+        LossName::Binary => ModelLoss::Binary,
+        LossName::Squared => ModelLoss::Squared { bound: or(bound, SQUARED_BOUND) },
+        LossName::Absolute => ModelLoss::Absolute { bound: or(bound, ABSOLUTE_BOUND) },
+        LossName::Huber => ModelLoss::Huber {
             delta: or(&section.huber_delta, HUBER_DELTA),
             bound: or(bound, ABSOLUTE_BOUND),
         },
@@ -161,7 +166,7 @@ fn loss(section: &ModelSection) -> Result<Loss, TaskFileError> {
             let bound = bound.as_ref();
             let bound =
                 bound.ok_or_else(|| TaskFileError::key("model.loss_bound", "nothing", right))?;
-            Loss::Output { bound: bound.0 }
+            ModelLoss::Output { bound: bound.0 }
         }
     })
 }

@@ -315,19 +315,7 @@ fn model(
             ));
         }
     }
-    let only_graphs = [
-        ("model.trainable", section.trainable.is_some()),
-        ("model.buffers", section.buffers.is_some()),
-        ("model.loss", section.loss.is_some()),
-        ("model.label_smoothing", section.label_smoothing.is_some()),
-        ("model.loss_bound", section.loss_bound.is_some()),
-        ("model.huber_delta", section.huber_delta.is_some()),
-        ("model.targets", section.targets.is_some()),
-    ];
-    if let Some((key, _)) = only_graphs.iter().find(|(_, is_there)| *is_there && !is_graph) {
-        let right = format!("a model of kind {name:?} has no such key: remove it");
-        return Err(TaskFileError::key(key, "…", right));
-    }
+    check_graph_keys(section, &name)?;
     if let Some(graph) = graph {
         return Ok(ModelArchitecture::Graph(graph.declared.clone()));
     }
@@ -354,6 +342,25 @@ fn model(
             Err(TaskFileError::key("model.hidden", format!("{other:?}"), right))
         }
     }
+}
+
+/// Refuses the keys of a graph with another kind of model.
+fn check_graph_keys(section: &ModelSection, name: &str) -> Result<(), TaskFileError> {
+    let is_graph = section.kind == ModelKind::Graph;
+    let only_graphs = [
+        ("model.trainable", section.trainable.is_some()),
+        ("model.buffers", section.buffers.is_some()),
+        ("model.loss", section.loss.is_some()),
+        ("model.label_smoothing", section.label_smoothing.is_some()),
+        ("model.loss_bound", section.loss_bound.is_some()),
+        ("model.huber_delta", section.huber_delta.is_some()),
+        ("model.targets", section.targets.is_some()),
+    ];
+    if let Some((key, _)) = only_graphs.iter().find(|(_, is_there)| *is_there && !is_graph) {
+        let right = format!("a model of kind {name:?} has no such key: remove it");
+        return Err(TaskFileError::key(key, "…", right));
+    }
+    Ok(())
 }
 
 /// Reads initial parameters that the buyer brings, such as the model of an earlier task.

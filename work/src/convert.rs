@@ -5,7 +5,7 @@ use florin_learning::graph::{GraphDeclaration, GraphLoss, GraphModel as Learning
 use florin_learning::wire::WireFormat;
 use florin_learning::{AggregationRule, ModelSpec, TensorSpec};
 use florin_protocol::{
-    Aggregation, GraphModel, Loss, Micro, ModelArchitecture, Training, UpdateFormat,
+    Aggregation, GraphModel, Micro, ModelArchitecture, ModelLoss, Training, UpdateFormat,
 };
 
 fn to_usize(n: u32) -> usize {
@@ -61,21 +61,21 @@ pub(crate) fn graph_declaration(graph: &GraphModel) -> GraphDeclaration {
     }
 }
 
-fn graph_loss(loss: Loss) -> GraphLoss {
+fn graph_loss(loss: ModelLoss) -> GraphLoss {
     match loss {
-        Loss::CrossEntropy { label_smoothing } => {
+        ModelLoss::CrossEntropy { label_smoothing } => {
             GraphLoss::CrossEntropy { label_smoothing: to_f64(label_smoothing) }
         }
-        Loss::TokenCrossEntropy { label_smoothing } => {
+        ModelLoss::TokenCrossEntropy { label_smoothing } => {
             GraphLoss::TokenCrossEntropy { label_smoothing: to_f64(label_smoothing) }
         }
-        Loss::Binary => GraphLoss::Binary,
-        Loss::Squared { bound } => GraphLoss::Squared { bound: to_f64(bound) },
-        Loss::Absolute { bound } => GraphLoss::Absolute { bound: to_f64(bound) },
-        Loss::Huber { delta, bound } => {
+        ModelLoss::Binary => GraphLoss::Binary,
+        ModelLoss::Squared { bound } => GraphLoss::Squared { bound: to_f64(bound) },
+        ModelLoss::Absolute { bound } => GraphLoss::Absolute { bound: to_f64(bound) },
+        ModelLoss::Huber { delta, bound } => {
             GraphLoss::Huber { delta: to_f64(delta), bound: to_f64(bound) }
         }
-        Loss::Output { bound } => GraphLoss::Output { bound: to_f64(bound) },
+        ModelLoss::Output { bound } => GraphLoss::Output { bound: to_f64(bound) },
     }
 }
 

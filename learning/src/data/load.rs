@@ -9,8 +9,8 @@ use super::row_encoder::{FeatureEncoder, NumberScale, RowEncoder};
 use super::source::DataSource;
 use super::table::MatrixValues;
 use super::{
-    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, npy, npz,
-    text,
+    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, npy,
+    npz, text,
 };
 
 /// Loads a data set of at least one row whose features and labels are used as they are; pixels are

@@ -20,9 +20,9 @@ mod source;
 mod table;
 #[cfg(test)]
 mod table_tests;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 mod unit_scale;
 
 use std::ops::Range;

@@ -5,11 +5,11 @@ use thiserror::Error;
 
 use super::GraphError;
 use super::evaluation::{BatchNorm, attention};
+use super::held::Held;
 use super::operators::{self, Effect};
 use super::size_function;
 use super::value::{
-    Argument, DataType, Graph, InputRole, IntArgument, Node, NodeOutput, Operation, ValueId,
-    WeightTensor,
+    Argument, Graph, InputRole, Node, NodeOutput, Operation, ValueId, WeightTensor,
 };
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
 
@@ -65,7 +65,7 @@ const BERNOULLI_SHARE: f64 = 0.5;
 
 /// A value during a run.
 #[derive(Debug)]
-enum Slot {
+pub(super) enum Slot {
     Empty,
     Tensor(Tensor),
     Tensors(Vec<Tensor>),
@@ -113,7 +113,7 @@ pub struct Interpreter<'g> {
     /// The values that each node uses last.
     dead: Vec<Vec<ValueId>>,
     device: String,
-    /// Whether real numbers have 64 bits, whatever the graph states.
+    /// Whether real numbers have 64 bits, also where the graph states another type.
     is_double: bool,
     /// Whether training normalises by the running statistics too, and leaves them.
     has_frozen_statistics: bool,
@@ -449,85 +449,6 @@ fn last_uses(graph: &Graph) -> Vec<Vec<ValueId>> {
         }
     }
     dead
-}
-
-/// An argument with its lists in memory, so that a call can borrow them.
-enum Held<'a> {
-    Plain(Given<'a>),
-    Device,
-    Ints(Vec<i64>),
-    Floats(Vec<f64>),
-    Tensors(Vec<Option<&'a Tensor>>),
-}
-
-impl<'a> Held<'a> {
-    /// `None` if a value has another type than its place.
-    fn new(argument: &'a Argument, values: &'a [Slot]) -> Option<Self> {
-        let slot = |id: &ValueId| &values[id.0 as usize];
-        Some(Self::Plain(match argument {
-            Argument::None => Given::None,
-            Argument::Value(id) => match slot(id) {
-                Slot::Empty => return None,
-                Slot::Tensor(tensor) => Given::Tensor(tensor),
-                Slot::Tensors(tensors) => {
-                    return Some(Self::Tensors(tensors.iter().map(Some).collect()));
-                }
-                Slot::Int(integer) => Given::Int(*integer),
-                Slot::Float(number) => Given::Float(*number),
-                Slot::Bool(holds) => Given::Bool(*holds),
-            },
-            Argument::Values(ids) => {
-                let tensors = ids.iter().map(|id| match id.as_ref().map(slot) {
-                    None => Some(None),
-                    Some(Slot::Tensor(tensor)) => Some(Some(tensor)),
-                    Some(_) => None,
-                });
-                return Some(Self::Tensors(tensors.collect::<Option<_>>()?));
-            }
-            Argument::Int(integer) => Given::Int(*integer),
-            Argument::Ints(integers) => {
-                let integers = integers.iter().map(|integer| match integer {
-                    IntArgument::Fixed(integer) => Some(*integer),
-                    IntArgument::Value(id) => match slot(id) {
-                        Slot::Int(integer) => Some(*integer),
-                        _ => None,
-                    },
-                });
-                return Some(Self::Ints(integers.collect::<Option<_>>()?));
-            }
-            Argument::Float(bits) => Given::Float(f64::from_bits(*bits)),
-            Argument::Floats(all) => {
-                return Some(Self::Floats(all.iter().map(|bits| f64::from_bits(*bits)).collect()));
-            }
-            Argument::Bool(holds) => Given::Bool(*holds),
-            Argument::Bools(all) => Given::Bools(all),
-            Argument::Text(text) => Given::Text(text),
-            Argument::DataType(data_type) => Given::Int(data_type.torch_number()),
-            Argument::MemoryFormat(format) => Given::Int(*format as i64),
-            Argument::Strided => Given::Int(0),
-            Argument::Device => return Some(Self::Device),
-        }))
-    }
-
-    /// With a real type of 64 bits instead of another real one.
-    fn in_double(self, argument: &Argument) -> Self {
-        match argument {
-            Argument::DataType(data_type) if data_type.is_float() => {
-                Self::Plain(Given::Int(DataType::F64.torch_number()))
-            }
-            _ => self,
-        }
-    }
-
-    fn given<'b>(&'b self, device: &'b str) -> Given<'b> {
-        match self {
-            Self::Plain(given) => *given,
-            Self::Device => Given::Text(device),
-            Self::Ints(integers) => Given::Ints(integers),
-            Self::Floats(numbers) => Given::Floats(numbers),
-            Self::Tensors(tensors) => Given::Tensors(tensors),
-        }
-    }
 }
 
 impl From<size_function::Number> for Value {

@@ -17,6 +17,8 @@ mod error;
 #[cfg(feature = "torch")]
 mod evaluation;
 mod exported;
+#[cfg(feature = "torch")]
+mod held;
 mod import;
 #[cfg(feature = "torch")]
 mod interpreter;

@@ -26,11 +26,8 @@ impl ProviderDaemon<'_, '_> {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        if served.graph.is_none() {
-            served.graph = match self.context.client.graph(&served.spec) {
-                Err(ClientError::Rejected(why)) => return Ok(Err(why.to_string())),
-                loaded => loaded?,
-            };
+        if let Err(why) = self.load_graph(served)? {
+            return Ok(Err(why));
         }
         let spec = &served.spec;
         let (model, update) = (model_bytes(spec), update_bytes(spec));
@@ -87,6 +84,17 @@ impl ProviderDaemon<'_, '_> {
         self.earlier_rows.replace(&earlier);
         self.updates.replace(updates.get(..wanted).unwrap_or_default());
         Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+    }
+
+    /// Loads the task's graph, if its model is one. The inner error is the reason why it is invalid.
+    fn load_graph(&self, served: &mut ServedTask) -> Result<Result<(), String>, ProviderError> {
+        if served.graph.is_none() {
+            served.graph = match self.context.client.graph(&served.spec) {
+                Err(ClientError::Rejected(why)) => return Ok(Err(why.to_string())),
+                loaded => loaded?,
+            };
+        }
+        Ok(Ok(()))
     }
 
     /// Fetches the rows of earlier rounds that train the public baseline. The inner error is the

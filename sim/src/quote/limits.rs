@@ -2,7 +2,7 @@
 
 use florin_learning::BoundedLoss;
 use florin_protocol::pay::{NANO_PER_NAT, round_pool};
-use florin_protocol::{Amount, AmountError, Loss, Micro, ModelArchitecture, TaskSpec};
+use florin_protocol::{Amount, AmountError, Micro, ModelArchitecture, ModelLoss, TaskSpec};
 
 /// The limits of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,12 +63,12 @@ impl PayLimits {
 fn initial_loss(spec: &TaskSpec) -> f64 {
     let classes = match &spec.model {
         ModelArchitecture::Graph(graph) => match graph.loss {
-            Loss::CrossEntropy { .. } | Loss::TokenCrossEntropy { .. } => graph.outputs,
-            Loss::Binary => 2,
-            Loss::Squared { bound }
-            | Loss::Absolute { bound }
-            | Loss::Huber { bound, .. }
-            | Loss::Output { bound } => return bound.0 as f64 / Micro::ONE.0 as f64,
+            ModelLoss::CrossEntropy { .. } | ModelLoss::TokenCrossEntropy { .. } => graph.outputs,
+            ModelLoss::Binary => 2,
+            ModelLoss::Squared { bound }
+            | ModelLoss::Absolute { bound }
+            | ModelLoss::Huber { bound, .. }
+            | ModelLoss::Output { bound } => return bound.0 as f64 / Micro::ONE.0 as f64,
         },
         _ => spec.data.classes,
     };

@@ -16,6 +16,7 @@ use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
 use crate::compose;
 use crate::failure::{Exit, Failure};
+use crate::loss_text;
 use crate::show;
 use crate::task_file::{
     self, NewGraph, Parties, PreparedTask, task_for_data, task_for_graph, template,
@@ -160,10 +161,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             ),
         ),
         ("members", super::members::admission(&spec.admission)),
-        (
-            "price",
-            format!("at most {} FLN per {}", show::fln(budget.per_nat_max), show::loss_unit(spec)),
-        ),
+        ("price", price(spec)),
         (
             "bond",
             format!(
@@ -175,6 +173,12 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         ),
     ]);
     Ok(())
+}
+
+/// The highest price of an improvement.
+fn price(spec: &TaskSpec) -> String {
+    let (most, unit) = (show::fln(spec.budget.per_nat_max), loss_text::loss_unit(spec));
+    format!("at most {most} FLN per {unit}")
 }
 
 /// The schema of the rows, and their encoding in a few words.

@@ -14,6 +14,7 @@ use super::members;
 use super::show::paid;
 use crate::cli::TaskFollow;
 use crate::failure::Exit;
+use crate::loss_text;
 use crate::market::{MarketConnection, with_retries};
 use crate::progress::progress_bar;
 use crate::show::{self, BAD, JsonEvent, NOTE};
@@ -135,7 +136,7 @@ impl TaskProgress {
 
 /// A reported round: the loss, the accuracy and the payments, then one line for each update.
 fn round_lines(spec: &TaskSpec, report: &Report) -> anyhow::Result<Vec<String>> {
-    let (round, unit) = (report.scope.round, show::loss_units(spec));
+    let (round, unit) = (report.scope.round, loss_text::loss_units(spec));
     let (Some(valuation), Some(metrics)) = (&report.valuation, report.metrics) else {
         if report.ends_task() {
             let paid = show::fln(paid(report)?);
@@ -151,7 +152,7 @@ fn round_lines(spec: &TaskSpec, report: &Report) -> anyhow::Result<Vec<String>> 
         "round {round} reported: loss {} → {} {unit}, accuracy {}, {} FLN paid",
         nats(valuation.loss_before_nano.into()),
         nats(metrics.loss_after_nano.into()),
-        show::accuracy_of(spec, metrics.correct_after, metrics.rows),
+        loss_text::accuracy_of(spec, metrics.correct_after, metrics.rows),
         show::fln(paid(report)?),
     )];
     for (score, line) in valuation.scores.iter().zip(&report.lines) {

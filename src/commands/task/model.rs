@@ -11,6 +11,7 @@ use crate::cli::TaskModel;
 use crate::compose;
 use crate::evaluation::{ModelEvaluation, evaluate};
 use crate::failure::{Exit, Failure};
+use crate::loss_text;
 use crate::market::MarketConnection;
 use crate::show;
 use crate::task_file::load_for_task;
@@ -54,11 +55,11 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     ];
     if let Some(measured) = measured {
         let ModelEvaluation { correct, rows, loss } = measured;
-        if show::has_predictions(&view.spec) {
+        if loss_text::has_predictions(&view.spec) {
             let accuracy = show::accuracy(correct, rows);
             facts.push(("accuracy", format!("{accuracy} ({correct} of {rows} rows)")));
         }
-        facts.push(("loss", format!("{loss:.6} {}", show::loss_units(&view.spec))));
+        facts.push(("loss", format!("{loss:.6} {}", loss_text::loss_units(&view.spec))));
     }
     show::facts(&facts);
     Ok(Exit::Done)

@@ -8,6 +8,7 @@ use super::file::{describe, spec_json};
 use super::members;
 use crate::cli::TaskShow;
 use crate::failure::Exit;
+use crate::loss_text;
 use crate::market::MarketConnection;
 use crate::show::{self, NOTE, TextTable};
 
@@ -68,7 +69,7 @@ fn rounds(spec: &TaskSpec, reports: &[Report]) -> anyhow::Result<TextTable> {
         ">round",
         "outcome",
         ">excluded",
-        if show::is_in_nats(spec) { "loss, nats" } else { "loss" },
+        if loss_text::is_in_nats(spec) { "loss, nats" } else { "loss" },
         ">accuracy",
         ">gap",
         "scores by",
@@ -99,7 +100,7 @@ fn rounds(spec: &TaskSpec, reports: &[Report]) -> anyhow::Result<TextTable> {
             .into(),
             report
                 .metrics
-                .map_or("–".to_owned(), |m| show::accuracy_of(spec, m.correct_after, m.rows))
+                .map_or("–".to_owned(), |m| loss_text::accuracy_of(spec, m.correct_after, m.rows))
                 .into(),
             loss(stage.map(|stage| stage.gap_nano)).into(),
             stage.map_or("–".to_owned(), |stage| stage.estimator.to_string()).into(),

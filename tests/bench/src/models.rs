@@ -44,7 +44,7 @@ const MODELS: [(&str, f64); 4] =
 /// The model whose valuation has a limit: what travels is small.
 const VALUED: &str = "gpt_lora";
 
-/// What the script writes beside a model.
+/// The properties that the script writes beside a model.
 #[derive(Deserialize)]
 struct About {
     rows: usize,
@@ -54,7 +54,7 @@ struct About {
 }
 
 /// A model with its rows.
-struct Case {
+struct ExportedModel {
     model: ModelSpec,
     start: Vec<f32>,
     rows: Dataset,
@@ -78,8 +78,8 @@ pub(super) fn run(
     peer(&["--export"])?;
     let kind = if arguments.cuda { EngineKind::Cuda } else { EngineKind::Torch };
     let mut engine = florin_learning::engine(kind, arguments.threads.into())?;
-    let cases = MODELS.map(|(name, _)| Case::load(folder.path(), name));
-    let cases = cases.into_iter().collect::<anyhow::Result<Vec<Case>>>()?;
+    let cases = MODELS.map(|(name, _)| ExportedModel::load(folder.path(), name));
+    let cases = cases.into_iter().collect::<anyhow::Result<Vec<ExportedModel>>>()?;
     let mut own = [f64::INFINITY; MODELS.len()];
     let mut theirs = [f64::INFINITY; MODELS.len()];
     let steps = STEPS.to_string();
@@ -108,7 +108,7 @@ pub(super) fn run(
     Ok(found)
 }
 
-impl Case {
+impl ExportedModel {
     fn load(folder: &Path, name: &str) -> anyhow::Result<Self> {
         let file = |end: &str| folder.join(format!("{name}.{end}"));
         let (graph, weights) = read_archive(&file("pt2"))?;

@@ -69,6 +69,8 @@ pub(crate) struct TestPlan {
     pub(crate) tls: bool,
     /// Target number of updates; the commit phase ends when it is reached.
     pub(crate) target: usize,
+    /// The section `[model]` of a graph; otherwise the model is softmax regression.
+    pub(crate) graph: Option<String>,
     /// The update format, as in the task file.
     pub(crate) format: &'static str,
     /// Confirmations that the coordinator requires on Ethereum; all others require one.
@@ -89,24 +91,33 @@ impl TestPlan {
             train_ms: LONG_PHASE_MS,
             tls: false,
             target: 3,
+            graph: None,
             format: r#"{ kind = "f32" }"#,
             confirmations: 1,
         }
     }
 
+    /// The engine of all processes: a graph runs on libtorch.
+    fn engine(&self) -> &'static str {
+        if self.graph.is_some() { "torch" } else { "reference" }
+    }
+
     fn task_file(&self) -> String {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
+        let softmax = "kind = \"softmax\"\ninputs = 64\nclasses = 10\n";
+        let model = self.graph.as_deref().unwrap_or(softmax);
+        let baseline = if self.graph.is_some() { "baseline_epochs = 0\n" } else { "" };
         let now = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
         let expires = half_year_date(Timestamp(now.as_millis() as u64));
         let settings = format!(
             "name = \"Test\"\nsalt = {seed}\nexpires = \"{expires}\"\ntrust = \"coordinator\"\n\
-             [model]\nkind = \"softmax\"\ninputs = 64\nclasses = 10\n\
+             [model]\n{model}\
              [holdout]\nsource = \"digits\"\nrows = \"1497..1797\"\n\
              [training]\nepochs = 2\nbatch = 16\nlearning_rate = 0.1\n\
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
              enrol = \"{LONG_PHASE_MS} ms\"\nvalue = \"{LONG_PHASE_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
-             format = {format}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
+             format = {format}\ndelta_norm_max = 5\n{baseline}[budget]\n{MONEY}"
         );
         overlay(&settings).unwrap()
     }
@@ -169,7 +180,7 @@ impl TestMarket {
             }
         };
         let rpc = gate.as_ref().map(|gate| gate.url.as_str());
-        let coordinator = start_coordinator(path, ("127.0.0.1:0", plan.tls), rpc, &[]);
+        let coordinator = start_coordinator(path, &plan, "127.0.0.1:0", rpc, &[]);
         let url = format!("{}{}", scheme(&plan), wait_for_address(path, &coordinator));
         let environment = Vec::new();
         Self { plan, url, coordinator, chain, gate, environment, accounts, folder }
@@ -289,7 +300,12 @@ impl TestMarket {
     pub(crate) fn participant_call(&self, url: &str, task: TaskId, name: &str) -> Vec<String> {
         let at = self.plan.participants.iter().position(|(n, _)| *n == name).unwrap();
         let rows = format!("{}..{}", at * ROWS, (at + 1) * ROWS);
-        let mut call = words(&["participate", "--data", "digits", "--engine", "reference"]);
+        let engine = self.plan.engine();
+        let mut call = words(&["participate", "--data", "digits", "--engine", engine]);
+        if self.plan.graph.is_some() {
+            let accepted = self.client().task(task).unwrap().spec.consent_digest();
+            call.extend(words(&["--accept-model", &accepted.to_string()]));
+        }
         call.extend(words(&["--rows", &rows, "--task", &task.to_string()]));
         call.extend(words(&["--seed", &self.plan.seed.to_string()]));
         call.extend(words(&["--max-bond", BOND, "--trust-coordinator"]));
@@ -313,7 +329,8 @@ impl TestMarket {
 
     /// The arguments of the provider.
     pub(crate) fn provider_call(&self, url: &str, task: TaskId) -> Vec<String> {
-        let mut call = words(&["provide", "--engine", "reference", "--task", &task.to_string()]);
+        let engine = self.plan.engine();
+        let mut call = words(&["provide", "--engine", engine, "--task", &task.to_string()]);
         call.extend(words(&["--max-stake", STAKE, "--trust-coordinator"]));
         call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
@@ -356,8 +373,8 @@ impl TestMarket {
         let _ = std::fs::remove_file(self.folder().join("address"));
         let address = self.address().to_owned();
         let rpc = self.gate.as_ref().map(|gate| gate.url.as_str());
-        let listen = (address.as_str(), self.plan.tls);
-        self.coordinator = start_coordinator(self.folder(), listen, rpc, &self.environment);
+        let (folder, plan) = (self.folder(), &self.plan);
+        self.coordinator = start_coordinator(folder, plan, &address, rpc, &self.environment);
         assert_eq!(wait_for_address(self.folder(), &self.coordinator), address);
     }
 
@@ -454,12 +471,13 @@ fn make_wallet(folder: &Path, seed: u64, name: &str) -> Wallet {
 
 fn start_coordinator(
     folder: &Path,
-    (listen, tls): (&str, bool),
+    plan: &TestPlan,
+    listen: &str,
     rpc: Option<&str>,
     environment: &[(String, String)],
 ) -> Process {
     let file = |name: &str| folder.join(name).display().to_string();
-    let mut call = words(&["coordinate", "--engine", "reference", "--listen", listen]);
+    let mut call = words(&["coordinate", "--engine", plan.engine(), "--listen", listen]);
     call.extend(["--data".to_owned(), file("coordinator")]);
     match rpc {
         None => call.extend(["--genesis".to_owned(), file("genesis.toml")]),
@@ -472,7 +490,7 @@ fn start_coordinator(
     call.extend(["--address-file".to_owned(), file("address")]);
     call.extend(["--wallet".to_owned(), file("coordinator.json")]);
     call.extend(["--passphrase-file".to_owned(), file("passphrase")]);
-    if tls {
+    if plan.tls {
         call.push("--tls-self-signed".to_owned());
     }
     Process::start_in(folder, "coordinator", &call, environment)

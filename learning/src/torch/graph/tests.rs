@@ -25,7 +25,7 @@ fn parts(name: &str, trainable: &str, buffers: BufferPolicy) -> GraphParts {
 }
 
 /// A model, its initial parameters, and rows with what PyTorch computed.
-struct Case {
+struct GraphTask {
     model: ModelSpec,
     start: Vec<f32>,
     rows: Dataset,
@@ -42,7 +42,7 @@ fn integers(file: &SafeTensors<'_>, name: &str) -> Vec<i64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
 
-impl Case {
+impl GraphTask {
     fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
         let parts = parts(name, trainable, buffers);
         let expected = std::fs::read(path(&format!("{name}.safetensors"))).unwrap();
@@ -138,7 +138,7 @@ fn a_training_of_ten_steps_ends_where_pytorch_ends() {
         if is_random(&name) {
             continue;
         }
-        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let case = GraphTask::load(&name, ALL, BufferPolicy::Average);
         let how = training(10);
         let trained =
             engine().train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on).unwrap();
@@ -167,7 +167,7 @@ fn trainings_with_random_numbers_repeat_from_their_seed() {
     let random: Vec<String> = models().into_iter().filter(|name| is_random(name)).collect();
     assert!(random.len() >= 4, "{random:?}");
     for name in random {
-        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let case = GraphTask::load(&name, ALL, BufferPolicy::Average);
         let how = training(3);
         let run = |seed| {
             engine().train(&case.model, &case.start, &case.rows, &how, seed, &mut go_on).unwrap()
@@ -180,7 +180,7 @@ fn trainings_with_random_numbers_repeat_from_their_seed() {
 #[test]
 fn gradients_and_derivatives_are_those_of_differences() {
     for name in models() {
-        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let case = GraphTask::load(&name, ALL, BufferPolicy::Average);
         let (model, rows, base) = (&case.model, &case.rows, case.wide());
         let mut engine = engine();
         let direction: Vec<f32> =
@@ -231,7 +231,7 @@ fn evaluations_agree_across_devices_within_the_tolerance_of_a_round() {
     let mut other = Torch::new(TorchDevice::Auto, 2).unwrap();
     let (mut losses_away, mut slopes_away) = (0.0_f64, 0.0_f64);
     for name in models() {
-        let case = Case::load(&name, ALL, BufferPolicy::Average);
+        let case = GraphTask::load(&name, ALL, BufferPolicy::Average);
         let (model, rows, base) = (&case.model, &case.rows, case.wide());
         let losses = [&mut plain, &mut other].map(|e| e.row_losses(model, &base, rows).unwrap());
         for (one, two) in losses[0].iter().zip(&losses[1]) {
@@ -251,12 +251,12 @@ fn evaluations_agree_across_devices_within_the_tolerance_of_a_round() {
 
 #[test]
 fn only_the_tensors_that_travel_are_trained() {
-    let all = Case::load("gpt", ALL, BufferPolicy::Refuse);
-    let head = Case::load("gpt", "*mlp*", BufferPolicy::Refuse);
+    let all = GraphTask::load("gpt", ALL, BufferPolicy::Refuse);
+    let head = GraphTask::load("gpt", "*mlp*", BufferPolicy::Refuse);
     assert!(head.start.len() < all.start.len());
     assert!(head.model.tensors().iter().all(|tensor| tensor.name.contains("mlp")));
     let mut engine = engine();
-    let of = |case: &Case, engine: &mut Torch| {
+    let of = |case: &GraphTask, engine: &mut Torch| {
         engine.row_losses(&case.model, &case.wide(), &case.rows).unwrap()
     };
     assert_eq!(of(&all, &mut engine), of(&head, &mut engine));
@@ -267,24 +267,24 @@ fn only_the_tensors_that_travel_are_trained() {
 
 #[test]
 fn statistics_travel_or_stay() {
-    let travelling = Case::load("resnet", ALL, BufferPolicy::Average);
+    let travelling = GraphTask::load("resnet", ALL, BufferPolicy::Average);
     let is_statistic = |tensor: &crate::TensorSpec| tensor.name.contains("running_");
     assert!(travelling.model.tensors().iter().any(is_statistic));
-    let frozen = Case::load("resnet", ALL, BufferPolicy::Freeze);
+    let frozen = GraphTask::load("resnet", ALL, BufferPolicy::Freeze);
     assert!(!frozen.model.tensors().iter().any(is_statistic));
     let (graph, weights) = read_archive(&path("resnet.pt2")).unwrap();
     let refused = split(&graph, &weights, &[ALL.to_owned()], BufferPolicy::Refuse).unwrap_err();
     assert!(refused.to_string().contains("running_mean"), "{refused}");
     // In evaluation both are the same function.
     let mut engine = engine();
-    let losses = |case: &Case, engine: &mut Torch| {
+    let losses = |case: &GraphTask, engine: &mut Torch| {
         engine.row_losses(&case.model, &case.wide(), &case.rows).unwrap()
     };
     assert_eq!(losses(&travelling, &mut engine), losses(&frozen, &mut engine));
     // A training changes the statistics that travel, decay and proximal term do not.
     let how = Training { weight_decay: 0.5, fedprox: Some(3.0), ..training(1) };
     let plain = training(1);
-    let train = |case: &Case, how: &Training, engine: &mut Torch| {
+    let train = |case: &GraphTask, how: &Training, engine: &mut Torch| {
         engine.train(&case.model, &case.start, &case.rows, how, 1, &mut go_on).unwrap().params
     };
     let (one, other) =
@@ -298,7 +298,7 @@ fn statistics_travel_or_stay() {
             assert_eq!(one[range.clone()], other[range], "{}", tensor.name);
         }
     }
-    let gradient = |case: &Case| {
+    let gradient = |case: &GraphTask| {
         let mut look = |_: RowGradient<'_>| {};
         Torch::new(TorchDevice::Auto, 1).unwrap().row_gradients(
             &case.model,
@@ -315,7 +315,7 @@ fn statistics_travel_or_stay() {
 
 #[test]
 fn a_model_without_its_graph_is_refused() {
-    let case = Case::load("mlp", ALL, BufferPolicy::Refuse);
+    let case = GraphTask::load("mlp", ALL, BufferPolicy::Refuse);
     let ModelSpec::Graph(model) = &case.model else { unreachable!() };
     let bare = ModelSpec::Graph(Box::new(GraphModel::new(model.declaration().clone())));
     assert_eq!(bare, case.model);
@@ -331,7 +331,7 @@ fn a_model_without_its_graph_is_refused() {
 /// A hostile update can make any operator return NaN: the rows count with the largest loss.
 #[test]
 fn losses_that_are_not_numbers_are_the_largest() {
-    let case = Case::load("resnet", ALL, BufferPolicy::Average);
+    let case = GraphTask::load("resnet", ALL, BufferPolicy::Average);
     let wild: Vec<f64> = case.start.iter().map(|value| f64::from(*value) * -1e200).collect();
     let mut engine = engine();
     let losses = engine.row_losses(&case.model, &wild, &case.rows).unwrap();

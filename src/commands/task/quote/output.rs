@@ -7,6 +7,7 @@ use florin_sim::quote::{
 use serde_json::json;
 
 use super::TaskQuote;
+use crate::loss_text;
 use crate::show::{self, NOTE};
 
 /// Base units in a florin.
@@ -145,7 +146,7 @@ fn limit_facts(spec: &TaskSpec, limits: &PayLimits) -> Vec<Fact> {
                 amount(limits.score_pay),
                 largest_loss(spec),
                 limits.initial_loss,
-                show::loss_units(spec)
+                loss_text::loss_units(spec)
             ),
         ),
         ("cost", format!("at most {} FLN; the rest is refunded", amount(limits.locked))),

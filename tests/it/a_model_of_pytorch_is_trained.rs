@@ -1,0 +1,125 @@
+//! A model that PyTorch exported is the model of a task: participants train it, the provider values
+//! the updates, an audit recomputes every round, and the trained model is written as PyTorch reads it.
+
+use std::path::Path;
+
+use florin_learning::graph::read_archive;
+use serde_json::Value;
+
+use crate::support::{On, TestMarket, TestPlan, florin};
+
+fn example(name: &str) -> String {
+    format!("{}/examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The weights of an archive as bytes, by name.
+fn weights(file: &Path) -> Vec<(String, Vec<u8>)> {
+    let (graph, weights) = read_archive(file).unwrap();
+    let names = graph.inputs.iter().filter_map(|input| input.role.name());
+    let bytes = weights.tensors.into_iter().map(|tensor| tensor.bytes);
+    names.map(str::to_owned).zip(bytes).collect()
+}
+
+#[test]
+fn a_residual_network_is_trained_paid_and_audited() {
+    let file = example("images/digits.pt2");
+    let mut plan = TestPlan::honest(On::Embedded, 3);
+    plan.graph = Some(format!("kind = \"graph\"\nfile = \"{file}\"\nbuffers = \"average\"\n"));
+    let market = TestMarket::open(plan);
+    let task = market.run();
+    let last = market.report(task, 3);
+    let metrics = last.metrics.expect("the round was valued");
+    assert!(metrics.loss_after_nano < 2_180_000_000, "the model must learn: {metrics:?}");
+    let provider = market.account("provider");
+    let earned = last.account_totals[&provider].infrastructure;
+    assert!(!earned.is_zero(), "the provider agrees with the coordinator and is paid");
+    let id = task.to_string();
+    market.run_command(&["audit", &id]).expect(0);
+    let spotted = market.run_command(&["audit", &id, "--spot-check", "2", "--json"]).expect(0);
+    assert!(!spotted.out.is_empty());
+    let written = market.file("trained.pt2");
+    let out = Path::new(&written);
+    let command = ["task", "model", &id, "--out", &written];
+    market.run_command(&command).refused(2, "MODEL_FILE_MISSING");
+    let other = example("table/net.pt2");
+    market
+        .run_command(&[&command[..], &["--from", &other]].concat())
+        .refused(2, "WRONG_MODEL_FILE");
+    market.run_command(&[&command[..], &["--from", &file]].concat()).expect(0);
+    let (before, after) = (weights(Path::new(&file)), weights(out));
+    for ((name, before), (same, after)) in before.iter().zip(&after) {
+        assert_eq!(name, same);
+        let stays = name.contains("num_batches_tracked");
+        assert_eq!(before == after, stays, "{name}");
+    }
+    // The whole model, read again, is one that a task can start from.
+    florin(&["model", "show", &written]).expect(0);
+}
+
+/// A participant must accept the graph and its parameters by one digest.
+#[test]
+fn a_graph_is_not_trained_without_consent() {
+    let file = example("images/digits.pt2");
+    let mut plan = TestPlan::honest(On::Embedded, 1);
+    plan.graph = Some(format!("kind = \"graph\"\nfile = \"{file}\"\nbuffers = \"freeze\"\n"));
+    let market = TestMarket::open(plan);
+    let task = market.publish();
+    let mut call = market.participant_call(&market.url, task, "ann");
+    let at = call.iter().position(|word| word == "--accept-model").unwrap();
+    let accepted = call.remove(at + 1);
+    call.remove(at);
+    let refused = florin(&call).refused(1, "MODEL_NOT_DERIVED");
+    assert!(refused.err.contains(&accepted), "{}", refused.err);
+}
+
+fn new_task(folder: &Path, arguments: &[&str]) -> crate::support::CommandOutput {
+    let out = folder.join("task.toml").display().to_string();
+    florin(&[&["task", "new", "--out", &out], arguments].concat())
+}
+
+#[test]
+fn a_task_is_made_for_a_model_and_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (net, table) = (example("table/net.pt2"), example("table/diabetes.csv"));
+    let data = format!("csv:{table}#progression");
+    let task = folder.path().join("task.toml").display().to_string();
+    new_task(folder.path(), &["--model", &net, "--data", &data, "--loss", "squared"]).expect(0);
+    let spec: Value = florin(&["task", "check", &task, "--json"]).expect(0).json();
+    assert_eq!(spec["model"]["loss"]["kind"], "squared");
+    assert_eq!(spec["model"]["inputs"], 10);
+    assert_eq!(spec["model"]["targets"], 1);
+    assert_eq!(spec["model"]["tensors"][0]["name"], "0.weight");
+    assert_eq!(spec["data"]["classes"], 1);
+    assert!(spec["data"]["encoding"]["target"]["offset"].is_string(), "{spec}");
+    let text = florin(&["task", "check", &task]).expect(0).out;
+    for part in ["10 features and 1 target", "per unit of loss", "--accept-model"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_with_its_key() {
+    let (net, table) = (example("table/net.pt2"), example("table/diabetes.csv"));
+    let data = format!("csv:{table}#progression");
+    let digits = example("images/digits.pt2");
+    let text = format!("text:{}#64", example("text/psalms.txt"));
+    let gpt = example("text/gpt.pt2");
+    for (arguments, part) in [
+        (vec!["--model", &net, "--data", "digits"], "with at least 2 classes"),
+        (vec!["--model", &net, "--data", &data], "label column"),
+        (vec!["--model", &digits, "--data", "digits"], "running_mean"),
+        (
+            vec!["--model", &net, "--data", &data, "--loss", "squared", "--trainable", "head.*"],
+            "matches no parameter",
+        ),
+        (vec!["--model", &gpt, "--data", &text, "--loss", "binary"], "the model takes 320"),
+        (vec!["--model", &table, "--data", &data, "--loss", "squared"], "MODEL_ARCHIVE_INVALID"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = new_task(folder.path(), &arguments);
+        let all = format!("{}{}", output.out, output.err);
+        assert!(all.contains(part), "no {part} in {all}");
+        assert!(!folder.path().join("task.toml").exists());
+        assert_ne!(output.code, 0);
+    }
+}
