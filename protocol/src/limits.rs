@@ -39,7 +39,7 @@ pub const HIDDEN_LAYERS_MAX: usize = 16;
 /// Units in one layer, inputs and classes included.
 pub const LAYER_UNITS_MAX: u32 = 65_536;
 /// Canonical bytes of a graph.
-pub const GRAPH_BYTES_MAX: u64 = 64 * 1024 * 1024;
+pub const GRAPH_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Tensors of a graph that travel.
 pub const GRAPH_TENSORS_MAX: usize = 4_096;
 /// Length of a tensor's name, in bytes.

@@ -58,6 +58,9 @@ pub(crate) struct TaskNew {
     /// The meaning of the model's output
     #[arg(long, value_enum, default_value = "cross_entropy", requires = "model")]
     pub(crate) loss: LossName,
+    /// Largest loss of a row in the valuation, in units of the loss
+    #[arg(long, value_name = "NUMBER", requires = "model")]
+    pub(crate) loss_bound: Option<f64>,
     /// Train only parameters whose name fits, such as "head.*" or "*lora*"; may be repeated
     #[arg(long, value_name = "PATTERN", requires = "model")]
     pub(crate) trainable: Vec<String>,

@@ -181,6 +181,12 @@ fn outputs(graph: &Graph) -> Result<u32, GraphError> {
     });
     let sizes = vec![ROWS; symbols.max().unwrap_or(0)];
     let cost = graph_cost(graph, &sizes, florin_learning::graph::ROW_BYTES_MAX)?;
-    let last = cost.outputs.first().and_then(|output| output.sizes.get(1..)?.last().copied());
+    let sizes = cost.outputs.first().map(|output| output.sizes.as_slice());
+    let Some([_, inner @ ..]) = sizes else {
+        let why = "the model's first output has no dimension of rows: return one result per row, not \
+                   their mean";
+        return Err(GraphError::unsupported(why));
+    };
+    let last = inner.last().copied();
     Ok(u32::try_from(last.unwrap_or(1)).unwrap_or(u32::MAX))
 }

@@ -49,6 +49,8 @@ pub(crate) struct NewGraph<'a> {
     pub(crate) file: &'a Path,
     /// Its loss.
     pub(crate) loss: LossName,
+    /// The largest loss of a row, if the buyer states one.
+    pub(crate) loss_bound: Option<f64>,
     /// The patterns of the parameters that are trained; empty for all.
     pub(crate) trainable: &'a [String],
     /// Its running statistics.
@@ -136,6 +138,7 @@ fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
     let all = [ALL_PARAMETERS.to_owned()];
     let trainable = if graph.trainable.is_empty() { &all } else { graph.trainable };
     section.push(format!("trainable = {}", list(trainable)));
+    section.extend(graph.loss_bound.map(|bound| format!("loss_bound = {bound}")));
     section.push(String::new());
     let text = with_value(text, "rounds", "baseline_epochs", "0");
     let bounds = text.find("[model]\n").zip(text.find("[data]\n"));

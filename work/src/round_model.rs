@@ -2,12 +2,15 @@
 
 use florin_contribution::to_nano;
 use florin_learning::{AggregateError, AggregationRule, Engine, aggregate, mean};
-use florin_protocol::{ModelMetrics, PublicBaseline, Valuation};
+use florin_protocol::{ModelArchitecture, ModelMetrics, PublicBaseline, TaskSpec, Valuation};
 
 use crate::codec::encode_parameters;
 use crate::convert::aggregation_rule;
 use crate::public_baseline::public_baseline;
 use crate::round::{DecodedRound, ValuationInputs, WorkError};
+
+/// End of the names of running variances in PyTorch.
+const RUNNING_VARIANCE: &str = "running_var";
 
 /// The model that the task's rule aggregates from the updates that are not excluded.
 pub(crate) struct AggregatedModel {
@@ -130,7 +133,24 @@ pub(crate) fn aggregate_updates(
         Err(AggregateError::TooFew { .. }) => aggregate(AggregationRule::Median, &included)?,
         step => step?,
     };
-    Ok(base.iter().zip(step).map(|(base, step)| base + step).collect())
+    let mut params: Vec<f32> = base.iter().zip(step).map(|(base, step)| base + step).collect();
+    clamp_variances(spec, &mut params);
+    Ok(params)
+}
+
+/// Raises running variances below zero to zero, as the valuation counts them: a mean of updates can
+/// make one negative, and PyTorch would take its root.
+fn clamp_variances(spec: &TaskSpec, params: &mut [f32]) {
+    let ModelArchitecture::Graph(graph) = &spec.model else { return };
+    let mut from = 0;
+    for tensor in &graph.tensors {
+        let elements = tensor.elements().and_then(|elements| usize::try_from(elements).ok());
+        let end = elements.map_or(params.len(), |elements| params.len().min(from + elements));
+        if tensor.name.ends_with(RUNNING_VARIANCE) {
+            params[from..end].iter_mut().for_each(|variance| *variance = variance.max(0.0));
+        }
+        from = end;
+    }
 }
 
 fn evaluate_models(

@@ -194,7 +194,7 @@ impl<R: Read + Seek> Archive<R> {
         parse(name, &self.read_json(name)?)
     }
 
-    fn read(&mut self, name: &str, most: u64) -> Result<Vec<u8>, GraphError> {
+    pub(super) fn read(&mut self, name: &str, most: u64) -> Result<Vec<u8>, GraphError> {
         let Some(&number) = self.entries.get(name) else {
             let why = format!(
                 "the archive has no entry {}{name}: write it with `torch.export.save`",

@@ -26,6 +26,15 @@ impl Graph {
                 return too_large("bytes of a name, or dimensions of an input");
             }
         }
+        let mut names: Vec<&str> =
+            self.inputs.iter().filter_map(|input| input.role.name()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(GraphError::malformed(format!("two inputs have the name {}", pair[0])));
+        }
+        if self.outputs.len() > LIST_MAX {
+            return too_large("outputs");
+        }
         let mut defined = vec![false; self.values as usize];
         defined.iter_mut().take(self.inputs.len()).for_each(|defined| *defined = true);
         for node in &self.nodes {
@@ -34,6 +43,9 @@ impl Graph {
         self.outputs.iter().try_for_each(|output| check_argument(output, &defined))
     }
 }
+
+/// Most arguments of a node: no operator has as many.
+const ARGUMENTS_MAX: usize = 64;
 
 impl Node {
     fn check(&self, defined: &mut [bool]) -> Result<(), GraphError> {
@@ -48,9 +60,16 @@ impl Node {
             let name: String = name.chars().take(NAME_BYTES_MAX).collect();
             return Err(GraphError::new(Operator, format!("the operator {name} is not supported")));
         }
+        if self.arguments.len() > ARGUMENTS_MAX || self.outputs.len() > LIST_MAX {
+            let why = "a node has too many arguments or results";
+            return Err(GraphError::new(TooLarge, why));
+        }
         for (name, argument) in &self.arguments {
             if name.len() > NAME_BYTES_MAX {
                 return Err(GraphError::new(TooLarge, "the name of an argument is too long"));
+            }
+            if name == "device" && matches!(argument, Argument::Text(_)) {
+                return Err(GraphError::malformed("a graph names no device"));
             }
             check_argument(argument, defined)?;
         }

@@ -56,6 +56,11 @@ impl GraphError {
         Self { kind, why: why.into(), line: None }
     }
 
+    /// A model that no task can train.
+    pub fn unsupported(why: impl Into<String>) -> Self {
+        Self::new(GraphErrorKind::Unsupported, why)
+    }
+
     pub(super) fn archive(why: impl Into<String>) -> Self {
         Self::new(GraphErrorKind::Archive, why)
     }

@@ -238,13 +238,17 @@ impl<'g> Interpreter<'g> {
                 first_by_heads(results)
             }
             Step::Call { operation, effect } if mode == RunMode::Evaluation => {
+                let kind = (has_statistics(node), is_recurrent(node));
                 self.call(at, node, operation, values, |name, given| {
-                    let kind = (has_statistics(node), is_recurrent(node));
                     Some(in_evaluation(*effect, kind, name, given))
                 })
             }
             Step::Call { operation, .. } | Step::Attention { operation, .. } => {
-                self.call(at, node, operation, values, |_, given| Some(given))
+                let is_frozen = self.has_frozen_statistics && has_statistics(node);
+                self.call(at, node, operation, values, |name, given| {
+                    let by_running = is_frozen && name == "use_input_stats";
+                    Some(if by_running { Given::Bool(false) } else { given })
+                })
             }
         }
     }
@@ -327,6 +331,8 @@ fn in_evaluation<'a>(
         (_, "train") => Given::Bool(is_recurrent),
         // A normalisation without running statistics uses those of its input, as PyTorch does.
         (Effect::Pure, "training" | "use_input_stats") if has_statistics => Given::Bool(false),
+        // A random slope has its mean.
+        (Effect::Random | Effect::RandomInPlace, "training") => Given::Bool(false),
         (Effect::Pure, "dropout_p") => Given::Float(0.0),
         _ => given,
     }

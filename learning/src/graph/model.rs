@@ -9,9 +9,8 @@ use std::sync::Arc;
 use safetensors::SafeTensors;
 
 use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported, Weights};
-use super::operators::{self, Effect};
-use super::split::changed_buffers;
-use super::value::{DataType, Dimension, Graph, InputRole, Operation, ValueId};
+use super::split::{changed_buffers, changed_in_place};
+use super::value::{DataType, Dimension, Graph, InputRole, Operation};
 use super::weights::are_finite;
 use super::{GraphError, WeightTensor, graph_cost};
 use crate::engine::EVAL_CHUNK_ROWS;
@@ -22,6 +21,21 @@ use crate::model::TensorSpec;
 const CHUNK_BYTES: u64 = 512 << 20;
 /// Largest total of the intermediate results of one row, in bytes.
 pub const ROW_BYTES_MAX: u64 = 8 << 30;
+
+/// Operators that draw random numbers in an evaluation.
+const RANDOM_ALWAYS: [&str; 11] = [
+    "rand",
+    "randperm",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "bernoulli.p",
+    "bernoulli_.Tensor",
+    "multinomial",
+    "normal_",
+    "uniform_",
+];
 
 /// The loss of a row of a graph's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -233,23 +247,27 @@ impl GraphProgram {
         Ok(program)
     }
 
-    /// Refuses operators that change a parameter or a row in place: a forward pass reads them only.
+    /// Refuses operators that change a parameter, a constant or a row in place, directly or through a
+    /// view, and random ones that have no evaluation: a forward pass is a function of its inputs.
     fn check_changes(&self) -> Result<(), GraphError> {
         for node in &self.graph.nodes {
             let Operation::Aten(name) = &node.operation else { continue };
-            let effect = operators::find(name).map(|operator| operator.effect);
-            if !matches!(effect, Some(Effect::InPlace | Effect::RandomInPlace)) {
-                continue;
+            if RANDOM_ALWAYS.contains(&name.as_str()) {
+                let why = format!(
+                    "{name} draws random numbers in an evaluation, too, and two machines would have \
+                     different losses: use dropout, or noise as an input"
+                );
+                return Err(GraphError::new(Unsupported, why));
             }
-            let changed = node.arguments.first().map(|(_, argument)| argument.values());
-            for ValueId(id) in changed.unwrap_or_default() {
-                let role = self.graph.inputs.get(id as usize).map(|input| &input.role);
-                if let Some(InputRole::Parameter(_) | InputRole::User) = role {
-                    let why = format!(
-                        "{name} changes an input or a parameter of the model in place: change a copy"
-                    );
-                    return Err(GraphError::new(Unsupported, why));
-                }
+        }
+        for (node, input) in changed_in_place(&self.graph) {
+            let (Operation::Aten(name) | Operation::Size(name)) = &self.graph.nodes[node].operation;
+            if !matches!(self.graph.inputs[input].role, InputRole::Buffer(_)) {
+                let why = format!(
+                    "{name} changes an input, a parameter or a constant of the model in place: change \
+                     a copy"
+                );
+                return Err(GraphError::new(Unsupported, why));
             }
         }
         Ok(())
@@ -281,8 +299,13 @@ impl GraphProgram {
         // An evaluation runs in `f64`.
         let bytes =
             graph_cost(&self.graph, &[1], ROW_BYTES_MAX)?.activation_bytes.saturating_mul(2);
-        let rows = (CHUNK_BYTES / bytes.max(1)).clamp(1, EVAL_CHUNK_ROWS as u64) as usize;
-        Ok(1 << rows.ilog2())
+        let rows = (CHUNK_BYTES / bytes.max(1)).clamp(1, EVAL_CHUNK_ROWS as u64);
+        let mut rows = 1 << rows.ilog2();
+        // Work can grow faster than the rows.
+        while rows > 1 && graph_cost(&self.graph, &[rows], CHUNK_BYTES).is_err() {
+            rows /= 2;
+        }
+        Ok(rows as usize)
     }
 
     /// The sizes of a row's output that the loss needs.

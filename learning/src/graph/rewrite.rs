@@ -6,9 +6,10 @@ use std::io::{Read, Seek, Write};
 use zip::write::FileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::GraphError;
 use super::archive::Archive;
 use super::error::GraphErrorKind::Weights;
+use super::weights::Strided;
+use super::{GraphError, WEIGHT_BYTES_MAX};
 use crate::model::TensorSpec;
 
 /// Copies an archive of `torch.export.save` to `out`, with the numbers of `tensors`, one tensor after
@@ -28,37 +29,33 @@ pub fn write_archive(
     let mut archive = Archive::open(source)?;
     archive.check_version()?;
     let table = archive.read_table("data/weights/model_weights_config.json")?;
-    let mut replaced: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut replaced: BTreeMap<String, Vec<(Strided, &[f32])>> = BTreeMap::new();
     let mut from = 0;
     for tensor in tensors {
         let own = &values[from..from + tensor.elements()];
         from += tensor.elements();
-        let entry = table.config.get(&tensor.name).ok_or_else(|| {
-            GraphError::new(Weights, format!("the archive has no weight {}", tensor.name))
-        })?;
-        let bytes = own.iter().flat_map(|value| value.to_le_bytes()).collect();
-        replaced.insert(format!("data/weights/{}", entry.path_name), bytes);
+        let refuse = |why: &str| GraphError::new(Weights, format!("{}: {why}", tensor.name));
+        let entry = table.config.get(&tensor.name).ok_or_else(|| refuse("no such weight"))?;
+        let meta = entry.tensor_meta.as_ref().ok_or_else(|| refuse("it has no type"))?;
+        let sizes: Vec<u64> = tensor.shape.iter().map(|&size| size as u64).collect();
+        let place = Strided::new(meta, &sizes).map_err(|why| refuse(&why))?;
+        replaced.entry(format!("data/weights/{}", entry.path_name)).or_default().push((place, own));
     }
     let mut writer = ZipWriter::new(out);
     let failed = |error: zip::result::ZipError| GraphError::archive(error.to_string());
     for (name, number) in archive.entries() {
-        match replaced.remove(&name) {
-            None => writer.raw_copy_file(archive.entry(number)?).map_err(failed)?,
-            Some(bytes) => {
-                let stored = archive.entry(number)?.size();
-                if stored != bytes.len() as u64 {
-                    let why = format!(
-                        "entry {name} has {stored} bytes, and the trained tensor {}: export the model \
-                         with contiguous weights",
-                        bytes.len()
-                    );
-                    return Err(GraphError::new(Weights, why));
-                }
-                let options = FileOptions::default().compression_method(CompressionMethod::Stored);
-                writer.start_file(archive.full_name(&name), options).map_err(failed)?;
-                writer.write_all(&bytes)?;
-            }
+        let Some(tensors) = replaced.remove(&name) else {
+            writer.raw_copy_file(archive.entry(number)?).map_err(failed)?;
+            continue;
+        };
+        // Several tensors can share an entry, each with its own strides.
+        let mut bytes = archive.read(&name, WEIGHT_BYTES_MAX)?;
+        for (place, numbers) in tensors {
+            place.scatter(numbers, &mut bytes).map_err(|why| GraphError::new(Weights, why))?;
         }
+        let options = FileOptions::default().compression_method(CompressionMethod::Stored);
+        writer.start_file(archive.full_name(&name), options).map_err(failed)?;
+        writer.write_all(&bytes)?;
     }
     writer.finish().map_err(failed)?;
     Ok(())

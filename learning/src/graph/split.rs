@@ -6,7 +6,9 @@ use safetensors::tensor::TensorView;
 
 use super::error::GraphErrorKind::{Unsupported, Weights};
 use super::operators::{self, Effect};
-use super::value::{Argument, DataType, Graph, GraphInput, InputRole, Operation, ValueId};
+use super::value::{
+    Argument, DataType, Graph, GraphInput, InputRole, Node, NodeOutput, Operation, ValueId,
+};
 use super::{GraphError, GraphWeights, WeightTensor};
 use crate::model::TensorSpec;
 
@@ -71,6 +73,7 @@ pub fn split(
     };
     let mut frozen = Vec::new();
     let mut own = weights.tensors.iter();
+    let is_used = used_inputs(graph);
     for (at, GraphInput { role, tensor }) in graph.inputs.iter().enumerate() {
         let Some(name) = role.name() else {
             let inner = super::model::row_sizes(&tensor.shape)?;
@@ -79,7 +82,10 @@ pub fn split(
         };
         let Some(weight) = own.next() else { continue };
         let travels = match role {
-            InputRole::Parameter(_) => trainable.iter().any(|pattern| matches(pattern, name)),
+            // A second name of a tied weight has no gradient.
+            InputRole::Parameter(_) => {
+                is_used[at] && trainable.iter().any(|pattern| matches(pattern, name))
+            }
             _ => buffers == BufferPolicy::Average && changed.contains(&at),
         };
         if travels {
@@ -110,6 +116,15 @@ impl GraphParts {
     }
 }
 
+/// Whether a node takes each input.
+fn used_inputs(graph: &Graph) -> Vec<bool> {
+    let mut used = vec![false; graph.values as usize];
+    let arguments = graph.nodes.iter().flat_map(|node| &node.arguments);
+    let values = arguments.flat_map(|(_, argument)| argument.values());
+    values.for_each(|ValueId(id)| used[id as usize] = true);
+    used
+}
+
 fn encode_frozen(frozen: &[(&str, &WeightTensor)]) -> Result<Option<Vec<u8>>, GraphError> {
     if frozen.is_empty() {
         return Ok(None);
@@ -129,16 +144,18 @@ fn encode_frozen(frozen: &[(&str, &WeightTensor)]) -> Result<Option<Vec<u8>>, Gr
 pub(super) fn changed_buffers(graph: &Graph) -> Vec<usize> {
     let mut changed = Vec::new();
     for node in &graph.nodes {
-        let Operation::Aten(name) = &node.operation else { continue };
-        let effect = operators::find(name).map(|operator| operator.effect);
-        let in_place = matches!(effect, Some(Effect::InPlace | Effect::RandomInPlace));
-        for (at, (name, argument)) in node.arguments.iter().enumerate() {
-            let is_changed = (in_place && at == 0) || STATISTICS.contains(&name.as_str());
-            if let (true, Argument::Value(ValueId(id))) = (is_changed, argument) {
+        if !is_training(node) {
+            continue;
+        }
+        for (name, argument) in &node.arguments {
+            if let (true, Argument::Value(ValueId(id))) =
+                (STATISTICS.contains(&name.as_str()), argument)
+            {
                 changed.push(*id as usize);
             }
         }
     }
+    changed.extend(changed_in_place(graph).into_iter().map(|(_, input)| input));
     changed.retain(|&at| {
         let input = graph.inputs.get(at);
         input.is_some_and(|input| {
@@ -147,6 +164,49 @@ pub(super) fn changed_buffers(graph: &Graph) -> Vec<usize> {
     });
     changed.sort_unstable();
     changed.dedup();
+    changed
+}
+
+/// Whether a node runs as in training: a normalisation of a model that was exported for evaluation
+/// leaves its statistics.
+fn is_training(node: &Node) -> bool {
+    let is_off = |(name, argument): &(String, Argument)| {
+        matches!(name.as_str(), "training" | "use_input_stats")
+            && *argument == Argument::Bool(false)
+    };
+    !node.arguments.iter().any(is_off)
+}
+
+/// The inputs whose memory an operator changes, each with the operator's node: directly, or through
+/// views of it.
+pub(super) fn changed_in_place(graph: &Graph) -> Vec<(usize, usize)> {
+    // The input whose memory a value shares.
+    let mut memory: Vec<Option<usize>> = (0..graph.values as usize).map(|_| None).collect();
+    for (at, own) in memory.iter_mut().enumerate().take(graph.inputs.len()) {
+        *own = Some(at);
+    }
+    let mut changed = Vec::new();
+    for (at, node) in graph.nodes.iter().enumerate() {
+        let Operation::Aten(name) = &node.operation else { continue };
+        let Some(effect) = operators::find(name).map(|operator| operator.effect) else { continue };
+        let first = node.arguments.first().map(|(_, argument)| argument.values());
+        let shared: Vec<usize> = first
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|ValueId(id)| memory.get(*id as usize).copied().flatten())
+            .collect();
+        match effect {
+            Effect::InPlace | Effect::RandomInPlace => {
+                changed.extend(shared.iter().map(|&input| (at, input)));
+            }
+            Effect::View => {}
+            _ => continue,
+        }
+        let Some(&root) = shared.first() else { continue };
+        for ValueId(id) in node.outputs.iter().flat_map(NodeOutput::values) {
+            memory[id as usize] = Some(root);
+        }
+    }
     changed
 }
 
@@ -160,6 +220,9 @@ fn check_patterns(graph: &Graph, patterns: &[String]) -> Result<(), GraphError> 
     });
     let names: Vec<&str> = parameters.collect();
     let unused = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+    if names.is_empty() {
+        return Err(GraphError::new(Unsupported, "the model has no parameters to train"));
+    }
     match patterns.iter().find(unused) {
         None => Ok(()),
         Some(pattern) => {

@@ -85,14 +85,14 @@ impl<'a> WeightSource<'a> {
 }
 
 /// Where the elements of a tensor are in its storage.
-struct Strided {
+pub(super) struct Strided {
     offset: usize,
     sizes: Vec<usize>,
     strides: Vec<usize>,
 }
 
 impl Strided {
-    fn new(meta: &TensorMeta, sizes: &[u64]) -> Result<Self, String> {
+    pub(super) fn new(meta: &TensorMeta, sizes: &[u64]) -> Result<Self, String> {
         let fixed = |size: &SymbolicSize| match size {
             SymbolicSize::AsInt(size) => usize::try_from(*size).ok(),
             SymbolicSize::AsExpr(_) => None,
@@ -146,6 +146,24 @@ impl Strided {
             at[moved] += 1;
             at[moved + 1..].fill(0);
         }
+    }
+
+    /// Writes the elements, which are `f32`, to their places: the inverse of [`gather`](Self::gather).
+    pub(super) fn scatter(&self, numbers: &[f32], stored: &mut [u8]) -> Result<(), String> {
+        const WIDTH: usize = size_of::<f32>();
+        // The same checks of the places.
+        self.gather(stored, WIDTH)?;
+        let mut at = vec![0; self.sizes.len()];
+        for number in numbers {
+            let steps: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
+            let place = (self.offset + steps) * WIDTH;
+            stored[place..place + WIDTH].copy_from_slice(&number.to_le_bytes());
+            if let Some(moved) = (0..at.len()).rev().find(|&axis| at[axis] + 1 < self.sizes[axis]) {
+                at[moved] += 1;
+                at[moved + 1..].fill(0);
+            }
+        }
+        Ok(())
     }
 
     fn is_contiguous(&self) -> bool {

@@ -34,8 +34,9 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
             let task = match &arguments.model {
                 None => task_for_data(source, folder, salt, &parties)?,
                 Some(file) => {
-                    let TaskNew { loss, trainable, buffers, .. } = arguments;
-                    let graph = NewGraph { file, loss: *loss, trainable, buffers: *buffers };
+                    let TaskNew { loss, loss_bound, trainable, buffers, .. } = arguments;
+                    let (loss, loss_bound, buffers) = (*loss, *loss_bound, *buffers);
+                    let graph = NewGraph { file, loss, loss_bound, trainable, buffers };
                     task_for_graph(&graph, source, folder, salt, &parties)?
                 }
             };

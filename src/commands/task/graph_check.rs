@@ -1,27 +1,28 @@
 //! Runs a task's graph on rows of the holdout before it is published: a graph that fails on them, or
 //! whose rows interact, could not be valued.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use florin_learning::data::from_canonical_bytes;
-use florin_learning::{Dataset, Engine, EngineKind, ModelSpec};
+use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep};
 use florin_protocol::{Rejection, TaskSpec};
 
 use crate::cli::EngineArg;
 use crate::progress::Progress;
 use crate::task_file::{PreparedTask, refuse};
 
-/// Rows on which the graph runs.
-const ROWS_MAX: usize = 256;
-/// Rows that run alone, too.
-const ROWS_ALONE: usize = 4;
+/// Rows of the holdout on which a training runs once.
+const ROWS_TRAINED: usize = 4_096;
+/// Rows that run alone, too, spread over the holdout.
+const ROWS_ALONE: usize = 16;
 /// Largest relative difference of a row's loss alone and among others, in `f64`.
 const DIFFERENCE_MAX: f64 = 1e-6;
 
 /// Checks the graph of a task; nothing to check without one.
 ///
 /// # Errors
-/// [`Failure`] with code `MODEL_FAILS`, `MODEL_ROWS_INTERACT` or `MODEL_NOT_FINITE`.
+/// [`Failure`] with code `MODEL_FAILS`, `MODEL_ROWS_INTERACT` or `MODEL_NOT_TRAINED`.
 pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<()> {
     let spec = &ready.spec;
     let read = |digest, _| {
@@ -34,15 +35,16 @@ pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<(
         return Ok(());
     };
     let holdout = from_canonical_bytes(&ready.holdout)?;
-    let rows = holdout.slice(0..holdout.rows().min(ROWS_MAX))?;
     let model = florin_work::task_model(spec, Some(&graph));
-    let losses = Progress::during("running the model on the holdout", || {
-        row_losses(spec, &ready.base_model, &model, &rows)
+    let params = florin_work::decode_model(spec, &ready.base_model)?;
+    let tried = Progress::during("running the model on the holdout", || {
+        GraphTrial::run(spec, &params, &model, &holdout)
     });
-    let (together, alone) = losses.map_err(|why| {
+    let GraphTrial { together, alone, is_trained } = tried.map_err(|why| {
         key("MODEL_FAILS", "…", &format!("it does not run on the rows of the holdout: {why}"))
     })?;
-    for (row, (together, alone)) in together.iter().zip(&alone).enumerate() {
+    for (row, alone) in alone {
+        let together = together[row];
         if (together - alone).abs() > DIFFERENCE_MAX * (1.0 + together.abs()) {
             let right = format!(
                 "the loss of row {row} is {together:.9} among other rows and {alone:.9} alone: a row's \
@@ -51,24 +53,46 @@ pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<(
             return Err(key("MODEL_ROWS_INTERACT", "…", &right).into());
         }
     }
+    if !is_trained {
+        let right = "a training changes none of its tensors: the loss does not depend on them";
+        return Err(key("MODEL_NOT_TRAINED", "…", right).into());
+    }
     Ok(())
 }
 
-/// The losses of rows together, and those of the first rows alone.
-fn row_losses(
-    spec: &TaskSpec,
-    base_model: &[u8],
-    model: &ModelSpec,
-    rows: &Dataset,
-) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
-    let mut engine: Box<dyn Engine> =
-        crate::compose::engine(EngineArg { engine: EngineKind::Auto, threads: 1 })?;
-    let params = florin_work::decode_model(spec, base_model)?;
-    let params: Vec<f64> = params.into_iter().map(f64::from).collect();
-    let together = engine.row_losses(model, &params, rows)?;
-    let mut alone = Vec::new();
-    for row in 0..rows.rows().min(ROWS_ALONE) {
-        alone.extend(engine.row_losses(model, &params, &rows.slice(row..row + 1)?)?);
+/// A graph on the rows of its holdout.
+struct GraphTrial {
+    /// The loss of each row.
+    together: Vec<f64>,
+    /// The losses of some rows alone, with their index.
+    alone: Vec<(usize, f64)>,
+    /// Whether a training changes parameters.
+    is_trained: bool,
+}
+
+impl GraphTrial {
+    /// A training of one epoch, and an evaluation of all rows. An operator that refuses a value fails
+    /// the training: an evaluation would give such a row the largest loss.
+    fn run(
+        spec: &TaskSpec,
+        params: &[f32],
+        model: &ModelSpec,
+        holdout: &Dataset,
+    ) -> anyhow::Result<Self> {
+        let arguments = EngineArg { engine: EngineKind::Auto, threads: 1 };
+        let mut engine: Box<dyn Engine> = crate::compose::engine(arguments)?;
+        let rows = holdout.slice(0..holdout.rows().min(ROWS_TRAINED))?;
+        let how = Training { epochs: 1, ..florin_work::training(&spec.training) };
+        let go_on = &mut |_: TrainingStep| ControlFlow::Continue(());
+        let trained = engine.train(model, params, &rows, &how, 1, go_on)?.params;
+        let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
+        let together = engine.row_losses(model, &wide, holdout)?;
+        let step = (holdout.rows() / ROWS_ALONE).max(1);
+        let mut alone = Vec::new();
+        for row in (0..holdout.rows()).step_by(step) {
+            let loss = engine.row_losses(model, &wide, &holdout.slice(row..row + 1)?)?;
+            alone.extend(loss.into_iter().map(|loss| (row, loss)));
+        }
+        Ok(Self { together, alone, is_trained: trained != params })
     }
-    Ok((together, alone))
 }

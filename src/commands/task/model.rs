@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     // The digest covers only the bytes: check also that they are a model of this task.
     let parameters = florin_work::decode_model(&view.spec, &bytes)?;
     let out = &arguments.out;
-    match out.extension().is_some_and(|extension| extension == "pt2") {
+    match out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pt2")) {
         true => write_whole(arguments, &view.spec, &parameters)?,
         false => std::fs::write(out, &bytes).with_context(|| out.display().to_string())?,
     }
@@ -87,7 +87,13 @@ fn write_whole(arguments: &TaskModel, spec: &TaskSpec, parameters: &[f32]) -> an
     }
     let out = &arguments.out;
     let tensors = florin_work::model_spec(&spec.model).tensors();
-    let file = File::create(out).with_context(|| out.display().to_string())?;
-    write_archive(open()?, &tensors, parameters, file).map_err(invalid)?;
-    Ok(())
+    // Written beside it first: the two may be one file.
+    let partial = out.with_extension("partial");
+    let file = File::create(&partial).with_context(|| partial.display().to_string())?;
+    let written = write_archive(open()?, &tensors, parameters, file).map_err(invalid);
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    written?;
+    std::fs::rename(&partial, out).with_context(|| out.display().to_string())
 }

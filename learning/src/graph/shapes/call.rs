@@ -147,9 +147,9 @@ impl Call<'_> {
     }
 }
 
-/// A dimension, counted from the end if it is negative. A number has one dimension here.
+/// A dimension, counted from the end if it is negative.
 pub(super) fn axis(dim: i64, rank: usize) -> Result<usize, GraphError> {
-    let rank = rank.max(1) as i64;
+    let rank = rank as i64;
     let at = if dim < 0 { dim.saturating_add(rank) } else { dim };
     match (0..rank).contains(&at) {
         true => Ok(at as usize),

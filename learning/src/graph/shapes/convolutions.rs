@@ -148,7 +148,9 @@ fn resize(base: &str, call: &Call<'_>, rank: usize) -> RuleResult {
             let first = call.first()?;
             let (outer, inner) = divided(first, 3)?;
             let factor = call.int("upscale_factor").or_else(|| call.int("downscale_factor"));
-            let factor = factor.and_then(|factor| u64::try_from(factor).ok()).filter(|&f| f > 0);
+            let factor = factor
+                .and_then(|factor| u64::try_from(factor).ok())
+                .filter(|f| (1..=1 << 16).contains(f));
             let factor = factor.ok_or_else(|| mismatch("a factor"))?;
             let (channels, height, width) = (inner[0], inner[1], inner[2]);
             let inner = match base {

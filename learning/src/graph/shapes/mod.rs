@@ -109,6 +109,7 @@ pub fn graph_cost(graph: &Graph, symbols: &[u64], bytes_max: u64) -> Result<Grap
         cost.flops = cost.flops.saturating_add(flops);
         if !is_view(node) {
             let bytes = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.bytes()));
+            let bytes = bytes.saturating_add(attention_bytes(node, &values));
             cost.activation_bytes = cost.activation_bytes.saturating_add(bytes);
             if cost.activation_bytes > bytes_max {
                 let why = format!("the tensors of the model have more than {bytes_max} bytes");
@@ -128,9 +129,31 @@ pub fn graph_cost(graph: &Graph, symbols: &[u64], bytes_max: u64) -> Result<Grap
     Ok(cost)
 }
 
+/// Bytes of the two matrices of scores that an attention has in an evaluation.
+fn attention_bytes(node: &Node, values: &[Shaped]) -> u64 {
+    let name = match &node.operation {
+        Operation::Aten(name) | Operation::Size(name) => name.as_str(),
+    };
+    if name != "scaled_dot_product_attention" {
+        return 0;
+    }
+    let call = Call { node, values };
+    let (Ok(query), Ok(key)) = (call.tensor("query"), call.tensor("key")) else { return 0 };
+    let (Some((_, rows)), [.., keys, _]) = (query.sizes.split_last(), key.sizes.as_slice()) else {
+        return 0;
+    };
+    let scores = rows.iter().fold(*keys, |product, &size| product.saturating_mul(size));
+    scores.saturating_mul(2 * query.data_type.bytes() as u64)
+}
+
+/// Operators that return a view or a copy.
+const COPYING_VIEWS: [&str; 3] = ["reshape", "flatten.using_ints", "contiguous"];
+
 fn is_view(node: &Node) -> bool {
     match &node.operation {
         Operation::Size(_) => true,
+        // It copies what has no view of the new shape, such as an expanded tensor.
+        Operation::Aten(name) if COPYING_VIEWS.contains(&name.as_str()) => false,
         Operation::Aten(name) => operators::find(name).is_none_or(|operator| {
             matches!(
                 operator.effect,

@@ -60,14 +60,15 @@ pub(super) fn row_losses(
         GraphLoss::Output { bound } => bounded(&output.f_view([-1])?, bound, is_bounded)?,
     };
     match is_bounded {
-        true => replace_nan(&losses, largest(loss, output)),
+        true => {
+            replace_nan(&losses, largest(loss, output.size().last().map_or(1, |&c| c as usize)))
+        }
         false => Ok(losses),
     }
 }
 
 /// The largest bounded loss of a row.
-fn largest(loss: GraphLoss, output: &Tensor) -> f64 {
-    let classes = output.size().last().map_or(1, |&size| size as usize);
+pub(super) fn largest(loss: GraphLoss, classes: usize) -> f64 {
     match loss {
         GraphLoss::CrossEntropy { .. } | GraphLoss::TokenCrossEntropy { .. } => {
             BoundedLoss::new(classes).largest()

@@ -19,7 +19,7 @@ use crate::engine::{
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use crate::rng::epoch_order;
-use net::{GraphNet, Rows, program};
+use net::{GraphFailure, GraphNet, Rows, program};
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it
 /// holds this.
@@ -81,7 +81,9 @@ impl Torch {
                     labels: all.labels.f_index_select(0, &batch)?,
                 };
                 let scale = 1.0 / size as f64;
-                let losses = net.gradient(&views, &rows, RunMode::Training, scale, &slots)?;
+                let losses = net
+                    .gradient(&views, &rows, RunMode::Training, scale, &slots)
+                    .map_err(BackendError::from)?;
                 let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
                 if !loss_sum.is_finite() {
                     return Err(TrainError::Diverged { step });
@@ -127,7 +129,9 @@ impl Torch {
         let (views, slots) = (net.views(&flat)?, net.views(&gradient)?);
         for &row in rows {
             let rows = self.graph_rows(data, row..row + 1)?;
-            let losses = net.gradient(&views, &rows, RunMode::Training, 1.0, &slots)?;
+            let losses = net
+                .gradient(&views, &rows, RunMode::Training, 1.0, &slots)
+                .map_err(BackendError::from)?;
             let loss = f64::try_from(losses.f_sum(Kind::Double)?)?;
             let gradient = Vec::<f32>::try_from(gradient.f_to_device(Device::Cpu)?)?;
             look(RowGradient { loss, gradient: &gradient });
@@ -181,26 +185,23 @@ impl Torch {
         data: &Dataset,
     ) -> Result<usize, EvalError> {
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
-        let views = net.views(&self.to_tensor(params)?)?;
-        let declaration = model.declaration();
+        let point = Point { views: net.views(&self.to_tensor(params)?)?, net: &net };
+        if !matches!(model.declaration().loss, GraphLoss::CrossEntropy { .. } | GraphLoss::Binary) {
+            return Ok(0);
+        }
         let mut correct = 0;
         for rows in chunks(&net, 0..data.rows()) {
             let rows = self.graph_rows(data, rows)?;
-            let right = match declaration.loss {
-                GraphLoss::CrossEntropy { .. } => {
-                    let logits = tch::no_grad(|| net.forward(&views, &rows, RunMode::Evaluation))?;
-                    logits.f_argmax(-1, false)?.f_eq_tensor(&rows.labels)?
+            if let Some(output) = point.output(&rows)? {
+                correct += count_correct(model, &output, &rows)?;
+                continue;
+            }
+            for row in 0..rows.len() {
+                let row = rows.row(row)?;
+                if let Some(output) = point.output(&row)? {
+                    correct += count_correct(model, &output, &row)?;
                 }
-                GraphLoss::Binary => {
-                    let logits = tch::no_grad(|| net.forward(&views, &rows, RunMode::Evaluation))?;
-                    let (from, size) = (declaration.inputs as i64, declaration.targets as i64);
-                    let wanted = rows.numbers.f_narrow(1, from, size)?.f_gt(0.5)?;
-                    let found = logits.f_view_as(&wanted)?.f_gt(0.0)?;
-                    found.f_eq_tensor(&wanted)?.f_all_dim(1, false)?
-                }
-                _ => return Ok(0),
-            };
-            correct += i64::try_from(right.f_sum(Kind::Int64)?)? as usize;
+            }
         }
         Ok(correct)
     }
@@ -263,7 +264,8 @@ impl Torch {
         Ok(())
     }
 
-    /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0.
+    /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0, and
+    /// a row of which an operator refuses a value has the largest loss and no gradient.
     fn graph_gradient(
         &self,
         point: &Point<'_>,
@@ -272,16 +274,65 @@ impl Torch {
     ) -> Result<(Vec<f64>, Vec<f64>), BackendError> {
         let part = Tensor::f_zeros(parameters as i64, (Kind::Double, self.device))?;
         let slots = point.net.views(&part)?;
-        let losses = point.net.gradient(&point.views, rows, RunMode::Evaluation, 1.0, &slots)?;
-        Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?))
+        match point.net.gradient(&point.views, rows, RunMode::Evaluation, 1.0, &slots) {
+            Ok(losses) => Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?)),
+            Err(GraphFailure::Value(_)) if rows.len() == 1 => {
+                Ok((vec![point.net.largest_loss()], vec![0.0; parameters]))
+            }
+            Err(GraphFailure::Value(_)) => {
+                let (mut losses, mut sum) = (Vec::new(), vec![0.0; parameters]);
+                for row in 0..rows.len() {
+                    let (own, part) = self.graph_gradient(point, parameters, &rows.row(row)?)?;
+                    losses.extend(own);
+                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+                }
+                Ok((losses, sum))
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
 }
 
 impl Point<'_> {
+    /// The losses of rows; the largest for a row of which an operator refuses a value.
     fn losses(&self, rows: &Rows) -> Result<Vec<f64>, BackendError> {
-        let losses = tch::no_grad(|| self.net.losses(&self.views, rows, RunMode::Evaluation))?;
-        Ok(to_vec(&losses)?)
+        match tch::no_grad(|| self.net.losses(&self.views, rows, RunMode::Evaluation)) {
+            Ok(losses) => Ok(to_vec(&losses)?),
+            Err(GraphFailure::Value(_)) if rows.len() == 1 => Ok(vec![self.net.largest_loss()]),
+            Err(GraphFailure::Value(_)) => {
+                let mut losses = Vec::with_capacity(rows.len());
+                for row in 0..rows.len() {
+                    losses.extend(self.losses(&rows.row(row)?)?);
+                }
+                Ok(losses)
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
+
+    /// The output of rows; `None` if an operator refuses a value of them.
+    fn output(&self, rows: &Rows) -> Result<Option<Tensor>, BackendError> {
+        match tch::no_grad(|| self.net.forward(&self.views, rows, RunMode::Evaluation)) {
+            Ok(output) => Ok(Some(output)),
+            Err(GraphFailure::Value(_)) => Ok(None),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
+
+/// Rows whose largest output is the label, or whose truth values are all right.
+fn count_correct(model: &GraphModel, output: &Tensor, rows: &Rows) -> Result<usize, TchError> {
+    let declaration = model.declaration();
+    let right = match declaration.loss {
+        GraphLoss::Binary => {
+            let (from, size) = (declaration.inputs as i64, declaration.targets as i64);
+            let wanted = rows.numbers.f_narrow(1, from, size)?.f_gt(0.5)?;
+            let found = output.f_view_as(&wanted)?.f_gt(0.0)?;
+            found.f_eq_tensor(&wanted)?.f_all_dim(1, false)?
+        }
+        _ => output.f_argmax(-1, false)?.f_eq_tensor(&rows.labels)?,
+    };
+    Ok(i64::try_from(right.f_sum(Kind::Int64)?)? as usize)
 }
 
 /// The chunks of a range of rows.
@@ -304,5 +355,7 @@ fn restore(flat: &mut Tensor, ranges: &[Range<usize>], earlier: &[Tensor]) -> Re
     Ok(())
 }
 
+#[cfg(test)]
+mod archive_tests;
 #[cfg(test)]
 mod tests;

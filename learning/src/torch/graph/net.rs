@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::loss::{Targets, row_losses};
+use super::loss::{Targets, largest, row_losses};
 use crate::engine::{BackendError, InputError};
 use crate::graph::{
     GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, Place, RunMode,
@@ -13,10 +13,46 @@ use crate::loss::RowLoss;
 use crate::torch::ENGINE;
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, retain_memory};
 
-impl From<InterpreterError> for BackendError {
+/// A run failed.
+pub(super) enum GraphFailure {
+    /// An operator refused a value, such as a token beyond the vocabulary: a property of the rows and
+    /// the parameters.
+    Value(BackendError),
+    /// Any other failure.
+    Other(BackendError),
+}
+
+impl From<GraphFailure> for BackendError {
+    fn from(failure: GraphFailure) -> Self {
+        match failure {
+            GraphFailure::Value(error) | GraphFailure::Other(error) => error,
+        }
+    }
+}
+
+impl From<BackendError> for GraphFailure {
+    fn from(error: BackendError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<TchError> for GraphFailure {
+    fn from(error: TchError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<InterpreterError> for GraphFailure {
     fn from(error: InterpreterError) -> Self {
         let text = error.to_string();
-        Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
+        let why = text.lines().next().unwrap_or_default().to_owned();
+        let is_machine =
+            ["memory", "CUDA", "cuDNN", "CUBLAS"].iter().any(|word| why.contains(word));
+        let found = BackendError { engine: ENGINE, why };
+        match error {
+            InterpreterError::Operator { .. } if !is_machine => Self::Value(found),
+            _ => Self::Other(found),
+        }
     }
 }
 
@@ -45,6 +81,19 @@ pub(super) struct Rows {
     pub(super) labels: Tensor,
 }
 
+impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.labels.size().first().map_or(0, |&rows| rows as usize)
+    }
+
+    /// One of the rows.
+    pub(super) fn row(&self, row: usize) -> Result<Self, TchError> {
+        let at = row as i64;
+        let (numbers, labels) = (self.numbers.f_narrow(0, at, 1)?, self.labels.f_narrow(0, at, 1)?);
+        Ok(Self { numbers, labels })
+    }
+}
+
 /// The loaded graph of a model.
 pub(super) fn program(model: &GraphModel) -> Result<&GraphProgram, InputError> {
     let missing = || InputError::NotLoaded { model: model.to_string() };
@@ -64,7 +113,8 @@ impl<'m> GraphNet<'m> {
             Device::Cuda(number) => format!("cuda:{number}"),
             _ => "cpu".to_owned(),
         };
-        let mut interpreter = Interpreter::new(&program.graph, &name)?;
+        let interpreter = Interpreter::new(&program.graph, &name).map_err(GraphFailure::from)?;
+        let mut interpreter = interpreter;
         if kind == Kind::Double {
             interpreter = interpreter.in_double();
         }
@@ -82,6 +132,12 @@ impl<'m> GraphNet<'m> {
         let copy =
             AtenOperator::find("aten::_foreach_copy_", "").map_err(|error| failure(&error))?;
         Ok(Self { model, program, interpreter, frozen, kind, copy })
+    }
+
+    /// The largest bounded loss of a row.
+    pub(super) fn largest_loss(&self) -> f64 {
+        let declaration = self.model.declaration();
+        largest(declaration.loss, declaration.outputs)
     }
 
     /// The travelling tensors as views of `flat`, in the order of the graph's inputs.
@@ -153,7 +209,8 @@ impl<'m> GraphNet<'m> {
         self.travelling().map(|(range, _)| range.len().next_multiple_of(ALIGNMENT)).sum()
     }
 
-    /// The same views with gradients tracked: of all tensors, or of parameters alone.
+    /// The tensors of a run with gradients tracked: views of all tensors, or of parameters alone and
+    /// copies of buffers, which a training changes in place.
     pub(super) fn leaves(
         &self,
         views: &[Tensor],
@@ -163,8 +220,9 @@ impl<'m> GraphNet<'m> {
             Place::Travels { is_buffer, .. } => Some(*is_buffer),
             _ => None,
         });
-        let leaf = |(view, is_buffer): (&Tensor, bool)| {
-            view.f_detach()?.f_set_requires_grad(with_buffers || !is_buffer)
+        let leaf = |(view, is_buffer): (&Tensor, bool)| match is_buffer && !with_buffers {
+            true => view.f_detach_copy(),
+            false => view.f_detach()?.f_set_requires_grad(true),
         };
         views.iter().zip(buffers).map(leaf).collect()
     }
@@ -175,7 +233,7 @@ impl<'m> GraphNet<'m> {
         travelling: &[Tensor],
         rows: &Rows,
         mode: RunMode,
-    ) -> Result<Tensor, BackendError> {
+    ) -> Result<Tensor, GraphFailure> {
         let mut travelling = travelling.iter();
         let mut inputs = Vec::with_capacity(self.program.places.len());
         for (place, input) in self.program.places.iter().zip(&self.program.graph.inputs) {
@@ -199,7 +257,7 @@ impl<'m> GraphNet<'m> {
         let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
         let outputs = self.interpreter.run(&inputs, mode)?;
         let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
-        outputs.into_iter().next().ok_or_else(why)
+        Ok(outputs.into_iter().next().ok_or_else(why)?)
     }
 
     fn kind_of(&self, data_type: crate::graph::DataType) -> Kind {
@@ -215,7 +273,7 @@ impl<'m> GraphNet<'m> {
         travelling: &[Tensor],
         rows: &Rows,
         mode: RunMode,
-    ) -> Result<Tensor, BackendError> {
+    ) -> Result<Tensor, GraphFailure> {
         let output = self.forward(travelling, rows, mode)?;
         let declaration = self.model.declaration();
         let tokens = self.program.first_row_input();
@@ -243,11 +301,14 @@ impl<'m> GraphNet<'m> {
         mode: RunMode,
         scale: f64,
         slots: &[Tensor],
-    ) -> Result<Tensor, BackendError> {
+    ) -> Result<Tensor, GraphFailure> {
         let leaves = self.leaves(views, mode == RunMode::Evaluation)?;
         let losses = self.losses(&leaves, rows, mode)?;
         let total = losses.f_sum(None::<Kind>)?.f_mul_scalar(scale)?;
         let gradients = self.gradients(&total, &leaves)?;
+        if mode == RunMode::Training {
+            self.store_buffers(&leaves, views)?;
+        }
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         for (slot, gradient) in slots.iter().zip(&gradients) {
             match gradient {
@@ -266,6 +327,18 @@ impl<'m> GraphNet<'m> {
         Ok(losses.f_detach()?)
     }
 
+    /// Stores the statistics that a run has changed.
+    fn store_buffers(&self, leaves: &[Tensor], views: &[Tensor]) -> Result<(), TchError> {
+        let buffers = self.program.places.iter().filter_map(|place| match place {
+            Place::Travels { is_buffer, .. } => Some(*is_buffer),
+            _ => None,
+        });
+        for ((leaf, view), _) in leaves.iter().zip(views).zip(buffers).filter(|(_, own)| *own) {
+            view.shallow_clone().f_copy_(leaf)?;
+        }
+        Ok(())
+    }
+
     /// The gradient of a scalar for each leaf; `None` if it does not depend on it.
     fn gradients(
         &self,
@@ -277,6 +350,9 @@ impl<'m> GraphNet<'m> {
         }
         total.f_backward()?;
         let gradient = |leaf: &Tensor| {
+            if !leaf.requires_grad() {
+                return Ok(None);
+            }
             let gradient = leaf.f_grad()?;
             Ok(gradient.defined().then_some(gradient))
         };

@@ -1,0 +1,117 @@
+//! Models that are hard to read, to write back or to evaluate.
+
+use std::fs::File;
+use std::io::Cursor;
+use std::path::PathBuf;
+
+use crate::engine::{Evaluator, Trainer};
+use crate::graph::{
+    BufferPolicy, GraphDeclaration, GraphError, GraphLoss, GraphModel, GraphParts, read_archive,
+    read_archive_from, split, write_archive,
+};
+use crate::model::ModelSpec;
+use crate::torch::{Torch, TorchDevice};
+use crate::{Dataset, Training, TrainingStep};
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/archives")).join(name)
+}
+
+fn parts(name: &str, buffers: BufferPolicy) -> Result<GraphParts, GraphError> {
+    let (graph, weights) = read_archive(&path(&format!("{name}.pt2"))).unwrap();
+    split(&graph, &weights, &["*".to_owned()], buffers)
+}
+
+fn load(parts: GraphParts, outputs: usize, loss: GraphLoss) -> Result<ModelSpec, GraphError> {
+    let GraphParts { graph, tensors, frozen, inputs, .. } = parts;
+    let declaration =
+        GraphDeclaration { digest: [1; 32], inputs, targets: 0, outputs, loss, tensors };
+    let model = GraphModel::load(declaration, &graph, frozen.as_deref())?;
+    Ok(ModelSpec::Graph(Box::new(model)))
+}
+
+const CLASSES: GraphLoss = GraphLoss::CrossEntropy { label_smoothing: 0.0 };
+
+/// Weights with strides of their own, and two in one storage, are written to their places.
+#[test]
+fn trained_weights_are_written_where_they_were_read() {
+    for name in ["channels_last", "shared", "tied"] {
+        let file = path(&format!("{name}.pt2"));
+        let parts = parts(name, BufferPolicy::Refuse).unwrap();
+        let values: Vec<f32> = (0..parts.initial.len()).map(|at| at as f32 + 0.5).collect();
+        let mut written = Cursor::new(Vec::new());
+        write_archive(File::open(&file).unwrap(), &parts.tensors, &values, &mut written).unwrap();
+        let (graph, weights) = read_archive_from(written).unwrap();
+        let again = split(&graph, &weights, &["*".to_owned()], BufferPolicy::Refuse).unwrap();
+        assert_eq!((&again.tensors, &again.graph), (&parts.tensors, &parts.graph), "{name}");
+        assert_eq!(again.initial, values, "{name}");
+    }
+}
+
+/// A tied weight has two names, of which the graph takes one.
+#[test]
+fn a_tied_weight_travels_once() {
+    let parts = parts("tied", BufferPolicy::Refuse).unwrap();
+    let weights = parts.tensors.iter().filter(|tensor| tensor.name.ends_with("weight"));
+    assert_eq!(weights.count(), 1, "{:?}", parts.tensors);
+}
+
+#[test]
+fn changes_through_a_view_and_lasting_randomness_are_refused() {
+    for (name, part) in [("alias", "in place"), ("random", "randn_like draws random numbers")] {
+        let parts = parts(name, BufferPolicy::Refuse).unwrap();
+        let error = load(parts, 4, CLASSES).unwrap_err();
+        assert_eq!(error.code(), "MODEL_UNSUPPORTED");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// An operator that refuses a value costs the row its largest loss, not the round its valuation.
+#[test]
+fn a_refused_value_has_the_largest_loss() {
+    const BOUND: f64 = 3.0;
+    let parts = parts("probability", BufferPolicy::Refuse).unwrap();
+    let model = load(parts, 1, GraphLoss::Output { bound: BOUND }).unwrap();
+    let mut engine = Torch::new(TorchDevice::Auto, 1).unwrap();
+    // The probabilities are near 0, 1/2 and 1; twice the last one is none.
+    let numbers = vec![-9.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 9.0, 1.0, 0.0, 0.0];
+    let rows = Dataset::new(numbers, vec![0; 3], 4, 1).unwrap();
+    let usual = engine.row_losses(&model, &[1.0], &rows).unwrap();
+    assert!(usual.iter().all(|loss| *loss < BOUND), "{usual:?}");
+    let losses = engine.row_losses(&model, &[1.5], &rows).unwrap();
+    assert_eq!(losses[2], BOUND);
+    assert!(losses[..2].iter().all(|loss| *loss < BOUND), "{losses:?}");
+    let (mean, gradient) = engine.gradient(&model, &[1.5], &rows).unwrap();
+    assert!((mean - losses.iter().sum::<f64>() / 3.0).abs() < 1e-12);
+    assert!(gradient[0].is_finite() && gradient[0] != 0.0);
+    let lost = engine.row_losses(&model, &[f64::from(f32::MAX)], &rows).unwrap();
+    assert_eq!(lost, [BOUND; 3]);
+    assert_eq!(engine.correct_predictions(&model, &[1.5], &rows).unwrap(), 0);
+}
+
+/// Statistics that training changes in place have memory of their own.
+#[test]
+fn instance_norm_trains_its_statistics_or_uses_them() {
+    let rows: Vec<f32> = (0..5 * 16).map(|at| ((at * 7) % 11) as f32 / 11.0).collect();
+    let rows = Dataset::new(rows, vec![0, 1, 2, 0, 1], 16, 3).unwrap();
+    let how = Training {
+        epochs: 2,
+        batch: 2,
+        learning_rate: 0.05,
+        momentum: 0.9,
+        weight_decay: 0.0,
+        clip_gradient: None,
+        fedprox: None,
+    };
+    for (policy, travels) in [(BufferPolicy::Average, true), (BufferPolicy::Freeze, false)] {
+        let parts = parts("instance_norm", policy).unwrap();
+        let start = parts.initial.clone();
+        let has_statistics = parts.tensors.iter().any(|tensor| tensor.name.contains("running"));
+        assert_eq!(has_statistics, travels);
+        let model = load(parts, 3, CLASSES).unwrap();
+        let go_on = &mut |_: TrainingStep| std::ops::ControlFlow::Continue(());
+        let mut engine = Torch::new(TorchDevice::Auto, 1).unwrap();
+        let trained = engine.train(&model, &start, &rows, &how, 1, go_on).unwrap();
+        assert_ne!(trained.params, start);
+    }
+}
