@@ -224,7 +224,8 @@ impl GraphModel {
         self.tensors.iter().try_for_each(TensorShape::check)?;
         let names: BTreeSet<&str> =
             self.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-        let bytes = self.tensors.iter().map(|tensor| tensor.name.len()).sum::<usize>();
+        let lengths = self.tensors.iter().map(|tensor| tensor.name.len());
+        let bytes = lengths.fold(0, usize::saturating_add);
         require(
             names.len() == self.tensors.len(),
             "model.tensors",

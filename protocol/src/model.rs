@@ -75,6 +75,19 @@ impl ModelArchitecture {
         }
     }
 
+    /// The valid width of the data, for a message.
+    pub(crate) fn width_in_words(&self) -> String {
+        match self {
+            Self::Graph(GraphModel { inputs, targets: targets @ 1.., .. }) => format!(
+                "the model takes {inputs} features, and its loss {targets} targets: make it their sum"
+            ),
+            _ => {
+                let inputs = self.inputs().unwrap_or_default();
+                format!("the model takes {inputs} features: make both equal")
+            }
+        }
+    }
+
     /// Number of classes of a label; 1 for a model without labels.
     #[must_use]
     pub fn classes(&self) -> u32 {

@@ -368,13 +368,7 @@ impl TaskSpec {
     fn check_data(&self) -> Result<(), SpecError> {
         let (inputs, classes) = (self.model.inputs().unwrap_or_default(), self.model.classes());
         if self.data.width != inputs {
-            let right = match &self.model {
-                ModelArchitecture::Graph(graph) if graph.targets > 0 => format!(
-                    "the model takes {} features, and its loss {} targets: make it their sum",
-                    graph.inputs, graph.targets
-                ),
-                _ => format!("the model takes {inputs} features: make both equal"),
-            };
+            let right = self.model.width_in_words();
             return Err(spec_error("data.width", self.data.width, right));
         }
         if self.data.classes != classes {

@@ -130,9 +130,9 @@ fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
         "# The loss: \"cross_entropy\", \"token_cross_entropy\", \"binary\", \"squared\", \"absolute\","
             .to_owned(),
         "# \"huber\" or \"output\".".to_owned(),
-        format!("loss = {}", quoted(&name_of(graph.loss))),
+        format!("loss = {}", quoted(&name_of(&graph.loss))),
         "# Running statistics: \"average\", \"freeze\" or \"refuse\".".to_owned(),
-        format!("buffers = {}", quoted(&name_of(graph.buffers))),
+        format!("buffers = {}", quoted(&name_of(&graph.buffers))),
         "# Only parameters whose name fits are trained, sent and paid.".to_owned(),
     ];
     let all = [ALL_PARAMETERS.to_owned()];
@@ -172,7 +172,7 @@ fn shape(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
 }
 
 /// The name of a value of an argument.
-fn name_of(value: impl ValueEnum) -> String {
+fn name_of(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 

@@ -112,7 +112,7 @@ fn a_model_that_does_not_fit_is_refused_with_its_key() {
             vec!["--model", &net, "--data", &data, "--loss", "squared", "--trainable", "head.*"],
             "matches no parameter",
         ),
-        (vec!["--model", &gpt, "--data", &text, "--loss", "binary"], "the model takes 320"),
+        (vec!["--model", &gpt, "--data", &text, "--loss", "binary"], "its loss 256 targets"),
         (vec!["--model", &table, "--data", &data, "--loss", "squared"], "MODEL_ARCHIVE_INVALID"),
     ] {
         let folder = tempfile::tempdir().unwrap();
