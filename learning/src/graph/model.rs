@@ -10,7 +10,9 @@ use safetensors::SafeTensors;
 
 use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported, Weights};
 use super::split::{changed_buffers, changed_in_place};
-use super::value::{DataType, Dimension, Graph, InputRole, Operation};
+use super::value::{
+    Argument, DataType, Dimension, Graph, InputRole, Node, NodeOutput, Operation, ValueId,
+};
 use super::weights::are_finite;
 use super::{GraphError, WeightTensor, graph_cost};
 use crate::engine::EVAL_CHUNK_ROWS;
@@ -124,6 +126,8 @@ pub(crate) struct GraphProgram {
     pub(crate) chunk_rows: usize,
     /// Whether statistics that training would change are frozen.
     pub(crate) has_frozen_statistics: bool,
+    /// Whether an operator can refuse a value that parameters decide.
+    pub(crate) refuses_values: bool,
 }
 
 impl PartialEq for GraphModel {
@@ -200,6 +204,7 @@ impl GraphProgram {
             frozen: Vec::new(),
             chunk_rows: 1,
             has_frozen_statistics: false,
+            refuses_values: refuses_values(&graph),
             graph,
         };
         program.check_changes()?;
@@ -336,6 +341,64 @@ impl GraphProgram {
     #[cfg(feature = "torch")]
     pub(crate) fn has_travelling_buffers(&self) -> bool {
         self.places.iter().any(|place| matches!(place, Place::Travels { is_buffer: true, .. }))
+    }
+}
+
+/// Operators that refuse probabilities beyond 0 and 1, or indices beyond a size.
+const VALUE_CHECKS: [&str; 18] = [
+    "binary_cross_entropy",
+    "cross_entropy_loss",
+    "embedding",
+    "gather",
+    "index.Tensor",
+    "index_add",
+    "index_put",
+    "index_put_",
+    "index_select",
+    "nll_loss",
+    "one_hot",
+    "scatter.src",
+    "scatter.value",
+    "scatter_.src",
+    "scatter_.value",
+    "scatter_add",
+    "scatter_add_",
+    "take_along_dim",
+];
+
+/// Whether an operator checks values that do not come from the rows or a frozen tensor alone.
+fn refuses_values(graph: &Graph) -> bool {
+    // Whether a value follows from a parameter.
+    let mut follows: Vec<bool> =
+        graph.inputs.iter().map(|input| matches!(input.role, InputRole::Parameter(_))).collect();
+    follows.resize(graph.values as usize, false);
+    for node in &graph.nodes {
+        let follows_from =
+            |argument: &Argument| argument.values().iter().any(|ValueId(id)| follows[*id as usize]);
+        let checks = matches!(&node.operation, Operation::Aten(name) if VALUE_CHECKS.contains(&name.as_str()));
+        // The table of an embedding, or the tensor that is indexed, may have any values.
+        let is_checked = |(name, _): &&(String, Argument)| {
+            !matches!(name.as_str(), "weight" | "src" | "values" | "source")
+                && (name != "self" || node.is_loss())
+        };
+        if checks
+            && node.arguments.iter().filter(is_checked).any(|(_, argument)| follows_from(argument))
+        {
+            return true;
+        }
+        if node.arguments.iter().any(|(_, argument)| follows_from(argument)) {
+            for ValueId(id) in node.outputs.iter().flat_map(NodeOutput::values) {
+                follows[id as usize] = true;
+            }
+        }
+    }
+    false
+}
+
+impl Node {
+    /// Whether it checks its first argument: a loss of probabilities, or a code of classes.
+    fn is_loss(&self) -> bool {
+        matches!(&self.operation, Operation::Aten(name) if name.contains("cross_entropy") || name == "one_hot")
     }
 }
 

@@ -89,6 +89,19 @@ fn a_refused_value_has_the_largest_loss() {
     assert_eq!(engine.correct_predictions(&model, &[1.5], &rows).unwrap(), 0);
 }
 
+/// A GPU that meets a refused value serves the process no more: such graphs are evaluated on the CPU.
+#[test]
+fn graphs_that_refuse_values_by_their_parameters_are_known() {
+    let refuses = |model: &ModelSpec| match model {
+        ModelSpec::Graph(model) => model.program().unwrap().refuses_values,
+        _ => unreachable!(),
+    };
+    let probability = parts("probability", BufferPolicy::Refuse).unwrap();
+    assert!(refuses(&load(probability, 1, GraphLoss::Output { bound: 1.0 }).unwrap()));
+    let tied = parts("tied", BufferPolicy::Refuse).unwrap();
+    assert!(!refuses(&load(tied, 4, CLASSES).unwrap()));
+}
+
 /// Statistics that training changes in place have memory of their own.
 #[test]
 fn instance_norm_trains_its_statistics_or_uses_them() {

@@ -17,7 +17,7 @@ use crate::engine::{
     BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
     Training, TrainingProgress, TrainingStep, mean,
 };
-use crate::graph::{GraphLoss, GraphModel, RunMode};
+use crate::graph::{GraphLoss, GraphModel, GraphProgram, RunMode};
 use crate::rng::epoch_order;
 use net::{GraphFailure, GraphNet, Rows, program};
 
@@ -45,6 +45,13 @@ struct Point<'a> {
 }
 
 impl Torch {
+    /// The engine that evaluates a graph: on the CPU, if an operator could refuse a value. A GPU does
+    /// not return such an error: it stops serving the process.
+    fn for_evaluation(&self, program: &GraphProgram) -> Self {
+        let device = if program.refuses_values { Device::Cpu } else { self.device };
+        Self { device, threads: self.threads }
+    }
+
     fn graph_rows(&self, data: &Dataset, rows: Range<usize>) -> Result<Rows, TchError> {
         let (numbers, labels) = self.rows(data, rows, Kind::Float)?;
         Ok(Rows { numbers, labels: labels.f_view([-1])? })
@@ -145,11 +152,13 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
-        let point = Point { views: net.views(&self.to_tensor(params)?)?, net: &net };
+        let program = program(model)?;
+        let own = self.for_evaluation(program);
+        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
+        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
         let mut losses = Vec::with_capacity(data.rows());
         for rows in chunks(&net, 0..data.rows()) {
-            losses.extend(point.losses(&self.graph_rows(data, rows)?)?);
+            losses.extend(point.losses(&own.graph_rows(data, rows)?)?);
         }
         Ok(losses)
     }
@@ -162,12 +171,14 @@ impl Torch {
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
-        let point = Point { views: net.views(&self.to_tensor(params)?)?, net: &net };
+        let program = program(model)?;
+        let own = self.for_evaluation(program);
+        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
+        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
         let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
         for row in 0..data.rows() {
-            let rows = self.graph_rows(data, row..row + 1)?;
-            let gradient = self.graph_gradient(&point, params.len(), &rows)?.1;
+            let rows = own.graph_rows(data, row..row + 1)?;
+            let gradient = own.graph_gradient(&point, params.len(), &rows)?.1;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
                 let products = gradient.iter().zip(*direction);
                 slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
@@ -184,14 +195,16 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
-        let point = Point { views: net.views(&self.to_tensor(params)?)?, net: &net };
+        let program = program(model)?;
+        let own = self.for_evaluation(program);
+        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
+        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
         if !matches!(model.declaration().loss, GraphLoss::CrossEntropy { .. } | GraphLoss::Binary) {
             return Ok(0);
         }
         let mut correct = 0;
         for rows in chunks(&net, 0..data.rows()) {
-            let rows = self.graph_rows(data, rows)?;
+            let rows = own.graph_rows(data, rows)?;
             if let Some(output) = point.output(&rows)? {
                 correct += count_correct(model, &output, &rows)?;
                 continue;
@@ -213,13 +226,15 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
-        let point = Point { views: net.views(&self.to_tensor(params)?)?, net: &net };
+        let program = program(model)?;
+        let own = self.for_evaluation(program);
+        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
+        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
         let mut losses = Vec::with_capacity(data.rows());
         let mut sum = vec![0.0; params.len()];
         for rows in chunks(&net, 0..data.rows()) {
-            let rows = self.graph_rows(data, rows)?;
-            let (own, part) = self.graph_gradient(&point, params.len(), &rows)?;
+            let rows = own.graph_rows(data, rows)?;
+            let (own, part) = own.graph_gradient(&point, params.len(), &rows)?;
             losses.extend(own);
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
@@ -237,17 +252,19 @@ impl Torch {
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Double)?;
+        let program = program(model)?;
+        let own = self.for_evaluation(program);
+        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
         let parameters = way.base.len();
         for (at, place) in places.iter().enumerate() {
             // One point at a time: its parameters are the only ones in memory.
-            let point = Point { views: net.views(&self.to_tensor(&way.at(place.t))?)?, net: &net };
+            let point = Point { views: net.views(&own.to_tensor(&way.at(place.t))?)?, net: &net };
             for (group, rows) in groups.iter().enumerate() {
                 let mut numbers = Vec::new();
                 for rows in chunks(&net, rows.clone()) {
-                    let rows = self.graph_rows(data, rows)?;
+                    let rows = own.graph_rows(data, rows)?;
                     if place.gradient {
-                        let (_, part) = self.graph_gradient(&point, parameters, &rows)?;
+                        let (_, part) = own.graph_gradient(&point, parameters, &rows)?;
                         match numbers.is_empty() {
                             true => numbers = part,
                             false => {

@@ -249,6 +249,18 @@ fn evaluations_agree_across_devices_within_the_tolerance_of_a_round() {
     assert!(losses_away < TOLERANCE && slopes_away < TOLERANCE);
 }
 
+/// Tokens index an embedding by the rows alone, so that models of language are evaluated on GPUs.
+#[test]
+fn usual_models_refuse_no_values_by_their_parameters() {
+    let refuses = |name: &String| {
+        let task = GraphTask::load(name, ALL, BufferPolicy::Average);
+        let ModelSpec::Graph(model) = &task.model else { unreachable!() };
+        model.program().unwrap().refuses_values
+    };
+    let found: Vec<String> = models().into_iter().filter(refuses).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
 #[test]
 fn only_the_tensors_that_travel_are_trained() {
     let all = GraphTask::load("gpt", ALL, BufferPolicy::Refuse);
