@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use super::GraphError;
-use super::evaluation::{BatchNorm, attention};
+use super::evaluation::{BatchNorm, HardActivation, attention};
 use super::held::Held;
 use super::operators::{self, Effect};
 use super::size_function;
@@ -86,6 +86,8 @@ enum Step {
     Zeros { operation: Aten },
     /// Normalises by statistics of the batch, or by running ones.
     BatchNorm { operation: Aten },
+    /// An activation of pieces of lines.
+    Hard { operation: Aten, activation: HardActivation },
     /// Attention; in evaluation from its definition, with the same operators on every device.
     Attention { operation: Aten, definition: Aten },
     /// Evaluates a function of sizes.
@@ -231,6 +233,17 @@ impl<'g> Interpreter<'g> {
                     Some(if is_frozen && name == "training" { Given::Bool(false) } else { given })
                 })
             }
+            Step::Hard { activation, .. } if mode == RunMode::Evaluation => {
+                let input = node.arguments.first();
+                let input = input.and_then(|(_, argument)| match argument {
+                    Argument::Value(ValueId(id)) => values.get(*id as usize),
+                    _ => None,
+                });
+                let Some(Slot::Tensor(input)) = input else {
+                    return Err(graph_error(at, "an argument is missing"));
+                };
+                Ok(vec![Value::Tensor(activation.evaluate(input)?)])
+            }
             Step::Attention { definition, .. } if mode == RunMode::Evaluation => {
                 let results = self.call(at, node, definition, values, |name, given| {
                     Some(attention(name, given))
@@ -243,7 +256,9 @@ impl<'g> Interpreter<'g> {
                     Some(in_evaluation(*effect, kind, name, given))
                 })
             }
-            Step::Call { operation, .. } | Step::Attention { operation, .. } => {
+            Step::Call { operation, .. }
+            | Step::Hard { operation, .. }
+            | Step::Attention { operation, .. } => {
                 let is_frozen = self.has_frozen_statistics && has_statistics(node);
                 self.call(at, node, operation, values, |name, given| {
                     let by_running = is_frozen && name == "use_input_stats";
@@ -418,6 +433,9 @@ impl Step {
         let operation = find(base, overload)?;
         if name == "bernoulli_.float" {
             return Ok(Self::Bernoulli { operation, fill: find("fill_", "Scalar")? });
+        }
+        if let Some(activation) = HardActivation::named(base) {
+            return Ok(Self::Hard { operation, activation });
         }
         Ok(match zeros {
             None if base == "batch_norm" => Self::BatchNorm { operation },
