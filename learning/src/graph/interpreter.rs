@@ -234,14 +234,7 @@ impl<'g> Interpreter<'g> {
                 })
             }
             Step::Hard { activation, .. } if mode == RunMode::Evaluation => {
-                let input = node.arguments.first();
-                let input = input.and_then(|(_, argument)| match argument {
-                    Argument::Value(ValueId(id)) => values.get(*id as usize),
-                    _ => None,
-                });
-                let Some(Slot::Tensor(input)) = input else {
-                    return Err(graph_error(at, "an argument is missing"));
-                };
+                let input = first_tensor(at, node, values)?;
                 Ok(vec![Value::Tensor(activation.evaluate(input)?)])
             }
             Step::Attention { definition, .. } if mode == RunMode::Evaluation => {
@@ -364,6 +357,22 @@ fn first_by_heads(results: Vec<Value>) -> Result<Vec<Value>, InterpreterError> {
         other => Ok(other),
     });
     first.collect()
+}
+
+/// The first argument of a node, a tensor.
+fn first_tensor<'a>(
+    at: usize,
+    node: &Node,
+    values: &'a [Slot],
+) -> Result<&'a Tensor, InterpreterError> {
+    let found = node.arguments.first().and_then(|(_, argument)| match argument {
+        Argument::Value(ValueId(id)) => values.get(*id as usize),
+        _ => None,
+    });
+    match found {
+        Some(Slot::Tensor(tensor)) => Ok(tensor),
+        _ => Err(graph_error(at, "an argument is missing")),
+    }
 }
 
 /// Whether a node is a recurrent layer.
