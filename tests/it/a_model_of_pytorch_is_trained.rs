@@ -113,7 +113,7 @@ fn a_model_that_does_not_fit_is_refused_with_its_key() {
             "matches no parameter",
         ),
         (vec!["--model", &gpt, "--data", &text, "--loss", "binary"], "its loss 256 targets"),
-        (vec!["--model", &table, "--data", &data, "--loss", "squared"], "MODEL_ARCHIVE_INVALID"),
+        (vec!["--model", &table, "--data", &data, "--loss", "squared"], "is no .pt2 archive"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = new_task(folder.path(), &arguments);
