@@ -14,7 +14,7 @@ fn an_early_close_is_announced_and_refunds_after_the_window(on: On) {
     let arbiter = market.account("arbiter").to_string();
     market.change_task(&[
         ("trust = \"coordinator\"", &format!("arbiter = \"{arbiter}\"")),
-        ("challenge = \"100 ms\"", "challenge = \"3 s\""),
+        ("challenge = \"100 ms\"", "challenge = \"10 s\""),
     ]);
     // Its bond covers all rounds that end within one window; with too little a settlement waits.
     let coordinator = market.account("coordinator").to_string();
