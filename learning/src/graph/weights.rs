@@ -109,10 +109,33 @@ impl Strided {
 
     /// The elements in order.
     fn gather(&self, stored: &[u8], width: usize) -> Result<Vec<u8>, String> {
-        let beyond = || format!("its elements are beyond the {} bytes of its entry", stored.len());
+        let count = self.check(stored.len(), width)?;
+        if count > 0 && self.is_contiguous() {
+            return Ok(stored[self.offset * width..][..count * width].to_vec());
+        }
+        let mut bytes = Vec::with_capacity(count * width);
+        for place in self.places() {
+            bytes.extend_from_slice(&stored[place * width..][..width]);
+        }
+        Ok(bytes)
+    }
+
+    /// Writes the elements, which are `f32`, to their places: the inverse of [`gather`](Self::gather).
+    pub(super) fn scatter(&self, numbers: &[f32], stored: &mut [u8]) -> Result<(), String> {
+        const WIDTH: usize = size_of::<f32>();
+        self.check(stored.len(), WIDTH)?;
+        for (place, number) in self.places().zip(numbers) {
+            stored[place * WIDTH..][..WIDTH].copy_from_slice(&number.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    /// Checks that all elements are within an entry of this many bytes. Returns their number.
+    fn check(&self, stored: usize, width: usize) -> Result<usize, String> {
+        let beyond = || format!("its elements are beyond the {stored} bytes of its entry");
         let count: usize = self.sizes.iter().product();
         if count == 0 {
-            return Ok(Vec::new());
+            return Ok(0);
         }
         let mut last = self.offset;
         for (&size, &stride) in self.sizes.iter().zip(&self.strides) {
@@ -120,50 +143,30 @@ impl Strided {
             last = last.checked_add(step).ok_or_else(beyond)?;
         }
         let end = last.checked_add(1).and_then(|end| end.checked_mul(width)).ok_or_else(beyond)?;
-        if end > stored.len() {
+        if end > stored {
             return Err(beyond());
         }
         // Strides of zero would make any number of elements out of one.
-        if count > stored.len() / width {
+        if count > stored / width {
             return Err(
                 "it has more elements than its entry: store it with `.contiguous()`".to_owned()
             );
         }
-        if self.is_contiguous() {
-            return Ok(stored[self.offset * width..][..count * width].to_vec());
-        }
-        let mut bytes = Vec::with_capacity(count * width);
-        let mut at = vec![0; self.sizes.len()];
-        loop {
-            let steps: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
-            let place = (self.offset + steps) * width;
-            bytes.extend_from_slice(&stored[place..place + width]);
-            // The next element, the last dimension first.
-            let Some(moved) = (0..at.len()).rev().find(|&axis| at[axis] + 1 < self.sizes[axis])
-            else {
-                return Ok(bytes);
-            };
-            at[moved] += 1;
-            at[moved + 1..].fill(0);
-        }
+        Ok(count)
     }
 
-    /// Writes the elements, which are `f32`, to their places: the inverse of [`gather`](Self::gather).
-    pub(super) fn scatter(&self, numbers: &[f32], stored: &mut [u8]) -> Result<(), String> {
-        const WIDTH: usize = size_of::<f32>();
-        // The same checks of the places.
-        self.gather(stored, WIDTH)?;
-        let mut at = vec![0; self.sizes.len()];
-        for number in numbers {
-            let steps: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
-            let place = (self.offset + steps) * WIDTH;
-            stored[place..place + WIDTH].copy_from_slice(&number.to_le_bytes());
-            if let Some(moved) = (0..at.len()).rev().find(|&axis| at[axis] + 1 < self.sizes[axis]) {
-                at[moved] += 1;
-                at[moved + 1..].fill(0);
+    /// The places of the elements in order, the last dimension first.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let count: usize = self.sizes.iter().product();
+        (0..count).map(|element| {
+            let mut left = element;
+            let mut place = self.offset;
+            for (&size, &stride) in self.sizes.iter().zip(&self.strides).rev() {
+                place += left % size * stride;
+                left /= size;
             }
-        }
-        Ok(())
+            place
+        })
     }
 
     fn is_contiguous(&self) -> bool {
