@@ -75,8 +75,7 @@ impl HardActivation {
 
     /// `clamp(x + 3, 0, 6) / 6`, and its product with x.
     pub(super) fn evaluate(self, input: &Tensor) -> Result<Tensor, TchError> {
-        let mut own = input.f_zeros_like()?;
-        own.f_copy_(input)?;
+        let own = copy_with_gradient(input)?;
         let gate = own.f_add_scalar(3.0)?.f_clamp(0.0, 6.0)?.f_div_scalar(6.0)?;
         let result = if self.is_swish { own.f_mul(&gate)? } else { gate };
         if !self.is_in_place {
@@ -88,7 +87,9 @@ impl HardActivation {
     }
 }
 
-/// An argument of attention's definition, which has the arguments of the operator.
-pub(super) fn attention<'a>(name: &str, given: Given<'a>) -> Given<'a> {
-    if name == "dropout_p" { Given::Float(0.0) } else { given }
+/// A copy in memory of its own, through which gradients flow.
+pub(super) fn copy_with_gradient(tensor: &Tensor) -> Result<Tensor, TchError> {
+    let mut copy = tensor.f_zeros_like()?;
+    copy.f_copy_(tensor)?;
+    Ok(copy)
 }

@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use super::GraphError;
-use super::evaluation::{BatchNorm, HardActivation, attention};
+use super::evaluation::{BatchNorm, HardActivation, copy_with_gradient};
 use super::held::Held;
 use super::operators::{self, Effect};
 use super::size_function;
@@ -74,17 +74,26 @@ pub(super) enum Slot {
     Bool(bool),
 }
 
+/// Properties of a node that decide how it runs in an evaluation.
+#[derive(Debug, Clone, Copy, Default)]
+struct NodeTraits {
+    /// Whether it normalises and has running statistics.
+    has_statistics: bool,
+    /// Whether it is a recurrent layer.
+    is_recurrent: bool,
+}
+
 /// A node's operation, resolved.
 enum Step {
     /// Calls an operator.
-    Call { operation: Aten, effect: Effect },
+    Call { operation: Aten, effect: Effect, traits: NodeTraits },
     /// Fills its argument with draws of 0 or 1; in evaluation with their mean, so that stochastic depth
     /// and dropout, which divide by it, have no effect.
     Bernoulli { operation: Aten, fill: Aten },
     /// Creates a tensor of zeros. PyTorch's `empty` returns what is in memory, which may be a secret
     /// of the process.
     Zeros { operation: Aten },
-    /// Normalises by statistics of the batch, or by running ones.
+    /// Normalises by statistics of the batch, or by its running ones.
     BatchNorm { operation: Aten },
     /// An activation of pieces of lines.
     Hard { operation: Aten, activation: HardActivation },
@@ -163,11 +172,7 @@ impl<'g> Interpreter<'g> {
         let inputs = self.graph.inputs.iter().zip(inputs).map(|(input, tensor)| {
             // An evaluation counts no batches.
             Ok(Slot::Tensor(match input.role {
-                InputRole::Buffer(_) if copies => {
-                    let mut copy = tensor.f_zeros_like()?;
-                    copy.f_copy_(tensor)?;
-                    copy
-                }
+                InputRole::Buffer(_) if copies => copy_with_gradient(tensor)?,
                 _ => tensor.shallow_clone(),
             }))
         });
@@ -224,14 +229,8 @@ impl<'g> Interpreter<'g> {
                 RunMode::Training => self.call(at, node, operation, values, |_, given| Some(given)),
                 RunMode::Evaluation => self.fill_with_mean(at, node, fill, values),
             },
-            Step::BatchNorm { .. } if mode == RunMode::Evaluation && has_statistics(node) => {
+            Step::BatchNorm { .. } if mode == RunMode::Evaluation => {
                 self.batch_norm(at, node, values)
-            }
-            Step::BatchNorm { operation } => {
-                self.call(at, node, operation, values, |name, given| {
-                    let is_frozen = self.has_frozen_statistics && has_statistics(node);
-                    Some(if is_frozen && name == "training" { Given::Bool(false) } else { given })
-                })
             }
             Step::Hard { activation, .. } if mode == RunMode::Evaluation => {
                 let input = first_tensor(at, node, values)?;
@@ -239,23 +238,23 @@ impl<'g> Interpreter<'g> {
             }
             Step::Attention { definition, .. } if mode == RunMode::Evaluation => {
                 let results = self.call(at, node, definition, values, |name, given| {
-                    Some(attention(name, given))
+                    Some(in_evaluation(Effect::Pure, NodeTraits::default(), name, given))
                 })?;
                 first_by_heads(results)
             }
-            Step::Call { operation, effect } if mode == RunMode::Evaluation => {
-                let kind = (has_statistics(node), is_recurrent(node));
+            Step::Call { operation, effect, traits } if mode == RunMode::Evaluation => {
                 self.call(at, node, operation, values, |name, given| {
-                    Some(in_evaluation(*effect, kind, name, given))
+                    Some(in_evaluation(*effect, *traits, name, given))
                 })
             }
             Step::Call { operation, .. }
+            | Step::BatchNorm { operation }
             | Step::Hard { operation, .. }
             | Step::Attention { operation, .. } => {
-                let is_frozen = self.has_frozen_statistics && has_statistics(node);
+                let by_running = self.has_frozen_statistics && step.has_statistics();
                 self.call(at, node, operation, values, |name, given| {
-                    let by_running = is_frozen && name == "use_input_stats";
-                    Some(if by_running { Given::Bool(false) } else { given })
+                    let is_switch = matches!(name, "training" | "use_input_stats");
+                    Some(if by_running && is_switch { Given::Bool(false) } else { given })
                 })
             }
         }
@@ -329,16 +328,18 @@ impl<'g> Interpreter<'g> {
 /// The argument in evaluation mode.
 fn in_evaluation<'a>(
     effect: Effect,
-    (has_statistics, is_recurrent): (bool, bool),
+    traits: NodeTraits,
     name: &str,
     given: Given<'a>,
 ) -> Given<'a> {
     match (effect, name) {
         // A recurrent layer trains without dropout: its kernels have gradients in training only.
         (_, "dropout") => Given::Float(0.0),
-        (_, "train") => Given::Bool(is_recurrent),
+        (_, "train") => Given::Bool(traits.is_recurrent),
         // A normalisation without running statistics uses those of its input, as PyTorch does.
-        (Effect::Pure, "training" | "use_input_stats") if has_statistics => Given::Bool(false),
+        (Effect::Pure, "training" | "use_input_stats") if traits.has_statistics => {
+            Given::Bool(false)
+        }
         // A random slope has its mean.
         (Effect::Random | Effect::RandomInPlace, "training") => Given::Bool(false),
         (Effect::Pure, "dropout_p") => Given::Float(0.0),
@@ -375,17 +376,15 @@ fn first_tensor<'a>(
     }
 }
 
-/// Whether a node is a recurrent layer.
-fn is_recurrent(node: &Node) -> bool {
-    node.arguments.iter().any(|(name, _)| name == "num_layers")
-}
-
-/// Whether a normalisation has running statistics.
-fn has_statistics(node: &Node) -> bool {
-    let is_given = |(name, argument): &(String, Argument)| {
-        name == "running_mean" && *argument != Argument::None
-    };
-    node.arguments.iter().any(is_given)
+impl NodeTraits {
+    fn new(node: &Node) -> Self {
+        let has = |wanted: &str| {
+            node.arguments
+                .iter()
+                .any(|(name, argument)| name == wanted && *argument != Argument::None)
+        };
+        Self { has_statistics: has("running_mean"), is_recurrent: has("num_layers") }
+    }
 }
 
 /// The results with real numbers of 64 bits.
@@ -443,18 +442,28 @@ impl Step {
         if name == "bernoulli_.float" {
             return Ok(Self::Bernoulli { operation, fill: find("fill_", "Scalar")? });
         }
+        let traits = NodeTraits::new(node);
         if let Some(activation) = HardActivation::named(base) {
             return Ok(Self::Hard { operation, activation });
         }
         Ok(match zeros {
-            None if base == "batch_norm" => Self::BatchNorm { operation },
+            None if base == "batch_norm" && traits.has_statistics => Self::BatchNorm { operation },
             None if base == "scaled_dot_product_attention" => {
                 let definition = find("_scaled_dot_product_attention_math", "")?;
                 Self::Attention { operation, definition }
             }
             Some(_) => Self::Zeros { operation },
-            None => Self::Call { operation, effect },
+            None => Self::Call { operation, effect, traits },
         })
+    }
+
+    /// Whether it is a normalisation with running statistics.
+    fn has_statistics(&self) -> bool {
+        match self {
+            Self::BatchNorm { .. } => true,
+            Self::Call { traits, .. } => traits.has_statistics,
+            _ => false,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use safetensors::SafeTensors;
 
 use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported, Weights};
+use super::operators::{self, Effect};
 use super::split::{changed_buffers, changed_in_place};
 use super::value::{
     Argument, DataType, Dimension, Graph, InputRole, Node, NodeOutput, Operation, ValueId,
@@ -23,21 +24,6 @@ use crate::model::TensorSpec;
 const CHUNK_BYTES: u64 = 512 << 20;
 /// Largest total of the intermediate results of one row, in bytes.
 pub const ROW_BYTES_MAX: u64 = 8 << 30;
-
-/// Operators that draw random numbers in an evaluation.
-const RANDOM_ALWAYS: [&str; 11] = [
-    "rand",
-    "randperm",
-    "randn",
-    "rand_like",
-    "randn_like",
-    "bernoulli",
-    "bernoulli.p",
-    "bernoulli_.Tensor",
-    "multinomial",
-    "normal_",
-    "uniform_",
-];
 
 /// The loss of a row of a graph's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -257,7 +243,9 @@ impl GraphProgram {
     fn check_changes(&self) -> Result<(), GraphError> {
         for node in &self.graph.nodes {
             let Operation::Aten(name) = &node.operation else { continue };
-            if RANDOM_ALWAYS.contains(&name.as_str()) {
+            let effect = operators::find(name).map(|operator| operator.effect);
+            let is_random = matches!(effect, Some(Effect::Random | Effect::RandomInPlace));
+            if is_random && !operators::RANDOM_IN_TRAINING_ONLY.contains(&name.as_str()) {
                 let why = format!(
                     "{name} draws random numbers in an evaluation, too, and two machines would have \
                      different losses: use dropout, or noise as an input"

@@ -129,6 +129,21 @@ table! {
         "sym_constrain_range_for_size";
 }
 
+/// Random operators that an evaluation runs without randomness. All other random ones have different
+/// results on two machines, and no task accepts them.
+pub(super) const RANDOM_IN_TRAINING_ONLY: &[&str] = &[
+    "dropout",
+    "dropout_",
+    "alpha_dropout",
+    "alpha_dropout_",
+    "feature_dropout",
+    "feature_dropout_",
+    "feature_alpha_dropout",
+    "rrelu",
+    "rrelu_",
+    "bernoulli_.float",
+];
+
 /// Operators that the graphs of common libraries have and that return a size.
 pub(super) const SIZE_OPERATORS: &[&str] =
     &["sym_size.int", "sym_numel", "sym_stride.int", "sym_storage_offset"];
