@@ -5,6 +5,7 @@
 //! forward-mode differentiation for all models.
 
 mod coalitions;
+mod descent;
 pub(crate) mod dispatch;
 mod gpu;
 pub(crate) mod graph;
@@ -23,8 +24,8 @@ use crate::engine::{
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
-use crate::rng::epoch_order;
 use crate::select::EngineError;
+use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
 use graph::GraphTraining;
 use net::{Objective, TensorNet};
@@ -170,39 +171,12 @@ impl Trainer for Torch {
         let mut descent = GradientDescent::new(&self.to_tensor(start)?, how)?;
         let net = TensorNet::new(model, &descent.params)?;
         let slots = TensorNet::new(model, &descent.gradient)?;
-        let steps = how.steps(data.rows());
-        let (mut step, mut mean_loss) = (0, 0.0);
-        for epoch in 0..how.epochs {
-            let order: Vec<i64> =
-                epoch_order(data.rows(), seed, epoch).into_iter().map(|row| row as i64).collect();
-            let order = self.to_tensor(&order)?;
-            let mut sum = 0.0;
-            for from in (0..data.rows()).step_by(how.batch as usize) {
-                step += 1;
-                let size = (data.rows() - from).min(how.batch as usize);
-                let batch = order.f_narrow(0, from as i64, size as i64)?;
-                let features = features.f_index_select(0, &batch)?;
-                let labels = labels.f_index_select(0, &batch)?;
-                let objective = Objective::training(size);
-                let losses = net.gradient(&features, &labels, objective, &slots)?;
-                let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
-                if !loss_sum.is_finite() {
-                    return Err(TrainError::Diverged { step });
-                }
-                sum += loss_sum;
-                descent.step()?;
-                let loss = loss_sum / size as f64;
-                if progress(TrainingStep { step, steps, loss }).is_break() {
-                    return Err(TrainError::Stopped { step });
-                }
-            }
-            mean_loss = sum / data.rows() as f64;
-        }
-        let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
-        if params.iter().any(|value| !value.is_finite()) {
-            return Err(TrainError::Diverged { step });
-        }
-        Ok(TrainedModel { params, steps, mean_loss })
+        let steps = Steps { rows: data.rows(), how, seed };
+        self.descend(&steps, &mut descent, progress, &mut |batch, size| {
+            let features = features.f_index_select(0, batch)?;
+            let labels = labels.f_index_select(0, batch)?;
+            Ok(net.gradient(&features, &labels, Objective::training(size), &slots)?)
+        })
     }
 
     fn row_gradients(
@@ -229,52 +203,6 @@ impl Trainer for Torch {
             let gradient = Vec::<f32>::try_from(slots_flat.f_to_device(Device::Cpu)?)?;
             look(RowGradient { loss, gradient: &gradient });
         }
-        Ok(())
-    }
-}
-
-/// Stochastic gradient descent on flat parameters.
-struct GradientDescent<'a> {
-    how: &'a Training,
-    start: Tensor,
-    params: Tensor,
-    gradient: Tensor,
-    velocity: Tensor,
-}
-
-impl<'a> GradientDescent<'a> {
-    fn new(start: &Tensor, how: &'a Training) -> Result<Self, TchError> {
-        let mut params = start.f_zeros_like()?;
-        params.f_copy_(start)?;
-        let (gradient, velocity) = (start.f_zeros_like()?, start.f_zeros_like()?);
-        Ok(Self { how, start: start.shallow_clone(), params, gradient, velocity })
-    }
-
-    /// One step of [`Training`], from the current gradient.
-    fn step(&mut self) -> Result<(), TchError> {
-        let Training { learning_rate, momentum, weight_decay, .. } = *self.how;
-        if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
-            let away = self.params.f_sub(&self.start)?.f_mul_scalar(pull)?;
-            let _ = self.gradient.f_add_(&away)?;
-        }
-        if let Some(most) = self.how.clip_gradient {
-            let squares = self.gradient.f_to_kind(Kind::Double)?.f_square()?;
-            let norm = f64::try_from(squares.f_sum(Kind::Double)?)?.sqrt();
-            if norm > most {
-                let _ = self.gradient.f_mul_scalar_(most / norm)?;
-            }
-        }
-        if weight_decay > 0.0 {
-            let _ = self.gradient.f_add_(&self.params.f_mul_scalar(weight_decay)?)?;
-        }
-        let velocity = if momentum > 0.0 {
-            let _ = self.velocity.f_mul_scalar_(momentum)?;
-            let _ = self.velocity.f_add_(&self.gradient)?;
-            &self.velocity
-        } else {
-            &self.gradient
-        };
-        let _ = self.params.f_sub_(&velocity.f_mul_scalar(learning_rate)?)?;
         Ok(())
     }
 }

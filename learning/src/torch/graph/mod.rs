@@ -11,14 +11,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::descent::{GradientDescent, Steps};
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
-    Training, TrainingProgress, TrainingStep, mean,
+    Training, TrainingProgress, mean,
 };
-use crate::graph::{GraphLoss, GraphModel, GraphProgram, RunMode};
-use crate::rng::epoch_order;
+use crate::graph::{GraphLoss, GraphModel, RunMode};
 use net::{GraphFailure, GraphNet, Rows, program};
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it
@@ -38,18 +38,29 @@ pub(super) struct GraphTraining<'a> {
     pub(super) seed: u64,
 }
 
-/// A model at one point of an evaluation.
+/// A graph on the engine that evaluates it.
+struct Evaluation<'m> {
+    engine: Torch,
+    model: &'m GraphModel,
+    net: GraphNet<'m>,
+}
+
+/// A graph with its parameters in an evaluation.
 struct Point<'a> {
-    net: &'a GraphNet<'a>,
+    evaluation: &'a Evaluation<'a>,
     views: Vec<Tensor>,
+    parameters: usize,
 }
 
 impl Torch {
-    /// The engine that evaluates a graph: on the CPU, if an operator could refuse a value. A GPU does
-    /// not return such an error: it stops serving the process.
-    fn for_evaluation(&self, program: &GraphProgram) -> Self {
+    /// An evaluation of a graph: on the CPU, if an operator could refuse a value. A GPU does not return
+    /// such an error: it stops serving the process.
+    fn graph_evaluation<'m>(&self, model: &'m GraphModel) -> Result<Evaluation<'m>, EvalError> {
+        let program = program(model)?;
         let device = if program.refuses_values { Device::Cpu } else { self.device };
-        Self { device, threads: self.threads }
+        let engine = Self { device, threads: self.threads };
+        let net = GraphNet::new(model, program, device, Kind::Double)?;
+        Ok(Evaluation { engine, model, net })
     }
 
     fn graph_rows(&self, data: &Dataset, rows: Range<usize>) -> Result<Rows, TchError> {
@@ -68,51 +79,21 @@ impl Torch {
         tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?;
         let all = self.graph_rows(data, 0..data.rows())?;
-        let mut descent = super::GradientDescent::new(&self.to_tensor(&net.align(start))?, how)?;
+        let start = self.to_tensor(&net.align(start))?;
+        // The forward pass sets the buffers; decay and proximal term leave them.
+        let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
         let views = net.aligned_views(&descent.params)?;
         let slots = net.aligned_views(&descent.gradient)?;
-        let buffers = net.aligned_buffers();
-        let steps = how.steps(data.rows());
-        let (mut step, mut mean_loss) = (0, 0.0);
-        for epoch in 0..how.epochs {
-            let order: Vec<i64> =
-                epoch_order(data.rows(), seed, epoch).into_iter().map(|row| row as i64).collect();
-            let order = self.to_tensor(&order)?;
-            let mut sum = 0.0;
-            for from in (0..data.rows()).step_by(how.batch as usize) {
-                step += 1;
-                let size = (data.rows() - from).min(how.batch as usize);
-                let batch = order.f_narrow(0, from as i64, size as i64)?;
-                let rows = Rows {
-                    numbers: all.numbers.f_index_select(0, &batch)?,
-                    labels: all.labels.f_index_select(0, &batch)?,
-                };
-                let scale = 1.0 / size as f64;
-                let losses = net
-                    .gradient(&views, &rows, RunMode::Training, scale, &slots)
-                    .map_err(BackendError::from)?;
-                let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
-                if !loss_sum.is_finite() {
-                    return Err(TrainError::Diverged { step });
-                }
-                sum += loss_sum;
-                // The forward pass has set the buffers; decay and proximal term leave them.
-                let earlier = copies(&descent.params, &buffers)?;
-                descent.step()?;
-                restore(&mut descent.params, &buffers, &earlier)?;
-                let loss = loss_sum / size as f64;
-                if progress(TrainingStep { step, steps, loss }).is_break() {
-                    return Err(TrainError::Stopped { step });
-                }
-            }
-            mean_loss = sum / data.rows() as f64;
-        }
-        let aligned = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
-        let params = net.unalign(&aligned);
-        if params.iter().any(|value| !value.is_finite()) {
-            return Err(TrainError::Diverged { step });
-        }
-        Ok(TrainedModel { params, steps, mean_loss })
+        let steps = Steps { rows: data.rows(), how, seed };
+        let trained = self.descend(&steps, &mut descent, progress, &mut |batch, size| {
+            let rows = Rows {
+                numbers: all.numbers.f_index_select(0, batch)?,
+                labels: all.labels.f_index_select(0, batch)?,
+            };
+            let losses = net.gradient(&views, &rows, RunMode::Training, 1.0 / size as f64, &slots);
+            Ok(losses.map_err(BackendError::from)?)
+        })?;
+        Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
     /// The gradient of each row alone. Buffers that training would change from other rows have none:
@@ -152,13 +133,11 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
-        let program = program(model)?;
-        let own = self.for_evaluation(program);
-        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
-        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
+        let evaluation = self.graph_evaluation(model)?;
+        let point = evaluation.point(params)?;
         let mut losses = Vec::with_capacity(data.rows());
-        for rows in chunks(&net, 0..data.rows()) {
-            losses.extend(point.losses(&own.graph_rows(data, rows)?)?);
+        for rows in evaluation.chunks(data, 0..data.rows()) {
+            losses.extend(point.losses(&rows?)?);
         }
         Ok(losses)
     }
@@ -171,14 +150,12 @@ impl Torch {
         directions: &[&[f32]],
         data: &Dataset,
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        let program = program(model)?;
-        let own = self.for_evaluation(program);
-        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
-        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
+        let evaluation = self.graph_evaluation(model)?;
+        let point = evaluation.point(params)?;
         let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
         for row in 0..data.rows() {
-            let rows = own.graph_rows(data, row..row + 1)?;
-            let gradient = own.graph_gradient(&point, params.len(), &rows)?.1;
+            let rows = evaluation.engine.graph_rows(data, row..row + 1)?;
+            let gradient = point.gradient(&rows)?.1;
             for (slopes, direction) in slopes.iter_mut().zip(directions) {
                 let products = gradient.iter().zip(*direction);
                 slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
@@ -195,26 +172,14 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
-        let program = program(model)?;
-        let own = self.for_evaluation(program);
-        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
-        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
+        let evaluation = self.graph_evaluation(model)?;
+        let point = evaluation.point(params)?;
         if !matches!(model.declaration().loss, GraphLoss::CrossEntropy { .. } | GraphLoss::Binary) {
             return Ok(0);
         }
         let mut correct = 0;
-        for rows in chunks(&net, 0..data.rows()) {
-            let rows = own.graph_rows(data, rows)?;
-            if let Some(output) = point.output(&rows)? {
-                correct += count_correct(model, &output, &rows)?;
-                continue;
-            }
-            for row in 0..rows.len() {
-                let row = rows.row(row)?;
-                if let Some(output) = point.output(&row)? {
-                    correct += count_correct(model, &output, &row)?;
-                }
-            }
+        for rows in evaluation.chunks(data, 0..data.rows()) {
+            correct += point.correct(&rows?)?;
         }
         Ok(correct)
     }
@@ -226,15 +191,12 @@ impl Torch {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
-        let program = program(model)?;
-        let own = self.for_evaluation(program);
-        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
-        let point = Point { views: net.views(&own.to_tensor(params)?)?, net: &net };
+        let evaluation = self.graph_evaluation(model)?;
+        let point = evaluation.point(params)?;
         let mut losses = Vec::with_capacity(data.rows());
         let mut sum = vec![0.0; params.len()];
-        for rows in chunks(&net, 0..data.rows()) {
-            let rows = own.graph_rows(data, rows)?;
-            let (own, part) = own.graph_gradient(&point, params.len(), &rows)?;
+        for rows in evaluation.chunks(data, 0..data.rows()) {
+            let (own, part) = point.gradient(&rows?)?;
             losses.extend(own);
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
@@ -252,19 +214,16 @@ impl Torch {
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        let program = program(model)?;
-        let own = self.for_evaluation(program);
-        let net = GraphNet::new(model, program, own.device, Kind::Double)?;
-        let parameters = way.base.len();
+        let evaluation = self.graph_evaluation(model)?;
         for (at, place) in places.iter().enumerate() {
             // One point at a time: its parameters are the only ones in memory.
-            let point = Point { views: net.views(&own.to_tensor(&way.at(place.t))?)?, net: &net };
+            let point = evaluation.point(&way.at(place.t))?;
             for (group, rows) in groups.iter().enumerate() {
                 let mut numbers = Vec::new();
-                for rows in chunks(&net, rows.clone()) {
-                    let rows = own.graph_rows(data, rows)?;
+                for rows in evaluation.chunks(data, rows.clone()) {
+                    let rows = rows?;
                     if place.gradient {
-                        let (_, part) = own.graph_gradient(&point, parameters, &rows)?;
+                        let (_, part) = point.gradient(&rows)?;
                         match numbers.is_empty() {
                             true => numbers = part,
                             false => {
@@ -280,60 +239,88 @@ impl Torch {
         }
         Ok(())
     }
+}
 
-    /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0, and
-    /// a row of which an operator refuses a value has the largest loss and no gradient.
-    fn graph_gradient(
-        &self,
-        point: &Point<'_>,
-        parameters: usize,
-        rows: &Rows,
-    ) -> Result<(Vec<f64>, Vec<f64>), BackendError> {
-        let part = Tensor::f_zeros(parameters as i64, (Kind::Double, self.device))?;
-        let slots = point.net.views(&part)?;
-        match point.net.gradient(&point.views, rows, RunMode::Evaluation, 1.0, &slots) {
-            Ok(losses) => Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?)),
-            Err(GraphFailure::Value(_)) if rows.len() == 1 => {
-                Ok((vec![point.net.largest_loss()], vec![0.0; parameters]))
-            }
-            Err(GraphFailure::Value(_)) => {
-                let (mut losses, mut sum) = (Vec::new(), vec![0.0; parameters]);
-                for row in 0..rows.len() {
-                    let (own, part) = self.graph_gradient(point, parameters, &rows.row(row)?)?;
-                    losses.extend(own);
-                    sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-                }
-                Ok((losses, sum))
-            }
-            Err(failure) => Err(failure.into()),
-        }
+impl<'m> Evaluation<'m> {
+    /// The graph with these parameters.
+    fn point(&self, params: &[f64]) -> Result<Point<'_>, TchError> {
+        let views = self.net.views(&self.engine.to_tensor(params)?)?;
+        Ok(Point { evaluation: self, views, parameters: params.len() })
+    }
+
+    /// The rows of a range in chunks.
+    fn chunks<'a>(
+        &'a self,
+        data: &'a Dataset,
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = Result<Rows, TchError>> + use<'a, 'm> {
+        let (end, each) = (rows.end, self.net.program.chunk_rows);
+        let chunks = rows.step_by(each).map(move |start| start..end.min(start + each));
+        chunks.map(|rows| self.engine.graph_rows(data, rows))
     }
 }
 
 impl Point<'_> {
-    /// The losses of rows; the largest for a row of which an operator refuses a value.
-    fn losses(&self, rows: &Rows) -> Result<Vec<f64>, BackendError> {
-        match tch::no_grad(|| self.net.losses(&self.views, rows, RunMode::Evaluation)) {
-            Ok(losses) => Ok(to_vec(&losses)?),
-            Err(GraphFailure::Value(_)) if rows.len() == 1 => Ok(vec![self.net.largest_loss()]),
-            Err(GraphFailure::Value(_)) => {
-                let mut losses = Vec::with_capacity(rows.len());
-                for row in 0..rows.len() {
-                    losses.extend(self.losses(&rows.row(row)?)?);
-                }
-                Ok(losses)
+    /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0, and
+    /// a row of which an operator refuses a value has the largest loss and no gradient.
+    fn gradient(&self, rows: &Rows) -> Result<(Vec<f64>, Vec<f64>), BackendError> {
+        let Evaluation { engine, net, .. } = self.evaluation;
+        let part = Tensor::f_zeros(self.parameters as i64, (Kind::Double, engine.device))?;
+        let slots = net.views(&part)?;
+        let found = net.gradient(&self.views, rows, RunMode::Evaluation, 1.0, &slots);
+        let Some(losses) = accepted(found)? else {
+            let (mut losses, mut sum) = (Vec::new(), vec![0.0; self.parameters]);
+            for row in rows.each() {
+                let (own, part) = self.gradient(&row?)?;
+                losses.extend(own);
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
             }
-            Err(failure) => Err(failure.into()),
-        }
+            if rows.len() == 1 {
+                losses = vec![net.largest_loss()];
+            }
+            return Ok((losses, sum));
+        };
+        Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?))
     }
 
-    /// The output of rows; `None` if an operator refuses a value of them.
-    fn output(&self, rows: &Rows) -> Result<Option<Tensor>, BackendError> {
-        match tch::no_grad(|| self.net.forward(&self.views, rows, RunMode::Evaluation)) {
-            Ok(output) => Ok(Some(output)),
-            Err(GraphFailure::Value(_)) => Ok(None),
-            Err(failure) => Err(failure.into()),
+    /// The losses of rows; the largest for a row of which an operator refuses a value.
+    fn losses(&self, rows: &Rows) -> Result<Vec<f64>, BackendError> {
+        let net = &self.evaluation.net;
+        let found = tch::no_grad(|| net.losses(&self.views, rows, RunMode::Evaluation));
+        if let Some(losses) = accepted(found)? {
+            return Ok(to_vec(&losses)?);
         }
+        if rows.len() == 1 {
+            return Ok(vec![net.largest_loss()]);
+        }
+        let mut losses = Vec::with_capacity(rows.len());
+        for row in rows.each() {
+            losses.extend(self.losses(&row?)?);
+        }
+        Ok(losses)
+    }
+
+    /// The number of right predictions; a row of which an operator refuses a value has none.
+    fn correct(&self, rows: &Rows) -> Result<usize, BackendError> {
+        let Evaluation { net, model, .. } = self.evaluation;
+        let found = tch::no_grad(|| net.forward(&self.views, rows, RunMode::Evaluation));
+        if let Some(output) = accepted(found)? {
+            return Ok(count_correct(model, &output, rows)?);
+        }
+        let mut correct = 0;
+        for row in rows.each() {
+            correct += self.correct(&row?)?;
+        }
+        Ok(correct)
+    }
+}
+
+/// The result of a run; `None` if an operator refused a value.
+fn accepted(found: Result<Tensor, GraphFailure>) -> Result<Option<Tensor>, BackendError> {
+    match found {
+        Ok(tensor) => Ok(Some(tensor)),
+        Err(GraphFailure::Value(_)) => Ok(None),
+        Err(failure) => Err(failure.into()),
     }
 }
 
@@ -350,26 +337,6 @@ fn count_correct(model: &GraphModel, output: &Tensor, rows: &Rows) -> Result<usi
         _ => output.f_argmax(-1, false)?.f_eq_tensor(&rows.labels)?,
     };
     Ok(i64::try_from(right.f_sum(Kind::Int64)?)? as usize)
-}
-
-/// The chunks of a range of rows.
-fn chunks(net: &GraphNet<'_>, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let (end, each) = (rows.end, net.program.chunk_rows);
-    rows.step_by(each).map(move |start| start..end.min(start + each))
-}
-
-fn copies(flat: &Tensor, ranges: &[Range<usize>]) -> Result<Vec<Tensor>, TchError> {
-    let copy = |range: &Range<usize>| {
-        flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_detach_copy()
-    };
-    ranges.iter().map(copy).collect()
-}
-
-fn restore(flat: &mut Tensor, ranges: &[Range<usize>], earlier: &[Tensor]) -> Result<(), TchError> {
-    for (range, earlier) in ranges.iter().zip(earlier) {
-        flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_copy_(earlier)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

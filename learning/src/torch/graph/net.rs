@@ -73,6 +73,26 @@ pub(super) struct GraphNet<'m> {
     copy: AtenOperator,
 }
 
+/// A tensor that travels, with its place among the parameters.
+struct TravellingTensor<'m> {
+    range: &'m Range<usize>,
+    sizes: &'m [i64],
+    is_buffer: bool,
+    /// Its start in an aligned vector.
+    aligned: usize,
+}
+
+impl TravellingTensor<'_> {
+    fn aligned_range(&self) -> Range<usize> {
+        self.aligned..self.aligned + self.range.len()
+    }
+
+    /// The view of a flat tensor that begins at `start`.
+    fn view(&self, flat: &Tensor, start: usize) -> Result<Tensor, TchError> {
+        flat.f_narrow(0, start as i64, self.range.len() as i64)?.f_view(self.sizes)
+    }
+}
+
 /// Rows on a device.
 pub(super) struct Rows {
     /// `[rows, numbers]`, in `f32`.
@@ -86,11 +106,13 @@ impl Rows {
         self.labels.size().first().map_or(0, |&rows| rows as usize)
     }
 
-    /// One of the rows.
-    pub(super) fn row(&self, row: usize) -> Result<Self, TchError> {
-        let at = row as i64;
-        let (numbers, labels) = (self.numbers.f_narrow(0, at, 1)?, self.labels.f_narrow(0, at, 1)?);
-        Ok(Self { numbers, labels })
+    /// The rows one by one; none if there is one row: it has no smaller parts.
+    pub(super) fn each(&self) -> impl Iterator<Item = Result<Self, TchError>> {
+        let rows = if self.len() > 1 { self.len() } else { 0 };
+        (0..rows).map(|row| {
+            let one = |tensor: &Tensor| tensor.f_narrow(0, row as i64, 1);
+            Ok(Self { numbers: one(&self.numbers)?, labels: one(&self.labels)? })
+        })
     }
 }
 
@@ -113,8 +135,8 @@ impl<'m> GraphNet<'m> {
             Device::Cuda(number) => format!("cuda:{number}"),
             _ => "cpu".to_owned(),
         };
-        let interpreter = Interpreter::new(&program.graph, &name).map_err(GraphFailure::from)?;
-        let mut interpreter = interpreter;
+        let mut interpreter =
+            Interpreter::new(&program.graph, &name).map_err(GraphFailure::from)?;
         if kind == Kind::Double {
             interpreter = interpreter.in_double();
         }
@@ -142,71 +164,51 @@ impl<'m> GraphNet<'m> {
 
     /// The travelling tensors as views of `flat`, in the order of the graph's inputs.
     pub(super) fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
-        let view = |(range, sizes): (&Range<usize>, &Vec<i64>)| {
-            flat.f_narrow(0, range.start as i64, range.len() as i64)?.f_view(sizes.as_slice())
-        };
-        self.travelling().map(view).collect()
+        self.travelling().map(|tensor| tensor.view(flat, tensor.range.start)).collect()
     }
 
     /// The same of an aligned `flat`.
     pub(super) fn aligned_views(&self, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
-        let views = self.travelling().zip(self.aligned_starts());
-        let view = |((range, sizes), start): ((&Range<usize>, &Vec<i64>), usize)| {
-            flat.f_narrow(0, start as i64, range.len() as i64)?.f_view(sizes.as_slice())
-        };
-        views.map(view).collect()
+        self.travelling().map(|tensor| tensor.view(flat, tensor.aligned)).collect()
     }
 
     /// The numbers with each tensor at a multiple of [`ALIGNMENT`], and zeros between them: kernels are
     /// slower on tensors that begin anywhere.
     pub(super) fn align(&self, numbers: &[f32]) -> Vec<f32> {
-        let mut aligned = vec![0.0; self.aligned_len()];
-        for ((range, _), start) in self.travelling().zip(self.aligned_starts()) {
-            aligned[start..start + range.len()].copy_from_slice(&numbers[range.clone()]);
+        let length = self.travelling().last().map_or(0, |last| last.aligned_range().end);
+        let mut aligned = vec![0.0; length.next_multiple_of(ALIGNMENT)];
+        for tensor in self.travelling() {
+            aligned[tensor.aligned_range()].copy_from_slice(&numbers[tensor.range.clone()]);
         }
         aligned
     }
 
     /// The numbers of an aligned vector.
     pub(super) fn unalign(&self, aligned: &[f32]) -> Vec<f32> {
-        let length = self.travelling().map(|(range, _)| range.end).max().unwrap_or(0);
+        let length = self.travelling().map(|tensor| tensor.range.end).max().unwrap_or(0);
         let mut numbers = vec![0.0; length];
-        for ((range, _), start) in self.travelling().zip(self.aligned_starts()) {
-            numbers[range.clone()].copy_from_slice(&aligned[start..start + range.len()]);
+        for tensor in self.travelling() {
+            numbers[tensor.range.clone()].copy_from_slice(&aligned[tensor.aligned_range()]);
         }
         numbers
     }
 
     /// The ranges of the buffers in an aligned vector.
     pub(super) fn aligned_buffers(&self) -> Vec<Range<usize>> {
-        let travelling = self.program.places.iter().filter_map(|place| match place {
-            Place::Travels { range, is_buffer, .. } => Some((range.len(), *is_buffer)),
-            _ => None,
-        });
-        travelling
-            .zip(self.aligned_starts())
-            .filter(|((_, is_buffer), _)| *is_buffer)
-            .map(|((length, _), start)| start..start + length)
-            .collect()
+        let buffers = self.travelling().filter(|tensor| tensor.is_buffer);
+        buffers.map(|tensor| tensor.aligned_range()).collect()
     }
 
-    fn travelling(&self) -> impl Iterator<Item = (&Range<usize>, &Vec<i64>)> {
-        self.program.places.iter().filter_map(|place| match place {
-            Place::Travels { range, sizes, .. } => Some((range, sizes)),
+    fn travelling(&self) -> impl Iterator<Item = TravellingTensor<'_>> {
+        let mut next = 0;
+        self.program.places.iter().filter_map(move |place| match place {
+            Place::Travels { range, sizes, is_buffer } => {
+                let aligned = next;
+                next = (aligned + range.len()).next_multiple_of(ALIGNMENT);
+                Some(TravellingTensor { range, sizes, is_buffer: *is_buffer, aligned })
+            }
             _ => None,
         })
-    }
-
-    fn aligned_starts(&self) -> impl Iterator<Item = usize> {
-        self.travelling().scan(0, |next, (range, _)| {
-            let start = *next;
-            *next = (start + range.len()).next_multiple_of(ALIGNMENT);
-            Some(start)
-        })
-    }
-
-    fn aligned_len(&self) -> usize {
-        self.travelling().map(|(range, _)| range.len().next_multiple_of(ALIGNMENT)).sum()
     }
 
     /// The tensors of a run with gradients tracked: views of all tensors, or of parameters alone and
@@ -216,15 +218,13 @@ impl<'m> GraphNet<'m> {
         views: &[Tensor],
         with_buffers: bool,
     ) -> Result<Vec<Tensor>, TchError> {
-        let buffers = self.program.places.iter().filter_map(|place| match place {
-            Place::Travels { is_buffer, .. } => Some(*is_buffer),
-            _ => None,
-        });
-        let leaf = |(view, is_buffer): (&Tensor, bool)| match is_buffer && !with_buffers {
+        let leaf = |(view, tensor): (&Tensor, TravellingTensor<'_>)| match tensor.is_buffer
+            && !with_buffers
+        {
             true => view.f_detach_copy(),
             false => view.f_detach()?.f_set_requires_grad(true),
         };
-        views.iter().zip(buffers).map(leaf).collect()
+        views.iter().zip(self.travelling()).map(leaf).collect()
     }
 
     /// The first output of the graph for some rows.
@@ -329,12 +329,10 @@ impl<'m> GraphNet<'m> {
 
     /// Stores the statistics that a run has changed.
     fn store_buffers(&self, leaves: &[Tensor], views: &[Tensor]) -> Result<(), TchError> {
-        let buffers = self.program.places.iter().filter_map(|place| match place {
-            Place::Travels { is_buffer, .. } => Some(*is_buffer),
-            _ => None,
-        });
-        for ((leaf, view), _) in leaves.iter().zip(views).zip(buffers).filter(|(_, own)| *own) {
-            view.shallow_clone().f_copy_(leaf)?;
+        for ((leaf, view), tensor) in leaves.iter().zip(views).zip(self.travelling()) {
+            if tensor.is_buffer {
+                view.shallow_clone().f_copy_(leaf)?;
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::engine::{Evaluator, Trainer};
+use crate::engine::{Evaluator, Trainer, TrainingStep};
 use crate::graph::{
     Argument, BufferPolicy, GraphDeclaration, GraphParts, Operation, read_archive, split,
 };
