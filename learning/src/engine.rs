@@ -6,101 +6,15 @@
 
 use std::ops::{ControlFlow, Range};
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
+use crate::training::{Training, TrainingError};
 
 /// Number of rows per evaluation chunk, for any size of the data.
 pub const EVAL_CHUNK_ROWS: usize = 256;
-/// Largest number of epochs of one local training.
-pub const EPOCHS_MAX: u32 = 1_000;
-/// Largest number of rows of a batch.
-pub const BATCH_MAX: u32 = 65_536;
-/// Largest learning rate.
-pub const LEARNING_RATE_MAX: f64 = 100.0;
-/// Largest weight decay.
-pub const WEIGHT_DECAY_MAX: f64 = 1.0;
-/// Largest gradient norm to clip to, and largest FedProx coefficient.
-pub const COEFFICIENT_MAX: f64 = 1e6;
-
-/// Hyperparameters of local training. In each step, with `w` the parameters, `w₀` their initial
-/// values, and `v` a velocity that starts at zero:
-///
-/// ```text
-/// g = ∇(mean cross-entropy of the batch) + fedprox · (w − w₀)
-/// g = g · min(1, clip_gradient / ‖g‖)
-/// v = momentum · v + (g + weight_decay · w)
-/// w = w − learning_rate · v
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Training {
-    /// Number of passes over the data, 1 to [`EPOCHS_MAX`].
-    pub epochs: u32,
-    /// Number of rows per step, 1 to [`BATCH_MAX`]; the last batch of an epoch may be smaller.
-    pub batch: u32,
-    /// Learning rate, above 0 and at most [`LEARNING_RATE_MAX`].
-    pub learning_rate: f64,
-    /// Momentum, 0 to below 1.
-    #[serde(default)]
-    pub momentum: f64,
-    /// Weight decay, 0 to [`WEIGHT_DECAY_MAX`].
-    #[serde(default)]
-    pub weight_decay: f64,
-    /// Largest norm of a step's gradient; `None` means unlimited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clip_gradient: Option<f64>,
-    /// FedProx coefficient: strength of the proximal term towards `w₀`; `None` and 0 disable it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fedprox: Option<f64>,
-}
-
-/// A hyperparameter in [`Training`] is out of bounds.
-#[derive(Debug, Clone, Error, PartialEq)]
-#[error("training: {key} is {value}: must be {bounds}")]
-pub struct TrainingError {
-    /// Name of the hyperparameter.
-    pub key: &'static str,
-    /// Its value.
-    pub value: f64,
-    /// The valid range.
-    pub bounds: &'static str,
-}
-
-impl Training {
-    /// Checks every hyperparameter against its bounds.
-    pub fn check(&self) -> Result<(), TrainingError> {
-        let must = |holds: bool, key, value, bounds| match holds {
-            true => Ok(()),
-            false => Err(TrainingError { key, value, bounds }),
-        };
-        let positive = |value: f64, max: f64| value > 0.0 && value <= max;
-        let (epochs, batch) = (self.epochs, self.batch);
-        let (rate, momentum, decay) = (self.learning_rate, self.momentum, self.weight_decay);
-        must((1..=EPOCHS_MAX).contains(&epochs), "epochs", epochs.into(), "1 to 1000")?;
-        must((1..=BATCH_MAX).contains(&batch), "batch", batch.into(), "1 to 65536")?;
-        let bounds = "above 0, at most 100";
-        must(positive(rate, LEARNING_RATE_MAX), "learning_rate", rate, bounds)?;
-        must((0.0..1.0).contains(&momentum), "momentum", momentum, "0 to below 1")?;
-        must((0.0..=WEIGHT_DECAY_MAX).contains(&decay), "weight_decay", decay, "0 to 1")?;
-        if let Some(clip) = self.clip_gradient {
-            let bounds = "above 0, at most 1000000";
-            must(positive(clip, COEFFICIENT_MAX), "clip_gradient", clip, bounds)?;
-        }
-        if let Some(pull) = self.fedprox {
-            must((0.0..=COEFFICIENT_MAX).contains(&pull), "fedprox", pull, "0 to 1000000")?;
-        }
-        Ok(())
-    }
-
-    /// Number of steps of a training on `rows` rows.
-    pub fn steps(&self, rows: usize) -> u64 {
-        u64::from(self.epochs) * (rows as u64).div_ceil(u64::from(self.batch.max(1)))
-    }
-}
 
 /// Progress of a training.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -510,37 +424,6 @@ pub(crate) fn chunks_in(rows: Range<usize>) -> impl Iterator<Item = Range<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hyperparameters_out_of_bounds_are_refused() {
-        let good = Training {
-            epochs: 1,
-            batch: 1,
-            learning_rate: 0.1,
-            momentum: 0.9,
-            weight_decay: 0.0,
-            clip_gradient: Some(1.0),
-            fedprox: Some(0.0),
-        };
-        assert_eq!(good.check(), Ok(()));
-        let table = [
-            (Training { epochs: 0, ..good.clone() }, "epochs is 0: must be 1 to 1000"),
-            (Training { batch: 70_000, ..good.clone() }, "batch is 70000: must be 1 to 65536"),
-            (
-                Training { learning_rate: 0.0, ..good.clone() },
-                "learning_rate is 0: must be above 0",
-            ),
-            (Training { learning_rate: f64::NAN, ..good.clone() }, "learning_rate is NaN"),
-            (Training { momentum: 1.0, ..good.clone() }, "momentum is 1: must be 0 to below 1"),
-            (Training { weight_decay: -0.1, ..good.clone() }, "weight_decay is -0.1"),
-            (Training { clip_gradient: Some(0.0), ..good.clone() }, "clip_gradient is 0"),
-            (Training { fedprox: Some(f64::INFINITY), ..good }, "fedprox is inf"),
-        ];
-        for (wrong, message) in table {
-            let error = wrong.check().unwrap_err().to_string();
-            assert!(error.contains(message), "{error}");
-        }
-    }
 
     #[test]
     fn chunks_cover_all_rows_once() {

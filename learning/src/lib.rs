@@ -9,6 +9,7 @@
 //!   [`wire`]: the wire formats of updates.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
 //!   `torch` are the two engines that implement them; [`select`] creates one.
+//! * [`training`]: hyperparameters of a training, its optimizer and schedule.
 //! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
 //!   loss.
 //! * [`mapped`]: memory-mapped files, for reading and as scratch space.
@@ -23,15 +24,7 @@
 //!
 //! let digits = load(&DataSource::Digits)?;
 //! let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
-//! let how = Training {
-//!     epochs: 3,
-//!     batch: 32,
-//!     learning_rate: 0.1,
-//!     momentum: 0.9,
-//!     weight_decay: 0.0,
-//!     clip_gradient: None,
-//!     fedprox: None,
-//! };
+//! let how = Training { momentum: 0.9, ..Training::sgd(3, 32, 0.1) };
 //! let mut engine = Reference::new();
 //! let start = model.init(1).into_vec();
 //! let learn = digits.slice(0..1500)?;
@@ -68,6 +61,7 @@ mod tile_kernel;
 pub mod timing;
 #[cfg(feature = "torch")]
 pub mod torch;
+pub mod training;
 pub mod wire;
 
 pub use affine::AffineLoss;
@@ -76,7 +70,7 @@ pub use coalitions::{CoalitionMasks, Coalitions, Updates};
 pub use data::{DataSource, Dataset, RowChunks, RowEncoder, Table};
 pub use engine::{
     Engine, Evaluator, ParameterSegment, RowGradient, SegmentPoint, TrainedModel, Trainer,
-    Training, TrainingStep, mean,
+    TrainingStep, mean,
 };
 pub use gram::gram_matrix;
 pub use loss::BoundedLoss;
@@ -88,3 +82,4 @@ pub use partition::{PartitionScheme, SplitPart, partition, split};
 pub use path::{PathGradient, PathValue};
 pub use reference::Reference;
 pub use select::{EngineKind, engine};
+pub use training::{Betas, Optimizer, Schedule, TaskPart, Training};

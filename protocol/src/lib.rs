@@ -92,6 +92,7 @@ mod statement;
 mod task;
 mod task_blobs;
 mod time;
+mod training;
 pub mod void;
 mod work_order;
 
@@ -142,8 +143,8 @@ pub use signature::{
 pub use spec_error::SpecError;
 pub use statement::{Statement, nats};
 pub use task::{
-    Budget, DATA_PER_ROUND_MIN, Estimator, NOISE_MIN_RANGE, RoundRules, SETTLEMENT_MARGIN_MS,
-    SPEC_VERSION, TaskSpec, Training,
+    Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION, TaskSpec,
 };
 pub use time::{Timestamp, format_ms};
+pub use training::{NOISE_MIN_RANGE, Optimizer, Schedule, Training};
 pub use work_order::{WorkOrder, WorkRecord, WorkResult};

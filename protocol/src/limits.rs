@@ -69,6 +69,8 @@ pub const PROOF_LEN_MAX: usize = 64;
 /// Largest canonical message other than blobs, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// Warm-up steps of a local training.
+pub const WARMUP_STEPS_MAX: u32 = 1_000_000;
 /// Passes of a public baseline over the validation rows of earlier rounds.
 pub const BASELINE_EPOCHS_MAX: u32 = 16;
 /// Earlier rounds whose validation rows train the public baseline: the latest.

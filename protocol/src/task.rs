@@ -1,8 +1,6 @@
 //! Task specification: what a buyer requests, what it pays, and the rules. Immutable once
 //! published.
 
-use std::ops::RangeInclusive;
-
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +20,7 @@ use crate::model::{DataSchema, ModelArchitecture};
 use crate::preprocessing::PreprocessingRules;
 use crate::spec_error::{SpecError, require, spec_error};
 use crate::time::Timestamp;
+use crate::training::Training;
 
 /// The layout version that this crate writes and reads.
 pub const SPEC_VERSION: u16 = 1;
@@ -75,33 +74,6 @@ pub struct TaskSpec {
     pub admission: Admission,
     /// After this time any account may close the task and trigger the refund.
     pub expires: Timestamp,
-}
-
-/// The values of [`Training::noise_min`] that ask for noise: those that a private training can have.
-pub const NOISE_MIN_RANGE: RangeInclusive<Micro> = Micro(100_000)..=Micro(1_000_000_000);
-
-/// Settings of local training by SGD.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
-pub struct Training {
-    /// Passes over the participant's rows in a round.
-    pub epochs: u32,
-    /// Batch size in rows.
-    pub batch: u32,
-    /// Step size.
-    pub learning_rate: Micro,
-    /// Momentum, below 1; 0 is plain SGD.
-    pub momentum: Micro,
-    /// L2 regularisation.
-    pub weight_decay: Micro,
-    /// Largest gradient norm of a step; 0 disables clipping.
-    pub clip_gradient: Micro,
-    /// FedProx μ: proximal term towards the round's base model; 0 disables it.
-    pub fedprox: Micro,
-    /// Least noise of a participant's private training, as a multiple of its clip; 0 asks for none.
-    /// Participants' programs keep it: an update does not show how it was made.
-    pub noise_min: Micro,
 }
 
 /// Rules of the rounds. All times are in milliseconds.
@@ -218,21 +190,6 @@ impl TaskSpec {
             budget: Budget::example(),
             admission: Admission::Open,
             expires: Timestamp(TASK_MS_MAX),
-        }
-    }
-}
-
-impl Training {
-    const fn example() -> Self {
-        Self {
-            epochs: 2,
-            batch: 16,
-            learning_rate: Micro(100_000),
-            momentum: Micro::ZERO,
-            weight_decay: Micro::ZERO,
-            clip_gradient: Micro::ZERO,
-            fedprox: Micro::ZERO,
-            noise_min: Micro::ZERO,
         }
     }
 }
@@ -406,47 +363,6 @@ impl TaskSpec {
             "estimator.nodes",
             nodes,
             "use 1 to 8 Gauss-Legendre nodes; 3 is the default",
-        )
-    }
-}
-
-impl Training {
-    fn check(&self) -> Result<(), SpecError> {
-        require(
-            (1..=1_000).contains(&self.epochs),
-            "training.epochs",
-            self.epochs,
-            "use 1 to 1000 epochs",
-        )?;
-        require(
-            (1..=65_536).contains(&self.batch),
-            "training.batch",
-            self.batch,
-            "use 1 to 65536 rows",
-        )?;
-        require(
-            self.learning_rate > Micro::ZERO && self.learning_rate <= Micro(100_000_000),
-            "training.learning_rate",
-            self.learning_rate,
-            "must be above 0 and at most 100",
-        )?;
-        require(
-            self.momentum < Micro::ONE,
-            "training.momentum",
-            self.momentum,
-            "must be at least 0 and below 1",
-        )?;
-        require(
-            self.weight_decay <= Micro::ONE,
-            "training.weight_decay",
-            self.weight_decay,
-            "must be from 0 to 1",
-        )?;
-        require(
-            self.noise_min == Micro::ZERO || NOISE_MIN_RANGE.contains(&self.noise_min),
-            "training.noise_min",
-            self.noise_min,
-            "must be 0 (none) or from 0.1 to 1000 times the clip of a row's gradient",
         )
     }
 }

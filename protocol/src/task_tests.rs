@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::id::ChainId;
+use crate::training::Optimizer;
 
 pub(crate) fn spec() -> TaskSpec {
     let amount = |text: &str| text.parse::<Amount>().unwrap();
@@ -74,6 +75,16 @@ const INVALID_SETTINGS: &[InvalidSetting] = &[
     ("training.epochs", |s| s.training.epochs = 0),
     ("training.batch", |s| s.training.batch = 0),
     ("training.learning_rate", |s| s.training.learning_rate = Micro::ZERO),
+    ("training.warmup_steps", |s| s.training.warmup_steps = 1_000_001),
+    ("training.betas", |s| {
+        s.training.optimizer = Optimizer::Adam { beta1: Micro::ONE, beta2: Micro::ZERO };
+    }),
+    ("training.betas", |s| {
+        s.training.optimizer = Optimizer::AdamW { beta1: Micro::ZERO, beta2: Micro::ONE };
+    }),
+    ("training.momentum", |s| {
+        s.training.optimizer = Optimizer::AdamW { beta1: Micro::ZERO, beta2: Micro::ZERO };
+    }),
     ("training.momentum", |s| s.training.momentum = Micro::ONE),
     ("training.weight_decay", |s| s.training.weight_decay = Micro(1_000_001)),
     ("rounds.count", |s| s.rounds.count = 0),

@@ -2,7 +2,7 @@
 multiplied in binary64 and rounded once, which is the operation in binary32."""
 
 import struct
-from math import isfinite, log
+from math import isfinite, log, sqrt
 
 from aggregation import norm, round32 as r
 from draws import Stream
@@ -84,11 +84,12 @@ def gradient(network, params, rows):
 def train(round, start, rows):
     """The parameters after the training; None if it diverges."""
     rules, epochs = round.task["training"], round.task["rounds"]["baseline_epochs"]
-    number = {name: float(text) for name, text in rules.items() if isinstance(text, str)}
+    number = {name: float(rules[name]) for name in ("learning_rate", "weight_decay", "clip_gradient")}
     rate, momentum, decay, pull = (
-        r(number[name]) for name in ("learning_rate", "momentum", "weight_decay", "fedprox")
+        r(float(rules[name])) for name in ("learning_rate", "momentum", "weight_decay", "fedprox")
     )
-    params, velocity = list(start), [0.0] * len(start)
+    optimizer, warmup, step = rules["optimizer"], rules["warmup_steps"], 0
+    params, velocity, second = list(start), [0.0] * len(start), [0.0] * len(start)
     for epoch in range(epochs):
         order = Stream(round.seed, ORDER + epoch).permutation(len(rows))
         for at in range(0, len(rows), rules["batch"]):
@@ -101,8 +102,27 @@ def train(round, start, rows):
             if number["clip_gradient"] > 0 and size > number["clip_gradient"]:
                 scale = r(number["clip_gradient"] / size)
                 slopes = [r(g * scale) for g in slopes]
-            velocity = [r(r(momentum * v) + r(g + r(decay * w))) for v, g, w in zip(velocity, slopes, params)]
-            params = [r(w - r(rate * v)) for w, v in zip(params, velocity)]
+            step += 1
+            rate = number["learning_rate"] * (min(1.0, step / warmup) if warmup else 1.0)
+            if optimizer["kind"] == "sgd":
+                rate = r(rate)
+                velocity = [r(r(momentum * v) + r(g + r(decay * w))) for v, g, w in zip(velocity, slopes, params)]
+                params = [r(w - r(rate * v)) for w, v in zip(params, velocity)]
+                continue
+            beta1, beta2 = float(optimizer["beta1"]), float(optimizer["beta2"])
+            if optimizer["kind"] == "adamw":
+                params = [r(w * r(1.0 - rate * number["weight_decay"])) for w in params]
+            else:
+                slopes = [r(g + r(decay * w)) for g, w in zip(slopes, params)]
+            retained, share, share2 = r(beta2), r(1.0 - beta1), r(1.0 - beta2)
+            root, epsilon = r(sqrt(1.0 - beta2**step)), r(1e-8)
+            rate = r(rate / (1.0 - beta1**step))
+            velocity = [r(m + r(share * r(g - m))) for m, g in zip(velocity, slopes)]
+            second = [r(r(retained * s) + r(r(share2 * g) * g)) for s, g in zip(second, slopes)]
+            params = [
+                r(w - r(r(rate * m) / r(r(r(sqrt(s)) / root) + epsilon)))
+                for w, m, s in zip(params, velocity, second)
+            ]
     return params if all(map(isfinite, params)) else None
 
 

@@ -8,12 +8,10 @@ mod waiting;
 
 use std::collections::BTreeMap;
 
-use florin_learning::{Evaluator, ModelSpec, Reference, Training};
+use florin_learning::{Evaluator, ModelSpec, Reference};
 use florin_participant::required_bond;
 use florin_protocol::{Address, Report, TaskSpec};
-use florin_work::{
-    CommittedHoldout, decode_model, encode_parameters, initial_model, model_spec, training,
-};
+use florin_work::{CommittedHoldout, decode_model, encode_parameters, initial_model, model_spec};
 
 use crate::error::SimError;
 use crate::market::{
@@ -42,7 +40,6 @@ pub struct Simulation<'a> {
     owner: BTreeMap<Address, (usize, u32)>,
     tokens: Option<TokenMechanism>,
     model: ModelSpec,
-    how: Training,
     worker: Reference,
     habits: Vec<Adaptation>,
     members: Vec<MemberOutcome>,
@@ -99,7 +96,7 @@ impl<'a> Simulation<'a> {
             _ => None,
         };
         let holdout = CommittedHoldout::new(population.holdout.clone());
-        let (model, how) = (model_spec(&spec.model), training(&spec.training));
+        let model = model_spec(&spec.model);
         let judge = RoundScorer {
             mechanism: scenario.mechanism.clone(),
             excludes_harmful: scenario.task.exclude_harmful,
@@ -118,7 +115,6 @@ impl<'a> Simulation<'a> {
             owner,
             tokens,
             model,
-            how,
             worker: Reference::new(),
             habits: population.members.iter().map(|_| Adaptation::default()).collect(),
             members: members.collect(),

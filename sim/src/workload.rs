@@ -127,15 +127,7 @@ impl Workload {
         let own = owned.iter().map(|rows| digits.subset(rows)).collect::<Result<_, _>>()?;
         let test = digits.subset(&judged)?;
         let model = ModelSpec::Mlp { inputs: 64, hidden: vec![HIDDEN as usize], classes: 10 };
-        let how = Training {
-            epochs: 1,
-            batch: BATCH,
-            learning_rate: LEARNING_RATE,
-            momentum: 0.0,
-            weight_decay: 0.0,
-            clip_gradient: None,
-            fedprox: None,
-        };
+        let how = Training::sgd(1, BATCH, LEARNING_RATE);
         let initial_params = model.init(seed).into_vec();
         Ok(Self {
             digits,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use florin_protocol::{
     Address, Admission, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro,
-    NormScaling, PreprocessingRules, RoundRules, Training, UpdateFormat,
+    NormScaling, Optimizer, PreprocessingRules, RoundRules, Schedule, Training, UpdateFormat,
 };
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -16,6 +16,8 @@ use super::graph_section::{BuffersName, LossName};
 
 /// Default of `estimator.cross_check_pairs`: coalition pairs per participant that check the scores.
 const CROSS_CHECK_PAIRS: u8 = 1;
+/// Default of `training.betas`.
+const ADAM_BETAS: [Micro; 2] = [Micro(900_000), Micro(999_000)];
 /// Default of `rounds.stall`, in milliseconds: a day.
 const STALL_MS: u64 = 24 * 3_600 * 1_000;
 /// Default of `rounds.abandoned_max`.
@@ -116,11 +118,37 @@ pub(super) struct TrainingSection {
     fedprox: Decimal,
     #[serde(default)]
     noise_min: Decimal,
+    #[serde(default)]
+    optimizer: OptimizerKind,
+    betas: Option<[Decimal; 2]>,
+    #[serde(default)]
+    schedule: ScheduleKind,
+    #[serde(default)]
+    warmup_steps: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OptimizerKind {
+    #[default]
+    Sgd,
+    Adam,
+    #[serde(rename = "adamw")]
+    AdamW,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ScheduleKind {
+    #[default]
+    Constant,
+    Linear,
+    Cosine,
 }
 
 impl TrainingSection {
-    pub(super) const fn settings(&self) -> Training {
-        Training {
+    pub(super) fn settings(&self) -> Result<Training, TaskFileError> {
+        Ok(Training {
             epochs: self.epochs,
             batch: self.batch,
             learning_rate: self.learning_rate.0,
@@ -129,7 +157,31 @@ impl TrainingSection {
             clip_gradient: self.clip_gradient.0,
             fedprox: self.fedprox.0,
             noise_min: self.noise_min.0,
-        }
+            optimizer: self.optimizer()?,
+            schedule: match self.schedule {
+                ScheduleKind::Constant => Schedule::Constant,
+                ScheduleKind::Linear => Schedule::Linear,
+                ScheduleKind::Cosine => Schedule::Cosine,
+            },
+            warmup_steps: self.warmup_steps,
+        })
+    }
+
+    fn optimizer(&self) -> Result<Optimizer, TaskFileError> {
+        let [beta1, beta2] = match self.betas {
+            Some([first, second]) => [first.0, second.0],
+            None => ADAM_BETAS,
+        };
+        Ok(match self.optimizer {
+            OptimizerKind::Sgd if self.betas.is_some() => {
+                let right = "only the optimizers \"adam\" and \"adamw\" have this key: remove it, or \
+                             choose one of them";
+                return Err(TaskFileError::key("training.betas", "…", right));
+            }
+            OptimizerKind::Sgd => Optimizer::Sgd,
+            OptimizerKind::Adam => Optimizer::Adam { beta1, beta2 },
+            OptimizerKind::AdamW => Optimizer::AdamW { beta1, beta2 },
+        })
     }
 }
 

@@ -270,7 +270,7 @@ fn build_spec(
             encoding: file.data.complete_encoding()?,
         },
         holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
-        training: file.training.settings(),
+        training: file.training.settings()?,
         rounds: file.rounds.rules()?,
         estimator: file.estimator.estimator(),
         budget: file.budget.budget(),

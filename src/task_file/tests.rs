@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use florin_protocol::{Address, Digest, MarketId, Timestamp, UpdateFormat};
+use florin_protocol::{
+    Address, Digest, MarketId, Micro, Optimizer, Schedule, Timestamp, UpdateFormat,
+};
 
 use super::*;
 
@@ -106,6 +108,7 @@ fn the_same_file_gives_the_same_task() {
 /// The template's line with the update format, and its value.
 const TRUST: &str = "trust = \"coordinator\"";
 const FORMAT: &str = "format = { kind = \"f32\" }";
+const SGD: &str = "optimizer = \"sgd\"";
 const F32: &str = "{ kind = \"f32\" }";
 
 #[test]
@@ -121,6 +124,19 @@ fn every_update_format_is_read_from_the_file() {
         let text = template().replace(FORMAT, &format!("format = {written}"));
         assert_eq!(spec(&text), format);
     }
+}
+
+#[test]
+fn the_betas_of_adam_have_defaults() {
+    let settings = |text: &str| from_text(text, Path::new(""), &parties()).unwrap().spec.training;
+    let text = template();
+    assert_eq!(settings(&text), settings(&text.replace(SGD, "")), "the default is sgd");
+    let adamw = "optimizer = \"adamw\"\nschedule = \"cosine\"";
+    let text = text.replace(SGD, adamw).replace("schedule = \"constant\"\n", "");
+    let found = settings(&text);
+    let (beta1, beta2) = (Micro(900_000), Micro(999_000));
+    assert_eq!(found.optimizer, Optimizer::AdamW { beta1, beta2 });
+    assert_eq!((found.schedule, found.warmup_steps), (Schedule::Cosine, 0));
 }
 
 #[test]
@@ -152,6 +168,13 @@ fn an_invalid_value_is_refused_with_line_key_value_and_expected_value() {
         (F32, "{ kind = \"top_k\", permille = 501 }", ["rounds.format.permille = 501", "1 to 500"]),
         (F32, "{ kind = \"int8\", permille = 5 }", ["rounds.format.permille = 5", "only the kind"]),
         ("momentum = 0.0", "momentum = 1", ["training.momentum = 1", "below 1"]),
+        (SGD, "optimizer = \"lion\"", ["lion", "`adamw`"]),
+        (SGD, "betas = [0.9, 0.99]", ["training.betas", "only the optimizers"]),
+        (
+            SGD,
+            "optimizer = \"adam\"\nbetas = [0.9, 1]",
+            ["training.betas = 1", "at least 0 and below 1"],
+        ),
     ] {
         let text = template();
         assert!(text.contains(from), "the template has no {from:?}");

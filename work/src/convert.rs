@@ -3,9 +3,10 @@
 
 use florin_learning::graph::{GraphDeclaration, GraphLoss, GraphModel as LearningGraph};
 use florin_learning::wire::WireFormat;
-use florin_learning::{AggregationRule, ModelSpec, TensorSpec};
+use florin_learning::{AggregationRule, Betas, ModelSpec, TaskPart, TensorSpec};
 use florin_protocol::{
-    Aggregation, GraphModel, Micro, ModelArchitecture, ModelLoss, Training, UpdateFormat,
+    Aggregation, GraphModel, Micro, ModelArchitecture, ModelLoss, Optimizer, RoundNumber, Schedule,
+    TaskSpec, UpdateFormat,
 };
 
 fn to_usize(n: u32) -> usize {
@@ -79,18 +80,35 @@ fn graph_loss(loss: ModelLoss) -> GraphLoss {
     }
 }
 
-/// The training settings of a task.
+/// The training settings of a round of a task.
 #[must_use]
-pub fn training(training: &Training) -> florin_learning::Training {
+pub fn training(spec: &TaskSpec, round: RoundNumber) -> florin_learning::Training {
+    let training = &spec.training;
     let unless_zero = |micro: Micro| (micro != Micro::ZERO).then(|| to_f64(micro));
+    let (epochs, batch, rate) = (training.epochs, training.batch, to_f64(training.learning_rate));
     florin_learning::Training {
-        epochs: training.epochs,
-        batch: training.batch,
-        learning_rate: to_f64(training.learning_rate),
         momentum: to_f64(training.momentum),
         weight_decay: to_f64(training.weight_decay),
         clip_gradient: unless_zero(training.clip_gradient),
         fedprox: unless_zero(training.fedprox),
+        optimizer: optimizer(training.optimizer),
+        schedule: match training.schedule {
+            Schedule::Constant => florin_learning::Schedule::Constant,
+            Schedule::Linear => florin_learning::Schedule::Linear,
+            Schedule::Cosine => florin_learning::Schedule::Cosine,
+        },
+        warmup_steps: training.warmup_steps,
+        part: TaskPart { round: round.0, rounds: spec.rounds.count },
+        ..florin_learning::Training::sgd(epochs, batch, rate)
+    }
+}
+
+fn optimizer(optimizer: Optimizer) -> florin_learning::Optimizer {
+    let betas = |beta1: Micro, beta2: Micro| Betas { beta1: to_f64(beta1), beta2: to_f64(beta2) };
+    match optimizer {
+        Optimizer::Sgd => florin_learning::Optimizer::Sgd,
+        Optimizer::Adam { beta1, beta2 } => florin_learning::Optimizer::Adam(betas(beta1, beta2)),
+        Optimizer::AdamW { beta1, beta2 } => florin_learning::Optimizer::AdamW(betas(beta1, beta2)),
     }
 }
 

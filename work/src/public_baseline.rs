@@ -14,9 +14,11 @@ use std::ops::ControlFlow;
 use florin_contribution::to_nano;
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
-use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Trainer, Training, mean};
+use florin_learning::{
+    Dataset, Evaluator, ModelSpec, Reference, Schedule, Trainer, Training, mean,
+};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
-use florin_protocol::{DisclosedRow, PublicBaseline, TaskSpec};
+use florin_protocol::{DisclosedRow, PublicBaseline, RoundNumber, TaskSpec};
 
 use crate::blob_source::BlobSource;
 use crate::convert::training;
@@ -61,7 +63,11 @@ pub(crate) fn public_baseline(
     let earlier = earlier_rows(spec, inputs.earlier_rows)?;
     let trainer = BaselineTrainer {
         model: &opened.model,
-        how: Training { epochs: spec.rounds.baseline_epochs, ..training(&spec.training) },
+        how: Training {
+            epochs: spec.rounds.baseline_epochs,
+            schedule: Schedule::Constant,
+            ..training(spec, RoundNumber::FIRST)
+        },
         seed: cross_check_seed(inputs),
     };
     let all = append_rows(earlier.as_ref(), own)?;

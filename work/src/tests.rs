@@ -57,7 +57,7 @@ pub(crate) fn flipped(data: &Dataset) -> Dataset {
 fn update(spec: &TaskSpec, start: &[f32], shard: Option<&Dataset>) -> Vec<u8> {
     let mut delta = vec![0.0; start.len()];
     if let Some(data) = shard {
-        let (model, how) = (model_spec(&spec.model), training(&spec.training));
+        let (model, how) = (model_spec(&spec.model), training(spec, RoundNumber::FIRST));
         let mut go_on = |_| ControlFlow::Continue(());
         let trained = Reference::new().train(&model, start, data, &how, 1, &mut go_on).unwrap();
         delta = trained.params.iter().zip(start).map(|(a, b)| a - b).collect();

@@ -84,7 +84,7 @@ pub(crate) fn trained_update_on(
     let start = decode_model(spec, from).unwrap();
     let data = digits().slice(rows).unwrap();
     let model = model_spec(&spec.model);
-    let how = training(&spec.training);
+    let how = training(spec, RoundNumber::FIRST);
     let mut go_on = |_| ControlFlow::Continue(());
     let end = Reference::new().train(&model, &start, &data, &how, i.into(), &mut go_on).unwrap();
     let mut delta: Vec<f32> = end.params.iter().zip(&start).map(|(a, b)| a - b).collect();

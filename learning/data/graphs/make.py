@@ -4,7 +4,8 @@
     python make.py [FOLDER]
 
 For each model: NAME.pt2 by `torch.export.save`, and NAME.safetensors with the inputs, the labels, the
-loss in training mode, its gradients, and the parameters after ten steps of SGD, all at one thread.
+loss in training mode, its gradients, and the parameters after ten steps of SGD, all at one thread; of
+some models also after ten steps of Adam and AdamW.
 """
 
 import re
@@ -274,6 +275,22 @@ def loss_of(model, x, labels):
     return F.cross_entropy(model(x).flatten(0, -2), labels.flatten())
 
 
+OPTIMIZERS = {
+    "after": lambda them: torch.optim.SGD(them, lr=RATE, foreach=False),
+    "adam": lambda them: torch.optim.Adam(them, lr=0.01, betas=(0.8, 0.95), weight_decay=0.01, foreach=False),
+    "adamw": lambda them: torch.optim.AdamW(them, lr=0.01, weight_decay=0.1, foreach=False),
+}
+BY_ALL_OPTIMIZERS = ("softmax", "resnet", "mixer", "tabular")
+
+
+def train(model, x, labels, optimizer):
+    torch.manual_seed(SEED)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, x, labels).backward()
+        optimizer.step()
+
+
 def write(name, folder):
     torch.manual_seed(SEED)
     make, data = MODELS[name]
@@ -297,15 +314,15 @@ def write(name, folder):
             value.copy_(start[key])
         for key, value in model.named_buffers():
             value.copy_(buffers[key])
-    torch.manual_seed(SEED)
-    optimizer = torch.optim.SGD(named.values(), lr=RATE, foreach=False)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss_of(model, x, labels).backward()
-        optimizer.step()
     tensors = {"input": x, "labels": labels, "loss": loss.detach().reshape(1)}
     tensors |= {f"gradient.{key}": gradient for key, gradient in zip(named, gradients)}
-    tensors |= {f"after.{key}": value.detach() for key, value in named.items()}
+    for prefix, optimizer in OPTIMIZERS.items():
+        if prefix == "after" or name in BY_ALL_OPTIMIZERS:
+            train(model, x, labels, optimizer(named.values()))
+            tensors |= {f"{prefix}.{key}": value.detach().clone() for key, value in named.items()}
+            with torch.no_grad():
+                for key, value in [*named.items(), *model.named_buffers()]:
+                    value.copy_(start[key] if key in start else buffers[key])
     tensors = {key: value.contiguous().clone() for key, value in tensors.items()}
     save_file(tensors, folder / f"{name}.safetensors")
     print(name, sum(value.numel() for value in named.values()), float(loss))

@@ -6,7 +6,8 @@ use pulp::{Arch, Scalar, WithSimd};
 
 use super::*;
 use crate::data::{CanonicalRows, DataSource, Dataset, canonical_bytes, load};
-use crate::engine::{Engine, Training, mean};
+use crate::engine::{Engine, mean};
+use crate::training::Training;
 use crate::{AffineLoss, Reference, Trainer};
 
 /// A complete round.
@@ -61,15 +62,7 @@ impl CoalitionFixture {
     /// Updates trained by players on their own digits.
     fn trained(model: ModelSpec, players: usize, epochs: u32) -> Self {
         let digits = load(&DataSource::Digits).unwrap();
-        let how = Training {
-            epochs,
-            batch: 20,
-            learning_rate: 0.1,
-            momentum: 0.0,
-            weight_decay: 0.0,
-            clip_gradient: None,
-            fedprox: None,
-        };
+        let how = Training::sgd(epochs, 20, 0.1);
         let base = model.init(1).into_vec();
         let train = |player: usize| {
             let own = digits.slice(player * 120..(player + 1) * 120).unwrap();

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use super::*;
 use crate::data::Dataset;
-use crate::engine::{EPOCHS_MAX, TrainError, TrainedModel};
+use crate::engine::{TrainError, TrainedModel};
+use crate::training::EPOCHS_MAX;
 use crate::{ModelSpec, Reference, RowGradient, Trainer, Training, TrainingStep};
 
 const SEED: [u8; 32] = [9; 32];
@@ -152,15 +153,7 @@ const MODEL: ModelSpec = ModelSpec::Softmax { inputs: 2, classes: 2 };
 const CLIP: u64 = 1_000_000;
 
 fn how(epochs: u32, batch: u32) -> Training {
-    Training {
-        epochs,
-        batch,
-        learning_rate: 1.0,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    }
+    Training::sgd(epochs, batch, 1.0)
 }
 
 fn train(

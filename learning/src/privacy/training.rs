@@ -8,12 +8,11 @@ use super::discrete_gaussian::discrete_gaussian;
 use super::{PrivateSteps, RowPrivacy, UNITS_PER_CLIP};
 use crate::data::Dataset;
 use crate::descent::Descent;
-use crate::engine::{
-    TrainError, TrainedModel, Trainer, Training, TrainingStep, check_training, mean,
-};
+use crate::engine::{TrainError, TrainedModel, Trainer, TrainingStep, check_training, mean};
 use crate::model::ModelSpec;
 use crate::params::first_not_finite;
 use crate::rng::below;
+use crate::training::Training;
 
 /// Attempts to bring a clipped gradient below the limit that rounding exceeded.
 const SHRINK_ATTEMPTS_MAX: u32 = 8;
@@ -67,9 +66,9 @@ pub fn train_privately(
     check_training(model, start, data, how)?;
     let mut rng = florin_random::chacha20_of_secret(seed);
     let mut params = start.to_vec();
-    let mut descent = Descent::new(start, how);
     let batch = (how.batch as usize).min(data.rows());
     let steps = how.steps(data.rows());
+    let mut descent = Descent::new(start, how, steps);
     let mut epoch_losses = Vec::new();
     for step in 1..=steps {
         let rows = draw_rows(&mut rng, data.rows(), batch);

@@ -14,7 +14,7 @@ use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, Training, TrainingStep, check_evaluation, check_groups,
+    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_groups,
     check_row_gradients, check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
@@ -22,6 +22,7 @@ use crate::model::ModelSpec;
 use crate::parallel::parallel_map;
 use crate::params::first_not_finite;
 use crate::rng::epoch_order;
+use crate::training::{Optimizer, Training};
 use net::{ActivationBatch, DirectionState, Layout};
 
 const NAME: &str = "reference";
@@ -84,9 +85,9 @@ impl Trainer for Reference {
     ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
         let layout = layout(model)?;
-        let mut descent = GradientDescent::new(start, how);
         let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
         let steps = how.steps(data.rows());
+        let mut descent = GradientDescent::new(start, how, steps);
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
             let mut losses = Vec::with_capacity(data.rows());
@@ -137,27 +138,33 @@ impl Trainer for Reference {
     }
 }
 
-/// Stochastic gradient descent.
+/// A descent with the gradient of each batch.
 struct GradientDescent<'a> {
     how: &'a Training,
+    step: u64,
+    steps: u64,
     params: Vec<f32>,
     /// The gradient and the state of the descent, if the hyperparameters need them.
     buffers: Option<(Vec<f32>, Descent<'a>)>,
 }
 
 impl<'a> GradientDescent<'a> {
-    fn new(start: &'a [f32], how: &'a Training) -> Self {
+    fn new(start: &'a [f32], how: &'a Training, steps: u64) -> Self {
         let held = how.fedprox.is_some_and(|pull| pull > 0.0) || how.clip_gradient.is_some();
-        let plain = how.momentum == 0.0 && how.weight_decay == 0.0 && !held;
-        let buffers = || (vec![0.0; start.len()], Descent::new(start, how));
-        Self { how, params: start.to_vec(), buffers: (!plain).then(buffers) }
+        let has_state = how.optimizer != Optimizer::Sgd || how.momentum != 0.0;
+        let plain = !has_state && how.weight_decay == 0.0 && !held;
+        let buffers = || (vec![0.0; start.len()], Descent::new(start, how, steps));
+        let params = start.to_vec();
+        Self { how, step: 0, steps, params, buffers: (!plain).then(buffers) }
     }
 
     /// One step of [`Training`], on a batch of `rows` rows after its forward pass. In plain
     /// gradient descent each weight is updated as soon as its own gradient is known, with the same
     /// bits.
     fn step(&mut self, layout: &Layout, batch: &ActivationBatch<f32>, rows: usize) {
-        let (rate, scale) = (self.how.learning_rate as f32, 1.0 / rows as f32);
+        self.step += 1;
+        let rate = self.how.learning_rate_at(self.step, self.steps) as f32;
+        let scale = 1.0 / rows as f32;
         let Some((gradient, descent)) = &mut self.buffers else {
             batch.descend(layout, &mut self.params, scale, rate);
             return;

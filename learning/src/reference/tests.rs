@@ -3,21 +3,14 @@
 use super::*;
 use crate::data::{DataSource, load};
 use crate::engine::InputError;
+use crate::training::{Betas, Optimizer};
 
 fn go(_: TrainingStep) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 fn plain(epochs: u32, batch: u32, learning_rate: f64) -> Training {
-    Training {
-        epochs,
-        batch,
-        learning_rate,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    }
+    Training::sgd(epochs, batch, learning_rate)
 }
 
 /// One feature, two classes: logits are `w·x + b`.
@@ -96,6 +89,42 @@ fn momentum_and_fedprox_change_the_second_step_only() {
         assert!((heavy[at] - (two[at] + 0.5 * one[at])).abs() < 1e-7);
         assert!((held[at] - (two[at] - 0.5 * 0.5 * one[at])).abs() < 1e-7);
     }
+}
+
+/// After one step Adam's moments are g and g² without their biases, so that each parameter moves by the
+/// learning rate against the sign of its gradient.
+#[test]
+fn adam_moves_by_the_learning_rate_and_adamw_decays_apart_from_it() {
+    let (model, data) = tiny();
+    let betas = Betas { beta1: 0.9, beta2: 0.999 };
+    let train = |how: &Training, start: [f32; 4]| {
+        Reference::new().train(&model, &start, &data, how, 0, &mut go).unwrap().params
+    };
+    let near = |found: &[f32], right: [f32; 4]| {
+        found.iter().zip(right).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{found:?}"));
+    };
+    let adam = Training { optimizer: Optimizer::Adam(betas), ..plain(1, 2, 0.01) };
+    near(&train(&adam, [0.0; 4]), [0.01, -0.01, 0.0, 0.0]);
+    // The penalty of a bias is its whole gradient.
+    let penalty = Training { weight_decay: 0.1, ..adam };
+    near(&train(&penalty, [0.0, 0.0, 1.0, 1.0]), [0.01, -0.01, 0.99, 0.99]);
+    let decay = Training { optimizer: Optimizer::AdamW(betas), ..penalty };
+    near(&train(&decay, [0.0, 0.0, 1.0, 1.0]), [0.01, -0.01, 0.999, 0.999]);
+    // The second step, by hand: the gradient of the first weight is −0.25 at first.
+    let two = train(&Training { epochs: 2, ..adam }, [0.0; 4]);
+    let second = {
+        let one = train(&adam, [0.0; 4]);
+        let wide: Vec<f64> = one.iter().map(|value| f64::from(*value)).collect();
+        let [p, q] = [2.0, 1.0].map(|x: f64| {
+            let difference = (wide[0] - wide[1]) * x;
+            1.0 / (1.0 + libm::exp(-difference))
+        });
+        (-(1.0 - p) * 2.0 + q) / 2.0
+    };
+    let m = 0.9 * (0.1 * -0.25) + 0.1 * second;
+    let s = 0.999 * (0.001 * 0.0625) + 0.001 * second * second;
+    let step = 0.01 * (m / (1.0 - 0.81)) / ((s / (1.0 - 0.999 * 0.999)).sqrt() + 1e-8);
+    assert!((f64::from(two[0]) - (0.01 - step)).abs() < 1e-6, "{two:?} {step}");
 }
 
 /// A model with two hidden layers, parameters away from the kinks of ReLU, and a few digits.

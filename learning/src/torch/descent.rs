@@ -1,12 +1,14 @@
-//! Stochastic gradient descent on libtorch: the steps of a training, for every kind of model.
+//! Gradient descent on libtorch: the steps of a training, for every kind of model.
 
 use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Torch;
-use crate::engine::{TrainError, TrainedModel, Training, TrainingProgress, TrainingStep};
+use super::dispatch::{Argument, AtenOperator};
+use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress, TrainingStep};
 use crate::rng::epoch_order;
+use crate::training::{ADAM_EPSILON, AdamStep, Betas, Optimizer, Training};
 
 /// The steps of a training.
 pub(super) struct Steps<'a> {
@@ -48,7 +50,7 @@ impl Torch {
                     return Err(TrainError::Diverged { step });
                 }
                 sum += loss_sum;
-                descent.step()?;
+                descent.step(step, steps)?;
                 let loss = loss_sum / size as f64;
                 if progress(TrainingStep { step, steps, loss }).is_break() {
                     return Err(TrainError::Stopped { step });
@@ -64,24 +66,45 @@ impl Torch {
     }
 }
 
-/// Stochastic gradient descent on flat parameters.
+/// A descent on flat parameters.
 pub(super) struct GradientDescent<'a> {
     how: &'a Training,
     start: Tensor,
     pub(super) params: Tensor,
     pub(super) gradient: Tensor,
-    velocity: Tensor,
+    state: OptimizerState,
     /// Parameters that steps leave as they are.
     fixed: Vec<Range<usize>>,
 }
 
+/// The state that an optimizer carries from step to step.
+enum OptimizerState {
+    Sgd { velocity: Option<Tensor> },
+    Adam { betas: Betas, moments: Box<Moments> },
+    AdamW { betas: Betas, moments: Box<Moments> },
+}
+
+impl OptimizerState {
+    fn new(start: &Tensor, how: &Training) -> Result<Self, BackendError> {
+        Ok(match how.optimizer {
+            Optimizer::Sgd => {
+                let velocity = (how.momentum > 0.0).then(|| start.f_zeros_like());
+                Self::Sgd { velocity: velocity.transpose()? }
+            }
+            Optimizer::Adam(betas) => Self::Adam { betas, moments: Moments::new(start)?.into() },
+            Optimizer::AdamW(betas) => Self::AdamW { betas, moments: Moments::new(start)?.into() },
+        })
+    }
+}
+
 impl<'a> GradientDescent<'a> {
-    pub(super) fn new(start: &Tensor, how: &'a Training) -> Result<Self, TchError> {
+    pub(super) fn new(start: &Tensor, how: &'a Training) -> Result<Self, BackendError> {
         let mut params = start.f_zeros_like()?;
         params.f_copy_(start)?;
-        let (gradient, velocity) = (start.f_zeros_like()?, start.f_zeros_like()?);
+        let gradient = start.f_zeros_like()?;
+        let state = OptimizerState::new(start, how)?;
         let (start, fixed) = (start.shallow_clone(), Vec::new());
-        Ok(Self { how, start, params, gradient, velocity, fixed })
+        Ok(Self { how, start, params, gradient, state, fixed })
     }
 
     /// The same with parameters that another rule changes.
@@ -89,22 +112,23 @@ impl<'a> GradientDescent<'a> {
         Self { fixed, ..self }
     }
 
-    /// One step of [`Training`], from the current gradient.
-    fn step(&mut self) -> Result<(), TchError> {
+    /// Step `step` of `steps` of [`Training`], from the current gradient.
+    fn step(&mut self, step: u64, steps: u64) -> Result<(), BackendError> {
         let part = |flat: &Tensor, range: &Range<usize>| {
             flat.f_narrow(0, range.start as i64, range.len() as i64)
         };
         let earlier = self.fixed.iter().map(|range| part(&self.params, range)?.f_detach_copy());
         let earlier = earlier.collect::<Result<Vec<Tensor>, TchError>>()?;
-        self.step_all()?;
+        self.bound_gradient()?;
+        self.step_all(step, self.how.learning_rate_at(step, steps))?;
         for (range, earlier) in self.fixed.iter().zip(&earlier) {
             part(&self.params, range)?.f_copy_(earlier)?;
         }
         Ok(())
     }
 
-    fn step_all(&mut self) -> Result<(), TchError> {
-        let Training { learning_rate, momentum, weight_decay, .. } = *self.how;
+    /// Adds the proximal term to the gradient, and clips it.
+    fn bound_gradient(&mut self) -> Result<(), TchError> {
         if let Some(pull) = self.how.fedprox.filter(|&pull| pull > 0.0) {
             let away = self.params.f_sub(&self.start)?.f_mul_scalar(pull)?;
             let _ = self.gradient.f_add_(&away)?;
@@ -116,17 +140,82 @@ impl<'a> GradientDescent<'a> {
                 let _ = self.gradient.f_mul_scalar_(most / norm)?;
             }
         }
-        if weight_decay > 0.0 {
-            let _ = self.gradient.f_add_(&self.params.f_mul_scalar(weight_decay)?)?;
+        Ok(())
+    }
+
+    fn step_all(&mut self, step: u64, rate: f64) -> Result<(), BackendError> {
+        let decay = self.how.weight_decay;
+        if decay > 0.0 && !matches!(self.state, OptimizerState::AdamW { .. }) {
+            let _ = self.gradient.f_add_(&self.params.f_mul_scalar(decay)?)?;
         }
-        let velocity = if momentum > 0.0 {
-            let _ = self.velocity.f_mul_scalar_(momentum)?;
-            let _ = self.velocity.f_add_(&self.gradient)?;
-            &self.velocity
-        } else {
-            &self.gradient
+        match &mut self.state {
+            OptimizerState::Sgd { velocity } => {
+                let way = match velocity {
+                    Some(velocity) => {
+                        let _ = velocity.f_mul_scalar_(self.how.momentum)?;
+                        let _ = velocity.f_add_(&self.gradient)?;
+                        &*velocity
+                    }
+                    None => &self.gradient,
+                };
+                let _ = self.params.f_sub_(&way.f_mul_scalar(rate)?)?;
+                Ok(())
+            }
+            OptimizerState::Adam { betas, moments } => {
+                let numbers = AdamStep::new(*betas, rate, step);
+                moments.step(&mut self.params, &self.gradient, &numbers)
+            }
+            OptimizerState::AdamW { betas, moments } => {
+                if decay > 0.0 {
+                    let _ = self.params.f_mul_scalar_(1.0 - rate * decay)?;
+                }
+                let numbers = AdamStep::new(*betas, rate, step);
+                moments.step(&mut self.params, &self.gradient, &numbers)
+            }
+        }
+    }
+}
+
+/// Adam's moments, and the operators of PyTorch's own step: its bits are the same.
+struct Moments {
+    first: Tensor,
+    second: Tensor,
+    lerp: AtenOperator,
+    addcmul: AtenOperator,
+    addcdiv: AtenOperator,
+}
+
+impl Moments {
+    fn new(start: &Tensor) -> Result<Self, BackendError> {
+        Ok(Self {
+            first: start.f_zeros_like()?,
+            second: start.f_zeros_like()?,
+            lerp: AtenOperator::find("aten::lerp_", "Scalar")?,
+            addcmul: AtenOperator::find("aten::addcmul_", "")?,
+            addcdiv: AtenOperator::find("aten::addcdiv_", "")?,
+        })
+    }
+
+    fn step(
+        &mut self,
+        params: &mut Tensor,
+        gradient: &Tensor,
+        numbers: &AdamStep,
+    ) -> Result<(), BackendError> {
+        let call = |operator: &AtenOperator, arguments: &[(Option<&str>, Argument<'_>)]| {
+            operator.call(arguments).map(drop)
         };
-        let _ = self.params.f_sub_(&velocity.f_mul_scalar(learning_rate)?)?;
+        use Argument::{Float, Tensor as Given};
+        let slope = (None, Given(gradient));
+        call(&self.lerp, &[(None, Given(&self.first)), slope, (None, Float(numbers.first))])?;
+        let _ = self.second.f_mul_scalar_(numbers.retained)?;
+        let second = (None, Given(&self.second));
+        call(&self.addcmul, &[second, slope, slope, (Some("value"), Float(numbers.second))])?;
+        let below = self.second.f_sqrt()?.f_div_scalar(numbers.bias_root)?;
+        let below = below.f_add_scalar(ADAM_EPSILON)?;
+        let rate = (Some("value"), Float(-numbers.rate));
+        let above = (None, Given(&self.first));
+        call(&self.addcdiv, &[(None, Given(params)), above, (None, Given(&below)), rate])?;
         Ok(())
     }
 }

@@ -19,12 +19,13 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, Training, TrainingStep, check_evaluation,
-    check_row_gradients, check_training, chunks, mean, predicts_label,
+    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_row_gradients,
+    check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::select::EngineError;
+use crate::training::Training;
 use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
 use graph::GraphTraining;
@@ -59,6 +60,12 @@ impl From<TchError> for BackendError {
     fn from(error: TchError) -> Self {
         let text = error.to_string();
         Self { engine: ENGINE, why: text.lines().next().unwrap_or_default().to_owned() }
+    }
+}
+
+impl From<dispatch::AtenError> for BackendError {
+    fn from(error: dispatch::AtenError) -> Self {
+        Self { engine: ENGINE, why: error.to_string() }
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::data::{DataSource, load};
 use crate::engine::EVAL_CHUNK_ROWS;
 use crate::reference::Reference;
+use crate::training::{Betas, Optimizer, Schedule};
 
 fn engine() -> Torch {
     Torch::new(TorchDevice::Cpu, 1).unwrap()
@@ -35,13 +36,11 @@ fn cnn() -> ModelSpec {
 
 fn everything() -> Training {
     Training {
-        epochs: 2,
-        batch: 20,
-        learning_rate: 0.1,
         momentum: 0.9,
         weight_decay: 0.001,
         clip_gradient: Some(0.5),
         fedprox: Some(0.1),
+        ..Training::sgd(2, 20, 0.1)
     }
 }
 
@@ -91,8 +90,23 @@ fn ten_training_steps_agree_with_the_reference_to_1e_5() {
         fedprox: None,
         ..everything()
     };
+    let betas = Betas { beta1: 0.8, beta2: 0.95 };
+    let adam = Training {
+        momentum: 0.0,
+        learning_rate: 0.01,
+        optimizer: Optimizer::Adam(betas),
+        schedule: Schedule::Cosine,
+        warmup_steps: 3,
+        ..everything()
+    };
+    let adamw = Training {
+        weight_decay: 0.1,
+        optimizer: Optimizer::AdamW(betas),
+        schedule: Schedule::Linear,
+        ..adam
+    };
     for model in models() {
-        for how in [everything(), plain_steps.clone()] {
+        for how in [everything(), plain_steps.clone(), adam.clone(), adamw.clone()] {
             let start = model.init(4).into_vec();
             let by_torch = engine().train(&model, &start, &data, &how, 9, &mut go).unwrap();
             let by_hand = Reference::new().train(&model, &start, &data, &how, 9, &mut go).unwrap();

@@ -158,7 +158,7 @@ impl Agent<'_, '_> {
 
     /// The steps of one round's training.
     fn steps_of_round(&self, config: PrivacyConfig) -> PrivateSteps {
-        let how = florin_work::training(&self.spec.training);
+        let how = florin_work::training(&self.spec, RoundNumber::FIRST);
         let rows = self.context.data.rows();
         PrivateSteps {
             rows: rows as u64,

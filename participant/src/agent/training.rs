@@ -185,7 +185,7 @@ impl Agent<'_, '_> {
     ) -> Result<Vec<f32>, AgentError> {
         let round = self.current.round;
         let model = florin_work::task_model(&self.spec, self.graph.as_ref());
-        let how = florin_work::training(&self.spec.training);
+        let how = florin_work::training(&self.spec, round);
         let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);
         let data = parts.behaviour.data(parts.data)?;

@@ -384,7 +384,7 @@ impl Member {
     fn train_update(&self, world: &SimContext, offer: &Offer, base: &[u8]) -> Option<Vec<u8>> {
         let spec = &world.setup.spec;
         let start = decode_model(spec, base).ok()?;
-        let (model, how) = (model_spec(&spec.model), training(&spec.training));
+        let (model, how) = (model_spec(&spec.model), training(spec, offer.scope.round));
         let seed = spec.salt ^ (u64::from(offer.scope.round.0) << 32) ^ self.index as u64;
         let go_on = &mut |_| ControlFlow::Continue(());
         let trained = Reference::new().train(&model, &start, &self.rows, &how, seed, go_on).ok()?;

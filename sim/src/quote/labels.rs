@@ -14,8 +14,9 @@
 
 use std::ops::ControlFlow;
 
-use florin_learning::{Dataset, Evaluator, Reference, Trainer, Training};
-use florin_work::decode_model;
+use florin_learning::{Dataset, Evaluator, Reference, Schedule, Trainer, Training};
+use florin_protocol::RoundNumber;
+use florin_work::{decode_model, training};
 
 use super::plan::{LABEL_ROWS_MAX, SHUFFLES};
 use super::simulate::{QuoteTask, dataset_error, shuffled};
@@ -118,7 +119,8 @@ impl Hits {
             .map_err(|_| SimError::from(MarketError::Missing("a valid model")))?;
         let own = task.holdout.subset(trained).map_err(dataset_error)?;
         let epochs = task.plan.label_epochs.max(1);
-        let how = Training { epochs, fedprox: None, ..task.how.clone() };
+        let how = training(&task.spec, RoundNumber::FIRST);
+        let how = Training { epochs, fedprox: None, schedule: Schedule::Constant, ..how };
         let go_on = &mut |_| ControlFlow::Continue(());
         let mut engine = Reference::new();
         let after = engine.train(&task.model, &base, &own, &how, task.seed, go_on);

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use florin_learning::engine::TrainError;
 use florin_learning::{Dataset, parallel_map};
 use florin_protocol::{Amount, Canonical, TaskSpec, Timestamp};
-use florin_work::{model_spec, training};
+use florin_work::model_spec;
 
 use crate::error::SimError;
 use crate::market::{BUYER, COORDINATOR};
@@ -134,7 +134,6 @@ pub fn quote(
     let task = QuoteTask {
         seed: seed_of(inputs.spec),
         model: model_spec(&spec.model),
-        how: training(&spec.training),
         spec,
         base_model: inputs.base_model,
         holdout: inputs.holdout,

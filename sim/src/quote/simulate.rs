@@ -8,7 +8,7 @@ use florin_learning::{
 };
 use florin_participant::required_bond;
 use florin_protocol::{Address, Amount, Report, RoundOutcome, TaskSpec};
-use florin_work::CommittedHoldout;
+use florin_work::{CommittedHoldout, training};
 
 use super::plan::{QuotePlan, WRONG_LABELS_PERCENT};
 use super::power::Standing;
@@ -55,7 +55,6 @@ pub(super) struct QuoteTask<'a> {
     pub(super) holdout: &'a Dataset,
     pub(super) plan: QuotePlan,
     pub(super) model: ModelSpec,
-    pub(super) how: Training,
     /// The seed of the task; simulation n has the seed `seed + n`.
     pub(super) seed: u64,
 }
@@ -193,17 +192,18 @@ impl QuoteTask<'_> {
     ) -> Result<Vec<Arrival>, QuoteError> {
         let base = market.base_model().map_err(SimError::from)?;
         let round = market.offer().ok_or(MarketError::Missing("an open round"));
-        let round = round.map_err(SimError::from)?.scope.round.0.into();
+        let round = round.map_err(SimError::from)?.scope.round;
+        let how = training(&self.spec, round);
         let mut arrivals = Vec::new();
         // Noise is the last member: it has the norm of the longest update.
         let mut norm = 0.0_f64;
         for (number, member) in members.iter().enumerate() {
-            let rng = &mut stream(seed, "quote training", [number as u64, round]);
+            let rng = &mut stream(seed, "quote training", [number as u64, round.0.into()]);
             let delta = match member.role {
                 MemberRole::Noise => random_direction(rng, base.len(), norm),
                 role => {
                     let salt = uniform_below(rng, u64::MAX);
-                    match self.train(engine, &base, &member.rows, salt) {
+                    match self.train(engine, &base, &member.rows, &how, salt) {
                         Err(TrainError::Diverged { .. }) if role != MemberRole::Honest => continue,
                         trained => trained.map_err(training_error)?,
                     }
@@ -247,10 +247,11 @@ impl QuoteTask<'_> {
         engine: &mut Reference,
         base: &[f32],
         rows: &Dataset,
+        how: &Training,
         salt: u64,
     ) -> Result<Vec<f32>, TrainError> {
         let go_on = &mut |_| ControlFlow::Continue(());
-        let trained = engine.train(&self.model, base, rows, &self.how, salt, go_on)?;
+        let trained = engine.train(&self.model, base, rows, how, salt, go_on)?;
         Ok(trained.params.iter().zip(base).map(|(new, old)| new - old).collect())
     }
 

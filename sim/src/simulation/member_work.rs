@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use florin_learning::engine::TrainError;
 use florin_learning::{Reference, parallel_map};
+use florin_protocol::RoundNumber;
+use florin_work::training;
 
 use super::adaptation::EFFORTS;
 use super::{Simulation, push_newest};
@@ -50,9 +52,11 @@ impl Simulation<'_> {
         let round = self.rounds.len() as u64 + 1;
         let tasks = self.member_tasks(there, round);
         let members = &self.population.members;
+        let number = u32::try_from(round).unwrap_or(u32::MAX);
+        let how = training(self.market.spec(), RoundNumber(number));
         let job = |task: &MemberTask| MemberTraining {
             member: &members[task.member],
-            how: &self.how,
+            how: &how,
             model: &self.model,
             base,
             seed: self.seed,

@@ -26,15 +26,7 @@ fn act(
 ) -> (TrainingResult, Vec<Vec<f32>>) {
     let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
     let base = vec![0.0; model.parameters()];
-    let how = Training {
-        epochs: 2,
-        batch: 16,
-        learning_rate: 0.1,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    };
+    let how = Training::sgd(2, 16, 0.1);
     let member = member(strategy);
     let job = MemberTraining {
         member: &member,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use florin_learning::data::from_canonical_bytes;
 use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep};
-use florin_protocol::{Rejection, TaskSpec};
+use florin_protocol::{Rejection, RoundNumber, TaskSpec};
 
 use crate::cli::EngineArg;
 use crate::progress::Progress;
@@ -82,7 +82,7 @@ impl GraphTrial {
         let arguments = EngineArg { engine: EngineKind::Auto, threads: 1 };
         let mut engine: Box<dyn Engine> = crate::compose::engine(arguments)?;
         let rows = holdout.slice(0..holdout.rows().min(ROWS_TRAINED))?;
-        let how = Training { epochs: 1, ..florin_work::training(&spec.training) };
+        let how = Training { epochs: 1, ..florin_work::training(spec, RoundNumber::FIRST) };
         let go_on = &mut |_: TrainingStep| ControlFlow::Continue(());
         let trained = engine.train(model, params, &rows, &how, 1, go_on)?.params;
         let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();

@@ -137,15 +137,7 @@ impl ExportedModel {
     /// Milliseconds of a step in training.
     fn milliseconds(&self, engine: &mut dyn Engine) -> anyhow::Result<f64> {
         let steps_of_epoch = self.rows.rows().div_ceil(self.batch as usize) as u32;
-        let how = Training {
-            epochs: STEPS.div_ceil(steps_of_epoch),
-            batch: self.batch,
-            learning_rate: 0.01,
-            momentum: 0.0,
-            weight_decay: 0.0,
-            clip_gradient: None,
-            fedprox: None,
-        };
+        let how = Training::sgd(STEPS.div_ceil(steps_of_epoch), self.batch, 0.01);
         let go_on = &mut |_: TrainingStep| ControlFlow::Continue(());
         let mut steps = 0;
         let seconds = fastest(REPEATS, || {

@@ -22,15 +22,7 @@ const REPEATS: usize = 5;
 pub(super) fn run(python: Option<&Path>) -> anyhow::Result<Vec<Measurement>> {
     let data = load(&DataSource::Digits)?;
     let model = ModelSpec::Mlp { inputs: 64, hidden: vec![HIDDEN], classes: 10 };
-    let how = Training {
-        epochs: EPOCHS,
-        batch: BATCH,
-        learning_rate: 0.1,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    };
+    let how = Training::sgd(EPOCHS, BATCH, 0.1);
     let start = model.init(1).into_vec();
     let script = include_str!("../../../xtask/peers/train.py");
     let peer = peers::run(&Peer { name: "PyTorch", script, arguments: Vec::new() }, python)?;

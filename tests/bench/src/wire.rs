@@ -237,7 +237,7 @@ impl WireFixture {
         residuals: &mut CarriedResiduals,
     ) -> anyhow::Result<(Vec<UpdateEntry>, Vec<Vec<u8>>)> {
         let model = florin_work::model_spec(&spec.model);
-        let how = florin_work::training(&spec.training);
+        let how = florin_work::training(spec, RoundNumber(round));
         let base = decode_model(spec, base)?;
         let mut made = (Vec::new(), Vec::new());
         for ((member, (kind, own)), residual) in (1_u8..).zip(&self.people).zip(residuals) {

@@ -162,6 +162,14 @@ fn models() -> Vec<Value> {
         scene.spec.training.clip_gradient = Micro(250_000);
         scene.spec.training.fedprox = Micro(100_000);
     };
+    let adamw = |scene: &mut Scene| {
+        scene.spec.training.learning_rate = Micro(10_000);
+        scene.spec.training.weight_decay = Micro(50_000);
+        scene.spec.training.optimizer =
+            Optimizer::AdamW { beta1: Micro(900_000), beta2: Micro(990_000) };
+        scene.spec.training.schedule = Schedule::Cosine;
+        scene.spec.training.warmup_steps = 4;
+    };
     // Update 0 is the nearest to its two neighbours, update 1 to all others.
     let line = |scene: &mut Scene| {
         let (middle, way) = (scene.deltas[0].clone(), scene::noise("line", scene.base.len()));
@@ -194,6 +202,10 @@ fn models() -> Vec<Value> {
         vector(
             "the public baseline of an MLP with all settings of the training",
             &by(UpdateFormat::F32, Mean, 3).with(baseline).with(momentum),
+        ),
+        vector(
+            "the public baseline of an MLP by AdamW",
+            &by(UpdateFormat::F32, Mean, 3).with(baseline).with(adamw),
         ),
     ]
 }

@@ -107,15 +107,7 @@ fn graphs_that_refuse_values_by_their_parameters_are_known() {
 fn instance_norm_trains_its_statistics_or_uses_them() {
     let rows: Vec<f32> = (0..5 * 16).map(|at| ((at * 7) % 11) as f32 / 11.0).collect();
     let rows = Dataset::new(rows, vec![0, 1, 2, 0, 1], 16, 3).unwrap();
-    let how = Training {
-        epochs: 2,
-        batch: 2,
-        learning_rate: 0.05,
-        momentum: 0.9,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    };
+    let how = Training { momentum: 0.9, ..Training::sgd(2, 2, 0.05) };
     for (policy, travels) in [(BufferPolicy::Average, true), (BufferPolicy::Freeze, false)] {
         let parts = parts("instance_norm", policy).unwrap();
         let start = parts.initial.clone();

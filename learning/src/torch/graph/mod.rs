@@ -16,9 +16,10 @@ use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
-    Training, TrainingProgress, mean,
+    TrainingProgress, mean,
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
+use crate::training::Training;
 use net::{GraphFailure, GraphNet, Rows, program};
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it

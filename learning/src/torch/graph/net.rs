@@ -30,6 +30,12 @@ impl From<GraphFailure> for BackendError {
     }
 }
 
+impl From<AtenError> for GraphFailure {
+    fn from(error: AtenError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
 impl From<BackendError> for GraphFailure {
     fn from(error: BackendError) -> Self {
         Self::Other(error)
@@ -54,10 +60,6 @@ impl From<InterpreterError> for GraphFailure {
             _ => Self::Other(found),
         }
     }
-}
-
-fn failure(error: &AtenError) -> BackendError {
-    BackendError { engine: ENGINE, why: error.to_string() }
 }
 
 /// Numbers of 64 bytes, to which libtorch aligns a tensor of its own.
@@ -151,8 +153,7 @@ impl<'m> GraphNet<'m> {
             }
         });
         let frozen = frozen.collect::<Result<_, TchError>>()?;
-        let copy =
-            AtenOperator::find("aten::_foreach_copy_", "").map_err(|error| failure(&error))?;
+        let copy = AtenOperator::find("aten::_foreach_copy_", "")?;
         Ok(Self { model, program, interpreter, frozen, kind, copy })
     }
 
@@ -323,7 +324,7 @@ impl<'m> GraphNet<'m> {
         }
         // One kernel for all tensors.
         let both = [(None, Given::Tensors(&targets)), (None, Given::Tensors(&sources))];
-        self.copy.call(&both).map_err(|error| failure(&error))?;
+        self.copy.call(&both)?;
         Ok(losses.f_detach()?)
     }
 

@@ -40,7 +40,7 @@ fn expected(
             &florin_work::model_spec(&spec.model),
             &base,
             &person.data,
-            &florin_work::training(&spec.training),
+            &florin_work::training(spec, RoundNumber(round)),
             seed,
             &mut |_| ControlFlow::Continue(()),
         )

@@ -37,15 +37,7 @@ pub(super) struct Cohort {
 
 /// Plain SGD.
 pub(super) fn sgd(learning_rate: f64, batch: u32, epochs: u32) -> Training {
-    Training {
-        epochs,
-        batch,
-        learning_rate,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    }
+    Training::sgd(epochs, batch, learning_rate)
 }
 
 impl Cohort {

@@ -126,15 +126,7 @@ impl TrainingTask {
             .collect::<Result<Vec<_>, _>>()?;
         let rows: Vec<u64> = shards.iter().map(|shard| shard.rows() as u64).collect();
         let all = rows.iter().sum::<u64>() as f64;
-        let how = Training {
-            epochs: regime.epochs,
-            batch: BATCH,
-            learning_rate: regime.learning_rate,
-            momentum: 0.0,
-            weight_decay: 0.0,
-            clip_gradient: None,
-            fedprox: None,
-        };
+        let how = Training::sgd(regime.epochs, BATCH, regime.learning_rate);
         let mut base = self.model.init(seed).into_vec();
         let mut done = Vec::new();
         for round in 0..rounds {

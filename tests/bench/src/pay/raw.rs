@@ -10,7 +10,7 @@ use florin::task_file::{self, FittedTask, Parties, PreparedTask};
 use florin_learning::data::from_canonical_bytes;
 use florin_learning::{DataSource, Dataset, Evaluator, Reference, Trainer, parallel_map};
 use florin_participant::required_bond;
-use florin_protocol::{Amount, TaskSpec, Timestamp};
+use florin_protocol::{Amount, RoundNumber, TaskSpec, Timestamp};
 use florin_sim::market::{
     Arrival, BUYER, COORDINATOR, NextRound, ParticipantAccount, SimulatedMarket, account,
 };
@@ -155,8 +155,7 @@ fn run_split(folder: &Path, split: Split) -> anyhow::Result<RawTask> {
 /// Runs a task with honest members until no further round opens.
 fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Result<RawTask> {
     let spec = &task.spec;
-    let (model, how) =
-        (florin_work::model_spec(&spec.model), florin_work::training(&spec.training));
+    let model = florin_work::model_spec(&spec.model);
     let seats: Vec<ParticipantAccount> = (0..)
         .zip(members)
         .map(|(number, rows)| ParticipantAccount {
@@ -173,6 +172,7 @@ fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Res
     let mut rounds = 0;
     while market.next_offer()? == NextRound::Open {
         let base = market.base_model()?;
+        let how = florin_work::training(spec, RoundNumber(rounds + 1));
         let mut arrivals = Vec::new();
         for (number, (rows, seat)) in (0..).zip(members.iter().zip(&seats)) {
             let seed = u64::from(rounds) * members.len() as u64 + number;
