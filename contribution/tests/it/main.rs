@@ -16,3 +16,4 @@ mod sampling;
 mod support;
 mod textbook_games;
 mod value_round;
+mod vectors;
