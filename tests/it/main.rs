@@ -41,6 +41,7 @@ mod support;
 mod sweeps_resume_and_report_violations;
 mod tables_fit_the_terminal;
 mod the_balance_equation_holds;
+mod the_python_package;
 mod tidy;
 mod two_runs_with_one_seed_agree;
 mod unusable_contracts_and_tokens_are_refused;

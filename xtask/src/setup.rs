@@ -18,6 +18,7 @@ pub(crate) fn fetch_all() -> Result<(), Failure> {
     let _lock = lock()?;
     torch::fetch_if_missing()?;
     tools::python_if_missing()?;
+    tools::package_requirements_if_missing()?;
     tools::http_client_if_missing()?;
     tools::bucket_service_if_missing()?;
     tools::node_if_missing()?;

@@ -10,6 +10,7 @@ use crate::{installation, process};
 
 const PYTHON_PINS: &str = "protocol/vectors/requirements.txt";
 const NODE_FOLDER: &str = "protocol/vectors";
+const PACKAGE_PINS: &str = "python/requirements.txt";
 const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const S3_PINS: &str = "tests/s3/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
@@ -33,6 +34,13 @@ pub(crate) fn python_if_missing() -> Result<(), Failure> {
         &vector_packages_folder(),
         "the vector tests' Python packages",
     )
+}
+
+/// Installs what the tests of the Python package need, in the folder where they look for it.
+pub(crate) fn package_requirements_if_missing() -> Result<(), Failure> {
+    let folder = process::tools_folder().join("package");
+    let name = "NumPy, pandas and mypy for the Python package (230 MB on disk)";
+    packages_if_missing(&Python::find()?, PACKAGE_PINS, &folder, name)
 }
 
 /// Installs the fuzzing client for the coordinator's HTTP interface, in the folder where the tests
