@@ -227,4 +227,8 @@ def _absolute(source: str) -> str:
     if not mark and not colon:
         return source
     parts = files.split(",") if kind in FILE_LISTS else [files]
+    for part in parts:
+        if not Path(part).is_file():
+            remedy = f"check the path; a relative path starts at {Path.cwd()}"
+            raise FlorinError("FILE_NOT_FOUND", f"data: there is no file {part}", remedy=remedy)
     return kind + colon + ",".join(str(Path(part).absolute()) for part in parts) + mark + label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from florin.errors import FlorinError
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 Kind = Literal["text", "bool", "count", "exact"]
 # Base units of one florin, as a power of ten.
 FLORIN_PLACES = 18
-# Digits of any amount: below 2¹²⁸ base units.
-AMOUNT_DIGITS = 39
 # Rows that the text of a table shows.
 SHOWN_ROWS = 20
 
@@ -26,7 +24,9 @@ def fln(units: int) -> Decimal:
     if isinstance(units, bool) or not isinstance(units, int):
         message = f"{units!r} is no number of base units; give a whole number"
         raise FlorinError("INVALID_AMOUNT", message)
-    return Decimal(units).scaleb(-FLORIN_PLACES, Context(prec=max(AMOUNT_DIGITS, len(str(units)))))
+    digits = str(abs(units)).rjust(FLORIN_PLACES + 1, "0")
+    text = f"{digits[:-FLORIN_PLACES]}.{digits[-FLORIN_PLACES:]}".rstrip("0").rstrip(".")
+    return Decimal(f"-{text}" if units < 0 else text)
 
 
 class Table(Sequence[dict[str, Any]]):

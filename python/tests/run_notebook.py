@@ -22,7 +22,8 @@ def main(file):
         exec(compile(tree, f"cell {number}", "exec"), names)
         if last is not None:
             shown = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)
-            print(*([] if shown is None else [repr(shown)]))
+            if shown is not None:
+                print(repr(shown))
     print(f"{len(cells)} cells")
 
 

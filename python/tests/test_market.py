@@ -108,6 +108,7 @@ class Tables(unittest.TestCase):
     def test_florins_are_decimal_and_exact(self):
         self.assertEqual(florin.fln(2**128 - 1), Decimal("340282366920938463463.374607431768211455"))
         self.assertEqual(florin.fln(-1), Decimal("-0.000000000000000001"))
+        self.assertEqual([str(florin.fln(units)) for units in (0, 10 * FLN, FLN // 2, -FLN)], ["0", "10", "0.5", "-1"])
         for bad in (1.5, "1", True):
             with self.assertRaises(FlorinError):
                 florin.fln(bad)
