@@ -1,6 +1,6 @@
 """Writes the models of this folder, and what PyTorch computes with them.
 
-    pip install torch==2.11.0 transformers==4.57.* numpy safetensors
+    pip install ../../../python torch==2.11.0 transformers==4.57.* safetensors
     python make.py [FOLDER]
 
 For each model: NAME.pt2 by `torch.export.save`, and NAME.safetensors with the inputs, the labels, the
@@ -8,12 +8,11 @@ loss in training mode, its gradients, and the parameters after ten steps of SGD,
 some models also after ten steps of Adam and AdamW.
 """
 
-import re
 import sys
-import zipfile
 from pathlib import Path
 
 import torch
+from florin import strip_paths
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
@@ -256,19 +255,6 @@ MODELS = {
     "llama": (lambda: transformer("llama"), words),
     "bert": (lambda: transformer("bert"), words),
 }
-
-
-def strip_paths(path):
-    """Stack traces name files of the exporting machine; their folders are left out."""
-    with zipfile.ZipFile(path) as archive:
-        entries = [(info, archive.read(info)) for info in archive.infolist()]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for info, content in entries:
-            if info.filename.endswith("models/model.json"):
-                text = re.sub(r'(File \\")[^"\\]*/(site-packages/)', r"\1\2", content.decode())
-                text = re.sub(r'(File \\")/[^"\\]*/', r"\1", text)
-                content = text.encode()
-            archive.writestr(zipfile.ZipInfo(info.filename), content)
 
 
 def loss_of(model, x, labels):
