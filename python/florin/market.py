@@ -21,7 +21,7 @@ ID_DIGITS_MIN = 6
 # Limits of the protocol: rounds of a task, and accounts of a report.
 ROUNDS_MAX, ACCOUNTS_MAX = 100_000, 20_000
 # Reports that a Market keeps in memory: they do not change.
-REPORTS_KEPT_MAX = 64
+REPORTS_CACHED_MAX = 64
 
 TASKS: dict[str, Kind] = {
     "id": "text", "name": "text", "phase": "text", "round": "count", "rounds": "count", "enrolled": "count",
@@ -206,7 +206,7 @@ class Market:
         scope = report.object("scope")
         if (scope.digest("task"), scope.whole("round")) != (task, number):
             raise FlorinError("UNEXPECTED_CONTENT", f"{name}: the report is that of another task or round")
-        while len(self._reports) >= REPORTS_KEPT_MAX:
+        while len(self._reports) >= REPORTS_CACHED_MAX:
             del self._reports[next(iter(self._reports))]
         self._reports[task, number] = report
         return report

@@ -120,7 +120,7 @@ def strip_paths(file: str | Path) -> None:
 
 
 class _Options:
-    """What a task has beside its model."""
+    """The options of a task beside its model."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A market is read exactly, and whatever it sends is either a table or an error with a code."""
+"""A market is read exactly, and each response is a table or an error with a code."""
 
 import json
 import random

@@ -25,7 +25,8 @@ fn games() -> Vec<NamedGame> {
         let table = TableGame::from_game(&mut game).unwrap().value_table().to_vec();
         NamedGame { name: format!("{name} of {players}"), players, table }
     };
-    let interaction = |players| named("interaction", players, SyntheticGame::interaction(players, 5));
+    let interaction =
+        |players| named("interaction", players, SyntheticGame::interaction(players, 5));
     let voting = |players| named("voting", players, SyntheticGame::voting(players, 5));
     vec![interaction(1), interaction(2), interaction(7), voting(6), interaction(10), voting(9)]
 }
