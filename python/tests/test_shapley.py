@@ -3,6 +3,7 @@
 import json
 import math
 import unittest
+from base64 import b64decode
 from itertools import combinations
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 import florin
 from florin import ValuationError, shapley
+from florin.parameters import decode
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLERS = [shapley.permutation, shapley.antithetic_permutation, shapley.truncated_monte_carlo, shapley.odd]
@@ -220,7 +222,85 @@ class MisbehavingGames(unittest.TestCase):
             self.assertEqual(len(asked), len(set(asked)))
 
 
+class Round:
+    """A round of softmax regression in `valued_rounds.json` as a game, with the bounded loss of docs/protocol.md."""
+
+    def __init__(self, vector):
+        spec, valuation = vector["task"]["model"], vector["result"]["valuation"]
+        self.classes = spec["classes"]
+        shapes = {"layer0.weight": (self.classes, spec["inputs"]), "layer0.bias": (self.classes,)}
+        base = decode(bytearray(b64decode(vector["base_model"])), shapes)
+        self.base = np.concatenate([array.reshape(-1) for array in base.values()]).astype(np.float64)
+        self.features, self.labels = self._rows(b64decode(vector["disclosed_rows"]))
+        before = [score["preprocessing"] for score in valuation["scores"]]
+        weights = np.array([each["weight"] for each in before], dtype=np.float64)
+        factors = np.array([float(each["norm_factor"]) for each in before])
+        updates = np.array([np.frombuffer(b64decode(update), "<f4") for update in vector["updates"]], dtype=np.float64)
+        scaled = (updates * factors[:, None]).astype(np.float32).astype(np.float64)
+        self.steps = scaled * (weights / weights.sum())[:, None]
+
+    def _rows(self, data):
+        """Features and labels of the disclosed rows (borsh: index, blind, row, proof)."""
+        features, labels, at = [], [], 4
+        for _ in range(int.from_bytes(data[:4], "little")):
+            size = int.from_bytes(data[at + 36 : at + 40], "little")
+            row = data[at + 40 : at + 40 + size]
+            features.append(np.frombuffer(row[:-4], "<f4"))
+            labels.append(int.from_bytes(row[-4:], "little"))
+            at += 40 + size
+            at += 4 + 32 * int.from_bytes(data[at : at + 4], "little")
+        return np.array(features, dtype=np.float64), np.array(labels)
+
+    def chances(self, params):
+        weight, bias = params[: -self.classes].reshape(self.classes, -1), params[-self.classes :]
+        raised = np.exp(self.features @ weight.T + bias)
+        return raised / raised.sum(axis=1, keepdims=True)
+
+    def losses(self, params):
+        least = self.classes**-2.0
+        return -np.log((1 - least) * self.chances(params)[np.arange(len(self.labels)), self.labels] + least)
+
+    def value(self, coalition):
+        return self.losses(self.base) - self.losses(self.base + self.steps[sorted(coalition)].sum(axis=0))
+
+    def gradients(self, t):
+        """The gradient of each row's loss at the point t of the path: shape (rows, parameters)."""
+        least, rows = self.classes**-2.0, np.arange(len(self.labels))
+        chances = self.chances(self.base + t * self.steps.sum(axis=0))
+        own = chances[rows, self.labels][:, None]
+        logits = -(1 - least) * own * (np.eye(self.classes)[self.labels] - chances) / ((1 - least) * own + least)
+        inputs = (logits[:, :, None] * self.features[:, None, :]).reshape(len(rows), -1)
+        return np.concatenate([inputs, logits], axis=1)
+
+    def null_deviations(self):
+        gradient = self.gradients(0.5).mean(axis=0)
+        return np.linalg.norm(self.steps, axis=1) * np.linalg.norm(gradient) / math.sqrt(len(gradient))
+
+
 class Vectors(unittest.TestCase):
+    def test_path_and_exact_value_rounds_as_the_market_does(self):
+        vectors = json.loads((ROOT / "protocol/vectors/valued_rounds.json").read_text())
+        single = [v for v in vectors if len(v["result"]["valuation"]["stages"]) == 1]
+        chosen = [v for v in single if "nodes" in v["name"] or "Shapley" in v["name"]]
+        self.assertEqual(len(chosen), 4)
+        for vector in chosen:
+            played, valuation = Round(vector), vector["result"]["valuation"]
+            n, estimator = len(played.steps), valuation["stages"][0]["estimator"]
+            if estimator == "shapley":
+                found = shapley.exact(played.value, n)
+            else:
+                along = lambda t: -(played.gradients(t) @ played.steps.T).T
+                diagonal = lambda t: played.losses(played.base) - played.losses(played.base + t * played.steps.sum(axis=0))
+                found = shapley.path(along, n, diagonal=diagonal, nodes=estimator["path"])
+                for node, derivatives in zip(found.nodes, np.array(valuation["evidence"]["derivatives_nano"]).T):
+                    np.testing.assert_allclose(node.derivatives * 1e9, derivatives, rtol=0, atol=10)
+            errors = np.hypot(found.standard_errors, played.null_deviations())
+            for at, score in enumerate(valuation["scores"]):
+                self.assertLessEqual(abs(found.values[at] * 1e9 - score["score_nano"]), 10, vector["name"])
+                self.assertLessEqual(abs(errors[at] * 1e9 - score["error_nano"]), 10, vector["name"])
+            self.assertLessEqual(abs(found.gap * 1e9 - valuation["gap_nano"]), 10 * n, vector["name"])
+            self.assertLessEqual(abs(found.total * 1e9 - valuation["total_nano"]), 10, vector["name"])
+
     def test_estimators_reproduce_the_vectors_of_the_crate(self):
         games = json.loads((ROOT / "contribution/tests/vectors/estimators.json").read_text())
         cases = 0
