@@ -40,7 +40,7 @@ fn printed(mut python: Command) -> String {
 #[test]
 fn its_own_tests_pass() {
     let text = printed(python(&["-m", "unittest", "discover", "--start-directory", "tests"]));
-    assert!(text.contains("OK") && !text.contains("Ran 0 tests"), "{text}");
+    assert!(text.contains("OK") && !text.contains("skipped"), "{text}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ import numpy as np
 
 from florin.errors import ValuationError
 from florin.shapley.game import PASSES_MAX, Floats, Game, Valuation, Value
+from florin.shapley.kernels import Gram, Kernel, Products, Uniform, gram_of
 from florin.shapley.pairs import PairSampler, cholesky, linear_fit, signs_of
-from florin.shapley.path import gauss_legendre
 
 # Evaluations per player of a run without limits: about 1 % error on games of 20 players with strong overlap.
 PASSES_PER_PLAYER = 40
@@ -134,7 +134,7 @@ class _Observations:
         z, odd_part = signs_of(self.sides, self.game.n), np.array(self.odd)
         model = _select_model(z, odd_part, np.array(self.even))
         count = min(len(self.sides), PAIRS_FITTED_MAX + 1)
-        made = None if model is None else _gram(model.kernel, True, z[:count])
+        made = None if model is None else gram_of(model.kernel, True, z[:count])
         fit = None if made is None or model is None else _OddFit.of(made, model.noise, z[:count], odd_part[:count])
         if model is None or made is None or fit is None:
             return None
@@ -161,66 +161,7 @@ class _Observations:
         return self.game.valuation(values + more.values, self.total, more.errors, remark)
 
 
-# --- kernels: priors of the interactions ---
-
-
-class _Uniform:
-    """Interactions of three (odd part) or two players (even part), all with the same variance."""
-
-    def between(self, odd: bool, a: Floats, b: Floats) -> Floats:
-        n = a.shape[1]
-        t: Floats = a @ b.T
-        return np.asarray((t * t * t - (3.0 * n - 2.0) * t) / 6.0 if odd else (t * t - n) / 2.0)
-
-    def values(self, z: Floats) -> Floats:
-        """The Shapley values of the game that is the kernel to each side: shape (sides, n)."""
-        rest = z.sum(axis=1, keepdims=True) - z
-        return np.asarray(z * (rest * rest - (z.shape[1] - 1.0)) / 3.0)
-
-
-class _Products:
-    """`Σ_r Π_i (1 + τ_ri·z_i·z'_i)`: variances that are products of the players' scales τ, each below 1."""
-
-    def __init__(self, scales: Floats) -> None:
-        self.scales = scales
-
-    def between(self, odd: bool, a: Floats, b: Floats) -> Floats:
-        # Π (1 ± τ·s) of signs s is c·exp(±Σ artanh(τ)·s) with c = Π √(1 − τ²): one product of matrices per term.
-        whole = np.zeros((a.shape[0], b.shape[0]))
-        for tau in self.scales:
-            factor = math.exp(0.5 * float(np.log1p(-tau * tau).sum()))
-            turned = (a * np.arctanh(tau)) @ b.T
-            whole += factor * np.sinh(turned) - (a * tau) @ b.T if odd else factor * np.cosh(turned) - 1.0
-        return whole
-
-    def values(self, z: Floats) -> Floats:
-        values = np.zeros_like(z)
-        for tau in self.scales:
-            own = z * tau
-            for node, weight in zip(*gauss_legendre(8)):
-                with_, against = (1.0 + node * own), (1.0 - node * own)
-                half = 0.5 * (with_.prod(axis=1, keepdims=True) / with_ + against.prod(axis=1, keepdims=True) / against)
-                values += weight * 2.0 * own * (half - 1.0)
-        return values
-
-
-_Kernel = _Uniform | _Products
-
-
-@dataclass
-class _Gram:
-    """The matrix of a kernel over sides, and the factor that makes its first entry 1."""
-
-    matrix: Floats
-    scale: float
-
-
-def _gram(kernel: _Kernel, odd: bool, z: Floats) -> _Gram | None:
-    matrix = kernel.between(odd, z, z)
-    alone = float(matrix[0, 0])
-    if not alone > 0.0 or not math.isfinite(1.0 / alone):
-        return None
-    return _Gram(matrix / alone, 1.0 / alone)
+# --- systems of equations ---
 
 
 def _with_noise(matrix: Floats, noise: float) -> Floats:
@@ -240,7 +181,7 @@ def _inverse_lower(matrix: Floats) -> Floats | None:
 @dataclass
 class _Model:
     name: str
-    kernel: _Kernel
+    kernel: Kernel
     noise: float
     rmse: float
     linear_rmse: float = math.inf
@@ -262,7 +203,7 @@ class _Comparison:
         self.z, self.data = z[:count], data[:count]
         self.free = UNPENALISED * (self.z @ self.z.T / self.n if odd else np.ones((count, count)))
 
-    def leave_one_out(self, gram: _Gram | None, noise: float) -> _Trial | None:
+    def leave_one_out(self, gram: Gram | None, noise: float) -> _Trial | None:
         """The error of predicting each pair from the others; None if the system is singular."""
         matrix = self.free if gram is None else self.free + gram.matrix
         inverse = _inverse_lower(_with_noise(matrix, noise))
@@ -275,7 +216,7 @@ class _Comparison:
         rmse = math.sqrt(float(((alpha[1:] / own[1:])[certain] ** 2).mean()))
         return _Trial(noise, rmse, alpha) if math.isfinite(rmse) else None
 
-    def best(self, gram: _Gram | None, noises: Sequence[float]) -> _Trial | None:
+    def best(self, gram: Gram | None, noises: Sequence[float]) -> _Trial | None:
         trials = [] if gram is None else [self.leave_one_out(gram, noise) for noise in noises]
         return min((trial for trial in trials if trial), key=lambda trial: trial.rmse, default=None)
 
@@ -284,8 +225,8 @@ class _Comparison:
     ) -> _Model | None:
         found = []
         for power, largest in shapes:
-            kernel = _Products(scales(power, largest))
-            trial = self.best(_gram(kernel, self.odd, self.z), [NOISE])
+            kernel = Products(scales(power, largest))
+            trial = self.best(gram_of(kernel, self.odd, self.z), [NOISE])
             if trial is not None:
                 found.append(_Model(name, kernel, NOISE, trial.rmse))
         return min(found, key=lambda model: model.rmse, default=None)
@@ -294,21 +235,21 @@ class _Comparison:
 def _select_model(z: Floats, odd_part: Floats, even_part: Floats) -> _Model | None:
     """The model with the smallest error; None if the additive model is as good."""
     bench, n = _Comparison(True, z, odd_part), z.shape[1]
-    uniform = _gram(_Uniform(), True, bench.z)
+    uniform = gram_of(Uniform(), True, bench.z)
     if uniform is None:
         return None
     name = "uniform interactions of three players"
     if len(bench.z) < n + SPARE_PAIRS_MIN:
         trial = bench.leave_one_out(uniform, NOISE)
-        return None if trial is None else _Model(name, _Uniform(), NOISE, trial.rmse)
+        return None if trial is None else _Model(name, Uniform(), NOISE, trial.rmse)
     linear = bench.leave_one_out(None, 1.0)
     unknowns = n + n * (n - 1) * max(0, n - 2) // 6
     first = bench.best(uniform, UNIFORM_NOISES if len(bench.z) > unknowns else UNIFORM_NOISES[1:])
     if linear is None or first is None:
         return None
-    models = [_Model(name, _Uniform(), first.noise, first.rmse)]
+    models = [_Model(name, Uniform(), first.noise, first.rmse)]
     values = 2.0 * UNPENALISED / n * (bench.z.T @ first.alpha)
-    strength = np.abs(values + uniform.scale * (_Uniform().values(bench.z).T @ first.alpha))
+    strength = np.abs(values + uniform.scale * (Uniform().values(bench.z).T @ first.alpha))
     strength /= max(TINY, float(strength.max()))
     models += filter(
         None, [bench.best_shape("scales from player values", VALUE_SHAPES, lambda p, t: _scale(strength, p, t)[None])]
@@ -320,8 +261,8 @@ def _select_model(z: Floats, odd_part: Floats, even_part: Floats) -> _Model | No
         )
         models += filter(None, [found])
     best = min(models, key=lambda model: model.rmse)
-    if isinstance(best.kernel, _Products):
-        trial = bench.best(_gram(best.kernel, True, bench.z), NOISES_BEST)
+    if isinstance(best.kernel, Products):
+        trial = bench.best(gram_of(best.kernel, True, bench.z), NOISES_BEST)
         if trial is not None and trial.rmse < best.rmse:
             best.noise, best.rmse = trial.noise, trial.rmse
     best.linear_rmse = linear.rmse
@@ -346,7 +287,7 @@ def _pairwise(z: Floats, even_part: Floats) -> Floats | None:
     bench = _Comparison(False, z, even_part)
     if bench.n > PARTNERS_MAX:
         return None
-    first = bench.best(_gram(_Uniform(), False, bench.z), PAIRWISE_NOISES)
+    first = bench.best(gram_of(Uniform(), False, bench.z), PAIRWISE_NOISES)
     if first is None:
         return None
 
@@ -359,7 +300,7 @@ def _pairwise(z: Floats, even_part: Floats) -> Floats | None:
     again = []
     for power, largest in SECOND_SHAPES:
         scales = _partner_scales(start, power, largest)
-        trial = bench.best(_gram(_Products(scales), False, bench.z), [NOISE])
+        trial = bench.best(gram_of(Products(scales), False, bench.z), [NOISE])
         if trial is not None:
             again.append((trial, scales.T @ scales))
     if not again:
@@ -381,7 +322,7 @@ class _OddFit:
     b: Floats
 
     @classmethod
-    def of(cls, gram: _Gram, noise: float, z: Floats, data: Floats) -> _OddFit | None:
+    def of(cls, gram: Gram, noise: float, z: Floats, data: Floats) -> _OddFit | None:
         """The fit of `data`, one number per side; None if the sides do not determine it."""
         # L⁻¹ of M = L·Lᵀ: its products lose no digits where M is nearly singular.
         inverse = _inverse_lower(_with_noise(gram.matrix, noise))
