@@ -121,7 +121,8 @@ class Market:
         With `account` the rows of that account alone, as `florin statement` prints them.
         """
         if account is not None and not (isinstance(account, str) and ADDRESS.fullmatch(account)):
-            raise FlorinError("INVALID_ADDRESS", f"{account!r} is no address", remedy="give 0x and 40 hexadecimal digits")
+            remedy = "give 0x and 40 hexadecimal digits"
+            raise FlorinError("INVALID_ADDRESS", f"{account!r} is no address", remedy=remedy)
         wanted = None if account is None else account.lower()
         records = [record for report in self._all(task) for record in _statements(report)]
         return Table(STATEMENTS, [r for r in records if wanted in (None, r["account"].lower())])

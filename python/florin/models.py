@@ -53,10 +53,10 @@ def export(
 
     A folder: `path/model.pt2` and, with `data`, `path/task.toml`, which `florin task check` has accepted: returns what
     that prints, and the file as `"file"`. Edit its budget and publish it. `data` are the rows that judge: a source of
-    the program, such as "csv:table.csv#price", or `(rows, labels)` as arrays, which are written to the folder. Rows have
-    the shape (n, …), labels (n,); `binary` and `token_cross_entropy` take targets of the shape (n, targets), `output`
-    takes None. `trainable` names the parameters that are trained, such as ["*lora*", "head.*"]; by default those with
-    `requires_grad`. Without `data`, the result has the command that makes the task: `"command"`.
+    the program, such as "csv:table.csv#price", or `(rows, labels)` as arrays, which are written to the folder. Rows
+    have the shape (n, …), labels (n,); `binary` and `token_cross_entropy` take targets of the shape (n, targets),
+    `output` takes None. `trainable` names the parameters that are trained, such as ["*lora*", "head.*"]; by default
+    those with `requires_grad`. Without `data`, the result has the command that makes the task: `"command"`.
 
     Raises `FlorinError` with the program's code and remedy; a folder is written whole or not at all.
     """
@@ -94,11 +94,7 @@ def load(task: str, market: str | Market | None = None) -> dict[str, torch.Tenso
     not among them. `Market.model` returns the same as arrays, without PyTorch.
     """
     market = market if isinstance(market, Market) else Market(market)
-    try:
-        import torch
-    except ImportError:
-        remedy = "pip install torch, or use Market.model, which returns arrays of NumPy"
-        raise FlorinError("TORCH_MISSING", "load needs PyTorch", remedy=remedy) from None
+    torch = _torch("load needs PyTorch", "pip install torch, or use Market.model, which returns arrays of NumPy")
     return {name: torch.from_numpy(array) for name, array in market.model(task).items()}
 
 
@@ -117,6 +113,14 @@ def strip_paths(file: str | Path) -> None:
             with archive.open(info) as source, stripped.open(entry, "w") as copy:
                 shutil.copyfileobj(source, copy)
     partial.replace(file)
+
+
+def _torch(message: str, remedy: str) -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise FlorinError("TORCH_MISSING", message, remedy=remedy) from None
+    return torch
 
 
 class _Options:
@@ -199,9 +203,14 @@ def _array(name: str, value: Any) -> NDArray[Any]:
 
 
 def _write(model: torch.nn.Module, example: torch.Tensor | tuple[torch.Tensor, ...], file: Path) -> None:
-    import torch
-
+    torch = _torch("export needs PyTorch 2.8 to 2.11", "pip install torch")
     inputs = example if isinstance(example, tuple) else (example,)
+    shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in inputs]
+    sizes = {shape[0] if shape else 0 for shape in shapes}
+    if len(sizes) != 1 or sizes.pop() < 2:
+        shown = ", ".join(map(str, shapes))
+        remedy = "give tensors whose first dimension is the rows, at least 2, such as torch.zeros(4, 10)"
+        raise FlorinError("INVALID_EXAMPLE", f"the inputs of the example have the shapes {shown}", remedy=remedy)
     rows = torch.export.Dim("rows")
     program = torch.export.export(model, inputs, dynamic_shapes=tuple({0: rows} for _ in inputs))
     torch.export.save(program, str(file))

@@ -27,7 +27,8 @@ def run(arguments: Sequence[str], folder: Path | None = None) -> Any:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", check=False)
     except OSError as cause:
         remedy = f"install it with `cargo install --path .` in a checkout, or name it: {VARIABLE}=/path/to/florin"
-        raise FlorinError("PROGRAM_MISSING", f"the program {program!r} cannot be started: {cause}", remedy=remedy) from None
+        message = f"the program {program!r} cannot be started: {cause}"
+        raise FlorinError("PROGRAM_MISSING", message, remedy=remedy) from None
     if done.returncode != 0:
         raise _failure(done)
     try:

@@ -61,7 +61,8 @@ class Table(Sequence[dict[str, Any]]):
     def column(self, name: str) -> list[Any]:
         """The values of one column."""
         if name not in self._kinds:
-            raise FlorinError("UNKNOWN_COLUMN", f"there is no column {name!r}; the columns are {', '.join(self.columns)}")
+            message = f"there is no column {name!r}; the columns are {', '.join(self.columns)}"
+            raise FlorinError("UNKNOWN_COLUMN", message)
         return [record[name] for record in self._records]
 
     def frame(self) -> pandas.DataFrame:

@@ -83,7 +83,8 @@ class Tables(unittest.TestCase):
 
     def test_a_task_without_reports_has_empty_tables(self):
         self.fake.answers[f"tasks/{TASK}"] = view(reported=0)
-        for table in (self.market.rounds(TASK), self.market.scores(TASK), self.market.statements(TASK), self.market.totals(TASK)):
+        for read in (self.market.rounds, self.market.scores, self.market.statements, self.market.totals):
+            table = read(TASK)
             self.assertEqual((len(table), table.records()), (0, []))
             self.assertEqual(list(table.frame().columns), list(table.columns))
             self.assertIn(table.columns[0], repr(table))
@@ -209,7 +210,8 @@ class Connections(Refusals):
 class HostileResponses(Refusals):
     def test_what_is_no_list_of_tasks_is_refused(self):
         deep = b"[" * 200_000 + b"]" * 200_000
-        for body in (b"", b"null", b"{}", b"[1]", b"[{}]", b"\xff", b"[NaN]", b"<html>", deep, b"[" + b"9" * 5_000 + b"]"):
+        long = b"[" + b"9" * 5_000 + b"]"
+        for body in (b"", b"null", b"{}", b"[1]", b"[{}]", b"\xff", b"[NaN]", b"<html>", deep, long):
             with FakeMarket({"tasks": body}) as fake:
                 self.refused("INVALID_RESPONSE", lambda: Market(fake.url).tasks())
 
@@ -320,12 +322,15 @@ class Models(Refusals):
         shapes = lambda model: tensors_of(Fields({"model": model}, "spec"))
         mlp = shapes({"kind": "mlp", "inputs": 4, "hidden": [8, 6], "classes": 3})
         self.assertEqual(mlp["layer1.weight"], (6, 8))
-        cnn = shapes({"kind": "cnn", "channels": 1, "height": 9, "width": 8, "filters": [4, 5], "hidden": 6, "classes": 3})
+        image = {"channels": 1, "height": 9, "width": 8}
+        cnn = shapes({"kind": "cnn", **image, "filters": [4, 5], "hidden": 6, "classes": 3})
         self.assertEqual((cnn["layer1.weight"], cnn["layer2.weight"]), ((5, 4, 3, 3), (6, 20)))
-        graph = shapes({"kind": "graph", "tensors": [{"name": "head.weight", "shape": [2, 3]}, {"name": "t", "shape": []}]})
+        tensors = [{"name": "head.weight", "shape": [2, 3]}, {"name": "t", "shape": []}]
+        graph = shapes({"kind": "graph", "tensors": tensors})
         self.assertEqual(graph, {"head.weight": (2, 3), "t": ()})
         huge = [{"name": str(at), "shape": [10**9]} for at in range(3)]
-        for bad in ({"kind": "tree"}, {"kind": "graph", "tensors": huge}, {"kind": "softmax", "inputs": 0, "classes": 2},
+        for bad in ({"kind": "tree"}, {"kind": "graph", "tensors": huge},
+                    {"kind": "softmax", "inputs": 0, "classes": 2},
                     {"kind": "mlp", "inputs": 1, "hidden": [True], "classes": 2},
                     {"kind": "graph", "tensors": [{"name": "a", "shape": [1]}] * 2},
                     {"kind": "graph", "tensors": [{"name": "a", "shape": [1] * 9}]}):  # fmt: skip

@@ -79,7 +79,8 @@ class Folders(unittest.TestCase):
             return [tensor["name"] for tensor in found["model"]["tensors"]]
 
         self.assertEqual(tensors("a", trainable="3.*"), ["3.weight", "3.bias"])
-        self.assertEqual(tensors("b", model=Model(frozen=["0.weight", "0.bias", "1.weight"])), ["1.bias", "3.weight", "3.bias"])
+        frozen = Model(frozen=["0.weight", "0.bias", "1.weight"])
+        self.assertEqual(tensors("b", model=frozen), ["1.bias", "3.weight", "3.bias"])
         self.assertEqual(len(tensors("c")), 6)
         error = self.refused("INVALID_MODEL", trainable=["lora*"])
         self.assertIn("0.weight", error.message)
@@ -101,8 +102,9 @@ class Folders(unittest.TestCase):
         self.refused("INVALID_MODEL", data=(self.rows[:, :4], self.target), loss="squared")
         self.refused("INVALID_DATA", data=data)  # cross-entropy needs classes
         self.refused("USAGE", data=data, loss="cosine")
-        for bad in ((self.rows, self.target[:5]), (self.rows * np.nan, self.target), (["a"], [1]), (self.rows[:, 0], self.target),
-                    (self.rows, None), (self.rows, self.rows), [self.rows, self.target], ([[1], [2, 3]], [1, 2])):  # fmt: skip
+        for bad in ((self.rows, self.target[:5]), (self.rows * np.nan, self.target), (["a"], [1]),
+                    (self.rows[:, 0], self.target), (self.rows, None), (self.rows, self.rows),
+                    [self.rows, self.target], ([[1], [2, 3]], [1, 2])):  # fmt: skip
             self.refused("INVALID_DATA", data=bad, loss="squared")
         self.task.mkdir()
         (self.task / "notes").touch()
@@ -116,6 +118,26 @@ class Folders(unittest.TestCase):
     def test_targets_stand_behind_the_inputs_where_the_loss_has_no_label(self):
         found = self.export(data=(self.rows, self.target > 0), loss="binary")
         self.assertEqual((found["model"]["targets"], found["data"]["width"]), (1, 11))
+
+
+class Examples(unittest.TestCase):
+    def refused(self, code, torch, example):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, {"torch": torch}):
+            with self.assertRaises(FlorinError) as raised:
+                florin.export(Model(), example, Path(folder) / "task")
+            self.assertEqual((raised.exception.code, os.listdir(folder)), (code, []))
+
+    def test_without_torch_nothing_is_written(self):
+        self.refused("TORCH_MISSING", None, None)
+
+    def test_an_example_needs_two_rows_in_each_input(self):
+        class Tensor:
+            def __init__(self, *shape):
+                self.shape = shape
+
+        torch = mock.Mock(Tensor=Tensor)
+        for example in (5, Tensor(), Tensor(1, 10), (Tensor(4, 10), Tensor(3, 2)), (), (Tensor(4), None)):
+            self.refused("INVALID_EXAMPLE", torch, example)
 
 
 class Programs(unittest.TestCase):

@@ -139,7 +139,8 @@ class Paths(unittest.TestCase):
         self.assertIsNone(found.total)
 
     def test_nodes_are_added_until_the_gap_is_small(self):
-        found = shapley.path(lambda t: [math.exp(5 * t)] * 2, 2, diagonal=lambda t: 0.4 * math.exp(5 * t), tolerance=1e-9)
+        slopes, diagonal = lambda t: [math.exp(5 * t)] * 2, lambda t: 0.4 * math.exp(5 * t)
+        found = shapley.path(slopes, 2, diagonal=diagonal, tolerance=1e-9)
         self.assertGreater(len(found.nodes), 3)
         self.assertLess(abs(found.gap), 1e-9 * found.total)
 
@@ -290,7 +291,8 @@ class Vectors(unittest.TestCase):
                 found = shapley.exact(played.value, n)
             else:
                 along = lambda t: -(played.gradients(t) @ played.steps.T).T
-                diagonal = lambda t: played.losses(played.base) - played.losses(played.base + t * played.steps.sum(axis=0))
+                whole = played.steps.sum(axis=0)
+                diagonal = lambda t: played.losses(played.base) - played.losses(played.base + t * whole)
                 found = shapley.path(along, n, diagonal=diagonal, nodes=estimator["path"])
                 for node, derivatives in zip(found.nodes, np.array(valuation["evidence"]["derivatives_nano"]).T):
                     np.testing.assert_allclose(node.derivatives * 1e9, derivatives, rtol=0, atol=10)

@@ -105,7 +105,7 @@ def tolerance_of(value: float | None) -> float | None:
 
 
 class Game:
-    """The callable of a game with a budget: each coalition is evaluated once. A coalition is a mask, bit i for player i."""
+    """The callable of a game with a budget: each coalition, a mask with bit i for player i, is evaluated once."""
 
     def __init__(self, value: Value, players: int | Sequence[Hashable]) -> None:
         if not callable(value):

@@ -1,8 +1,8 @@
 """Kernels over coalitions: priors of the interactions of a game.
 
-A game is a sum of products of signs, `v(z) = Σ_T a_T·Π_{i∈T} z_i` with z_i = +1 in and −1 out. A kernel is a prior with
-a variance of each a_T. Only products of an odd number of players affect the Shapley value; those of an even number reveal
-which players interact.
+A game is a sum of products of signs, `v(z) = Σ_T a_T·Π_{i∈T} z_i` with z_i = +1 in and −1 out. A kernel is a prior
+with a variance of each a_T. Only products of an odd number of players affect the Shapley value; those of an even number
+reveal which players interact.
 """
 
 from __future__ import annotations

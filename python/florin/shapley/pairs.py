@@ -30,7 +30,8 @@ class PairSampler:
     def __init__(self, players: int, seed: int, *, singles: bool) -> None:
         self.players, self._draw = players, Stream(seed, STREAM)
         self._full = (1 << players) - 1
-        self._sizes = [math.comb(players, size) // (2 if 2 * size == players else 1) for size in range(players // 2 + 1)]
+        halves = [2 if 2 * size == players else 1 for size in range(players // 2 + 1)]
+        self._sizes = [math.comb(players, size) // half for size, half in enumerate(halves)]
         self.drawn = [0] * len(self._sizes)
         self._seen: set[int] = set()
         self._left: dict[int, list[int]] = {}

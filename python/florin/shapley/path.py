@@ -98,7 +98,8 @@ def _integrate(gradient: Callable[[float], Any], n: int, count: int) -> tuple[Fl
 def _worth(diagonal: Callable[[float], Any], t: float) -> float:
     worth = float(np.atleast_1d(_called("the value", diagonal, t)).mean())
     if not math.isfinite(worth):
-        raise ValuationError("DIAGONAL_NOT_FINITE", f"the value on the diagonal at t = {t} is {worth}; it must be finite")
+        message = f"the value on the diagonal at t = {t} is {worth}; it must be finite"
+        raise ValuationError("DIAGONAL_NOT_FINITE", message)
     return worth
 
 
