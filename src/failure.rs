@@ -144,7 +144,7 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 53] = [
+const INPUT_CODES: [&str; 54] = [
     "NOISE_MISSING",
     "NOISE_TOO_LOW",
     "UNPROTECTED_UPDATES",
@@ -197,6 +197,7 @@ const INPUT_CODES: [&str; 53] = [
     "JOURNAL_OWNER_MISMATCH",
     "GAS_NOT_PAID",
     "DATA_MISMATCH",
+    "PRECISION_UNSUPPORTED",
     "ROUNDS_OUT_OF_RANGE",
 ];
 

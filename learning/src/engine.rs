@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
-use crate::training::{Training, TrainingError};
+use crate::training::{Precision, Training, TrainingError};
 
 /// Number of rows per evaluation chunk, for any size of the data.
 pub const EVAL_CHUNK_ROWS: usize = 256;
@@ -112,6 +112,16 @@ pub enum InputError {
     Statistics {
         /// The model as text.
         model: String,
+    },
+    /// Only graphs on libtorch train in less than 32 bits.
+    #[error(
+        "the {engine} engine trains this model in f32 only: leave out the precision {precision}"
+    )]
+    Precision {
+        /// The engine's name.
+        engine: &'static str,
+        /// The precision asked for.
+        precision: Precision,
     },
     /// The data has no rows.
     #[error("the data has no rows; at least one is required")]
@@ -337,6 +347,15 @@ pub(crate) fn check_training(
     check_model(model, start.len(), data)?;
     check_finite("the start", first_not_finite(start))?;
     Ok(how.check()?)
+}
+
+/// Refuses a precision with which only graphs train.
+pub(crate) fn check_precision(engine: &'static str, how: &Training) -> Result<(), InputError> {
+    let precision = how.execution.precision;
+    match precision {
+        Precision::F32 => Ok(()),
+        _ => Err(InputError::Precision { engine, precision }),
+    }
 }
 
 /// Preconditions of every engine's gradients of rows. The parameters may have any values.

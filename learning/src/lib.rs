@@ -82,4 +82,4 @@ pub use partition::{PartitionScheme, SplitPart, partition, split};
 pub use path::{PathGradient, PathValue};
 pub use reference::Reference;
 pub use select::{EngineKind, engine};
-pub use training::{Betas, Optimizer, Schedule, TaskPart, Training};
+pub use training::{Betas, Execution, Optimizer, Precision, Schedule, TaskPart, Training};

@@ -1,5 +1,8 @@
 //! The hyperparameters of a local training, and the learning rate of each of its steps.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -61,6 +64,56 @@ pub struct Training {
     /// The part of the task that this training is.
     #[serde(default)]
     pub part: TaskPart,
+    /// How the device computes a step.
+    #[serde(default)]
+    pub execution: Execution,
+}
+
+/// How a device computes the steps of a graph's training. A member chooses it: it changes the result by
+/// rounding alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Execution {
+    /// The type of matrix products and convolutions.
+    pub precision: Precision,
+    /// Bytes that the intermediate results of a step may take: a larger batch is computed in parts,
+    /// whose gradients are added. `None` is half of the memory that the host has free, and as much as a
+    /// GPU has.
+    pub memory_bytes: Option<u64>,
+}
+
+/// The type of the products in a training. Parameters, gradients, updates and sums have 32 bits in all
+/// of them. `FromStr` parses the output of `Display`: `f32`, `bf16`, `f16`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// 16 bits with the exponents of `f32`.
+    Bf16,
+    /// 16 bits with a smaller range: the loss is scaled, so that small gradients do not vanish.
+    F16,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::F32, Self::Bf16, Self::F16];
+        let known = all.into_iter().find(|precision| precision.to_string() == text);
+        known.ok_or_else(|| "use f32, bf16 or f16".to_owned())
+    }
 }
 
 /// The rule by which a step changes the parameters `w` from the gradient `g`. Its state starts at zero
@@ -168,6 +221,7 @@ impl Training {
             schedule: Schedule::Constant,
             warmup_steps: 0,
             part: TaskPart { round: 1, rounds: 1 },
+            execution: Execution { precision: Precision::F32, memory_bytes: None },
         }
     }
 

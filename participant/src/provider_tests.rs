@@ -30,6 +30,7 @@ fn participant_with(
         asks_for_arbiter: true,
         accepted_models: Vec::new(),
         continues_on_alarm: false,
+        execution: Default::default(),
         privacy: None,
         poll_ms: 1_000,
         backoff: QUICK,

@@ -61,6 +61,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         asks_for_arbiter: asks(arguments),
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
+        execution: arguments.execution.settings(),
         privacy,
         poll_ms: POLL_MS,
         backoff: Backoff::default(),

@@ -158,6 +158,11 @@ impl<'g> Interpreter<'g> {
         Self { has_frozen_statistics: true, ..self }
     }
 
+    /// Whether a training normalises by statistics of the batch, so that rows depend on each other.
+    pub(crate) fn trains_by_batch_statistics(&self) -> bool {
+        !self.has_frozen_statistics && self.steps.iter().any(Step::has_statistics)
+    }
+
     /// Runs the graph on `inputs`, in the order of the graph's inputs. In training, running statistics
     /// are changed in place.
     ///

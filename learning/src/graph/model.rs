@@ -301,6 +301,17 @@ impl GraphProgram {
         Ok(rows as usize)
     }
 
+    /// The rows, at most `rows`, whose intermediate results in a training have at most `bytes` bytes; at
+    /// least one.
+    #[cfg(feature = "torch")]
+    pub(crate) fn rows_within(&self, bytes: u64, rows: usize) -> usize {
+        let mut within = rows.max(1);
+        while within > 1 && graph_cost(&self.graph, &[within as u64], bytes).is_err() {
+            within /= 2;
+        }
+        within
+    }
+
     /// The sizes of a row's output that the loss needs.
     fn output_of_row(&self, declaration: &GraphDeclaration) -> Vec<u64> {
         let outputs = declaration.outputs as u64;

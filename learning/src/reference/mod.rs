@@ -15,7 +15,7 @@ use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
     TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_groups,
-    check_row_gradients, check_training, chunks, chunks_in, mean,
+    check_precision, check_row_gradients, check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -84,6 +84,7 @@ impl Trainer for Reference {
         progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
     ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
+        check_precision(NAME, how)?;
         let layout = layout(model)?;
         let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
         let steps = how.steps(data.rows());

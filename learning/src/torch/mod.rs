@@ -9,6 +9,7 @@ mod descent;
 pub(crate) mod dispatch;
 mod gpu;
 pub(crate) mod graph;
+mod memory;
 mod net;
 mod segment;
 
@@ -19,8 +20,8 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_row_gradients,
-    check_training, chunks, mean, predicts_label,
+    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_precision,
+    check_row_gradients, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -174,6 +175,7 @@ impl Trainer for Torch {
             let training = GraphTraining { model, start, data, how, seed };
             return self.train_graph(&training, progress);
         }
+        check_precision(ENGINE, how)?;
         let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
         let mut descent = GradientDescent::new(&self.to_tensor(start)?, how)?;
         let net = TensorNet::new(model, &descent.params)?;

@@ -1,5 +1,6 @@
 //! Errors that end a participation early.
 
+use florin_learning::Precision;
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_ledger::LedgerError;
@@ -59,6 +60,12 @@ pub enum AgentError {
         task: TaskId,
         /// Digest of the base model.
         model: Digest,
+    },
+    /// Only graphs train with products of 16 bits.
+    #[error("the model of the task trains in f32 only, not {precision}: leave out --precision")]
+    Precision {
+        /// The precision asked for.
+        precision: Precision,
     },
     /// The task cannot use the participant's rows.
     #[error("the data does not fit the task: {why}")]
@@ -201,6 +208,7 @@ impl AgentError {
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::TaskClosed { .. } => ErrorCode::TaskClosed.as_str(),
             Self::ModelNotDerived { .. } => "MODEL_NOT_DERIVED",
+            Self::Precision { .. } => "PRECISION_UNSUPPORTED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::ArbiterNotAccepted { .. } => "ARBITER_NOT_ACCEPTED",

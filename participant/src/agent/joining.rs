@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
@@ -120,7 +121,7 @@ impl Agent<'_, '_> {
         }
         let task = self.config.task;
         let read =
-            |digest: Digest, _| Ok::<_, Rejection>(blobs.get(&digest).cloned().unwrap_or_default());
+            |digest: Digest, _| Ok::<_, Rejection>(blobs.remove(&digest).unwrap_or_default());
         self.graph = florin_work::load_graph(&self.spec, read)
             .map_err(|rejection| AgentError::InvalidTask { task, why: rejection.to_string() })?;
         Ok(())
@@ -128,6 +129,11 @@ impl Agent<'_, '_> {
 
     fn check_data(&self) -> Result<(), AgentError> {
         let data = self.context.data;
+        let precision = self.config.execution.precision;
+        let is_graph = matches!(self.spec.model, ModelArchitecture::Graph(_));
+        if precision != Precision::F32 && !is_graph {
+            return Err(AgentError::Precision { precision });
+        }
         let unfit = |why: String| Err(AgentError::DataDoesNotFit { why });
         let (width, classes) = (self.spec.data.width, self.spec.data.classes);
         if data.width() as u64 != u64::from(width) {

@@ -36,7 +36,7 @@ mod training;
 use std::path::PathBuf;
 
 use florin_learning::graph::GraphModel;
-use florin_learning::{Dataset, Engine};
+use florin_learning::{Dataset, Engine, Execution};
 use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
     Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Statement, TaskId, TaskPhase,
@@ -96,6 +96,8 @@ pub struct ParticipantConfig {
     pub continues_on_alarm: bool,
     /// Initial models that are accepted although the buyer chose their parameters.
     pub accepted_models: Vec<Digest>,
+    /// How the device trains a graph.
+    pub execution: Execution,
     /// Clip and noise of every update; `None` sends updates as they are.
     pub privacy: Option<PrivacyConfig>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use florin_learning::{Dataset, EngineKind, engine};
+use florin_learning::{Dataset, EngineKind, Execution, Precision, engine};
 use florin_protocol::{
     Canonical, NodeSigner, Registration, Role, RoundOutcome, TaskPhase, Timestamp, UpdateHeader,
     VoidReason, blob_digest, pay::PayReason,
@@ -60,6 +60,7 @@ impl TestParticipant {
                 asks_for_arbiter: false,
                 accepted_models: Vec::new(),
                 continues_on_alarm: false,
+                execution: Default::default(),
                 privacy: None,
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
@@ -409,6 +410,9 @@ fn unsuitable_data_and_limits_fail_before_bonding() {
     person.data = Dataset::new(Vec::new(), Vec::new(), 4, 3).unwrap();
     assert_eq!(person.run(&market, None).unwrap_err().code(), "DATA_MISMATCH");
     person.data = rows(10, 1);
+    person.config.execution.precision = Precision::Bf16;
+    assert_eq!(person.run(&market, None).unwrap_err().code(), "PRECISION_UNSUPPORTED");
+    person.config.execution = Execution::default();
     person.config.bond_max = Some(fln("0.5"));
     assert_eq!(person.run(&market, None).unwrap_err().code(), "BOND_LIMIT_TOO_LOW");
     let bond = market.ledger.bond_of(market.task, person.wallet.address()).unwrap();

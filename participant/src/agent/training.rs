@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use florin_learning::engine::{EvalError, TrainError};
-use florin_learning::mean;
 use florin_learning::privacy::{PrivateTraining, train_privately};
+use florin_learning::{Training, mean};
 use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
 
 use super::privacy::RoundNoise;
@@ -185,7 +185,10 @@ impl Agent<'_, '_> {
     ) -> Result<Vec<f32>, AgentError> {
         let round = self.current.round;
         let model = florin_work::task_model(&self.spec, self.graph.as_ref());
-        let how = florin_work::training(&self.spec, round);
+        let how = Training {
+            execution: self.config.execution,
+            ..florin_work::training(&self.spec, round)
+        };
         let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);
         let data = parts.behaviour.data(parts.data)?;

@@ -35,6 +35,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         asks_for_arbiter: true,
         accepted_models: Vec::new(),
         continues_on_alarm: true,
+        execution: Default::default(),
         privacy: None,
         poll_ms: 1_000,
         backoff: Backoff::default(),

@@ -7,6 +7,7 @@
 #endif
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 
@@ -319,4 +320,12 @@ extern "C" void florin_retain_memory(int bytes) {
 #else
   (void)bytes;
 #endif
+}
+
+// Turns PyTorch's autocast of this thread on or off. `type` is the number of a type in C++.
+extern "C" void florin_autocast(bool enabled, bool gpu, int type) {
+  const auto device = gpu ? at::kCUDA : at::kCPU;
+  at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(type));
+  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::clear_cache();
 }

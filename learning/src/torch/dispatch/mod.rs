@@ -12,6 +12,8 @@ use std::{ptr, slice};
 use tch::Tensor;
 use thiserror::Error;
 
+use crate::training::Precision;
+
 /// An argument of an operator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Argument<'a> {
@@ -82,6 +84,10 @@ const INTS: i32 = 7;
 const FLOATS: i32 = 8;
 const BOOLS: i32 = 9;
 
+/// `c10::ScalarType::Half` and `BFloat16`.
+const HALF: i32 = 5;
+const BFLOAT16: i32 = 15;
+
 #[repr(C)]
 struct RawArgument {
     name: *const c_char,
@@ -118,6 +124,7 @@ unsafe extern "C" {
     fn florin_aten_free_results(results: *mut RawResult, count: usize);
     fn florin_aten_free_text(text: *mut c_char);
     fn florin_retain_memory(bytes: i32);
+    fn florin_autocast(enabled: bool, gpu: bool, kind: i32);
 }
 
 // SAFETY: the handle is a constant of the process; libtorch's dispatcher may be used by all threads.
@@ -137,6 +144,40 @@ pub(crate) fn retain_memory() {
     static ONCE: Once = Once::new();
     // SAFETY: the function changes settings of the C library, which has a lock for them.
     ONCE.call_once(|| unsafe { florin_retain_memory(RETAINED_BYTES) });
+}
+
+/// PyTorch's autocast on this thread: while it lives, matrix products and convolutions run in a type of
+/// 16 bits, and sums in 32.
+pub(crate) struct Autocast {
+    is_gpu: bool,
+    /// The number of the type in C++.
+    kind: i32,
+}
+
+impl Autocast {
+    /// Starts it; `None` for 32 bits.
+    pub(crate) fn start(precision: Precision, is_gpu: bool) -> Option<Self> {
+        let kind = match precision {
+            Precision::F32 => return None,
+            Precision::Bf16 => BFLOAT16,
+            Precision::F16 => HALF,
+        };
+        let autocast = Self { is_gpu, kind };
+        autocast.set(true);
+        Some(autocast)
+    }
+
+    #[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+    fn set(&self, enabled: bool) {
+        // SAFETY: the function changes settings of this thread, and `kind` is the number of a type.
+        unsafe { florin_autocast(enabled, self.is_gpu, self.kind) }
+    }
+}
+
+impl Drop for Autocast {
+    fn drop(&mut self) {
+        self.set(false);
+    }
 }
 
 impl AtenOperator {

@@ -5,22 +5,21 @@
 
 mod loss;
 mod net;
+mod training;
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::descent::{GradientDescent, Steps};
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
-    TrainingProgress, mean,
+    BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, mean,
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
-use crate::training::Training;
 use net::{GraphFailure, GraphNet, Rows, program};
+pub(super) use training::GraphTraining;
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it
 /// holds this.
@@ -28,15 +27,6 @@ static GENERATOR: Mutex<()> = Mutex::new(());
 
 pub(crate) fn generator() -> MutexGuard<'static, ()> {
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A training of a graph.
-pub(super) struct GraphTraining<'a> {
-    pub(super) model: &'a GraphModel,
-    pub(super) start: &'a [f32],
-    pub(super) data: &'a Dataset,
-    pub(super) how: &'a Training,
-    pub(super) seed: u64,
 }
 
 /// A graph on the engine that evaluates it.
@@ -67,34 +57,6 @@ impl Torch {
     fn graph_rows(&self, data: &Dataset, rows: Range<usize>) -> Result<Rows, TchError> {
         let (numbers, labels) = self.rows(data, rows, Kind::Float)?;
         Ok(Rows { numbers, labels: labels.f_view([-1])? })
-    }
-
-    pub(super) fn train_graph(
-        &self,
-        training: &GraphTraining<'_>,
-        progress: TrainingProgress<'_>,
-    ) -> Result<TrainedModel, TrainError> {
-        let GraphTraining { model, start, data, how, seed } = *training;
-        let _generator = generator();
-        // Dropout and stochastic depth draw from it.
-        tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?;
-        let all = self.graph_rows(data, 0..data.rows())?;
-        let start = self.to_tensor(&net.align(start))?;
-        // The forward pass sets the buffers; decay and proximal term leave them.
-        let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
-        let views = net.aligned_views(&descent.params)?;
-        let slots = net.aligned_views(&descent.gradient)?;
-        let steps = Steps { rows: data.rows(), how, seed };
-        let trained = self.descend(&steps, &mut descent, progress, &mut |batch, size| {
-            let rows = Rows {
-                numbers: all.numbers.f_index_select(0, batch)?,
-                labels: all.labels.f_index_select(0, batch)?,
-            };
-            let losses = net.gradient(&views, &rows, RunMode::Training, 1.0 / size as f64, &slots);
-            Ok(losses.map_err(BackendError::from)?)
-        })?;
-        Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
     /// The gradient of each row alone. Buffers that training would change from other rows have none:

@@ -11,7 +11,8 @@ use crate::graph::{
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
-use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, retain_memory};
+use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, Autocast, retain_memory};
+use crate::training::Precision;
 
 /// A run failed.
 pub(super) enum GraphFailure {
@@ -20,6 +21,14 @@ pub(super) enum GraphFailure {
     Value(BackendError),
     /// Any other failure.
     Other(BackendError),
+}
+
+impl GraphFailure {
+    /// Whether a device had too little memory.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        let (Self::Value(error) | Self::Other(error)) = self;
+        ["out of memory", "can't allocate memory"].iter().any(|text| error.why.contains(text))
+    }
 }
 
 impl From<GraphFailure> for BackendError {
@@ -72,6 +81,9 @@ pub(super) struct GraphNet<'m> {
     interpreter: Interpreter<'m>,
     frozen: Vec<Tensor>,
     kind: Kind,
+    /// Of the products in a training.
+    precision: Precision,
+    device: Device,
     copy: AtenOperator,
 }
 
@@ -154,7 +166,19 @@ impl<'m> GraphNet<'m> {
         });
         let frozen = frozen.collect::<Result<_, TchError>>()?;
         let copy = AtenOperator::find("aten::_foreach_copy_", "")?;
-        Ok(Self { model, program, interpreter, frozen, kind, copy })
+        let precision = Precision::F32;
+        Ok(Self { model, program, interpreter, frozen, kind, precision, device, copy })
+    }
+
+    /// The same with products in another precision in a training.
+    pub(super) fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// Whether the gradient of a batch is the sum of those of its parts: no row of a training depends on
+    /// another one.
+    pub(super) fn can_split_batches(&self) -> bool {
+        !self.interpreter.trains_by_batch_statistics()
     }
 
     /// The largest bounded loss of a row.
@@ -256,7 +280,10 @@ impl<'m> GraphNet<'m> {
             });
         }
         let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
+        let precision = if mode == RunMode::Training { self.precision } else { Precision::F32 };
+        let autocast = Autocast::start(precision, self.device != Device::Cpu);
         let outputs = self.interpreter.run(&inputs, mode)?;
+        drop(autocast);
         let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
         Ok(outputs.into_iter().next().ok_or_else(why)?)
     }
@@ -275,7 +302,7 @@ impl<'m> GraphNet<'m> {
         rows: &Rows,
         mode: RunMode,
     ) -> Result<Tensor, GraphFailure> {
-        let output = self.forward(travelling, rows, mode)?;
+        let output = self.forward(travelling, rows, mode)?.f_to_kind(self.kind)?;
         let declaration = self.model.declaration();
         let tokens = self.program.first_row_input();
         let columns = |from: usize, size: usize| {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use safetensors::SafeTensors;
 
 use super::*;
-use crate::engine::{Evaluator, Trainer, TrainingStep};
+use crate::engine::{Evaluator, TrainedModel, Trainer, TrainingStep};
 use crate::graph::{
     Argument, BufferPolicy, GraphDeclaration, GraphParts, Operation, read_archive, split,
 };
 use crate::model::ModelSpec;
 use crate::torch::TorchDevice;
-use crate::training::{Betas, Optimizer};
+use crate::training::{Betas, Execution, Optimizer, Precision, Training};
 
 const ALL: &str = "*";
 
@@ -183,6 +183,62 @@ fn a_training_of_ten_steps_ends_where_pytorch_ends() {
         }
     }
     assert!(compared[0] >= 8 && compared[1] == 4 && compared[2] == 4, "{compared:?}");
+}
+
+/// With memory for one row at a time, gradients are sums of those of rows; a batch that batch norm
+/// normalises is not split.
+#[test]
+fn a_batch_that_exceeds_the_memory_is_computed_in_parts() {
+    let mut parts = 0;
+    for name in models().iter().filter(|name| !is_random(name)) {
+        let case = GraphTask::load(name, ALL, BufferPolicy::Average);
+        let has_statistics = case.model.tensors().iter().any(|it| it.name.contains("running_"));
+        let train = |memory_bytes| {
+            let execution = Execution { memory_bytes, ..Execution::default() };
+            let how = Training { execution, ..training(4) };
+            let mut go_on = go_on;
+            engine().train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on).unwrap()
+        };
+        let (whole, split) = (train(None), train(Some(1)));
+        let pairs = whole.params.iter().zip(&split.params);
+        let far = pairs.fold(0.0_f32, |far, (a, b)| far.max((a - b).abs()));
+        assert!(far < 1e-5, "{name}: {far}");
+        assert!((whole.mean_loss - split.mean_loss).abs() < 1e-5, "{name}");
+        if has_statistics {
+            assert_eq!(whole, split, "{name}");
+        } else if whole != split {
+            parts += 1;
+        }
+    }
+    assert!(parts >= 3, "{parts} models were computed in parts");
+}
+
+#[test]
+fn products_of_16_bits_train_like_those_of_32() {
+    for name in ["mlp", "gpt", "llama", "convnext", "resnet"] {
+        let case = GraphTask::load(name, ALL, BufferPolicy::Average);
+        let train = |precision| {
+            let execution = Execution { precision, ..Execution::default() };
+            let how = Training { execution, ..training(10) };
+            let mut go_on = go_on;
+            engine().train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on).unwrap()
+        };
+        let whole = train(Precision::F32);
+        let moved = |trained: &TrainedModel| -> Vec<f32> {
+            trained.params.iter().zip(&case.start).map(|(end, start)| end - start).collect()
+        };
+        let norm = |of: &[f32]| of.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        for precision in [Precision::Bf16, Precision::F16] {
+            let short = train(precision);
+            let away: Vec<f32> =
+                moved(&short).iter().zip(moved(&whole)).map(|(a, b)| a - b).collect();
+            let share = norm(&away) / norm(&moved(&whole));
+            println!("{name} {precision}: {share:.4} of the update away from f32");
+            assert_ne!(short.params, whole.params, "{name} {precision}");
+            assert!(share < 0.1, "{name} {precision}: {share}");
+        }
+        assert_eq!(train(Precision::F32), whole, "autocast has ended");
+    }
 }
 
 #[test]

@@ -1,0 +1,207 @@
+//! Training of graphs: the gradient of a batch, in parts if it is too large for the memory.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::generator;
+use super::net::{GraphFailure, GraphNet, Rows, program};
+use crate::data::Dataset;
+use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress};
+use crate::graph::{GraphModel, RunMode};
+use crate::torch::descent::{GradientDescent, Steps};
+use crate::torch::{Torch, memory};
+use crate::training::{Precision, Training};
+
+/// The first factor of the loss in a training with [`Precision::F16`].
+const LOSS_SCALE: f64 = 65_536.0;
+/// Steps without an overflow after which the factor doubles.
+const SCALE_GROWTH_STEPS: u32 = 2_000;
+/// The share of the host's free memory that intermediate results take, as its inverse.
+const FREE_MEMORY_DIVISOR: u64 = 2;
+
+/// A training of a graph.
+pub(in crate::torch) struct GraphTraining<'a> {
+    pub(in crate::torch) model: &'a GraphModel,
+    pub(in crate::torch) start: &'a [f32],
+    pub(in crate::torch) data: &'a Dataset,
+    pub(in crate::torch) how: &'a Training,
+    pub(in crate::torch) seed: u64,
+}
+
+impl Torch {
+    pub(in crate::torch) fn train_graph(
+        &self,
+        training: &GraphTraining<'_>,
+        progress: TrainingProgress<'_>,
+    ) -> Result<TrainedModel, TrainError> {
+        let GraphTraining { model, start, data, how, seed } = *training;
+        let _generator = generator();
+        // Dropout and stochastic depth draw from it.
+        tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
+        let program = program(model)?;
+        let net = GraphNet::new(model, program, self.device, Kind::Float)?
+            .with_precision(how.execution.precision);
+        let rows = self.graph_rows(data, 0..data.rows())?;
+        let start = self.to_tensor(&net.align(start))?;
+        // The forward pass sets the buffers; decay and proximal term leave them.
+        let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
+        let mut batches = BatchGradients {
+            views: net.aligned_views(&descent.params)?,
+            slots: net.aligned_views(&descent.gradient)?,
+            total: descent.gradient.shallow_clone(),
+            part: None,
+            rows_of_part: match net.can_split_batches() {
+                true => program.rows_within(self.memory_limit(how), how.batch as usize),
+                false => usize::MAX,
+            },
+            scale: LossScale::new(how.execution.precision),
+            net: &net,
+            rows,
+        };
+        let steps = Steps { rows: data.rows(), how, seed };
+        let trained = self.descend(&steps, &mut descent, progress, &mut |batch, size| {
+            Ok(batches.gradient(batch, size).map_err(BackendError::from)?)
+        })?;
+        Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
+    }
+
+    /// Bytes that the intermediate results of a step may take.
+    fn memory_limit(&self, how: &Training) -> u64 {
+        let free = || match self.device {
+            // A GPU reports a batch that is too large.
+            Device::Cpu => memory::available_bytes().map(|free| free / FREE_MEMORY_DIVISOR),
+            _ => None,
+        };
+        how.execution.memory_bytes.or_else(free).unwrap_or(u64::MAX)
+    }
+}
+
+/// Computes the gradients of batches.
+struct BatchGradients<'a> {
+    net: &'a GraphNet<'a>,
+    rows: Rows,
+    views: Vec<Tensor>,
+    /// The gradient of the batch, and its views.
+    total: Tensor,
+    slots: Vec<Tensor>,
+    /// The gradient of a part of a batch, and its views.
+    part: Option<(Tensor, Vec<Tensor>)>,
+    /// Most rows of a part.
+    rows_of_part: usize,
+    scale: Option<LossScale>,
+}
+
+impl BatchGradients<'_> {
+    /// Writes the gradient of the mean loss of a batch; returns the loss of each row. A batch that does
+    /// not fit into memory is computed in smaller parts, and one whose scaled gradient overflows again
+    /// with a smaller scale.
+    fn gradient(&mut self, batch: &Tensor, size: usize) -> Result<Tensor, GraphFailure> {
+        loop {
+            let scale = self.scale.as_ref().map_or(1.0, |scale| scale.factor);
+            let losses = match self.scaled_gradient(batch, size, scale) {
+                Err(failure)
+                    if failure.is_out_of_memory()
+                        && self.net.can_split_batches()
+                        && self.rows_of_part.min(size) > 1 =>
+                {
+                    self.rows_of_part = self.rows_of_part.min(size) / 2;
+                    continue;
+                }
+                found => found?,
+            };
+            let Some(loss_scale) = &mut self.scale else { return Ok(losses) };
+            let _ = self.total.f_mul_scalar_(1.0 / scale)?;
+            let is_finite = bool::try_from(self.total.f_isfinite()?.f_all()?)?;
+            if loss_scale.accepts(is_finite) {
+                return Ok(losses);
+            }
+        }
+    }
+
+    /// The gradient of the mean loss times `scale`.
+    fn scaled_gradient(
+        &mut self,
+        batch: &Tensor,
+        size: usize,
+        scale: f64,
+    ) -> Result<Tensor, GraphFailure> {
+        let (net, share) = (self.net, scale / size as f64);
+        if size <= self.rows_of_part {
+            let rows = self.rows.select(batch)?;
+            return net.gradient(&self.views, &rows, RunMode::Training, share, &self.slots);
+        }
+        let (part, slots) = match &self.part {
+            Some(part) => part,
+            None => {
+                let part = self.total.f_zeros_like()?;
+                let slots = net.aligned_views(&part)?;
+                &*self.part.insert((part, slots))
+            }
+        };
+        let _ = self.total.f_zero_()?;
+        let mut losses = Vec::with_capacity(size.div_ceil(self.rows_of_part));
+        for from in (0..size).step_by(self.rows_of_part) {
+            let rows = (size - from).min(self.rows_of_part);
+            let rows = self.rows.select(&batch.f_narrow(0, from as i64, rows as i64)?)?;
+            losses.push(net.gradient(&self.views, &rows, RunMode::Training, share, slots)?);
+            let _ = self.total.f_add_(part)?;
+        }
+        Ok(Tensor::f_cat(&losses, 0)?)
+    }
+}
+
+/// The factor of the loss, so that small gradients are above the smallest number of 16 bits
+/// (Micikevicius et al. 2018).
+struct LossScale {
+    factor: f64,
+    /// Steps since the last change.
+    steps: u32,
+}
+
+impl LossScale {
+    fn new(precision: Precision) -> Option<Self> {
+        (precision == Precision::F16).then_some(Self { factor: LOSS_SCALE, steps: 0 })
+    }
+
+    /// Whether the gradient is used; otherwise it is computed again with half the factor. Without a
+    /// factor an overflow belongs to the model: the training has diverged.
+    fn accepts(&mut self, is_finite: bool) -> bool {
+        self.steps += 1;
+        if !is_finite && self.factor > 1.0 {
+            (self.factor, self.steps) = (self.factor / 2.0, 0);
+            return false;
+        }
+        if self.steps >= SCALE_GROWTH_STEPS {
+            (self.factor, self.steps) = (self.factor * 2.0, 0);
+        }
+        true
+    }
+}
+
+impl Rows {
+    /// The rows with these indices.
+    fn select(&self, indices: &Tensor) -> Result<Self, TchError> {
+        Ok(Self {
+            numbers: self.numbers.f_index_select(0, indices)?,
+            labels: self.labels.f_index_select(0, indices)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_scale_halves_after_an_overflow_and_doubles_after_many_steps() {
+        assert!(LossScale::new(Precision::Bf16).is_none());
+        let mut scale = LossScale::new(Precision::F16).unwrap();
+        assert!(!scale.accepts(false));
+        assert_eq!(scale.factor, LOSS_SCALE / 2.0);
+        assert!((0..SCALE_GROWTH_STEPS).all(|_| scale.accepts(true)));
+        assert_eq!(scale.factor, LOSS_SCALE);
+        while scale.factor > 1.0 {
+            assert!(!scale.accepts(false));
+        }
+        assert!(scale.accepts(false), "an overflow of the model itself");
+    }
+}
