@@ -215,7 +215,8 @@ fn a_batch_that_exceeds_the_memory_is_computed_in_parts() {
 
 #[test]
 fn products_of_16_bits_train_like_those_of_32() {
-    for name in ["mlp", "gpt", "llama", "convnext", "resnet"] {
+    // Without dropout, which draws other numbers for another type on a GPU.
+    for name in ["softmax", "mixer", "llama", "convnext", "resnet"] {
         let case = GraphTask::load(name, ALL, BufferPolicy::Average);
         let train = |precision| {
             let execution = Execution { precision, ..Execution::default() };
