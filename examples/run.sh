@@ -24,7 +24,7 @@ images)
 text)
     people=5 share=500 rows=3549 data="text:$here/text/psalms.txt#64"
     model=text/gpt.pt2 options='--loss token_cross_entropy --trainable *lora_b*'
-    training='epochs = 1 batch = 16 learning_rate = 0.5 momentum = 0.9' rounds='count = 4 train = "90 s"'
+    training='epochs = 1 batch = 16 optimizer = "adamw" learning_rate = 0.01 momentum = 0 schedule = "linear"' rounds='count = 4 train = "90 s"'
     ;;
 table)
     people=4 share=60 rows=442 data="csv:$here/table/diabetes.csv#progression"
