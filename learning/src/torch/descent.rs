@@ -73,6 +73,7 @@ pub(super) struct GradientDescent<'a> {
     pub(super) params: Tensor,
     pub(super) gradient: Tensor,
     state: OptimizerState,
+    add: AddScaled,
     /// Parameters that steps leave as they are.
     fixed: Vec<Range<usize>>,
 }
@@ -104,7 +105,7 @@ impl<'a> GradientDescent<'a> {
         let gradient = start.f_zeros_like()?;
         let state = OptimizerState::new(start, how)?;
         let (start, fixed) = (start.shallow_clone(), Vec::new());
-        Ok(Self { how, start, params, gradient, state, fixed })
+        Ok(Self { how, start, params, gradient, state, add: AddScaled::new()?, fixed })
     }
 
     /// The same with parameters that another rule changes.
@@ -146,7 +147,7 @@ impl<'a> GradientDescent<'a> {
     fn step_all(&mut self, step: u64, rate: f64) -> Result<(), BackendError> {
         let decay = self.how.weight_decay;
         if decay > 0.0 && !matches!(self.state, OptimizerState::AdamW { .. }) {
-            let _ = self.gradient.f_add_(&self.params.f_mul_scalar(decay)?)?;
+            self.add.call(&self.gradient, &self.params, decay)?;
         }
         match &mut self.state {
             OptimizerState::Sgd { velocity } => {
@@ -158,8 +159,7 @@ impl<'a> GradientDescent<'a> {
                     }
                     None => &self.gradient,
                 };
-                let _ = self.params.f_sub_(&way.f_mul_scalar(rate)?)?;
-                Ok(())
+                self.add.call(&self.params, way, -rate)
             }
             OptimizerState::Adam { betas, moments } => {
                 let numbers = AdamStep::new(*betas, rate, step);
@@ -173,6 +173,21 @@ impl<'a> GradientDescent<'a> {
                 moments.step(&mut self.params, &self.gradient, &numbers)
             }
         }
+    }
+}
+
+/// Adds a multiple of a tensor to another one, in place, with one rounding as in PyTorch's own steps.
+struct AddScaled(AtenOperator);
+
+impl AddScaled {
+    fn new() -> Result<Self, BackendError> {
+        Ok(Self(AtenOperator::find("aten::add_", "Tensor")?))
+    }
+
+    fn call(&self, to: &Tensor, tensor: &Tensor, factor: f64) -> Result<(), BackendError> {
+        let (to, tensor) = (Argument::Tensor(to), Argument::Tensor(tensor));
+        self.0.call(&[(None, to), (None, tensor), (Some("alpha"), Argument::Float(factor))])?;
+        Ok(())
     }
 }
 

@@ -97,12 +97,7 @@ impl Torch {
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
         let evaluation = self.graph_evaluation(model)?;
-        let point = evaluation.point(params)?;
-        let mut losses = Vec::with_capacity(data.rows());
-        for rows in evaluation.chunks(data, 0..data.rows()) {
-            losses.extend(point.losses(&rows?)?);
-        }
-        Ok(losses)
+        Ok(evaluation.point(params)?.losses_of(data, 0..data.rows())?)
     }
 
     /// By the gradient of each row: `[direction][row]`.
@@ -181,23 +176,23 @@ impl Torch {
         for (at, place) in places.iter().enumerate() {
             // One point at a time: its parameters are the only ones in memory.
             let point = evaluation.point(&way.at(place.t))?;
-            for (group, rows) in groups.iter().enumerate() {
-                let mut numbers = Vec::new();
-                for rows in evaluation.chunks(data, rows.clone()) {
-                    let rows = rows?;
-                    if place.gradient {
-                        let (_, part) = point.gradient(&rows)?;
-                        match numbers.is_empty() {
-                            true => numbers = part,
-                            false => {
-                                numbers.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
-                            }
-                        }
-                    } else {
-                        numbers.extend(point.losses(&rows)?);
-                    }
+            if place.gradient {
+                for (group, rows) in groups.iter().enumerate() {
+                    look(group, at, &point.gradient_of(data, rows.clone())?);
                 }
-                look(group, at, &numbers);
+                continue;
+            }
+            // A pass over few rows takes longer for each: neighbouring groups share passes.
+            let mut group = 0;
+            while let Some(first) = groups.get(group) {
+                let together = &groups[group..group + neighbours(&groups[group..])];
+                let end = together.last().map_or(first.end, |last| last.end);
+                let losses = point.losses_of(data, first.start..end)?;
+                for rows in together {
+                    let own = rows.start - first.start..rows.end - first.start;
+                    look(group, at, &losses[own]);
+                    group += 1;
+                }
             }
         }
         Ok(())
@@ -223,7 +218,35 @@ impl<'m> Evaluation<'m> {
     }
 }
 
+/// The number of groups at the front that follow each other without a gap.
+fn neighbours(groups: &[Range<usize>]) -> usize {
+    let gaps = groups.windows(2).position(|pair| pair[0].end != pair[1].start);
+    gaps.map_or(groups.len(), |gap| gap + 1)
+}
+
 impl Point<'_> {
+    /// The losses of a range of rows, in chunks.
+    fn losses_of(&self, data: &Dataset, rows: Range<usize>) -> Result<Vec<f64>, BackendError> {
+        let mut losses = Vec::with_capacity(rows.len());
+        for rows in self.evaluation.chunks(data, rows) {
+            losses.extend(self.losses(&rows?)?);
+        }
+        Ok(losses)
+    }
+
+    /// The gradient of the summed losses of a range of rows, in chunks.
+    fn gradient_of(&self, data: &Dataset, rows: Range<usize>) -> Result<Vec<f64>, BackendError> {
+        let mut sum = Vec::new();
+        for rows in self.evaluation.chunks(data, rows) {
+            let (_, part) = self.gradient(&rows?)?;
+            match sum.is_empty() {
+                true => sum = part,
+                false => sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part),
+            }
+        }
+        Ok(sum)
+    }
+
     /// The losses of rows, and the gradient of their sum. An element that is not a number becomes 0, and
     /// a row of which an operator refuses a value has the largest loss and no gradient.
     fn gradient(&self, rows: &Rows) -> Result<(Vec<f64>, Vec<f64>), BackendError> {
