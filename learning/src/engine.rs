@@ -123,6 +123,9 @@ pub enum InputError {
         /// The precision asked for.
         precision: Precision,
     },
+    /// The engine does not return the outputs of a model.
+    #[error("this engine returns losses, not predictions: choose another one by --engine")]
+    NoOutputs,
     /// The data has no rows.
     #[error("the data has no rows; at least one is required")]
     NoRows,
@@ -229,6 +232,19 @@ pub trait Evaluator {
             .iter()
             .map(|params| self.row_directional_derivatives(model, params, directions, data))
             .collect()
+    }
+
+    /// The outputs of each row, one after another: logits, or a graph's first output.
+    ///
+    /// # Errors
+    /// [`InputError::NoOutputs`] for an engine that returns losses only.
+    fn row_outputs(
+        &mut self,
+        _model: &ModelSpec,
+        _params: &[f64],
+        _data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        Err(InputError::NoOutputs.into())
     }
 
     /// Number of rows whose largest logit is at their label; of equal logits the first one counts.

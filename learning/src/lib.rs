@@ -10,6 +10,7 @@
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
 //!   `torch` are the two engines that implement them; [`select`] creates one.
 //! * [`training`]: hyperparameters of a training, its optimizer and schedule.
+//! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
 //! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
 //!   loss.
 //! * [`mapped`]: memory-mapped files, for reading and as scratch space.
@@ -47,6 +48,7 @@ mod gram;
 pub mod graph;
 mod loss;
 pub mod mapped;
+pub mod metrics;
 pub mod model;
 mod parallel;
 pub mod params;

@@ -1,5 +1,6 @@
-//! Arguments of the buyer's commands: `florin task …`.
+//! Arguments of the buyer's commands: `florin task …` and `florin predict`.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -7,7 +8,7 @@ use florin_learning::DataSource;
 use florin_protocol::Address;
 
 use super::{EngineArg, JsonArg, MarketArg, WalletArg};
-use crate::task_file::{BuffersName, LossName};
+use crate::task_file::{BuffersName, LossName, parse_rows};
 
 /// `florin task …`
 #[derive(Debug, Subcommand)]
@@ -153,6 +154,33 @@ pub(crate) struct TaskModel {
     /// florin:FILE
     #[arg(long, value_name = "DATA")]
     pub(crate) evaluate: Option<DataSource>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin predict`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  florin predict 3fa9c1 --data csv:new.csv#label --out predictions.csv\n\nThe \
+        rows are encoded as the task declares, and have labels: the metrics compare them with the \
+        predictions. Write any known label into the column if they have none, and ignore the metrics."
+)]
+pub(crate) struct Predict {
+    /// Task id, or its first digits (6 or more)
+    pub(crate) task: String,
+    /// The rows: a source as for participate --data
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) data: DataSource,
+    /// Use only the rows from A to B, B excluded
+    #[arg(long, value_name = "A..B", value_parser = parse_rows)]
+    pub(crate) rows: Option<Range<usize>>,
+    /// A CSV file for the predictions, one line for each row
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
     #[command(flatten)]

@@ -26,8 +26,8 @@ pub(crate) use arbiter::{
 };
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskInvite, TaskList, TaskModel, TaskNew,
-    TaskPublish, TaskShow,
+    Predict, TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskInvite, TaskList, TaskModel,
+    TaskNew, TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,
@@ -94,6 +94,8 @@ pub(crate) enum Command {
     Balance(Balance),
     /// Send tokens to another account
     Transfer(Transfer),
+    /// For buyers: predict rows by a task's trained model, and measure the predictions
+    Predict(Predict),
     /// Withdraw your earnings from a task and apply pending debits of your bond
     Claim(Claim),
     /// Explain your payouts from a task, round by round

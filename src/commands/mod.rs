@@ -17,6 +17,7 @@ mod man;
 mod model;
 mod openapi;
 mod participate;
+mod predict;
 mod provide;
 mod restore;
 mod sim;
@@ -52,6 +53,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Ledger(command) => ledger::run(command),
         Command::Man(command) => man::run(&command),
         Command::Openapi(json) => openapi::run(json),
+        Command::Predict(command) => predict::run(&command),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),

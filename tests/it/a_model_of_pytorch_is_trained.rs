@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use florin_learning::DataSource;
+use florin_learning::data::load;
 use florin_learning::graph::read_archive;
 use serde_json::Value;
 
@@ -52,8 +54,43 @@ fn a_residual_network_is_trained_paid_and_audited() {
         let stays = name.contains("num_batches_tracked");
         assert_eq!(before == after, stays, "{name}");
     }
+    predicts_digits(&market, &id);
     // The whole model, read again, is one that a task can start from.
     florin(&["model", "show", &written]).expect(0);
+}
+
+/// The predictions in the file have the accuracy that the command states.
+fn predicts_digits(market: &TestMarket, task: &str) {
+    const FROM: usize = 1_500;
+    let file = market.file("predictions.csv");
+    let rows = format!("{FROM}..1797");
+    let command = ["predict", task, "--data", "digits", "--rows", &rows, "--out", &file, "--json"];
+    let found: Value = market.run_command(&command).expect(0).json();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().starts_with("prediction,p(0),p(1),"), "{text}");
+    let digits = load(&DataSource::Digits).unwrap();
+    let labels = &digits.labels()[FROM..];
+    let right = lines.clone().zip(labels).filter(|(line, label)| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let sum: f64 = cells[1..].iter().map(|cell| cell.parse::<f64>().unwrap()).sum();
+        assert!(cells.len() == 11 && (sum - 1.0).abs() < 1e-9, "{line}");
+        cells[0] == label.to_string()
+    });
+    let accuracy = right.count() as f64 / labels.len() as f64;
+    assert_eq!(lines.count(), labels.len());
+    assert_eq!(found["rows"], labels.len());
+    let metrics = &found["metrics"];
+    assert!((metrics["accuracy"].as_f64().unwrap() - accuracy).abs() < 1e-12, "{metrics}");
+    assert!(metrics["auroc"].as_f64().unwrap() > 0.5, "{metrics}");
+    let shown = market.run_command(&command[..6]).expect(0).out;
+    for part in ["balanced accuracy", "AUROC", "predicted otherwise"] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    let table = format!("csv:{}#progression", example("table/diabetes.csv"));
+    market.run_command(&["predict", task, "--data", &table]).refused(2, "INVALID_DATA");
+    let beyond = ["predict", task, "--data", "digits", "--rows", "0..9999"];
+    market.run_command(&beyond).refused(2, "INVALID_DATA");
 }
 
 /// A participant must accept the graph and its parameters by one digest.

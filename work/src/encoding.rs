@@ -77,6 +77,12 @@ fn column_encoding(column: &ColumnEncoder) -> Result<ColumnEncoding, ParseDecima
     Ok(ColumnEncoding { name: column.name.clone(), kind })
 }
 
+/// The scale by which a task encodes labels that are numbers.
+#[must_use]
+pub fn target_scale(schema: &DataSchema) -> Option<NumberScale> {
+    schema.encoding.as_ref()?.target.as_ref().map(scale)
+}
+
 fn scale(number: &NumberEncoding) -> NumberScale {
     NumberScale {
         offset: to_f64(number.offset),

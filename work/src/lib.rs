@@ -32,7 +32,7 @@ pub use codec::{
     model_bytes, update_bytes,
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
-pub use encoding::{number_encoding, row_encoder, row_encoding};
+pub use encoding::{number_encoding, row_encoder, row_encoding, target_scale};
 pub use graph::{inspect_blob, load_graph, task_model};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use model_check::{ModelCheck, check_model};

@@ -161,6 +161,15 @@ impl GraphModel {
         self.program.as_deref()
     }
 
+    /// The tokens of a row, if its first input has them; all inputs of a graph that is not loaded.
+    pub(crate) fn tokens_of_row(&self) -> usize {
+        #[cfg(feature = "torch")]
+        if let Some(program) = self.program() {
+            return program.first_row_input().len();
+        }
+        self.declaration.inputs
+    }
+
     /// Numbers of a row.
     pub(crate) fn width(&self) -> usize {
         self.declaration.inputs + self.declaration.targets

@@ -237,6 +237,17 @@ impl Evaluator for Reference {
         Ok(slopes)
     }
 
+    fn row_outputs(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        let mut outputs = Vec::with_capacity(data.rows() * model.classes());
+        each_chunk(model, params, data, |_, batch| outputs.extend_from_slice(batch.logits()))?;
+        Ok(outputs)
+    }
+
     fn correct_predictions(
         &mut self,
         model: &ModelSpec,

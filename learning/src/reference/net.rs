@@ -156,6 +156,11 @@ impl<T: Real> ActivationBatch<T> {
         self.losses.clone()
     }
 
+    /// The logits of the rows after the last `forward`, row by row.
+    pub(super) fn logits(&self) -> &[T] {
+        &self.logits
+    }
+
     /// Number of rows whose first largest logit is at their label.
     pub(super) fn correct_predictions(&self) -> usize {
         let classes = self.logits.len() / self.rows.max(1);

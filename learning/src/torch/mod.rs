@@ -267,6 +267,25 @@ impl Evaluator for Torch {
         Ok(slopes)
     }
 
+    fn row_outputs(
+        &mut self,
+        model: &ModelSpec,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        if let ModelSpec::Graph(graph) = model {
+            check_evaluation(model, params, &[], data)?;
+            self.set_threads();
+            return self.graph_row_outputs(graph, params, data);
+        }
+        let mut outputs = Vec::with_capacity(data.rows() * model.classes());
+        self.each_chunk(model, params, data, |chunk| {
+            outputs.extend(to_vec(&chunk.net.forward(&chunk.features)?.logits.f_view([-1])?)?);
+            Ok(())
+        })?;
+        Ok(outputs)
+    }
+
     fn correct_predictions(
         &mut self,
         model: &ModelSpec,

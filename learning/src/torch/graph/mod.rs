@@ -100,6 +100,25 @@ impl Torch {
         Ok(evaluation.point(params)?.losses_of(data, 0..data.rows())?)
     }
 
+    /// The first output of each row.
+    pub(super) fn graph_row_outputs(
+        &self,
+        model: &GraphModel,
+        params: &[f64],
+        data: &Dataset,
+    ) -> Result<Vec<f64>, EvalError> {
+        let evaluation = self.graph_evaluation(model)?;
+        let point = evaluation.point(params)?;
+        let mut outputs = Vec::new();
+        for rows in evaluation.chunks(data, 0..data.rows()) {
+            let found =
+                tch::no_grad(|| evaluation.net.forward(&point.views, &rows?, RunMode::Evaluation));
+            let output = found.map_err(BackendError::from)?;
+            outputs.extend(to_vec(&output.f_to_kind(Kind::Double)?.f_reshape([-1])?)?);
+        }
+        Ok(outputs)
+    }
+
     /// By the gradient of each row: `[direction][row]`.
     pub(super) fn graph_directional_derivatives(
         &self,
