@@ -68,6 +68,14 @@ pub enum TrainError {
         /// Number of steps done.
         step: u64,
     },
+    /// A participant's own program failed to train.
+    #[error("{why}")]
+    Command {
+        /// The stable error code.
+        code: &'static str,
+        /// The reason, with the program's own messages.
+        why: String,
+    },
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -51,6 +51,11 @@ impl Agent<'_, '_> {
                 self.fail_round("TRAINING_DIVERGED", &source);
                 return Ok(());
             }
+            // The next round has other parameters, and its training may succeed.
+            Err(AgentError::Training { source: TrainError::Command { code, why }, .. }) => {
+                self.fail_round(code, &why);
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
         if let Some(loss) = self.diverged_loss() {
