@@ -20,6 +20,8 @@ use crate::task_file::parse_rows;
 const TLS: &str = "TLS";
 /// Help heading of the options about clip and noise.
 const PRIVACY: &str = "Privacy of rows";
+/// Help heading of the options about a trainer of one's own.
+const TRAINER: &str = "Own trainer";
 /// δ, unless --delta is given.
 pub(crate) const DELTA: f64 = 1e-5;
 /// Help heading of the options about --check.
@@ -138,6 +140,8 @@ pub(crate) struct Participate {
     pub(crate) continue_on_alarm: bool,
     #[command(flatten)]
     pub(crate) noise: NoiseArg,
+    #[command(flatten)]
+    pub(crate) trainer: TrainerArg,
     /// Variant of the local training. Its seed is a secret that follows from the wallet, the task,
     /// the round and this number
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -172,6 +176,30 @@ impl ExecutionArg {
         let memory_bytes = self.memory.map(|gib| u64::from(gib) << 30);
         Execution { precision: self.precision, memory_bytes }
     }
+}
+
+/// A trainer of the participant's own.
+#[derive(Debug, Args)]
+pub(crate) struct TrainerArg {
+    /// Train with the program `trainer` in this folder instead of the built-in engine, in a sandbox
+    /// without network and home folder; see docs/trainer.md
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["noise", "experiment"],
+        help_heading = TRAINER)]
+    pub(crate) trainer: Option<PathBuf>,
+    /// Run the trainer if its code has this digest; without it, the digest is printed
+    #[arg(long, value_name = "DIGEST", requires = "trainer", help_heading = TRAINER)]
+    pub(crate) accept_trainer: Option<Digest>,
+    /// Show this file, folder or device to the trainer, read-only: a virtual environment, a GPU. May
+    /// be repeated
+    #[arg(long, value_name = "PATH", requires = "trainer", help_heading = TRAINER)]
+    pub(crate) trainer_bind: Vec<PathBuf>,
+    /// Stop a training after this number of seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "trainer",
+        value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = TRAINER)]
+    pub(crate) trainer_limit: u32,
+    /// Run the trainer without a sandbox: its code can read your keys and files, and use the network
+    #[arg(long, requires = "trainer", help_heading = TRAINER)]
+    pub(crate) unsandboxed: bool,
 }
 
 /// Clip and noise of the updates.

@@ -3,13 +3,15 @@
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
-use florin_learning::{DataSource, Dataset};
+use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
-    Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
-    ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate,
+    Backoff, BehaviourKind, CommandEngine, Isolation, ParticipantConfig, ParticipantContext,
+    ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown,
+    TrainerConfig, TrainerError, participate,
 };
 use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
 use serde_json::json;
@@ -41,6 +43,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
     let privacy = privacy(&arguments.noise)?;
+    let mut engine = engine(arguments)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
@@ -48,7 +51,6 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         let (task, url) = (view.id.short(), &arguments.market.market);
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
     }
-    let mut engine = compose::engine(arguments.engine)?;
     let mut behaviour = kind(arguments.experiment).behaviour();
     let config = ParticipantConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
@@ -79,6 +81,30 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer)
+}
+
+/// The engine, with the participant's own trainer if there is one.
+fn engine(arguments: &Participate) -> anyhow::Result<Box<dyn Engine>> {
+    let inner = compose::engine(arguments.engine)?;
+    let wanted = &arguments.trainer;
+    let Some(code) = wanted.trainer.clone() else { return Ok(inner) };
+    let wallet = arguments.wallet.wallet.clone();
+    let scratch = state_folder(arguments.state.as_deref(), &wallet);
+    let isolation = match wanted.unsandboxed {
+        true => Isolation::Unsandboxed,
+        false => Isolation::Sandbox,
+    };
+    let config = TrainerConfig {
+        code,
+        accepted: wanted.accept_trainer,
+        binds: wanted.trainer_bind.clone(),
+        secrets: vec![wallet, scratch.clone()],
+        scratch,
+        limit: Duration::from_secs(wanted.trainer_limit.into()),
+        isolation,
+    };
+    let refused = |error: TrainerError| Failure::input(error.code(), error.to_string());
+    Ok(Box::new(CommandEngine::new(&config, inner).map_err(refused)?))
 }
 
 /// Whether a person can answer.

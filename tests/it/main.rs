@@ -10,6 +10,7 @@ mod a_market_runs_over_tls;
 mod a_market_that_changed_is_refused;
 mod a_model_of_pytorch_is_shown;
 mod a_model_of_pytorch_is_trained;
+mod a_participant_trains_with_its_own_program;
 mod a_payout_survives_a_crash;
 mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
