@@ -88,7 +88,7 @@ fn predicts_digits(market: &TestMarket, task: &str) {
         assert!(shown.contains(part), "no {part} in {shown}");
     }
     let table = format!("csv:{}#progression", example("table/diabetes.csv"));
-    market.run_command(&["predict", task, "--data", &table]).refused(2, "INVALID_DATA");
+    market.run_command(&["predict", task, "--data", &table]).refused(2, "DATA_MISMATCH");
     let beyond = ["predict", task, "--data", "digits", "--rows", "0..9999"];
     market.run_command(&beyond).refused(2, "INVALID_DATA");
 }

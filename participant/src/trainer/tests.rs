@@ -88,15 +88,7 @@ fn train(
 ) -> Result<TrainedModel, TrainError> {
     let model = ModelSpec::Softmax { inputs: 2, classes: 2 };
     let data = Dataset::new(vec![0.5, 1.0, -1.0, 0.25], vec![0, 1], 2, 2).unwrap();
-    let how = Training {
-        epochs: 1,
-        batch: 2,
-        learning_rate: 0.1,
-        momentum: 0.0,
-        weight_decay: 0.0,
-        clip_gradient: None,
-        fedprox: None,
-    };
+    let how = Training::sgd(1, 2, 0.1);
     engine.train(&model, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &data, &how, 7, progress)
 }
 
