@@ -5,7 +5,7 @@ use std::fs::File;
 
 use anyhow::Context;
 use florin_learning::graph::{
-    Dimension, Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost,
+    Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost,
     read_archive_from,
 };
 use florin_protocol::Digest;
@@ -27,7 +27,7 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     let (graph, weights) = read.map_err(|error| failure(&error))?;
     let counts = operators(&graph);
     let digest = Digest(graph.digest());
-    let cost = graph_cost(&graph, &free_sizes(&graph, arguments.rows), u64::MAX);
+    let cost = graph_cost(&graph, &graph.free_sizes(arguments.rows.into()), u64::MAX);
     if arguments.json.json {
         let inputs: Vec<_> = graph
             .inputs
@@ -81,16 +81,6 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     }
     table.print();
     Ok(Exit::Done)
-}
-
-/// The size of each free dimension.
-fn free_sizes(graph: &Graph, rows: u32) -> Vec<u64> {
-    let sizes = graph.inputs.iter().flat_map(|input| &input.tensor.shape);
-    let free = sizes.filter_map(|size| match size {
-        Dimension::Symbol(number) => Some(*number as usize + 1),
-        Dimension::Fixed(_) => None,
-    });
-    vec![u64::from(rows); free.max().unwrap_or(0)]
 }
 
 fn batch_text(rows: u32, cost: &Result<GraphCost, GraphError>) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use florin_learning::graph::{
-    BufferPolicy, Dimension, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
+    BufferPolicy, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
 };
 use florin_protocol::{Blob, Digest, GraphModel, Micro, ModelLoss, TensorShape, blob_digest};
 use serde::Deserialize;
@@ -174,18 +174,10 @@ fn loss(section: &ModelSection) -> Result<ModelLoss, TaskFileError> {
 /// The size of the last dimension of the first output; 1 if that has one number for each row.
 fn outputs(graph: &Graph) -> Result<u32, GraphError> {
     const ROWS: u64 = 2;
-    let dimensions = graph.inputs.iter().flat_map(|input| &input.tensor.shape);
-    let symbols = dimensions.filter_map(|dimension| match dimension {
-        Dimension::Symbol(number) => Some(*number as usize + 1),
-        Dimension::Fixed(_) => None,
-    });
-    let sizes = vec![ROWS; symbols.max().unwrap_or(0)];
-    let cost = graph_cost(graph, &sizes, florin_learning::graph::ROW_BYTES_MAX)?;
+    let cost = graph_cost(graph, &graph.free_sizes(ROWS), florin_learning::graph::ROW_BYTES_MAX)?;
     let sizes = cost.outputs.first().map(|output| output.sizes.as_slice());
     let Some([_, inner @ ..]) = sizes else {
-        let why = "the model's first output has no dimension of rows: return one result per row, not \
-                   their mean";
-        return Err(GraphError::unsupported(why));
+        return Err(GraphError::without_rows());
     };
     let last = inner.last().copied();
     Ok(u32::try_from(last.unwrap_or(1)).unwrap_or(u32::MAX))

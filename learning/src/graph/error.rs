@@ -61,6 +61,13 @@ impl GraphError {
         Self::new(GraphErrorKind::Unsupported, why)
     }
 
+    /// A model that returns one result for all rows.
+    pub fn without_rows() -> Self {
+        let why = "the model's first output has no dimension of rows: return one result per row, not \
+                   their mean";
+        Self::unsupported(why)
+    }
+
     pub(super) fn archive(why: impl Into<String>) -> Self {
         Self::new(GraphErrorKind::Archive, why)
     }

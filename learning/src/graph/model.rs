@@ -283,9 +283,7 @@ impl GraphProgram {
                 return Err(GraphError::new(Unsupported, "the model returns no tensor"));
             };
             let [first, inner @ ..] = output.sizes.as_slice() else {
-                let why = "the model's first output has no dimension of rows: return one result per \
-                           row, not their mean";
-                return Err(GraphError::new(Unsupported, why));
+                return Err(GraphError::without_rows());
             };
             let wanted = self.output_of_row(declaration);
             let is_scalar = inner.is_empty() && wanted == [1];

@@ -344,6 +344,18 @@ pub struct Graph {
     pub values: u32,
 }
 
+impl Graph {
+    /// A list that gives each free dimension this size, as [`graph_cost`](super::graph_cost) takes it.
+    pub fn free_sizes(&self, size: u64) -> Vec<u64> {
+        let dimensions = self.inputs.iter().flat_map(|input| &input.tensor.shape);
+        let numbers = dimensions.filter_map(|dimension| match dimension {
+            Dimension::Symbol(number) => Some(*number as usize + 1),
+            Dimension::Fixed(_) => None,
+        });
+        vec![size; numbers.max().unwrap_or(0)]
+    }
+}
+
 /// The bytes of one parameter, buffer or constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightTensor {
