@@ -99,6 +99,24 @@ impl ModelArchitecture {
         }
     }
 
+    /// Whether the loss is a cross-entropy in nats; others have no scale that all tasks share.
+    #[must_use]
+    pub const fn is_loss_in_nats(&self) -> bool {
+        match self {
+            Self::Graph(graph) => graph.loss.is_in_nats(),
+            Self::Softmax { .. } | Self::Mlp { .. } | Self::Cnn { .. } => true,
+        }
+    }
+
+    /// Whether the prediction for a row is right or wrong.
+    #[must_use]
+    pub const fn has_predictions(&self) -> bool {
+        match self {
+            Self::Graph(graph) => graph.loss.has_predictions(),
+            Self::Softmax { .. } | Self::Mlp { .. } | Self::Cnn { .. } => true,
+        }
+    }
+
     /// Number of parameters; `None` on overflow.
     #[must_use]
     pub fn parameters(&self) -> Option<u64> {

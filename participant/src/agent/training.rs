@@ -108,14 +108,6 @@ impl Agent<'_, '_> {
         !self.context.behaviour.is_experiment() && self.config.privacy.is_none()
     }
 
-    /// Whether the task's loss is a cross-entropy: others have no scale that all tasks share.
-    const fn is_loss_in_nats(&self) -> bool {
-        match &self.spec.model {
-            ModelArchitecture::Graph(graph) => graph.loss.is_in_nats(),
-            _ => true,
-        }
-    }
-
     /// The number of classes between which the model decides.
     fn classes(&self) -> u32 {
         match &self.spec.model {
@@ -129,7 +121,7 @@ impl Agent<'_, '_> {
         if !self.may_judge_training() {
             return None;
         }
-        if !self.is_loss_in_nats() {
+        if !self.spec.model.is_loss_in_nats() {
             return None;
         }
         let loss = self.current.loss_micronats? as f64 / MICRO_PER_NAT;
@@ -140,7 +132,7 @@ impl Agent<'_, '_> {
     /// The rise of the loss on some of the participant's rows by an honest training, if it is too
     /// large for any but a diverged one. An update that is not finite has an infinite loss.
     fn loss_rise(&mut self, base: &[f32], delta: &[f32]) -> Result<Option<LossRise>, AgentError> {
-        if !self.may_judge_training() || !self.is_loss_in_nats() {
+        if !self.may_judge_training() || !self.spec.model.is_loss_in_nats() {
             return Ok(None);
         }
         let round = self.current.round;

@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     ];
     if let Some(measured) = measured {
         let ModelEvaluation { correct, rows, loss } = measured;
-        if loss_text::has_predictions(&view.spec) {
+        if view.spec.model.has_predictions() {
             let accuracy = show::accuracy(correct, rows);
             facts.push(("accuracy", format!("{accuracy} ({correct} of {rows} rows)")));
         }

@@ -69,7 +69,7 @@ fn rounds(spec: &TaskSpec, reports: &[Report]) -> anyhow::Result<TextTable> {
         ">round",
         "outcome",
         ">excluded",
-        if loss_text::is_in_nats(spec) { "loss, nats" } else { "loss" },
+        if spec.model.is_loss_in_nats() { "loss, nats" } else { "loss" },
         ">accuracy",
         ">gap",
         "scores by",

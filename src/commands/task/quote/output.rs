@@ -1,6 +1,6 @@
 //! The quote as text and as JSON.
 
-use florin_protocol::{Amount, ModelArchitecture, TaskSpec};
+use florin_protocol::{Amount, TaskSpec};
 use florin_sim::quote::{
     HONEST_KEEP_PERCENT_WITH_TEN_IDENTITIES, PayLimits, Quote, Spread, WRONG_LABELS_PERCENT,
 };
@@ -127,9 +127,9 @@ fn simulated_facts(spec: &TaskSpec, quote: &Quote, limits: &PayLimits) -> Vec<Fa
 
 /// The largest improvement that scores can earn, in words.
 fn largest_loss(spec: &TaskSpec) -> &'static str {
-    match &spec.model {
-        ModelArchitecture::Graph(graph) if !graph.loss.is_in_nats() => "the largest loss of a row",
-        _ => "the loss of equally likely labels",
+    match spec.model.is_loss_in_nats() {
+        true => "the loss of equally likely labels",
+        false => "the largest loss of a row",
     }
 }
 
