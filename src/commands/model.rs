@@ -5,8 +5,7 @@ use std::fs::File;
 
 use anyhow::Context;
 use florin_learning::graph::{
-    Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost,
-    read_archive_from,
+    Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost, read_archive_from,
 };
 use florin_protocol::Digest;
 use serde_json::json;
