@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use florin_learning::{DataSource, PartitionScheme};
 
 use super::JsonArg;
+use crate::task_file::BuffersName;
 
 /// `florin data …`
 #[derive(Debug, Subcommand)]
@@ -48,6 +49,14 @@ pub(crate) struct ModelShow {
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) rows: u32,
+    /// Mark the tensors that travel if only parameters whose name fits are trained, such as "head.*"
+    /// or "*lora*", and state the bytes of an update; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) trainable: Vec<String>,
+    /// Running statistics, such as those of batch norm: average them with the updates, freeze them,
+    /// or refuse a model that has them
+    #[arg(long, value_enum, default_value = "refuse", requires = "trainable")]
+    pub(crate) buffers: BuffersName,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -1,14 +1,16 @@
 //! `florin model show`: the tensors and operators of a model that PyTorch exported.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 
 use anyhow::Context;
 use florin_learning::graph::{
     Graph, GraphCost, GraphError, GraphInput, InputRole, Operation, graph_cost, read_archive_from,
+    travelling_inputs,
 };
 use florin_protocol::Digest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::ModelShow;
 use crate::failure::{Exit, Failure};
@@ -26,20 +28,15 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     let (graph, weights) = read.map_err(|error| failure(&error))?;
     let counts = operators(&graph);
     let digest = Digest(graph.digest());
+    let travels = travelling(&graph, arguments).map_err(|error| failure(&error))?;
+    let update = travels.as_deref().map(|travels| UpdateSize::of(&graph, travels));
     let cost = graph_cost(&graph, &graph.free_sizes(arguments.rows.into()), u64::MAX);
     if arguments.json.json {
         let inputs: Vec<_> = graph
             .inputs
             .iter()
-            .map(|input| {
-                json!({
-                    "role": role(&input.role),
-                    "name": input.role.name(),
-                    "type": input.tensor.data_type.to_string(),
-                    "shape": input.tensor.shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                    "elements": elements(input),
-                })
-            })
+            .enumerate()
+            .map(|(at, input)| input_json(input, travels.as_ref().map(|travels| travels[at])))
             .collect();
         show::json(&json!({
             "digest": digest,
@@ -48,6 +45,8 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
             "rows": arguments.rows,
             "flops": cost.as_ref().ok().map(|cost| cost.flops),
             "activation_bytes": cost.as_ref().ok().map(|cost| cost.activation_bytes),
+            "update_numbers": update.map(|update| update.numbers),
+            "update_bytes": update.map(UpdateSize::bytes),
             "cost_unknown": cost.as_ref().err().map(ToString::to_string),
             "inputs": inputs,
         }))?;
@@ -60,16 +59,18 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
         .filter_map(elements)
         .sum();
     let bytes: usize = weights.tensors.iter().map(|tensor| tensor.bytes.len()).sum();
-    show::facts(&[
+    let mut facts = vec![
         ("model", file.display().to_string()),
         ("digest", digest.to_string()),
         ("parameters", show::thousands(&parameters.to_string())),
         ("weights", format!("{} bytes", show::thousands(&bytes.to_string()))),
         ("nodes", show::thousands(&graph.nodes.len().to_string())),
         ("batch", batch_text(arguments.rows, &cost)),
-    ]);
+    ];
+    facts.extend(update.map(|update| ("update", update.to_string())));
+    show::facts(&facts);
     anstream::println!();
-    tensor_table(&graph).print();
+    tensor_table(&graph, travels.as_deref()).print();
     if let Some(more @ 1..) = graph.inputs.len().checked_sub(TENSORS_SHOWN_MAX) {
         show::hint(&format!("{more} more tensors: --json lists all."));
     }
@@ -80,6 +81,17 @@ pub(super) fn show(arguments: &ModelShow) -> anyhow::Result<Exit> {
     }
     table.print();
     Ok(Exit::Done)
+}
+
+fn input_json(input: &GraphInput, travels: Option<bool>) -> Value {
+    json!({
+        "role": role(&input.role),
+        "name": input.role.name(),
+        "type": input.tensor.data_type.to_string(),
+        "shape": input.tensor.shape.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "elements": elements(input),
+        "travels": travels,
+    })
 }
 
 fn batch_text(rows: u32, cost: &Result<GraphCost, GraphError>) -> String {
@@ -93,18 +105,59 @@ fn batch_text(rows: u32, cost: &Result<GraphCost, GraphError>) -> String {
     }
 }
 
-fn tensor_table(graph: &Graph) -> TextTable {
-    let mut table = TextTable::new(&["tensor", "role", "type", ">elements"]);
-    for input in graph.inputs.iter().take(TENSORS_SHOWN_MAX) {
+fn tensor_table(graph: &Graph, travels: Option<&[bool]>) -> TextTable {
+    let mut columns = vec!["tensor", "role", "type", ">elements"];
+    columns.extend(travels.map(|_| "travels"));
+    let mut table = TextTable::new(&columns);
+    for (at, input) in graph.inputs.iter().enumerate().take(TENSORS_SHOWN_MAX) {
         let elements = elements(input).map(|size| show::thousands(&size.to_string()));
-        table.row([
+        let mut cells = vec![
             input.role.name().unwrap_or("–").into(),
             role(&input.role).into(),
             input.tensor.to_string().into(),
             elements.unwrap_or_else(|| "–".to_owned()).into(),
-        ]);
+        ];
+        cells.extend(travels.map(|travels| if travels[at] { "yes" } else { "–" }.into()));
+        table.row(cells);
     }
     table
+}
+
+/// Whether each input travels with an update; `None` if no pattern is given.
+fn travelling(graph: &Graph, arguments: &ModelShow) -> Result<Option<Vec<bool>>, GraphError> {
+    match arguments.trainable.as_slice() {
+        [] => Ok(None),
+        patterns => travelling_inputs(graph, patterns, arguments.buffers.policy()).map(Some),
+    }
+}
+
+/// The size of an update.
+#[derive(Debug, Clone, Copy)]
+struct UpdateSize {
+    tensors: usize,
+    numbers: u64,
+}
+
+impl UpdateSize {
+    fn of(graph: &Graph, travels: &[bool]) -> Self {
+        let inputs = || graph.inputs.iter().zip(travels).filter(|(_, travels)| **travels);
+        let numbers = inputs().filter_map(|(input, _)| elements(input)).sum();
+        Self { tensors: inputs().count(), numbers }
+    }
+
+    /// The bytes of its numbers in `f32`, without the header of the file.
+    const fn bytes(self) -> u64 {
+        self.numbers * size_of::<f32>() as u64
+    }
+}
+
+impl fmt::Display for UpdateSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [numbers, bytes] =
+            [self.numbers, self.bytes()].map(|count| show::thousands(&count.to_string()));
+        let tensors = if self.tensors == 1 { "tensor" } else { "tensors" };
+        write!(f, "{numbers} numbers in {} {tensors}: {bytes} bytes in f32", self.tensors)
+    }
 }
 
 /// The number of elements of a parameter, buffer or constant.

@@ -33,6 +33,16 @@ pub(crate) enum BuffersName {
     Refuse,
 }
 
+impl BuffersName {
+    pub(crate) const fn policy(self) -> BufferPolicy {
+        match self {
+            Self::Average => BufferPolicy::Average,
+            Self::Freeze => BufferPolicy::Freeze,
+            Self::Refuse => BufferPolicy::Refuse,
+        }
+    }
+}
+
 /// Values of `model.loss`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -79,11 +89,7 @@ pub(super) fn read_graph(
     let (graph, weights) = read_archive(&folder.join(path)).map_err(wrong)?;
     let all = [ALL_PARAMETERS.to_owned()];
     let trainable = section.trainable.as_deref().unwrap_or(&all);
-    let policy = match section.buffers {
-        Some(BuffersName::Average) => BufferPolicy::Average,
-        Some(BuffersName::Freeze) => BufferPolicy::Freeze,
-        Some(BuffersName::Refuse) | None => BufferPolicy::Refuse,
-    };
+    let policy = section.buffers.unwrap_or(BuffersName::Refuse).policy();
     let parts = split(&graph, &weights, trainable, policy).map_err(wrong)?;
     let outputs = outputs(&graph).map_err(wrong)?;
     declare(section, parts, outputs)

@@ -41,7 +41,7 @@ pub(crate) use model::{GraphProgram, Place};
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
-pub use split::{BufferPolicy, GraphParts, split};
+pub use split::{BufferPolicy, GraphParts, split, travelling_inputs};
 pub use value::{
     Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,
     MemoryFormat, Node, NodeOutput, Operation, TensorType, ValueId, WeightTensor,

@@ -41,18 +41,54 @@ pub struct GraphParts {
     pub inputs: usize,
 }
 
-/// Splits a model: parameters whose name matches one of the patterns travel, and buffers by their
-/// policy. In a pattern `*` stands for any text.
+/// Splits a model into the tensors that travel and the others.
 ///
 /// # Errors
-/// [`GraphError`] for a pattern without a parameter, a parameter that is not `f32`, and buffers that
-/// are to be refused.
+/// Those of [`travelling_inputs`].
 pub fn split(
     graph: &Graph,
     weights: &GraphWeights,
     trainable: &[String],
     buffers: BufferPolicy,
 ) -> Result<GraphParts, GraphError> {
+    let travels = travelling_inputs(graph, trainable, buffers)?;
+    let mut parts = GraphParts {
+        graph: graph.to_bytes(),
+        tensors: Vec::new(),
+        initial: Vec::new(),
+        frozen: None,
+        inputs: 0,
+    };
+    let mut frozen = Vec::new();
+    let mut own = weights.tensors.iter();
+    for (at, GraphInput { role, tensor }) in graph.inputs.iter().enumerate() {
+        let Some(name) = role.name() else {
+            let inner = super::model::row_sizes(&tensor.shape)?;
+            parts.inputs += inner.iter().product::<i64>() as usize;
+            continue;
+        };
+        let Some(weight) = own.next() else { continue };
+        if travels[at] {
+            parts.add(name, weight)?;
+        } else {
+            frozen.push((name, weight));
+        }
+    }
+    parts.frozen = encode_frozen(&frozen)?;
+    Ok(parts)
+}
+
+/// Whether each input of a graph travels: parameters whose name matches one of the patterns, and
+/// buffers by their policy. In a pattern `*` stands for any text.
+///
+/// # Errors
+/// [`GraphError`] for a pattern without a parameter, a parameter that is not `f32`, and buffers that
+/// are to be refused.
+pub fn travelling_inputs(
+    graph: &Graph,
+    trainable: &[String],
+    buffers: BufferPolicy,
+) -> Result<Vec<bool>, GraphError> {
     check_patterns(graph, trainable)?;
     let changed = changed_buffers(graph);
     let names: Vec<&str> = changed.iter().filter_map(|&at| graph.inputs[at].role.name()).collect();
@@ -64,56 +100,46 @@ pub fn split(
         );
         return Err(GraphError::new(Unsupported, why));
     }
-    let mut parts = GraphParts {
-        graph: graph.to_bytes(),
-        tensors: Vec::new(),
-        initial: Vec::new(),
-        frozen: None,
-        inputs: 0,
-    };
-    let mut frozen = Vec::new();
-    let mut own = weights.tensors.iter();
     let is_used = used_inputs(graph);
-    for (at, GraphInput { role, tensor }) in graph.inputs.iter().enumerate() {
-        let Some(name) = role.name() else {
-            let inner = super::model::row_sizes(&tensor.shape)?;
-            parts.inputs += inner.iter().product::<i64>() as usize;
-            continue;
-        };
-        let Some(weight) = own.next() else { continue };
-        let travels = match role {
-            // A second name of a tied weight has no gradient.
-            InputRole::Parameter(_) => {
-                is_used[at] && trainable.iter().any(|pattern| matches(pattern, name))
+    let inputs = graph.inputs.iter().enumerate();
+    inputs
+        .map(|(at, GraphInput { role, tensor })| {
+            let Some(name) = role.name() else { return Ok(false) };
+            let travels = match role {
+                // A second name of a tied weight has no gradient.
+                InputRole::Parameter(_) => {
+                    is_used[at] && trainable.iter().any(|pattern| matches(pattern, name))
+                }
+                _ => buffers == BufferPolicy::Average && changed.contains(&at),
+            };
+            if travels {
+                check_type(name, tensor.data_type)?;
             }
-            _ => buffers == BufferPolicy::Average && changed.contains(&at),
-        };
-        if travels {
-            parts.add(name, weight)?;
-        } else {
-            frozen.push((name, weight));
-        }
-    }
-    parts.frozen = encode_frozen(&frozen)?;
-    Ok(parts)
+            Ok(travels)
+        })
+        .collect()
 }
 
 impl GraphParts {
     fn add(&mut self, name: &str, weight: &WeightTensor) -> Result<(), GraphError> {
-        if weight.data_type != DataType::F32 {
-            let why = format!(
-                "{name} is {}: only f32 is trained. Convert the model by `.float()` before the export, \
-                 or leave this tensor frozen by trainable = [\"…\"]",
-                weight.data_type
-            );
-            return Err(GraphError::new(Weights, why));
-        }
+        check_type(name, weight.data_type)?;
         let shape = weight.sizes.iter().map(|&size| size as usize).collect();
         self.tensors.push(TensorSpec { name: name.to_owned(), shape });
         let numbers = weight.bytes.as_chunks::<4>().0;
         self.initial.extend(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         Ok(())
     }
+}
+
+fn check_type(name: &str, data_type: DataType) -> Result<(), GraphError> {
+    if data_type == DataType::F32 {
+        return Ok(());
+    }
+    let why = format!(
+        "{name} is {data_type}: only f32 is trained. Convert the model by `.float()` before the \
+         export, or leave this tensor frozen by trainable = [\"…\"]"
+    );
+    Err(GraphError::new(Weights, why))
 }
 
 /// Whether a node takes each input.
