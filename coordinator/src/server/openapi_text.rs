@@ -6,7 +6,7 @@ use florin_protocol::{SPEC_VERSION, TOP_K_PERMILLE_MAX, limits as protocol};
 use serde_json::Value;
 
 /// The constants that descriptions may name.
-fn constants() -> [(&'static str, u64); 12] {
+fn constants() -> [(&'static str, u64); 13] {
     [
         ("ALLOW_LIST_MAX", protocol::ALLOW_LIST_MAX as u64),
         ("BASELINE_ROUNDS_MAX", protocol::BASELINE_ROUNDS_MAX as u64),
@@ -17,6 +17,7 @@ fn constants() -> [(&'static str, u64); 12] {
         ("PROOF_LEN_MAX", protocol::PROOF_LEN_MAX as u64),
         ("SPEC_VERSION", SPEC_VERSION.into()),
         ("TOP_K_PERMILLE_MAX", TOP_K_PERMILLE_MAX.into()),
+        ("WARMUP_STEPS_MAX", protocol::WARMUP_STEPS_MAX.into()),
         ("PENDING_MAX", ledger::PENDING_MAX as u64),
         ("RECENT_MAX", ledger::RECENT_MAX as u64),
         ("TASK_RESPONSE_BYTES_MAX", ledger::TASK_RESPONSE_BYTES_MAX as u64),
