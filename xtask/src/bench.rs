@@ -20,12 +20,14 @@ enum PeerPackages {
     Tables,
     /// shapiq and pyDVL, with their own version of NumPy.
     Contribution,
+    /// PyTorch and NumPy; with `--library` also torchvision, timm, transformers and peft.
+    Models,
 }
 
 const BENCHMARKS: [(&str, PeerPackages); 16] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
-    ("models", PeerPackages::Learning),
+    ("models", PeerPackages::Models),
     ("ledger", PeerPackages::NotNeeded),
     ("keys", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
@@ -69,7 +71,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         PeerPackages::Contribution if arguments.iter().any(|word| word == "--speed") => None,
         PeerPackages::Flower => Some(tools::flower_bench_if_missing()?),
         PeerPackages::Simulators => Some(tools::simulators_if_missing()?),
-        PeerPackages::Learning => Some(tools::bench_if_missing()?),
+        PeerPackages::Models if arguments.iter().any(|word| word == "--library") => {
+            Some(tools::libraries_if_missing()?)
+        }
+        PeerPackages::Learning | PeerPackages::Models => Some(tools::bench_if_missing()?),
         PeerPackages::Tables => Some(tools::tables_if_missing()?),
         PeerPackages::Contribution => Some(tools::contribution_bench_if_missing()?),
     };

@@ -14,6 +14,7 @@ const PACKAGE_PINS: &str = "python/requirements.txt";
 const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const S3_PINS: &str = "tests/s3/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
+const LIBRARY_PINS: &str = "xtask/peers/library-requirements.txt";
 const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
 const SIMULATOR_PINS: &str = "xtask/peers/simulation-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
@@ -68,6 +69,15 @@ pub(crate) fn bench_if_missing() -> Result<PathBuf, Failure> {
         &folder,
         "PyTorch and NumPy for comparison (5 GB on disk)",
     )?;
+    Ok(folder)
+}
+
+/// Installs the libraries whose models `cargo xtask bench models --library` compares. Returns their
+/// folder.
+pub(crate) fn libraries_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("library");
+    let name = "PyTorch, torchvision, timm, transformers and peft (5 GB on disk)";
+    packages_if_missing(&Python::find()?, LIBRARY_PINS, &folder, name)?;
     Ok(folder)
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct BenchPay {
     /// pay: seed of the first task
     #[arg(long, value_name = "SEED", default_value_t = 101)]
     pub(crate) first_seed: u64,
-    /// pay: only the markets whose name contains this text
+    /// pay: only the markets whose name contains this text; models --library: only such models
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
 }
@@ -79,6 +79,10 @@ pub(crate) struct BenchModels {
     /// models: also measure torch.compile, which takes minutes
     #[arg(long)]
     pub(crate) compile: bool,
+    /// models: compare a step of each of 300 models of torchvision, timm and transformers with
+    /// PyTorch, which takes half an hour
+    #[arg(long, conflicts_with_all = ["cuda", "compile"])]
+    pub(crate) library: bool,
 }
 
 /// Options of `florin-bench keys`.

@@ -121,7 +121,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
-        BenchName::Models => of_rows(models::run(&arguments.models, python)?)?,
+        BenchName::Models => models::run(&arguments.models, arguments.pay.only.as_deref(), python)?,
         BenchName::Keys => of_rows(keys::run(arguments.keys.figures.as_deref())?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,

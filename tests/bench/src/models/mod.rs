@@ -1,6 +1,8 @@
 //! `florin-bench models`: training steps of exported models beside PyTorch, on the same files, rows,
 //! threads and device.
 
+mod library;
+
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
@@ -13,10 +15,11 @@ use florin_learning::{
     Dataset, Engine, EngineKind, ModelSpec, ParameterSegment, PathGradient, Training, TrainingStep,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::arguments::BenchModels;
-use super::peers::{self, Peer};
-use super::{Measurement, fastest};
+use crate::arguments::BenchModels;
+use crate::peers::{self, Peer};
+use crate::{Measurement, fastest};
 
 /// Steps of one run.
 const STEPS: u32 = 20;
@@ -37,7 +40,7 @@ const NODES: [(f64, f64); 3] = [
 /// Largest time of the valuation, as a multiple of one gradient over its rows.
 const VALUATION_BAR: f64 = 4.0;
 
-const SCRIPT: &str = include_str!("../../../xtask/peers/models.py");
+const SCRIPT: &str = include_str!("../../../../xtask/peers/models.py");
 
 /// The models, with the largest ratio of their steps to the peer's.
 const MODELS: [(&str, f64); 4] =
@@ -64,9 +67,19 @@ struct ExportedModel {
 
 pub(super) fn run(
     arguments: &BenchModels,
+    only: Option<&str>,
     python: Option<&Path>,
-) -> anyhow::Result<Vec<Measurement>> {
+) -> anyhow::Result<(Value, Vec<Measurement>)> {
     let python = python.context("models needs PyTorch: set its folder with --python")?;
+    if arguments.library {
+        return library::run(python, only);
+    }
+    let rows = steps(arguments, python)?;
+    Ok((serde_json::to_value(&rows)?, rows))
+}
+
+/// Steps and valuation of a few models beside PyTorch.
+fn steps(arguments: &BenchModels, python: &Path) -> anyhow::Result<Vec<Measurement>> {
     let folder = tempfile::tempdir()?;
     let device = if arguments.cuda { "cuda" } else { "cpu" };
     let peer = |more: &[&str]| {
