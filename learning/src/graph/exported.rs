@@ -139,7 +139,7 @@ pub(super) enum SymbolicInt {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SymbolicFloat {
-    AsFloat(f64),
+    AsFloat(Number),
     AsName(String),
 }
 
@@ -160,6 +160,30 @@ pub(super) enum OptionalTensor {
 #[derive(Debug, Deserialize)]
 pub(super) struct InnerGraph {
     pub(super) graph: Box<ExportedGraph>,
+}
+
+/// A real number. PyTorch writes those that JSON lacks as texts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(pub(super) f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Plain(f64),
+            Text(String),
+        }
+        Ok(Self(match Written::deserialize(deserializer)? {
+            Written::Plain(number) => number,
+            Written::Text(text) => match text.as_str() {
+                "Infinity" => f64::INFINITY,
+                "-Infinity" => f64::NEG_INFINITY,
+                "NaN" => f64::NAN,
+                _ => return Err(de::Error::custom(format!("the number {text:?}"))),
+            },
+        }))
+    }
 }
 
 macro_rules! tagged {
@@ -209,8 +233,8 @@ tagged! {
     "as_tensors" Tensors(List<Named>),
     "as_int" Int(i64),
     "as_ints" Ints(List<i64>),
-    "as_float" Float(f64),
-    "as_floats" Floats(List<f64>),
+    "as_float" Float(Number),
+    "as_floats" Floats(List<Number>),
     "as_string" Text(String),
     "as_sym_int" SymInt(SymbolicInt),
     "as_sym_ints" SymInts(List<SymbolicInt>),

@@ -27,6 +27,8 @@ const REFUSED_MAX: usize = 20;
 const SHOWN_CHARS_MAX: usize = 100;
 /// Prefix of the operators' names.
 const ATEN: &str = "torch.ops.aten.";
+/// Prefix of the operators of all libraries.
+const OPS: &str = "torch.ops.";
 /// Prefix of operators with inner graphs.
 const HIGHER_ORDER: &str = "torch.ops.higher_order.";
 
@@ -165,7 +167,7 @@ impl Scope<'_> {
                 Argument::Int(*integer)
             }
             Tagged::Float(number) | Tagged::SymFloat(SymbolicFloat::AsFloat(number)) => {
-                Argument::Float(number.to_bits())
+                Argument::Float(number.0.to_bits())
             }
             Tagged::Bool(holds) | Tagged::SymBool(SymbolicBool::AsBool(holds)) => {
                 Argument::Bool(*holds)
@@ -225,7 +227,7 @@ impl Scope<'_> {
                 Argument::Ints(all.collect::<Result<_, _>>()?)
             }
             Tagged::Floats(List(all)) => {
-                Argument::Floats(all.iter().map(|number| number.to_bits()).collect())
+                Argument::Floats(all.iter().map(|number| number.0.to_bits()).collect())
             }
             Tagged::Bools(List(all)) => Argument::Bools(all.clone()),
             _ => return Err(GraphError::malformed("an argument of an unknown type")),
@@ -398,6 +400,11 @@ fn operation(target: &str) -> Result<Operation, GraphError> {
         let (target, advice) = (shown(target), operators::advice(name));
         let why = format!("the operator {target} is not supported: {advice}");
         return Err(GraphError::new(Operator, why));
+    }
+    if target.strip_prefix(OPS).and_then(|name| name.strip_suffix(".default"))
+        == Some(operators::GROUPED_PRODUCT)
+    {
+        return Ok(Operation::Aten(operators::GROUPED_PRODUCT.to_owned()));
     }
     let name = target.rsplit('.').next().unwrap_or(target);
     let module = target.strip_suffix(name).unwrap_or_default();
