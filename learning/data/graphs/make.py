@@ -1,7 +1,7 @@
 """Writes the models of this folder, and what PyTorch computes with them.
 
     pip install ../../../python torch==2.11.0 transformers==4.57.* safetensors
-    python make.py [FOLDER]
+    python make.py [FOLDER [NAME …]]
 
 For each model: NAME.pt2 by `torch.export.save`, and NAME.safetensors with the inputs, the labels, the
 loss in training mode, its gradients, and the parameters after ten steps of SGD, all at one thread; of
@@ -203,6 +203,62 @@ class Expert(nn.Module):
         return (y.view(n, 3, CLASSES) * share.unsqueeze(-1)).sum(1)
 
 
+class Depth(nn.Module):
+    """Stochastic depth as transformers draws it: numbers that are rounded down."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, CLASSES)
+
+    def drop(self, x):
+        gate = 0.6 + torch.rand((x.shape[0], 1), dtype=x.dtype, device=x.device)
+        gate.floor_()
+        return x.div(0.6) * gate
+
+    def forward(self, x):
+        x = x + self.drop(torch.tanh(self.first(x)))
+        return self.head(x + self.drop(torch.tanh(self.second(x))))
+
+
+class Mixture(nn.Module):
+    """Experts for groups of rows, with the operator that transformers (5.24) exports."""
+
+    def __init__(self):
+        super().__init__()
+        import transformers.integrations.moe  # noqa: F401, which defines the operator
+
+        self.gate = nn.Linear(8, 4)
+        self.experts = nn.Parameter(torch.randn(4, 8, CLASSES) * 0.3)
+
+    def forward(self, x):
+        scores = self.gate(x)
+        # The last expert has no row.
+        scores = torch.where(torch.arange(4) < 3, scores, float("-inf"))
+        share, chosen = F.softmax(scores, dim=-1).max(-1)
+        order = torch.argsort(chosen)
+        counts = torch.histc(chosen[order].float(), bins=4, min=0, max=3)
+        ends = torch.cumsum(counts, 0).to(torch.int32)
+        found = torch.ops.transformers.grouped_mm_fallback(x[order], self.experts, ends)
+        return found[torch.argsort(order)] * share.unsqueeze(-1)
+
+
+class Arrange(nn.Module):
+    """Joins with an empty tensor, grids, an equation with an ellipsis, a window larger than its image, and a
+    weight with a norm of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Parameter(torch.randn(6, 8) * 0.3)
+        self.head = nn.utils.parametrizations.weight_norm(nn.Linear(4, CLASSES))
+
+    def forward(self, x):
+        rows, columns = torch.meshgrid(torch.arange(4.0), torch.arange(6.0), indexing="ij")
+        x = torch.cat([torch.tensor([]), x + torch.stack([rows, columns]).sum(0) * 0.1], -2)
+        y = torch.einsum("...td,dc->...tc", x, self.inner)
+        return self.head(F.avg_pool1d(y, 20, ceil_mode=True).flatten(1))
+
+
 def transformer(name):
     import transformers as t
 
@@ -252,6 +308,9 @@ MODELS = {
     "temporal": (Temporal, rows(2, 9)),
     "mixer": (Mixer, rows(4, 6)),
     "expert": (Expert, rows(8)),
+    "depth": (Depth, rows(8)),
+    "mixture": (Mixture, rows(8)),
+    "arrange": (Arrange, rows(4, 6)),
     "llama": (lambda: transformer("llama"), words),
     "bert": (lambda: transformer("bert"), words),
 }
@@ -317,5 +376,5 @@ def write(name, folder):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     to = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
-    for name in MODELS:
+    for name in sys.argv[2:] or MODELS:
         write(name, to)

@@ -4,13 +4,13 @@ use tch::{Kind, TchError, Tensor, no_grad};
 use thiserror::Error;
 
 use super::GraphError;
-use super::evaluation::{BatchNorm, HardActivation, copy_with_gradient};
+use super::evaluation::{BatchNorm, copy_with_gradient};
+use super::grouped;
 use super::held::Held;
-use super::operators::{self, Effect};
+use super::operators::Effect;
 use super::size_function;
-use super::value::{
-    Argument, Graph, InputRole, Node, NodeOutput, Operation, ValueId, WeightTensor,
-};
+use super::step::{NodeTraits, Step, steps};
+use super::value::{Argument, Graph, InputRole, Node, NodeOutput, ValueId, WeightTensor};
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
 
 /// How a graph with dropout or normalisation runs.
@@ -74,37 +74,6 @@ pub(super) enum Slot {
     Bool(bool),
 }
 
-/// Properties of a node that decide how it runs in an evaluation.
-#[derive(Debug, Clone, Copy, Default)]
-struct NodeTraits {
-    /// Whether it normalises and has running statistics.
-    has_statistics: bool,
-    /// Whether it is a recurrent layer.
-    is_recurrent: bool,
-}
-
-/// A node's operation, resolved.
-enum Step {
-    /// Calls an operator.
-    Call { operation: Aten, effect: Effect, traits: NodeTraits },
-    /// Fills its argument with draws of 0 or 1; in evaluation with their mean, so that stochastic depth
-    /// and dropout, which divide by it, have no effect.
-    Bernoulli { operation: Aten, fill: Aten },
-    /// Creates a tensor of zeros. PyTorch's `empty` returns what is in memory, which may be a secret
-    /// of the process.
-    Zeros { operation: Aten },
-    /// Normalises by statistics of the batch, or by its running ones.
-    BatchNorm { operation: Aten },
-    /// An activation of pieces of lines.
-    Hard { operation: Aten, activation: HardActivation },
-    /// Attention; in evaluation from its definition, with the same operators on every device.
-    Attention { operation: Aten, definition: Aten },
-    /// Evaluates a function of sizes.
-    Size(String),
-    /// Does nothing.
-    Skip,
-}
-
 impl WeightTensor {
     /// The tensor, on the CPU.
     ///
@@ -139,8 +108,7 @@ impl<'g> Interpreter<'g> {
     /// an operator that this version of libtorch does not have.
     pub fn new(graph: &'g Graph, device: &str) -> Result<Self, InterpreterError> {
         graph.check()?;
-        let steps = graph.nodes.iter().enumerate().map(|(at, node)| Step::new(at, node));
-        let steps = steps.collect::<Result<_, _>>()?;
+        let steps = steps(graph)?;
         let dead = last_uses(graph);
         let device = device.to_owned();
         Ok(Self { graph, steps, dead, device, is_double: false, has_frozen_statistics: false })
@@ -234,6 +202,14 @@ impl<'g> Interpreter<'g> {
                 RunMode::Training => self.call(at, node, operation, values, |_, given| Some(given)),
                 RunMode::Evaluation => self.fill_with_mean(at, node, fill, values),
             },
+            Step::Draw { operation, zeros } => {
+                let is_drawn = mode == RunMode::Training;
+                let operation = if is_drawn { operation } else { zeros };
+                self.call(at, node, operation, values, |_, given| Some(given))
+            }
+            Step::Gate { fill, mean, .. } if mode == RunMode::Evaluation => {
+                fill_gate(at, node, fill, *mean, values)
+            }
             Step::BatchNorm { .. } if mode == RunMode::Evaluation => {
                 self.batch_norm(at, node, values)
             }
@@ -247,12 +223,14 @@ impl<'g> Interpreter<'g> {
                 })?;
                 first_by_heads(results)
             }
+            Step::Grouped => grouped_product(at, node, values),
             Step::Call { operation, effect, traits } if mode == RunMode::Evaluation => {
                 self.call(at, node, operation, values, |name, given| {
                     Some(in_evaluation(*effect, *traits, name, given))
                 })
             }
             Step::Call { operation, .. }
+            | Step::Gate { operation, .. }
             | Step::BatchNorm { operation }
             | Step::Hard { operation, .. }
             | Step::Attention { operation, .. } => {
@@ -330,6 +308,29 @@ impl<'g> Interpreter<'g> {
     }
 }
 
+/// The numbers of a gate of stochastic depth, all with their mean.
+fn fill_gate(
+    at: usize,
+    node: &Node,
+    fill: &Aten,
+    mean: f64,
+    values: &[Slot],
+) -> Result<Vec<Value>, InterpreterError> {
+    let input = Given::Tensor(first_tensor(at, node, values)?);
+    let arguments = [(None, input), (Some("value"), Given::Float(mean))];
+    fill.call(&arguments).map_err(|source| InterpreterError::Operator { node: at, source })
+}
+
+fn grouped_product(
+    at: usize,
+    node: &Node,
+    values: &[Slot],
+) -> Result<Vec<Value>, InterpreterError> {
+    let given = |name| named_tensor(at, node, name, values);
+    let product = grouped::product(given("input")?, given("weight")?, given("offs")?)?;
+    Ok(vec![Value::Tensor(product)])
+}
+
 /// The argument in evaluation mode.
 fn in_evaluation<'a>(
     effect: Effect,
@@ -371,24 +372,25 @@ fn first_tensor<'a>(
     node: &Node,
     values: &'a [Slot],
 ) -> Result<&'a Tensor, InterpreterError> {
-    let found = node.arguments.first().and_then(|(_, argument)| match argument {
+    let first = node.arguments.first().map(|(name, _)| name.as_str());
+    named_tensor(at, node, first.unwrap_or_default(), values)
+}
+
+/// An argument of a node, a tensor.
+fn named_tensor<'a>(
+    at: usize,
+    node: &Node,
+    wanted: &str,
+    values: &'a [Slot],
+) -> Result<&'a Tensor, InterpreterError> {
+    let found = node.arguments.iter().find(|(name, _)| name == wanted);
+    let found = found.and_then(|(_, argument)| match argument {
         Argument::Value(ValueId(id)) => values.get(*id as usize),
         _ => None,
     });
     match found {
         Some(Slot::Tensor(tensor)) => Ok(tensor),
         _ => Err(graph_error(at, "an argument is missing")),
-    }
-}
-
-impl NodeTraits {
-    fn new(node: &Node) -> Self {
-        let has = |wanted: &str| {
-            node.arguments
-                .iter()
-                .any(|(name, argument)| name == wanted && *argument != Argument::None)
-        };
-        Self { has_statistics: has("running_mean"), is_recurrent: has("num_layers") }
     }
 }
 
@@ -410,69 +412,7 @@ fn in_double(results: Vec<Value>) -> Result<Vec<Value>, TchError> {
     results.into_iter().map(result).collect()
 }
 
-impl Step {
-    fn new(at: usize, node: &Node) -> Result<Self, InterpreterError> {
-        let name = match &node.operation {
-            Operation::Size(name) if operators::SIZE_FUNCTIONS.contains(&name.as_str()) => {
-                return Ok(Self::Size(name.clone()));
-            }
-            Operation::Size(name) => {
-                return Err(graph_error(at, format!("the function {name} is not supported")));
-            }
-            Operation::Aten(name) => name,
-        };
-        let found = operators::find(name);
-        let is_size = operators::SIZE_OPERATORS.contains(&name.as_str());
-        let effect = match found {
-            Some(operator) => operator.effect,
-            None if is_size => Effect::Pure,
-            None => return Err(graph_error(at, format!("the operator {name} is not supported"))),
-        };
-        if effect == Effect::Assertion {
-            return Ok(Self::Skip);
-        }
-        let zeros = match name.as_str() {
-            "empty.memory_format" => Some("zeros"),
-            "new_empty" => Some("new_zeros"),
-            "empty_like" => Some("zeros_like"),
-            _ => None,
-        };
-        let (base, overload) =
-            zeros.unwrap_or(name).split_once('.').unwrap_or((zeros.unwrap_or(name), ""));
-        let find = |base: &str, overload: &str| {
-            Aten::find(&format!("aten::{base}"), overload)
-                .map_err(|source| InterpreterError::Operator { node: at, source })
-        };
-        let operation = find(base, overload)?;
-        if name == "bernoulli_.float" {
-            return Ok(Self::Bernoulli { operation, fill: find("fill_", "Scalar")? });
-        }
-        let traits = NodeTraits::new(node);
-        if let Some(activation) = HardActivation::named(base) {
-            return Ok(Self::Hard { operation, activation });
-        }
-        Ok(match zeros {
-            None if base == "batch_norm" && traits.has_statistics => Self::BatchNorm { operation },
-            None if base == "scaled_dot_product_attention" => {
-                let definition = find("_scaled_dot_product_attention_math", "")?;
-                Self::Attention { operation, definition }
-            }
-            Some(_) => Self::Zeros { operation },
-            None => Self::Call { operation, effect, traits },
-        })
-    }
-
-    /// Whether it is a normalisation with running statistics.
-    fn has_statistics(&self) -> bool {
-        match self {
-            Self::BatchNorm { .. } => true,
-            Self::Call { traits, .. } => traits.has_statistics,
-            _ => false,
-        }
-    }
-}
-
-fn graph_error(node: usize, why: impl Into<String>) -> InterpreterError {
+pub(super) fn graph_error(node: usize, why: impl Into<String>) -> InterpreterError {
     InterpreterError::Graph { node, why: why.into() }
 }
 

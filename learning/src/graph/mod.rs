@@ -17,6 +17,9 @@ mod error;
 #[cfg(feature = "torch")]
 mod evaluation;
 mod exported;
+mod gate;
+#[cfg(feature = "torch")]
+mod grouped;
 #[cfg(feature = "torch")]
 mod held;
 mod import;
@@ -28,6 +31,8 @@ mod rewrite;
 mod shapes;
 mod size_function;
 mod split;
+#[cfg(feature = "torch")]
+mod step;
 mod value;
 mod weights;
 

@@ -15,7 +15,7 @@ use super::value::{
     Argument, DataType, Dimension, Graph, InputRole, Node, NodeOutput, Operation, ValueId,
 };
 use super::weights::are_finite;
-use super::{GraphError, WeightTensor, graph_cost};
+use super::{GraphError, WeightTensor, gate, graph_cost};
 use crate::engine::EVAL_CHUNK_ROWS;
 use crate::model::TensorSpec;
 
@@ -250,10 +250,12 @@ impl GraphProgram {
     /// Refuses operators that change a parameter, a constant or a row in place, directly or through a
     /// view, and random ones that have no evaluation: a forward pass is a function of its inputs.
     fn check_changes(&self) -> Result<(), GraphError> {
-        for node in &self.graph.nodes {
+        let gates = gate::gates(&self.graph);
+        for (at, node) in self.graph.nodes.iter().enumerate() {
             let Operation::Aten(name) = &node.operation else { continue };
             let effect = operators::find(name).map(|operator| operator.effect);
-            let is_random = matches!(effect, Some(Effect::Random | Effect::RandomInPlace));
+            let is_random = matches!(effect, Some(Effect::Random | Effect::RandomInPlace))
+                && !gates.iter().any(|gate| gate.draw == at);
             if is_random && !operators::RANDOM_IN_TRAINING_ONLY.contains(&name.as_str()) {
                 let why = format!(
                     "{name} draws random numbers in an evaluation, too, and two machines would have \

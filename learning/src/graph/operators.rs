@@ -57,6 +57,7 @@ table! {
         "replication_pad2d"
         // Normalisation. `batch_norm` and `instance_norm` also change their running statistics.
         "layer_norm" "group_norm" "rms_norm" "batch_norm" "instance_norm" "native_layer_norm"
+        "_weight_norm"
         // Recurrent layers.
         "lstm.input" "gru.input" "rnn_tanh.input" "rnn_relu.input" "lstm_cell" "gru_cell"
         // Activations.
@@ -85,7 +86,7 @@ table! {
         // Reductions.
         "sum" "sum.dim_IntList" "mean" "mean.dim" "prod" "prod.dim_int" "var.correction" "var.dim"
         "std.correction" "std.dim" "var_mean.correction" "amax" "amin" "max" "min" "max.dim"
-        "min.dim" "argmax" "argmin" "all" "all.dim" "any" "any.dim" "logsumexp" "norm.Scalar"
+        "min.dim" "argmax" "argmin" "histc" "all" "all.dim" "any" "any.dim" "logsumexp" "norm.Scalar"
         "norm.ScalarOpt_dim" "linalg_vector_norm" "cumsum" "cumprod" "diff" "count_nonzero"
         "nll_loss" "cross_entropy_loss" "mse_loss" "l1_loss" "smooth_l1_loss" "huber_loss"
         "binary_cross_entropy" "binary_cross_entropy_with_logits" "kl_div"
@@ -128,6 +129,12 @@ table! {
         "_assert_tensor_metadata" "_assert_scalar" "_assert_async.msg" "sym_constrain_range"
         "sym_constrain_range_for_size";
 }
+
+/// The operator of transformers that multiplies groups of rows with a matrix each.
+pub(super) const GROUPED_PRODUCT: &str = "transformers.grouped_mm_fallback";
+
+/// Operators of other libraries, which the interpreter computes from their definitions.
+const DEFINED: &[Operator] = &[Operator { name: GROUPED_PRODUCT, effect: Effect::Pure }];
 
 /// Random operators that an evaluation runs without randomness. All other random ones have different
 /// results on two machines, and no task accepts them.
@@ -179,7 +186,7 @@ pub(super) const SIZE_FUNCTIONS: &[&str] = &[
 
 /// The operator of this name.
 pub(super) fn find(name: &str) -> Option<&'static Operator> {
-    OPERATORS.iter().find(|operator| operator.name == name)
+    OPERATORS.iter().chain(DEFINED).find(|operator| operator.name == name)
 }
 
 /// The advice for a model with an operator that is refused.

@@ -121,6 +121,7 @@ fn is_random(name: &str) -> bool {
         };
         operator.starts_with("dropout")
             || operator.starts_with("bernoulli")
+            || operator == "rand"
             || node.arguments.iter().any(is_dropped)
     })
 }
