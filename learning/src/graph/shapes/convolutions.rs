@@ -38,8 +38,10 @@ impl Window {
         let span = dilation.checked_mul(window - 1).and_then(|span| span.checked_add(1));
         let room = padding.checked_mul(2).and_then(|both| size.checked_add(both));
         let free = room.zip(span).and_then(|(room, span)| room.checked_sub(span));
-        let free = free.filter(|&free| free >= 0).ok_or_else(refuse)?;
-        let mut places = free / stride + 1;
+        // With `ceil` a window may be larger than all that it moves over.
+        let least = if ceil { 1 - stride } else { 0 };
+        let free = free.filter(|&free| free >= least).ok_or_else(refuse)?;
+        let mut places = free.div_euclid(stride) + 1;
         // The last window begins inside the tensor or its padding before it.
         if ceil && free % stride != 0 && places * stride < size + padding {
             places += 1;

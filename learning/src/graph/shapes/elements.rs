@@ -146,6 +146,7 @@ const SAME: &[&str] = &[
     "rms_norm",
     "batch_norm",
     "instance_norm",
+    "_weight_norm",
 ];
 
 pub(super) fn rule(name: &str, call: &Call<'_>) -> RuleResult {

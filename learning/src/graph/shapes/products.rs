@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::elements::broadcast;
-use super::{GraphError, RuleResult, Shaped, TensorShape, mismatch};
+use super::{DIMENSIONS_MAX, GraphError, RuleResult, Shaped, TensorShape, mismatch, operators};
 
 /// One tensor, each of whose elements is a sum of `terms` products.
 fn product(shape: TensorShape, terms: u64) -> RuleResult {
@@ -88,10 +88,43 @@ pub(super) fn rule(name: &str, call: &Call<'_>) -> RuleResult {
             let flops = rows.saturating_mul(keys).saturating_mul(width.saturating_add(last));
             Ok(Some((vec![Shaped::Tensor(shape)], flops.saturating_mul(2))))
         }
+        operators::GROUPED_PRODUCT => {
+            let (rows, matrices) = (call.tensor("input")?, call.tensor("weight")?);
+            let ([count, terms], [_, inner, columns]) =
+                (rows.sizes.as_slice(), matrices.sizes.as_slice())
+            else {
+                return Err(mismatch("groups of rows of other dimensions"));
+            };
+            require(terms == inner, rows, matrices)?;
+            product(rows.with([*count, *columns]), *terms)
+        }
         "einsum" => einsum(call),
         "lstm.input" | "gru.input" | "rnn_tanh.input" | "rnn_relu.input" => recurrent(name, call),
         _ => Ok(None),
     }
+}
+
+/// The terms of an equation with a letter for each dimension of an ellipsis, counted from the last one.
+fn without_ellipsis(
+    terms: &[&str],
+    ranks: impl Iterator<Item = usize>,
+    output: &str,
+) -> (Vec<String>, String) {
+    const FIRST: u32 = 0xE000;
+    let letters = |count: usize| -> String {
+        (0..count as u32).rev().filter_map(|at| char::from_u32(FIRST + at)).collect()
+    };
+    let mut most = 0;
+    let mut spelled = Vec::with_capacity(terms.len());
+    for (term, rank) in terms.iter().zip(ranks) {
+        let named = term.chars().filter(|letter| *letter != '.').count();
+        let own = rank.saturating_sub(named).min(DIMENSIONS_MAX);
+        if term.contains('.') {
+            most = most.max(own);
+        }
+        spelled.push(term.replace("...", &letters(own)));
+    }
+    (spelled, output.replace("...", &letters(most)))
 }
 
 /// A sum of products by an equation such as `btc,dc->btd`.
@@ -100,16 +133,15 @@ fn einsum(call: &Call<'_>) -> RuleResult {
         return Err(mismatch("a sum of products without an equation"));
     };
     let equation: String = equation.chars().filter(|letter| !letter.is_whitespace()).collect();
-    let (inputs, output) = match equation.split_once("->") {
-        Some((inputs, output)) if !equation.contains("...") => (inputs, output),
-        _ => return Ok(None),
-    };
+    let Some((inputs, output)) = equation.split_once("->") else { return Ok(None) };
     let tensors: Vec<TensorShape> = call.tensors("tensors")?.into_iter().flatten().collect();
     let mut sizes: Vec<(char, u64)> = Vec::new();
     let terms: Vec<&str> = inputs.split(',').collect();
     if terms.len() != tensors.len() {
         return Err(mismatch(format!("{} tensors for the equation {equation}", tensors.len())));
     }
+    let ranks = tensors.iter().map(|tensor| tensor.sizes.len());
+    let (terms, output) = without_ellipsis(&terms, ranks, output);
     for (letters, tensor) in terms.iter().zip(&tensors) {
         if letters.chars().count() != tensor.sizes.len() {
             return Err(mismatch(format!("the equation {equation} for {:?}", tensor.sizes)));

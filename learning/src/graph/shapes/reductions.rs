@@ -88,6 +88,12 @@ fn others(base: &str, call: &Call<'_>) -> RuleResult {
             let shape = first.with(sizes);
             results(vec![shape.clone(), shape.of_type(DataType::I64)], first.elements())
         }
+        "histc" => {
+            let bins = u64::try_from(call.int_or("bins", 100))
+                .map_err(|_| mismatch("a negative number"))?;
+            let first = call.first()?;
+            results(vec![first.with([bins])], first.elements())
+        }
         "sort" => {
             let first = call.first()?;
             results(vec![first.clone(), first.of_type(DataType::I64)], first.elements())

@@ -2,7 +2,9 @@
 
 use super::call::{Call, axis};
 use super::elements::{broadcast, promote};
-use super::{DataType, GraphError, Number, RuleResult, Shaped, TensorShape, mismatch, moved, one};
+use super::{
+    Argument, DataType, GraphError, Number, RuleResult, Shaped, TensorShape, mismatch, moved, one,
+};
 
 fn list(shapes: Vec<TensorShape>) -> RuleResult {
     Ok(Some((vec![Shaped::List(shapes)], 0)))
@@ -312,9 +314,12 @@ fn joins(name: &str, call: &Call<'_>) -> RuleResult {
     match name {
         "cat" | "concat" | "concatenate" | "stack" => {
             let all: Vec<TensorShape> = call.tensors("tensors")?.into_iter().flatten().collect();
-            let first = all.first().ok_or_else(|| mismatch("a join of nothing"))?;
             let data_type = all.iter().map(|shape| shape.data_type).reduce(promote);
             let stacked = name == "stack";
+            // An empty list of elements joins everything.
+            let filled = || all.iter().filter(|shape| stacked || shape.sizes != [0]);
+            let first = filled().next().or(all.first());
+            let first = first.ok_or_else(|| mismatch("a join of nothing"))?;
             let at = call.dim("dim", 0, first.sizes.len() + usize::from(stacked))?;
             let mut sizes = first.sizes.clone();
             let agrees = |other: &TensorShape| {
@@ -323,8 +328,6 @@ fn joins(name: &str, call: &Call<'_>) -> RuleResult {
                         (axis == at && !stacked) || other.sizes[axis] == first.sizes[axis]
                     })
             };
-            // An empty list of elements joins everything.
-            let filled = || all.iter().filter(|shape| shape.sizes != [0]);
             if !filled().all(agrees) {
                 return Err(mismatch("a join of different sizes"));
             }
@@ -334,6 +337,16 @@ fn joins(name: &str, call: &Call<'_>) -> RuleResult {
                 *size = filled().map(|shape| shape.sizes[at]).sum();
             }
             moved(TensorShape::new(data_type.unwrap_or(first.data_type), sizes))
+        }
+        "meshgrid" | "meshgrid.indexing" => {
+            let lines = call.tensors("tensors")?.into_iter().flatten();
+            let lines: Vec<TensorShape> = lines.collect();
+            let mut sizes: Vec<u64> = lines.iter().map(TensorShape::elements).collect();
+            let by_columns = Argument::Text("xy".to_owned());
+            if call.argument("indexing") == Some(&by_columns) && sizes.len() > 1 {
+                sizes.swap(0, 1);
+            }
+            list(lines.iter().map(|line| line.with(sizes.clone())).collect())
         }
         "repeat" | "tile" => {
             let first = call.first()?;
