@@ -1,8 +1,13 @@
-"""Writes small models that are hard to read, to write back or to evaluate.
+"""Writes small models that are hard to read, to write back or to evaluate, and one of peft.
 
-    pip install ../../../python torch==2.11.0
-    FLORIN=… python make.py
+    pip install ../../../python torch==2.11.0 peft==0.21.2 safetensors
+    FLORIN=… python make.py [NAME …]
+
+Beside lora.pt2, lora.safetensors has tokens, their loss, and the matrices B after a step of SGD that trains
+them alone.
 """
+
+import sys
 
 import florin
 import torch
@@ -79,6 +84,51 @@ def instance_norm():
     )
 
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.first, self.second = nn.Embedding(17, 8), nn.Linear(8, 8), nn.Linear(8, 17)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(self.words(x)).cumsum(1)))
+
+
+def lora():
+    """Low-rank adapters by peft. Their matrices B start at zero, which hides A; here they do not."""
+    import peft
+
+    config = peft.LoraConfig(r=2, target_modules=["first", "second"])
+    model = peft.get_peft_model(Words(), config)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora_B" in name)
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=0.1)
+    return Plain(model)
+
+
+class Plain(nn.Module):
+    """A model with one argument: those of peft take any."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x)
+
+
+def write_lora():
+    from safetensors.torch import save_file
+
+    model, tokens = lora().train(), torch.randint(0, 17, (4, 6))
+    florin.export(model, tokens, "lora.pt2")
+    loss = F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    after = {name: each.detach().add(each.grad, alpha=-0.5) for name, each in trained.items()}
+    save_file({"tokens": tokens.float(), "loss": loss.detach().reshape(1), **after}, "lora.safetensors")
+
+
 torch.manual_seed(1)
 row, image = torch.randn(3, 4), torch.randn(3, 1, 4, 4)
 for name, model, example in [
@@ -90,4 +140,7 @@ for name, model, example in [
     ("channels_last", channels_last(), image),
     ("instance_norm", instance_norm(), image),
 ]:
-    florin.export(model, example, f"{name}.pt2")
+    if name in sys.argv[1:] or not sys.argv[1:]:
+        florin.export(model, example, f"{name}.pt2")
+if "lora" in sys.argv[1:] or not sys.argv[1:]:
+    write_lora()

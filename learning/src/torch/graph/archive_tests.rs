@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Cursor;
 use std::path::PathBuf;
 
+use safetensors::SafeTensors;
+
 use crate::engine::{Evaluator, Trainer};
 use crate::graph::{
     BufferPolicy, GraphDeclaration, GraphError, GraphLoss, GraphModel, GraphParts, read_archive,
@@ -63,6 +65,47 @@ fn changes_through_a_view_and_lasting_randomness_are_refused() {
         let error = load(parts, 4, CLASSES).unwrap_err();
         assert_eq!(error.code(), "MODEL_UNSUPPORTED");
         assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// The adapters of peft: the pattern takes exactly the matrices B, everything else is frozen, and a step
+/// ends where PyTorch's ends that trains B alone. On another processor than the one that wrote the
+/// file the last bits may differ.
+#[test]
+fn the_matrices_b_of_peft_train_alone() {
+    let (graph, weights) = read_archive(&path("lora.pt2")).unwrap();
+    let parts = split(&graph, &weights, &["*lora_B*".to_owned()], BufferPolicy::Refuse).unwrap();
+    let all = graph.inputs.iter().filter_map(|input| input.role.name());
+    let of_b: Vec<&str> = all.clone().filter(|name| name.contains("lora_B")).collect();
+    let travelling: Vec<&str> = parts.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(of_b.len(), 2);
+    assert_eq!(travelling, of_b);
+    let frozen = SafeTensors::deserialize(parts.frozen.as_deref().unwrap()).unwrap();
+    let of_a = all.filter(|name| name.contains("lora_A"));
+    assert_eq!(of_a.filter(|name| frozen.tensor(name).is_ok()).count(), 2);
+    let computed = std::fs::read(path("lora.safetensors")).unwrap();
+    let computed = SafeTensors::deserialize(&computed).unwrap();
+    let numbers = |name: &str| -> Vec<f32> {
+        let words = computed.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec();
+        words.into_iter().map(f32::from_le_bytes).collect()
+    };
+    let start = parts.initial.clone();
+    let expected: Vec<f32> =
+        parts.tensors.iter().flat_map(|tensor| numbers(&tensor.name)).collect();
+    let loss = GraphLoss::TokenCrossEntropy { label_smoothing: 0.0 };
+    let model = load(parts, 17, loss).unwrap();
+    let rows = Dataset::new(numbers("tokens"), vec![0; 4], 6, 1).unwrap();
+    let mut loss = 0.0;
+    let go_on = &mut |step: TrainingStep| {
+        loss = step.loss;
+        std::ops::ControlFlow::Continue(())
+    };
+    let how = Training::sgd(1, 4, 0.5);
+    let mut engine = Torch::new(TorchDevice::Auto, 1).unwrap();
+    let trained = engine.train(&model, &start, &rows, &how, 1, go_on).unwrap();
+    assert!((loss - f64::from(numbers("loss")[0])).abs() < 1e-5);
+    for ((found, expected), start) in trained.params.iter().zip(&expected).zip(&start) {
+        assert!((found - expected).abs() < 1e-5 && found != start, "{found} {expected}");
     }
 }
 
