@@ -6,9 +6,10 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::path::PathBuf;
 
-use memmap2::MmapMut;
+use memmap2::{MmapMut, UncheckedAdvice};
 
 /// The storage for many numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +122,16 @@ impl RowMatrix {
         &mut self.numbers_mut()[at * width..][..width]
     }
 
+    /// Returns the memory of these columns to the system if the rows are in a file, which retains the
+    /// numbers: the next access reads them again.
+    pub fn release(&self, columns: Range<usize>) {
+        let RowStorage::File(map) = &self.held else { return };
+        for row in 0..self.rows {
+            let from = row * self.width;
+            release::<f32>(map, from + columns.start..from + columns.end);
+        }
+    }
+
     /// All rows in order.
     pub fn slices(&self) -> Vec<&[f32]> {
         (0..self.rows).map(|at| self.row(at)).collect()
@@ -134,6 +145,60 @@ impl From<Vec<Vec<f32>>> for RowMatrix {
         let width = rows.first().map_or(0, Vec::len);
         assert!(rows.iter().all(|row| row.len() == width), "all rows must have the same length");
         Self { rows: rows.len(), width, held: RowStorage::Memory(rows.concat()) }
+    }
+}
+
+/// Many `f64` numbers, in memory or in a file.
+#[derive(Debug)]
+pub(crate) enum ScratchNumbers {
+    Memory(Vec<f64>),
+    File(MmapMut),
+}
+
+impl ScratchNumbers {
+    /// `length` zeros.
+    pub(crate) fn zeros(length: usize, room: &ScratchSpace) -> io::Result<Self> {
+        let bytes = (length * size_of::<f64>()) as u64;
+        Ok(match bytes <= room.memory_max || bytes == 0 {
+            true => Self::Memory(vec![0.0; length]),
+            false => Self::File(scratch_file(bytes, room)?),
+        })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[f64] {
+        match self {
+            Self::Memory(numbers) => numbers,
+            Self::File(map) => bytemuck::cast_slice(map),
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [f64] {
+        match self {
+            Self::Memory(numbers) => numbers,
+            Self::File(map) => bytemuck::cast_slice_mut(map),
+        }
+    }
+
+    /// As [`RowMatrix::release`].
+    pub(crate) fn release(&self, range: Range<usize>) {
+        if let Self::File(map) = self {
+            release::<f64>(map, range);
+        }
+    }
+}
+
+/// Returns the pages of some numbers of a mapped file to the system.
+#[expect(unsafe_code, reason = "advice on a mapping has no safe interface")]
+fn release<T>(map: &MmapMut, numbers: Range<usize>) {
+    let page = rustix::param::page_size();
+    // Pages that numbers outside share stay.
+    let from = (numbers.start * size_of::<T>()).next_multiple_of(page);
+    let to = (numbers.end * size_of::<T>()).min(map.len());
+    let to = if to == map.len() { to } else { to / page * page };
+    if from < to {
+        // SAFETY: the map is shared and of a file, so the pages are read from the file again. A system
+        // without this advice retains them.
+        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, to - from) };
     }
 }
 
@@ -176,6 +241,12 @@ mod tests {
                 rows.row_mut(at).fill(at as f32);
             }
             assert!(rows.slices().iter().enumerate().all(|(at, row)| **row == [at as f32; 7]));
+            rows.release(0..7);
+            assert!(rows.slices().iter().enumerate().all(|(at, row)| **row == [at as f32; 7]));
+            let mut numbers = ScratchNumbers::zeros(5_000, &room).unwrap();
+            numbers.as_mut_slice().fill(0.5);
+            numbers.release(0..5_000);
+            assert_eq!(numbers.as_slice(), [0.5; 5_000]);
             assert_eq!((rows.len(), rows.width()), (300, 7));
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has no name");

@@ -152,6 +152,8 @@ pub(crate) struct DecodedRound {
     pub(crate) base: Vec<f32>,
     pub(crate) updates: PreprocessedUpdates,
     pub(crate) holdout: Dataset,
+    /// The scratch space that is left.
+    room: ScratchSpace,
 }
 
 impl DecodedRound {
@@ -170,15 +172,18 @@ impl DecodedRound {
         for (at, (entry, bytes)) in entries.iter().zip(updates.iter()).enumerate() {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
+            deltas.release(0..base.len());
         }
         let room = inputs.scratch_space.remaining_after(&deltas);
         let steps = global_deltas(inputs, &base, &room)?;
-        let updates = decode_earlier_updates(inputs, base.len(), &room.remaining_after(&steps))?;
+        let room = room.remaining_after(&steps);
+        let updates = decode_earlier_updates(inputs, base.len(), &room)?;
         let senders = inputs.earlier_updates.ids.iter().map(|(sender, _)| *sender).collect();
+        let room = room.remaining_after(&updates);
         let known = PublicHistory { global_deltas: steps, senders, updates };
         let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
         let model = task_model(spec, inputs.graph);
-        Ok(Self { model, base, updates: held, holdout })
+        Ok(Self { model, base, updates: held, holdout, room })
     }
 
     /// The preprocessed updates, as the valuation takes them.
@@ -193,6 +198,7 @@ impl DecodedRound {
         engine: &'a mut dyn Engine,
     ) -> RoundSource<'a> {
         RoundSource::new(&self.model, &self.base, slices, &self.holdout, engine)
+            .within(&self.room, &self.updates.deltas)
     }
 }
 

@@ -6,10 +6,14 @@
 //! then the valuation takes a few passes over the rows and one over the updates, independent of the
 //! number of participants. The standard errors follow from the spread between the groups.
 
+use std::ops::Range;
+
 use florin_contribution::{AffineSource, GameError, PathIntegral};
-use florin_learning::path::group_means;
+use florin_learning::mapped::UNLIMITED_MEMORY;
+use florin_learning::path::{group_means, weighted_sum};
 use florin_learning::{
-    AffineLoss, Dataset, Engine, ModelSpec, ParameterSegment, PathGradient, cores, mean,
+    AffineLoss, Dataset, Engine, ModelSpec, ParameterSegment, PathGradient, RowMatrix,
+    ScratchSpace, cores, mean,
 };
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
@@ -29,6 +33,10 @@ pub(crate) struct RoundSource<'a> {
     holdout: &'a Dataset,
     engine: &'a mut dyn Engine,
     threads: usize,
+    /// Scratch space for the gradients of groups.
+    room: &'a ScratchSpace,
+    /// The storage of the updates, whose memory is returned to the system after each use.
+    stored: Option<&'a RowMatrix>,
     /// Number of row groups; only for a large cohort or a graph.
     groups: Option<usize>,
     /// Restricts the derivatives to one participant; the others' are zero.
@@ -64,10 +72,18 @@ impl<'a> RoundSource<'a> {
             holdout,
             engine,
             threads,
+            room: &UNLIMITED_MEMORY,
+            stored: None,
             groups,
             only_player: None,
             random_direction_stds: None,
         }
+    }
+
+    /// The same with scratch space, and with the storage of the updates.
+    pub(crate) fn within(mut self, room: &'a ScratchSpace, stored: &'a RowMatrix) -> Self {
+        (self.room, self.stored) = (room, Some(stored));
+        self
     }
 
     /// Restricts the source to the derivatives of one participant.
@@ -109,19 +125,6 @@ impl<'a> RoundSource<'a> {
         }
         Ok(PathIntegral { integrals, node_derivatives: slopes })
     }
-
-    /// `Σ cᵢ·Δᵢ` in `f64`, summed in the order of the updates.
-    fn weighted_sum(&self, coefficients: &[f64]) -> Vec<f64> {
-        let mut total = vec![0.0; self.base.len()];
-        for (&coefficient, delta) in coefficients.iter().zip(self.deltas) {
-            if coefficient != 0.0 {
-                for (sum, &step) in total.iter_mut().zip(*delta) {
-                    *sum += coefficient * f64::from(step);
-                }
-            }
-        }
-        total
-    }
 }
 
 impl AffineSource for RoundSource<'_> {
@@ -159,22 +162,28 @@ impl AffineSource for RoundSource<'_> {
         let Some(groups) = self.groups else {
             return self.path_integral_by_row(coefficients, nodes).map(Some);
         };
-        let total = self.weighted_sum(coefficients);
+        let stored = self.stored;
+        let mut release = |columns: Range<usize>| {
+            if let Some(stored) = stored {
+                stored.release(columns);
+            }
+        };
+        let moves: Vec<(f64, &[f32])> =
+            coefficients.iter().copied().zip(self.deltas.iter().copied()).collect();
+        let total = weighted_sum(self.base.len(), &moves, &mut release);
         let way = ParameterSegment { model: self.model, base: self.base, total: &total };
-        let gradient = PathGradient::new(way, nodes, groups, &mut self.holdout, self.engine)
+        let holdout = &mut self.holdout;
+        let gradient = PathGradient::within(self.room, way, nodes, groups, holdout, self.engine)
             .map_err(GameError::new)?;
+        drop(total);
         let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
         let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
-        let mut next = asked.iter();
         // The factor −1 turns the decrease of the loss along an update into the derivative of the
         // loss.
+        let updates: Vec<(f64, &[f32])> =
+            asked.iter().map(|&player| (-1.0, self.deltas[player])).collect();
         let values = gradient
-            .values(self.threads, |update| {
-                let Some(&player) = next.next() else { return Ok::<_, GameError>(None) };
-                update.clear();
-                update.extend_from_slice(self.deltas[player]);
-                Ok(Some(-1.0))
-            })
+            .values_of_slices(self.threads, &updates, &mut release)
             .map_err(GameError::new)?;
         let players = self.deltas.len();
         let mut integrals = vec![vec![0.0; groups]; players];

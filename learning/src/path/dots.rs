@@ -1,5 +1,7 @@
 //! Dot products of a few updates with many gradients, and with themselves.
 
+use std::ops::Range;
+
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::dot_lanes::{LANES, sum_lanes};
@@ -13,6 +15,8 @@ const TILE_UPDATES: usize = 4;
 const TILE_GRADIENTS: usize = 3;
 /// Number of chunks of eight elements in one cached block.
 const BLOCK: usize = 32;
+/// Number of elements of a window: a multiple of a block.
+const WINDOW: usize = 1 << 20;
 
 /// The dot products of one update.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,19 +35,31 @@ pub(super) fn updates_per_batch(lines: usize, threads: usize) -> usize {
 }
 
 /// The products of each update; `gradients` are rows of `width` numbers. An update is read from
-/// memory once.
-pub(super) fn dot_products(
+/// memory once. The vectors are read in windows: `release` receives the range of each after its use.
+pub(super) fn dot_products<U: AsRef<[f32]> + Sync>(
     gradients: &[f64],
     width: usize,
-    updates: &[Vec<f32>],
+    updates: &[U],
     threads: usize,
+    release: &mut dyn FnMut(Range<usize>),
 ) -> Vec<UpdateProducts> {
     let lines: Vec<&[f64]> = gradients.chunks(width.max(1)).collect();
     let each = updates.len().div_ceil(threads.max(1)).max(1);
-    let parts = parallel_map(threads, updates.chunks(each).collect(), |updates| {
-        Arch::new().dispatch(GradientTile { lines: &lines, width, updates })
-    });
-    parts.into_iter().flatten().collect()
+    let parts = updates.chunks(each);
+    let mut parts: Vec<(&[U], ProductSums)> =
+        parts.map(|updates| (updates, ProductSums::new(updates.len(), lines.len()))).collect();
+    for from in (0..width).step_by(WINDOW) {
+        let window = from..width.min(from + WINDOW);
+        let tasks = parts.iter_mut().collect();
+        parallel_map(threads, tasks, |(updates, sums): &mut (&[U], ProductSums)| {
+            let updates: Vec<&[f32]> = updates.iter().map(AsRef::as_ref).collect();
+            let (lines, updates) = (lines.as_slice(), updates.as_slice());
+            let window = window.clone();
+            Arch::new().dispatch(GradientTile { lines, window, updates, sums });
+        });
+        release(window);
+    }
+    parts.iter().flat_map(|(updates, sums)| sums.products(updates.len(), lines.len())).collect()
 }
 
 /// The partial sums of one product: element j of a vector belongs to lane j mod 8.
@@ -52,24 +68,49 @@ type Lanes = [f64; LANES];
 /// The partial sums of a few updates with a few gradients.
 type TileSums = [[Lanes; TILE_GRADIENTS]; TILE_UPDATES];
 
+/// The partial sums of all products of some updates.
+struct ProductSums {
+    squares: Vec<[Lanes; TILE_UPDATES]>,
+    with: Vec<TileSums>,
+}
+
+impl ProductSums {
+    fn new(updates: usize, lines: usize) -> Self {
+        let squares = vec![[[0.0; LANES]; TILE_UPDATES]; updates.div_ceil(TILE_UPDATES)];
+        let tiles = squares.len() * lines.div_ceil(TILE_GRADIENTS);
+        Self { squares, with: vec![[[[0.0; LANES]; TILE_GRADIENTS]; TILE_UPDATES]; tiles] }
+    }
+
+    fn products(&self, updates: usize, lines: usize) -> Vec<UpdateProducts> {
+        let few = lines.div_ceil(TILE_GRADIENTS);
+        let products = |at: usize| {
+            let (tile, place) = (at / TILE_UPDATES, at % TILE_UPDATES);
+            let with = self.with[tile * few..][..few].iter().flat_map(|sums| &sums[place]);
+            let with = with.take(lines).map(sum_lanes).collect();
+            UpdateProducts { square: sum_lanes(&self.squares[tile][place]), with }
+        };
+        (0..updates).map(products).collect()
+    }
+}
+
 struct GradientTile<'a> {
     lines: &'a [&'a [f64]],
-    width: usize,
-    updates: &'a [Vec<f32>],
+    /// The elements to multiply; it begins at a multiple of the lanes.
+    window: Range<usize>,
+    updates: &'a [&'a [f32]],
+    sums: &'a mut ProductSums,
 }
 
 impl WithSimd for GradientTile<'_> {
-    type Output = Vec<UpdateProducts>;
+    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Self::Output {
+    fn with_simd<S: Simd>(self, _: S) {
         let few = self.lines.len().div_ceil(TILE_GRADIENTS);
-        let mut squares =
-            vec![[[0.0; LANES]; TILE_UPDATES]; self.updates.len().div_ceil(TILE_UPDATES)];
-        let mut with = vec![[[[0.0; LANES]; TILE_GRADIENTS]; TILE_UPDATES]; squares.len() * few];
-        for from in (0..self.width).step_by(BLOCK * LANES) {
-            let until = self.width.min(from + BLOCK * LANES);
-            let updates = self.updates.chunks(TILE_UPDATES).zip(&mut squares);
+        let ProductSums { squares, with } = self.sums;
+        for from in self.window.clone().step_by(BLOCK * LANES) {
+            let until = self.window.end.min(from + BLOCK * LANES);
+            let updates = self.updates.chunks(TILE_UPDATES).zip(&mut *squares);
             for ((updates, squares), with) in updates.zip(with.chunks_mut(few)) {
                 let updates = tile_slices(updates, |update| &update[from..until]);
                 for (at, (lines, with)) in self.lines.chunks(TILE_GRADIENTS).zip(with).enumerate() {
@@ -81,13 +122,6 @@ impl WithSimd for GradientTile<'_> {
                 }
             }
         }
-        let products = |at: usize| {
-            let (tile, place) = (at / TILE_UPDATES, at % TILE_UPDATES);
-            let with = with[tile * few..][..few].iter().flat_map(|sums| &sums[place]);
-            let with = with.take(self.lines.len()).map(sum_lanes).collect();
-            UpdateProducts { square: sum_lanes(&squares[tile][place]), with }
-        };
-        (0..self.updates.len()).map(products).collect()
     }
 }
 
@@ -193,7 +227,7 @@ mod tests {
                     (0..width).map(|at| number(at * 3 + update) as f32).collect()
                 };
                 let updates: Vec<Vec<f32>> = (0..count).map(update).collect();
-                let products = dot_products(&gradients, width, &updates, 1);
+                let products = dot_products(&gradients, width, &updates, 1, &mut |_| {});
                 for (update, products) in updates.iter().zip(&products) {
                     assert_eq!(products.with.len(), lines);
                     assert_eq!(products.square.sqrt().to_bits(), norm(update).to_bits());
@@ -205,11 +239,20 @@ mod tests {
                     }
                 }
                 for threads in [2, 3, 7] {
-                    assert_eq!(dot_products(&gradients, width, &updates, threads), products);
+                    let found = dot_products(&gradients, width, &updates, threads, &mut |_| {});
+                    assert_eq!(found, products);
                 }
                 let lines: Vec<&[f64]> = gradients.chunks(width).collect();
-                let narrow = GradientTile { lines: &lines, width, updates: &updates };
-                assert_eq!(narrow.with_simd(pulp::Scalar::new()), products);
+                let slices: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+                // In two windows.
+                let mut sums = ProductSums::new(count, lines.len());
+                let middle = width / 2 / LANES * LANES;
+                for window in [0..middle, middle..width] {
+                    let (lines, updates) = (lines.as_slice(), slices.as_slice());
+                    let narrow = GradientTile { lines, window, updates, sums: &mut sums };
+                    narrow.with_simd(pulp::Scalar::new());
+                }
+                assert_eq!(sums.products(count, lines.len()), products);
             }
         }
     }

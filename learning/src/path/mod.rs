@@ -21,11 +21,13 @@ mod sums;
 mod tests;
 
 use std::error::Error;
+use std::ops::Range;
 
 use thiserror::Error;
 
 use crate::data::{ChunkError, RowChunks};
 use crate::engine::{EvalError, Evaluator, InputError, ParameterSegment};
+use crate::mapped::{ScratchNumbers, ScratchSpace, UNLIMITED_MEMORY};
 use crate::params::first_not_finite;
 use dots::{UpdateProducts, dot_products, updates_per_batch};
 use groups::RowGroups;
@@ -95,6 +97,9 @@ pub enum PathError {
         /// The source's own error.
         why: Box<dyn Error + Send + Sync>,
     },
+    /// There is no scratch space for the gradients.
+    #[error("scratch space for the gradients: {0}")]
+    Scratch(#[source] std::io::Error),
     /// A share is NaN or infinite.
     #[error("the share of update {at} is {share}: must be a finite number")]
     Share {
@@ -118,6 +123,7 @@ impl PathError {
             Self::NoNodes => "PATH_NO_NODES",
             Self::Update { .. } => "PATH_UPDATE",
             Self::Share { .. } => "PATH_SHARE",
+            Self::Scratch(_) => "PATH_SCRATCH_SPACE",
         }
     }
 }
@@ -130,7 +136,7 @@ impl From<InputError> for PathError {
 
 /// The gradients of a quadrature along a segment, by groups of rows, from which the values of any
 /// updates follow.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PathGradient {
     parameters: usize,
     groups: usize,
@@ -138,7 +144,9 @@ pub struct PathGradient {
     weights: Vec<f64>,
     /// Gradients of losses summed over rows: first (if there is more than one group) for each group
     /// the weighted sum over the nodes, then for each node the sum over the groups.
-    gradients: Vec<f64>,
+    gradients: ScratchNumbers,
+    /// The number of numbers of these lines.
+    length: usize,
     /// Groups per row of the holdout: scales a group's sum to a mean.
     scale: f64,
     losses: [Vec<f64>; 2],
@@ -181,6 +189,21 @@ impl PathGradient {
         rows: &mut dyn RowChunks,
         engine: &mut dyn Evaluator,
     ) -> Result<Self, PathError> {
+        Self::within(&UNLIMITED_MEMORY, way, nodes, groups, rows, engine)
+    }
+
+    /// The same with gradients that may be in a file. It does not affect the result.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`PathError::Scratch`].
+    pub fn within(
+        room: &ScratchSpace,
+        way: ParameterSegment<'_>,
+        nodes: &[(f64, f64)],
+        groups: usize,
+        rows: &mut dyn RowChunks,
+        engine: &mut dyn Evaluator,
+    ) -> Result<Self, PathError> {
         way.check()?;
         check_nodes(nodes)?;
         let parameters = way.base.len();
@@ -188,7 +211,7 @@ impl PathGradient {
         if !(1..=count.min(GROUPS_MAX)).contains(&groups) {
             return Err(PathError::Groups { groups, rows: count });
         }
-        let mut sums = SegmentSums::new(nodes, groups, parameters)?;
+        let mut sums = SegmentSums::new(nodes, groups, parameters, room)?;
         let places = sums.places();
         RowGroups::new(count, groups).evaluate_on_segment(
             way,
@@ -200,7 +223,7 @@ impl PathGradient {
             },
         )?;
         let scale = groups as f64 / count as f64;
-        let SegmentTotals { weights, gradients, halfway, losses } = sums.finish();
+        let SegmentTotals { weights, gradients, length, halfway, losses } = sums.finish();
         let losses = losses.map(|sums| sums.into_iter().map(|sum| sum * scale).collect());
         let halfway = halfway / count as f64;
         Ok(Self {
@@ -208,6 +231,7 @@ impl PathGradient {
             groups,
             weights,
             gradients,
+            length,
             scale,
             losses,
             halfway_gradient_norm: halfway,
@@ -242,7 +266,7 @@ impl PathGradient {
         threads: usize,
         mut next: impl FnMut(&mut Vec<f32>) -> Result<Option<f64>, E>,
     ) -> Result<Vec<PathValue>, PathError> {
-        let together = updates_per_batch(self.gradients.len() / self.parameters, threads);
+        let together = updates_per_batch(self.length / self.parameters, threads);
         let mut updates = vec![Vec::new(); together];
         let mut values = Vec::new();
         loop {
@@ -251,29 +275,72 @@ impl PathGradient {
                 let at = values.len() + shares.len();
                 let share = next(update);
                 match share.map_err(|why| PathError::Update { at, why: why.into() })? {
-                    Some(share) => shares.push(self.check_update(at, update, share)?),
+                    Some(share) => shares.push(share),
                     None => break,
                 }
             }
-            let updates = &updates[..shares.len()];
-            let products = dot_products(&self.gradients, self.parameters, updates, threads);
-            for ((update, &share), products) in updates.iter().zip(&shares).zip(products) {
-                let at = values.len();
-                values.push(self.value(at, update, share, &products)?);
-            }
+            let own = &updates[..shares.len()];
+            self.add_values(&mut values, threads, own, &shares, &mut |_| {})?;
             if shares.len() < together {
                 return Ok(values);
             }
         }
     }
 
-    fn check_update(&self, at: usize, update: &[f32], share: f64) -> Result<f64, PathError> {
+    /// The same values of updates that are in memory or in mapped files, each with its share; no update
+    /// is copied. `release` receives the range of the numbers that are not needed for a while.
+    ///
+    /// # Errors
+    /// As [`values`](Self::values).
+    pub fn values_of_slices(
+        &self,
+        threads: usize,
+        updates: &[(f64, &[f32])],
+        release: &mut dyn FnMut(Range<usize>),
+    ) -> Result<Vec<PathValue>, PathError> {
+        let together = updates_per_batch(self.length / self.parameters, threads);
+        let mut values = Vec::with_capacity(updates.len());
+        for updates in updates.chunks(together) {
+            let (shares, updates): (Vec<f64>, Vec<&[f32]>) = updates.iter().copied().unzip();
+            self.add_values(&mut values, threads, &updates, &shares, release)?;
+        }
+        Ok(values)
+    }
+
+    /// Appends the values of a few updates.
+    fn add_values<U: AsRef<[f32]> + Sync>(
+        &self,
+        values: &mut Vec<PathValue>,
+        threads: usize,
+        updates: &[U],
+        shares: &[f64],
+        release: &mut dyn FnMut(Range<usize>),
+    ) -> Result<(), PathError> {
+        for (at, (update, &share)) in (values.len()..).zip(updates.iter().zip(shares)) {
+            self.check_update(at, update.as_ref(), share)?;
+        }
+        let gradients = &self.gradients.as_slice()[..self.length];
+        let mut release_all = |window: Range<usize>| {
+            for from in (0..self.length).step_by(self.parameters) {
+                self.gradients.release(from + window.start..from + window.end);
+            }
+            release(window);
+        };
+        let products = dot_products(gradients, self.parameters, updates, threads, &mut release_all);
+        for ((update, &share), products) in updates.iter().zip(shares).zip(products) {
+            let at = values.len();
+            values.push(self.value(at, update.as_ref(), share, &products)?);
+        }
+        Ok(())
+    }
+
+    fn check_update(&self, at: usize, update: &[f32], share: f64) -> Result<(), PathError> {
         let (expected, got) = (self.parameters, update.len());
         if got != expected {
             let what = format!("update {at}");
             return Err(InputError::Length { what, expected, got }.into());
         }
-        if share.is_finite() { Ok(share) } else { Err(PathError::Share { at, share }) }
+        if share.is_finite() { Ok(()) } else { Err(PathError::Share { at, share }) }
     }
 
     /// The value of an update from its dot products with itself and with all gradients.
@@ -306,6 +373,33 @@ impl PathGradient {
             random_direction_std: share.abs() * products.square.sqrt() * typical,
         })
     }
+}
+
+/// Numbers of a window of a sum.
+const WINDOW: usize = 1 << 20;
+
+/// `Σ cᵢ·Δᵢ` in `f64`, each element summed in the order of the updates. `release` receives the range of
+/// the numbers that have been read.
+///
+/// # Panics
+/// If an update is shorter than the sum (a caller's error).
+pub fn weighted_sum(
+    length: usize,
+    updates: &[(f64, &[f32])],
+    release: &mut dyn FnMut(Range<usize>),
+) -> Vec<f64> {
+    let mut total = vec![0.0; length];
+    for from in (0..length).step_by(WINDOW) {
+        let window = from..length.min(from + WINDOW);
+        for &(coefficient, update) in updates.iter().filter(|(coefficient, _)| *coefficient != 0.0)
+        {
+            for (sum, &step) in total[window.clone()].iter_mut().zip(&update[window.clone()]) {
+                *sum += coefficient * f64::from(step);
+            }
+        }
+        release(window);
+    }
+    total
 }
 
 fn check_nodes(nodes: &[(f64, f64)]) -> Result<(), PathError> {

@@ -3,6 +3,7 @@
 
 use super::{GRADIENT_BYTES_MAX, PathError};
 use crate::engine::SegmentPoint;
+use crate::mapped::{ScratchNumbers, ScratchSpace};
 
 /// Sums over rows at places that are fixed before the first row.
 pub(super) struct SegmentSums {
@@ -12,7 +13,7 @@ pub(super) struct SegmentSums {
     /// whose sum follows from the nodes' gradients.
     group_lines: usize,
     /// The groups' lines, each node's gradient, and the halfway gradient if no node is there.
-    lines: Vec<f64>,
+    lines: ScratchNumbers,
     /// By groups, at the start and at the end of the segment.
     losses: [Vec<f64>; 2],
 }
@@ -22,7 +23,9 @@ pub(super) struct SegmentTotals {
     /// The weights of the nodes in [`SegmentSums::new`].
     pub(super) weights: Vec<f64>,
     /// Lines of gradients, of groups (if there is more than one) and of nodes.
-    pub(super) gradients: Vec<f64>,
+    pub(super) gradients: ScratchNumbers,
+    /// The number of numbers of these lines; others may follow.
+    pub(super) length: usize,
     /// The norm of the gradient halfway.
     pub(super) halfway: f64,
     /// By groups, at both endpoints.
@@ -34,6 +37,7 @@ impl SegmentSums {
         nodes: &[(f64, f64)],
         groups: usize,
         parameters: usize,
+        room: &ScratchSpace,
     ) -> Result<Self, PathError> {
         let of_groups = if groups > 1 { groups } else { 0 };
         let lines = of_groups + nodes.len() + usize::from(halfway(nodes).is_none());
@@ -44,7 +48,7 @@ impl SegmentSums {
             nodes: nodes.to_vec(),
             parameters,
             group_lines: of_groups,
-            lines: vec![0.0; lines * parameters],
+            lines: ScratchNumbers::zeros(lines * parameters, room).map_err(PathError::Scratch)?,
             losses: [vec![0.0; groups], vec![0.0; groups]],
         })
     }
@@ -59,25 +63,32 @@ impl SegmentSums {
 
     /// Adds the numbers of a block of rows of `group` at `place`.
     pub(super) fn add(&mut self, group: usize, place: usize, numbers: &[f64]) {
-        let (of_groups, slopes) = self.lines.split_at_mut(self.group_lines * self.parameters);
-        let from = place * self.parameters;
-        let Some(own) = slopes.get_mut(from..from + self.parameters) else {
+        let (parameters, lines) = (self.parameters, self.group_lines);
+        let slopes = &mut self.lines.as_mut_slice()[lines * parameters..];
+        let from = place * parameters;
+        let Some(own) = slopes.get_mut(from..from + parameters) else {
             let end = usize::from(from > slopes.len());
             numbers.iter().for_each(|loss| self.losses[end][group] += loss);
             return;
         };
         own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += slope);
-        if let (Some(&(_, weight)), false) = (self.nodes.get(place), of_groups.is_empty()) {
-            let own = &mut of_groups[group * self.parameters..][..self.parameters];
+        let start = lines * parameters + from;
+        self.lines.release(start..start + parameters);
+        if let (Some(&(_, weight)), true) = (self.nodes.get(place), lines > 0) {
+            let range = group * parameters..(group + 1) * parameters;
+            let own = &mut self.lines.as_mut_slice()[range.clone()];
             own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += weight * slope);
+            self.lines.release(range);
         }
     }
 
-    pub(super) fn finish(mut self) -> SegmentTotals {
+    pub(super) fn finish(self) -> SegmentTotals {
         let at = self.group_lines + halfway(&self.nodes).unwrap_or(self.nodes.len());
-        let halfway = length(&self.lines[at * self.parameters..][..self.parameters]);
-        self.lines.truncate((self.group_lines + self.nodes.len()) * self.parameters);
+        let range = at * self.parameters..(at + 1) * self.parameters;
+        let halfway = length(&self.lines.as_slice()[range.clone()]);
+        self.lines.release(range);
         SegmentTotals {
+            length: (self.group_lines + self.nodes.len()) * self.parameters,
             weights: self.nodes.iter().map(|&(_, weight)| weight).collect(),
             gradients: self.lines,
             halfway,

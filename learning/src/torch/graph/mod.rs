@@ -29,6 +29,9 @@ pub(crate) fn generator() -> MutexGuard<'static, ()> {
     GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Parameters of a piece.
+const PIECE: usize = 1 << 20;
+
 /// A graph on the engine that evaluates it.
 struct Evaluation<'m> {
     engine: Torch,
@@ -194,7 +197,7 @@ impl Torch {
         let evaluation = self.graph_evaluation(model)?;
         for (at, place) in places.iter().enumerate() {
             // One point at a time: its parameters are the only ones in memory.
-            let point = evaluation.point(&way.at(place.t))?;
+            let point = evaluation.segment_point(way, place.t)?;
             if place.gradient {
                 for (group, rows) in groups.iter().enumerate() {
                     look(group, at, &point.gradient_of(data, rows.clone())?);
@@ -223,6 +226,20 @@ impl<'m> Evaluation<'m> {
     fn point(&self, params: &[f64]) -> Result<Point<'_>, TchError> {
         let views = self.net.views(&self.engine.to_tensor(params)?)?;
         Ok(Point { evaluation: self, views, parameters: params.len() })
+    }
+
+    /// The graph with the parameters at a place of a segment, which are computed in pieces, so that they
+    /// are in memory once.
+    fn segment_point(&self, way: ParameterSegment<'_>, t: f64) -> Result<Point<'_>, TchError> {
+        let parameters = way.base.len();
+        let flat = Tensor::f_zeros([parameters as i64], (Kind::Double, self.engine.device))?;
+        for from in (0..parameters).step_by(PIECE) {
+            let to = parameters.min(from + PIECE);
+            let (base, total) = (&way.base[from..to], &way.total[from..to]);
+            let piece = self.engine.to_tensor(&ParameterSegment { base, total, ..way }.at(t))?;
+            flat.f_narrow(0, from as i64, (to - from) as i64)?.f_copy_(&piece)?;
+        }
+        Ok(Point { evaluation: self, views: self.net.views(&flat)?, parameters })
     }
 
     /// The rows of a range in chunks.
@@ -270,9 +287,14 @@ impl Point<'_> {
     /// a row of which an operator refuses a value has the largest loss and no gradient.
     fn gradient(&self, rows: &Rows) -> Result<(Vec<f64>, Vec<f64>), BackendError> {
         let Evaluation { engine, net, .. } = self.evaluation;
-        let part = Tensor::f_zeros(self.parameters as i64, (Kind::Double, engine.device))?;
-        let slots = net.views(&part)?;
-        let found = net.gradient(&self.views, rows, RunMode::Evaluation, 1.0, &slots);
+        let mut numbers = Vec::new();
+        let found = match engine.device {
+            Device::Cpu => {
+                numbers.resize(self.parameters, 0.0);
+                net.gradient_of_evaluation(&self.views, rows, &mut numbers)
+            }
+            _ => self.device_gradient(rows, &mut numbers),
+        };
         let Some(losses) = accepted(found)? else {
             let (mut losses, mut sum) = (Vec::new(), vec![0.0; self.parameters]);
             for row in rows.each() {
@@ -285,7 +307,17 @@ impl Point<'_> {
             }
             return Ok((losses, sum));
         };
-        Ok((to_vec(&losses)?, to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?))
+        Ok((to_vec(&losses)?, numbers))
+    }
+
+    /// The same on a device with a memory of its own, which is left by one copy.
+    fn device_gradient(&self, rows: &Rows, numbers: &mut Vec<f64>) -> Result<Tensor, GraphFailure> {
+        let Evaluation { engine, net, .. } = self.evaluation;
+        let part = Tensor::f_zeros(self.parameters as i64, (Kind::Double, engine.device))?;
+        let slots = net.views(&part)?;
+        let losses = net.gradient(&self.views, rows, RunMode::Evaluation, 1.0, &slots)?;
+        *numbers = to_vec(&part.f_nan_to_num(0.0, 0.0, 0.0)?)?;
+        Ok(losses)
     }
 
     /// The losses of rows; the largest for a row of which an operator refuses a value.

@@ -349,10 +349,42 @@ impl<'m> GraphNet<'m> {
                 }
             }
         }
-        // One kernel for all tensors.
-        let both = [(None, Given::Tensors(&targets)), (None, Given::Tensors(&sources))];
-        self.copy.call(&both)?;
+        if !targets.is_empty() {
+            // One kernel for all tensors.
+            let both = [(None, Given::Tensors(&targets)), (None, Given::Tensors(&sources))];
+            self.copy.call(&both)?;
+        }
         Ok(losses.f_detach()?)
+    }
+
+    /// Writes the gradient of the summed losses of rows in an evaluation, tensor by tensor, so that it is
+    /// in memory once; returns the losses. An element that is not a number becomes 0, and what has no
+    /// gradient stays as it is.
+    pub(super) fn gradient_of_evaluation(
+        &self,
+        views: &[Tensor],
+        rows: &Rows,
+        numbers: &mut [f64],
+    ) -> Result<Tensor, GraphFailure> {
+        let leaves = self.leaves(views, true)?;
+        let losses = self.losses(&leaves, rows, RunMode::Evaluation)?;
+        let total = losses.f_sum(None::<Kind>)?;
+        let losses = losses.f_detach()?;
+        if total.requires_grad() {
+            total.f_backward()?;
+        }
+        drop(total);
+        // A leaf ends with its gradient.
+        for (leaf, tensor) in leaves.into_iter().zip(self.travelling()) {
+            let mut gradient = leaf.f_grad()?;
+            if gradient.defined() {
+                let _ = gradient.f_nan_to_num_(0.0, 0.0, 0.0)?;
+                let own = &mut numbers[tensor.range.clone()];
+                let length = own.len();
+                gradient.f_contiguous()?.f_copy_data(own, length)?;
+            }
+        }
+        Ok(losses)
     }
 
     /// Stores the statistics that a run has changed.
