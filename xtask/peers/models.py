@@ -4,9 +4,10 @@
 residual network and a small GPT, also with low-rank adapters, plain SGD, cross-entropy.
 
 usage: PYTHONPATH=PACKAGES python3 models.py FOLDER [--threads N] [--steps N] [--device cpu|cuda]
-           [--compile] [--export]
+           [--compile] [--export] [--large]
 
-With --export, FOLDER receives NAME.pt2, NAME.f32 (the rows), NAME.u32 (their labels) and NAME.json.
+With --export, FOLDER receives NAME.pt2, NAME.f32 (the rows), NAME.u32 (their labels) and NAME.json;
+with --large of one model with 100 million numbers.
 Without it, prints one JSON line per row: milliseconds of a step.
 """
 
@@ -101,23 +102,30 @@ def models():
     yield "gpt_lora", adapted, tokens, None, 16
 
 
+def large():
+    """A perceptron with 99.96 million numbers, and four rows."""
+    widths = [784, 4900, 4900, 4900, 4900, 4900]
+    layers = [layer for a, b in zip(widths, widths[1:]) for layer in (nn.Linear(a, b), nn.ReLU())]
+    yield "large", nn.Sequential(*layers, nn.Linear(4900, 10)), torch.randn(4, 784), torch.arange(4), 4
+
+
 def loss_of(logits, inputs, labels):
     if labels is None:
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
     return F.cross_entropy(logits, labels)
 
 
-def export(folder):
-    for name, model, inputs, labels, batch in models():
+def export(folder, chosen):
+    for name, model, inputs, labels, batch in chosen:
         rows = torch.export.Dim("rows")
         program = torch.export.export(model.train(), (inputs,), dynamic_shapes=({0: rows},))
         torch.export.save(program, folder / f"{name}.pt2")
         flat = inputs.flatten(1).to(torch.float32)
         (folder / f"{name}.f32").write_bytes(bytes(flat.contiguous().view(torch.uint8).flatten().tolist()))
-        own = torch.zeros(ROWS, dtype=torch.int32) if labels is None else labels.to(torch.int32)
+        own = torch.zeros(len(inputs), dtype=torch.int32) if labels is None else labels.to(torch.int32)
         (folder / f"{name}.u32").write_bytes(bytes(own.view(torch.uint8).flatten().tolist()))
         trained = "*lora_b*" if name == "gpt_lora" else "*"
-        about = {"rows": ROWS, "batch": batch, "tokens": labels is None, "trained": trained}
+        about = {"rows": len(inputs), "batch": batch, "tokens": labels is None, "trained": trained}
         (folder / f"{name}.json").write_text(json.dumps(about))
 
 
@@ -157,10 +165,11 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--export", action="store_true")
+    parser.add_argument("--large", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.export:
-        export(options.folder)
+        export(options.folder, large() if options.large else models())
         return
     kind = "torch.compile" if options.compile else "eager"
     for name, model, inputs, labels, batch in models():

@@ -61,7 +61,8 @@ pub(crate) struct BenchPay {
     /// pay: seed of the first task
     #[arg(long, value_name = "SEED", default_value_t = 101)]
     pub(crate) first_seed: u64,
-    /// pay: only the markets whose name contains this text; models --library: only such models
+    /// pay: only the markets whose name contains this text; models --library: only such models, by
+    /// one of several texts with commas
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
 }
@@ -83,6 +84,16 @@ pub(crate) struct BenchModels {
     /// PyTorch, which takes half an hour
     #[arg(long, conflicts_with_all = ["cuda", "compile"])]
     pub(crate) library: bool,
+    /// models: measure the memory that the valuation of updates of 100 million numbers takes; it
+    /// needs 8 GB of disk
+    #[arg(long, conflicts_with_all = ["cuda", "compile", "library"])]
+    pub(crate) memory: bool,
+    /// The number of updates that a process of `--memory` values
+    #[arg(long, hide = true, requires = "exported")]
+    pub(crate) memory_of: Option<usize>,
+    /// The folder of the exported model
+    #[arg(long, hide = true)]
+    pub(crate) exported: Option<PathBuf>,
 }
 
 /// Options of `florin-bench keys`.

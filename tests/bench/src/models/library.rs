@@ -49,7 +49,9 @@ const SHARE_MIN: f64 = 95.0;
 struct Exported {
     library: String,
     name: String,
-    trained: String,
+    /// Patterns of the parameters that train.
+    #[serde(default)]
+    trained: Vec<String>,
     exported: bool,
     #[serde(default)]
     why: String,
@@ -70,10 +72,7 @@ struct ModelResult {
 }
 
 /// Runs the script and compares each model. Returns all numbers, and the rows of the table.
-pub(super) fn run(
-    python: &Path,
-    only: Option<&str>,
-) -> anyhow::Result<(Value, Vec<Measurement>)> {
+pub(super) fn run(python: &Path, only: Option<&str>) -> anyhow::Result<(Value, Vec<Measurement>)> {
     let folder = tempfile::tempdir()?;
     let mut script = Command::new("python3")
         .args(["-c", SCRIPT])
@@ -118,13 +117,15 @@ impl ModelResult {
             result.why = Some(why);
             return result;
         }
-        let compared = Case::load(folder, trained).and_then(|case| {
+        let compared = Case::load(folder, &trained).and_then(|case| {
             result.loaded = true;
             case.compare(engine)
         });
         match compared {
             Ok(difference) => result.difference = Some(difference),
-            Err(error) => result.why = Some(format!("{error:#}").lines().collect::<Vec<_>>().join(" ")),
+            Err(error) => {
+                result.why = Some(format!("{error:#}").lines().collect::<Vec<_>>().join(" "))
+            }
         }
         result
     }
@@ -160,9 +161,9 @@ struct Case {
 }
 
 impl Case {
-    fn load(folder: &Path, trained: String) -> anyhow::Result<Self> {
+    fn load(folder: &Path, trained: &[String]) -> anyhow::Result<Self> {
         let (graph, weights) = read_archive(&folder.join("model.pt2"))?;
-        let parts = split(&graph, &weights, &[trained], BufferPolicy::Average)?;
+        let parts = split(&graph, &weights, trained, BufferPolicy::Average)?;
         graph_cost(&graph, &[ROWS as u64], BYTES_MAX)?;
         let GraphParts { graph, tensors, initial, frozen, inputs } = parts;
         let loss = GraphLoss::Output { bound: BOUND };
@@ -194,7 +195,8 @@ impl Case {
             .collect::<anyhow::Result<Vec<Vec<f32>>>>()?;
         let difference = of_loss.max(relative_difference(&trained.params, &expected.concat()));
         let params: Vec<f64> = self.start.iter().map(|value| f64::from(*value)).collect();
-        let evaluated = engine.row_losses(&self.model, &params, &self.rows).context("evaluation")?;
+        let evaluated =
+            engine.row_losses(&self.model, &params, &self.rows).context("evaluation")?;
         anyhow::ensure!(
             evaluated.iter().all(|loss| loss.is_finite() && *loss < BOUND),
             "an evaluation has the losses {evaluated:?}"
@@ -229,7 +231,13 @@ fn print_tables(results: &[ModelResult]) {
         libraries.entry(&result.library).or_default().push(result);
     }
     let mut table = TextTable::new(&[
-        "library", ">tried", ">exported", ">loaded", ">exact", ">within 1e-5", ">refused",
+        "library",
+        ">tried",
+        ">exported",
+        ">loaded",
+        ">exact",
+        ">within 1e-5",
+        ">refused",
     ]);
     let count = |of: &[&ModelResult], is: fn(&ModelResult) -> bool| {
         show::thousands(&of.iter().filter(|result| is(result)).count().to_string())
@@ -263,7 +271,12 @@ fn totals(results: &[ModelResult], is_complete: bool) -> Vec<Measurement> {
     let share = 100.0 * count(&ModelResult::matches) / exported.max(1.0);
     let (tried, share) = match is_complete {
         true => (
-            Measurement::at_least("library: models tried", results.len() as f64, "models", MODELS_MIN),
+            Measurement::at_least(
+                "library: models tried",
+                results.len() as f64,
+                "models",
+                MODELS_MIN,
+            ),
             Measurement::at_least("library: matched of the exported", share, "%", SHARE_MIN),
         ),
         false => (

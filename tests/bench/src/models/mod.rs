@@ -2,6 +2,7 @@
 //! threads and device.
 
 mod library;
+mod memory;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -70,25 +71,37 @@ pub(super) fn run(
     only: Option<&str>,
     python: Option<&Path>,
 ) -> anyhow::Result<(Value, Vec<Measurement>)> {
-    let python = python.context("models needs PyTorch: set its folder with --python")?;
-    if arguments.library {
-        return library::run(python, only);
+    if let (Some(count), Some(folder)) = (arguments.memory_of, &arguments.exported) {
+        memory::measure(folder, count)?;
+        return Ok((Value::Null, Vec::new()));
     }
-    let rows = steps(arguments, python)?;
+    let python = python.context("models needs PyTorch: set its folder with --python")?;
+    let rows = match arguments {
+        BenchModels { library: true, .. } => return library::run(python, only),
+        BenchModels { memory: true, .. } => {
+            let folder = tempfile::tempdir()?;
+            peer(folder.path(), python, &["--export", "--large"])?;
+            memory::run(folder.path())?
+        }
+        _ => steps(arguments, python)?,
+    };
     Ok((serde_json::to_value(&rows)?, rows))
+}
+
+/// Runs the script.
+fn peer(folder: &Path, python: &Path, more: &[&str]) -> anyhow::Result<Vec<Measurement>> {
+    let words = [&[folder.to_str().unwrap_or_default()], more].concat();
+    let arguments = words.into_iter().map(str::to_owned).collect();
+    peers::run(&Peer { name: "PyTorch", script: SCRIPT, arguments }, Some(python))
 }
 
 /// Steps and valuation of a few models beside PyTorch.
 fn steps(arguments: &BenchModels, python: &Path) -> anyhow::Result<Vec<Measurement>> {
     let folder = tempfile::tempdir()?;
     let device = if arguments.cuda { "cuda" } else { "cpu" };
-    let peer = |more: &[&str]| {
-        let threads = arguments.threads.to_string();
-        let words =
-            [&[folder.path().to_str().unwrap_or_default(), "--threads", &threads], more].concat();
-        let arguments = words.into_iter().map(str::to_owned).collect();
-        peers::run(&Peer { name: "PyTorch", script: SCRIPT, arguments }, Some(python))
-    };
+    let threads = arguments.threads.to_string();
+    let peer =
+        |more: &[&str]| peer(folder.path(), python, &[&["--threads", &threads], more].concat());
     peer(&["--export"])?;
     let kind = if arguments.cuda { EngineKind::Cuda } else { EngineKind::Torch };
     let mut engine = florin_learning::engine(kind, arguments.threads.into())?;
