@@ -372,8 +372,8 @@ def sound_cases():
                    max_source_positions=32, max_target_positions=64, vocab_size=WORDS, pad_token_id=0,
                    bos_token_id=1, eos_token_id=2, decoder_start_token_id=2, num_labels=10)
     yield hugging("whisper-encoder", "ModelForAudioClassification", numbers(16, 64), "input_features", "whisper", **whisper)
-    heard = lambda: [torch.randn(ROWS, 16, 64), *tokens()()]
-    yield hugging("whisper", "Model", heard, "input_features decoder_input_ids", **whisper)
+    sounds = lambda: [torch.randn(ROWS, 16, 64), *tokens()()]
+    yield hugging("whisper", "Model", sounds, "input_features decoder_input_ids", **whisper)
     spoken = lambda: [torch.randn(ROWS, 64, 16), *tokens()()]
     yield hugging("speech_to_text", "Model", spoken, "input_features decoder_input_ids",
                   **{**whisper, "input_feat_per_channel": 16, "conv_channels": 32})

@@ -139,7 +139,7 @@ pub(super) enum SymbolicInt {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SymbolicFloat {
-    AsFloat(Number),
+    AsFloat(RealNumber),
     AsName(String),
 }
 
@@ -164,19 +164,19 @@ pub(super) struct InnerGraph {
 
 /// A real number. PyTorch writes those that JSON lacks as texts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Number(pub(super) f64);
+pub(super) struct RealNumber(pub(super) f64);
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for RealNumber {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum JsonNumber {
             Plain(f64),
             Text(String),
         }
-        Ok(Self(match Written::deserialize(deserializer)? {
-            Written::Plain(number) => number,
-            Written::Text(text) => match text.as_str() {
+        Ok(Self(match JsonNumber::deserialize(deserializer)? {
+            JsonNumber::Plain(number) => number,
+            JsonNumber::Text(text) => match text.as_str() {
                 "Infinity" => f64::INFINITY,
                 "-Infinity" => f64::NEG_INFINITY,
                 "NaN" => f64::NAN,
@@ -233,8 +233,8 @@ tagged! {
     "as_tensors" Tensors(List<Named>),
     "as_int" Int(i64),
     "as_ints" Ints(List<i64>),
-    "as_float" Float(Number),
-    "as_floats" Floats(List<Number>),
+    "as_float" Float(RealNumber),
+    "as_floats" Floats(List<RealNumber>),
     "as_string" Text(String),
     "as_sym_int" SymInt(SymbolicInt),
     "as_sym_ints" SymInts(List<SymbolicInt>),

@@ -15,7 +15,7 @@ pub(super) struct Gate {
     pub(super) keep: f64,
 }
 
-/// The gates of a graph. What is drawn for one is used for nothing else.
+/// The gates of a graph. No other node takes the numbers that are drawn for one.
 pub(super) fn gates(graph: &Graph) -> Vec<Gate> {
     let draws = graph.nodes.iter().enumerate().filter(|(_, node)| is(node, &["rand"]));
     draws.filter_map(|(draw, node)| gate(graph, draw, node)).collect()

@@ -44,7 +44,7 @@ const MODELS_MIN: f64 = 200.0;
 /// Smallest share of the exported models that match.
 const SHARE_MIN: f64 = 95.0;
 
-/// What the script prints of a model.
+/// The line that the script prints of a model.
 #[derive(Debug, Deserialize)]
 struct Exported {
     library: String,
@@ -59,7 +59,7 @@ struct Exported {
 
 /// The result of a model.
 #[derive(Debug, Serialize)]
-struct ModelResult {
+struct LibraryResult {
     library: String,
     name: String,
     exported: bool,
@@ -93,7 +93,7 @@ pub(super) fn run(python: &Path, only: Option<&str>) -> anyhow::Result<(Value, V
         let line = line?;
         let exported: Exported =
             serde_json::from_str(&line).with_context(|| format!("the script printed {line:?}"))?;
-        let result = ModelResult::new(exported, folder.path(), &mut *engine);
+        let result = LibraryResult::new(exported, folder.path(), &mut *engine);
         result.print();
         results.push(result);
         for file in std::fs::read_dir(folder.path())? {
@@ -108,7 +108,7 @@ pub(super) fn run(python: &Path, only: Option<&str>) -> anyhow::Result<(Value, V
     Ok((json!({ "rows": rows, "models": results }), rows))
 }
 
-impl ModelResult {
+impl LibraryResult {
     fn new(exported: Exported, folder: &Path, engine: &mut dyn Engine) -> Self {
         let Exported { library, name, trained, exported, why } = exported;
         let mut result =
@@ -117,7 +117,7 @@ impl ModelResult {
             result.why = Some(why);
             return result;
         }
-        let compared = Case::load(folder, &trained).and_then(|case| {
+        let compared = LibraryCase::load(folder, &trained).and_then(|case| {
             result.loaded = true;
             case.compare(engine)
         });
@@ -153,14 +153,14 @@ impl ModelResult {
 }
 
 /// An exported model, loaded as the model of a task, with what PyTorch computed.
-struct Case {
+struct LibraryCase {
     model: ModelSpec,
     start: Vec<f32>,
     rows: Dataset,
     computed: Vec<u8>,
 }
 
-impl Case {
+impl LibraryCase {
     fn load(folder: &Path, trained: &[String]) -> anyhow::Result<Self> {
         let (graph, weights) = read_archive(&folder.join("model.pt2"))?;
         let parts = split(&graph, &weights, trained, BufferPolicy::Average)?;
@@ -225,8 +225,8 @@ fn relative_difference(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// A table of the libraries, and one of the refusals by reason.
-fn print_tables(results: &[ModelResult]) {
-    let mut libraries: BTreeMap<&str, Vec<&ModelResult>> = BTreeMap::new();
+fn print_tables(results: &[LibraryResult]) {
+    let mut libraries: BTreeMap<&str, Vec<&LibraryResult>> = BTreeMap::new();
     for result in results {
         libraries.entry(&result.library).or_default().push(result);
     }
@@ -239,7 +239,7 @@ fn print_tables(results: &[ModelResult]) {
         ">within 1e-5",
         ">refused",
     ]);
-    let count = |of: &[&ModelResult], is: fn(&ModelResult) -> bool| {
+    let count = |of: &[&LibraryResult], is: fn(&LibraryResult) -> bool| {
         show::thousands(&of.iter().filter(|result| is(result)).count().to_string())
     };
     for (library, own) in &libraries {
@@ -248,8 +248,8 @@ fn print_tables(results: &[ModelResult]) {
             own.len().to_string().into(),
             count(own, |result| result.exported).into(),
             count(own, |result| result.loaded).into(),
-            count(own, ModelResult::is_exact).into(),
-            count(own, ModelResult::matches).into(),
+            count(own, LibraryResult::is_exact).into(),
+            count(own, LibraryResult::matches).into(),
             count(own, |result| result.exported && result.why.is_some()).into(),
         ]);
     }
@@ -263,12 +263,12 @@ fn print_tables(results: &[ModelResult]) {
 }
 
 /// The counts of all libraries, with the bars of a complete run.
-fn totals(results: &[ModelResult], is_complete: bool) -> Vec<Measurement> {
-    let count = |is: &dyn Fn(&ModelResult) -> bool| {
+fn totals(results: &[LibraryResult], is_complete: bool) -> Vec<Measurement> {
+    let count = |is: &dyn Fn(&LibraryResult) -> bool| {
         results.iter().filter(|result| is(result)).count() as f64
     };
     let exported = count(&|result| result.exported);
-    let share = 100.0 * count(&ModelResult::matches) / exported.max(1.0);
+    let share = 100.0 * count(&LibraryResult::matches) / exported.max(1.0);
     let (tried, share) = match is_complete {
         true => (
             Measurement::at_least(
@@ -288,8 +288,8 @@ fn totals(results: &[ModelResult], is_complete: bool) -> Vec<Measurement> {
         tried,
         Measurement::plain("library: exported", exported, "models"),
         Measurement::plain("library: loaded", count(&|result| result.loaded), "models"),
-        Measurement::plain("library: exact", count(&ModelResult::is_exact), "models"),
-        Measurement::plain("library: within 1e-5", count(&ModelResult::matches), "models"),
+        Measurement::plain("library: exact", count(&LibraryResult::is_exact), "models"),
+        Measurement::plain("library: within 1e-5", count(&LibraryResult::matches), "models"),
         share,
     ]
 }
