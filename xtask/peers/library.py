@@ -332,7 +332,6 @@ def picture_cases():
     yield plain("pvt", image_size=64, sequence_reduction_ratios=[8, 4, 2, 1], **pvt)
     yield plain("pvt_v2", image_size=64, **pvt)
     yield plain("segformer", hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 4, 4])
-    yield plain("cvt", embed_dim=[16, 32, 64], num_heads=[1, 2, 4], depth=[1, 1, 1], drop_path_rate=[0.0, 0.0, 0.1])
     yield plain("levit", "LevitForImageClassification", image_size=64, hidden_sizes=[32, 64, 96], num_attention_heads=[2, 4, 6], depths=[1, 1, 1], key_dim=[16, 16, 16])
     yield plain("poolformer", hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1])
     yield plain("efficientnet", width_coefficient=0.25, depth_coefficient=0.25, hidden_dim=320, image_size=64)

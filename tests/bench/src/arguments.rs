@@ -80,7 +80,7 @@ pub(crate) struct BenchModels {
     /// models: also measure torch.compile, which takes minutes
     #[arg(long)]
     pub(crate) compile: bool,
-    /// models: compare a step of each of 300 models of torchvision, timm and transformers with
+    /// models: compare a step of each of 370 models of torchvision, timm and transformers with
     /// PyTorch, which takes half an hour
     #[arg(long, conflicts_with_all = ["cuda", "compile"])]
     pub(crate) library: bool,
