@@ -69,7 +69,7 @@ def torchvision_cases():
     ten = {"num_classes": 10}
     sizes = {
         "alexnet": 96, "vgg11": 32, "squeezenet1_0": 64, "squeezenet1_1": 64, "googlenet": 64,
-        "inception_v3": 112, "maxvit_t": 224, "swin_t": 64, "swin_v2_t": 64, "swin_s": 64, "convnext_tiny": 64,
+        "inception_v3": 299, "maxvit_t": 224, "swin_t": 64, "swin_v2_t": 64, "swin_s": 64, "convnext_tiny": 64,
         "convnext_small": 64, "densenet121": 64, "densenet169": 64, "efficientnet_v2_s": 64,
     }
     names = [
