@@ -124,11 +124,11 @@ impl RowMatrix {
 
     /// Returns the memory of these columns to the system if the rows are in a file, which retains the
     /// numbers: the next access reads them again.
-    pub fn release(&self, columns: Range<usize>) {
+    pub fn release(&self, columns: &Range<usize>) {
         let RowStorage::File(map) = &self.held else { return };
         for row in 0..self.rows {
             let from = row * self.width;
-            release::<f32>(map, from + columns.start..from + columns.end);
+            release::<f32>(map, &(from + columns.start..from + columns.end));
         }
     }
 
@@ -180,7 +180,7 @@ impl ScratchNumbers {
     }
 
     /// As [`RowMatrix::release`].
-    pub(crate) fn release(&self, range: Range<usize>) {
+    pub(crate) fn release(&self, range: &Range<usize>) {
         if let Self::File(map) = self {
             release::<f64>(map, range);
         }
@@ -189,7 +189,7 @@ impl ScratchNumbers {
 
 /// Returns the pages of some numbers of a mapped file to the system.
 #[expect(unsafe_code, reason = "advice on a mapping has no safe interface")]
-fn release<T>(map: &MmapMut, numbers: Range<usize>) {
+fn release<T>(map: &MmapMut, numbers: &Range<usize>) {
     let page = rustix::param::page_size();
     // Pages that numbers outside share stay.
     let from = (numbers.start * size_of::<T>()).next_multiple_of(page);
@@ -241,11 +241,11 @@ mod tests {
                 rows.row_mut(at).fill(at as f32);
             }
             assert!(rows.slices().iter().enumerate().all(|(at, row)| **row == [at as f32; 7]));
-            rows.release(0..7);
+            rows.release(&(0..7));
             assert!(rows.slices().iter().enumerate().all(|(at, row)| **row == [at as f32; 7]));
             let mut numbers = ScratchNumbers::zeros(5_000, &room).unwrap();
             numbers.as_mut_slice().fill(0.5);
-            numbers.release(0..5_000);
+            numbers.release(&(0..5_000));
             assert_eq!(numbers.as_slice(), [0.5; 5_000]);
             assert_eq!((rows.len(), rows.width()), (300, 7));
         }

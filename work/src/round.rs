@@ -172,7 +172,7 @@ impl DecodedRound {
         for (at, (entry, bytes)) in entries.iter().zip(updates.iter()).enumerate() {
             decode_update_into(spec, bytes, deltas.row_mut(at))
                 .map_err(input(&format!("update of {}", entry.sender)))?;
-            deltas.release(0..base.len());
+            deltas.release(&(0..base.len()));
         }
         let room = inputs.scratch_space.remaining_after(&deltas);
         let steps = global_deltas(inputs, &base, &room)?;

@@ -165,7 +165,7 @@ impl AffineSource for RoundSource<'_> {
         let stored = self.stored;
         let mut release = |columns: Range<usize>| {
             if let Some(stored) = stored {
-                stored.release(columns);
+                stored.release(&columns);
             }
         };
         let moves: Vec<(f64, &[f32])> =

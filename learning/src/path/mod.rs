@@ -322,7 +322,7 @@ impl PathGradient {
         let gradients = &self.gradients.as_slice()[..self.length];
         let mut release_all = |window: Range<usize>| {
             for from in (0..self.length).step_by(self.parameters) {
-                self.gradients.release(from + window.start..from + window.end);
+                self.gradients.release(&(from + window.start..from + window.end));
             }
             release(window);
         };

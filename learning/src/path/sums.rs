@@ -73,12 +73,12 @@ impl SegmentSums {
         };
         own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += slope);
         let start = lines * parameters + from;
-        self.lines.release(start..start + parameters);
+        self.lines.release(&(start..start + parameters));
         if let (Some(&(_, weight)), true) = (self.nodes.get(place), lines > 0) {
             let range = group * parameters..(group + 1) * parameters;
             let own = &mut self.lines.as_mut_slice()[range.clone()];
             own.iter_mut().zip(numbers).for_each(|(own, slope)| *own += weight * slope);
-            self.lines.release(range);
+            self.lines.release(&range);
         }
     }
 
@@ -86,7 +86,7 @@ impl SegmentSums {
         let at = self.group_lines + halfway(&self.nodes).unwrap_or(self.nodes.len());
         let range = at * self.parameters..(at + 1) * self.parameters;
         let halfway = length(&self.lines.as_slice()[range.clone()]);
-        self.lines.release(range);
+        self.lines.release(&range);
         SegmentTotals {
             length: (self.group_lines + self.nodes.len()) * self.parameters,
             weights: self.nodes.iter().map(|&(_, weight)| weight).collect(),

@@ -5,6 +5,7 @@
 //! scratch files. The system can take back pages of files at any time, so memory of the process and
 //! pages of files are counted apart. The disk has a few updates, which take turns.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,14 +84,14 @@ pub(super) fn measure(folder: &Path, count: usize) -> anyhow::Result<()> {
         for (place, number) in stored.row_mut(at).iter_mut().enumerate() {
             *number = ((place * 37 + at * 11) % 101) as f32 * 1e-6 - 5e-5;
         }
-        stored.release(0..parameters);
+        stored.release(&(0..parameters));
     }
     let slices = stored.slices();
     let share = 1.0 / count as f64;
     let updates: Vec<(f64, &[f32])> = (0..count).map(|at| (share, slices[at % DISTINCT])).collect();
     let begun = Instant::now();
     let (values, mut peaks) = sampled(|| {
-        let mut release = |columns| stored.release(columns);
+        let mut release = |columns: Range<usize>| stored.release(&columns);
         let total = weighted_sum(parameters, &updates, &mut release);
         let way = ParameterSegment { model: &case.model, base: &case.start, total: &total };
         let (mut rows, groups) = (&case.rows, GROUPS.min(case.rows.rows()));
