@@ -106,6 +106,16 @@ pub enum InputError {
         /// The model as text.
         model: String,
     },
+    /// The engine lacks operators of a graph.
+    #[error(
+        "the {engine} engine has no {}: choose another one by --engine", operators.join(", ")
+    )]
+    Operators {
+        /// The engine's name.
+        engine: &'static str,
+        /// The operators.
+        operators: Vec<String>,
+    },
     /// A graph without its program.
     #[error("the model {model} is not loaded: fetch the task's graph and its frozen weights")]
     NotLoaded {

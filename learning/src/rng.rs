@@ -12,6 +12,7 @@ pub(crate) enum Purpose {
     Partition,
     Split,
     Rounding,
+    Dropout,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

@@ -10,17 +10,10 @@ use super::held::Held;
 use super::operators::Effect;
 use super::size_function;
 use super::step::{NodeTraits, Step, steps};
-use super::value::{Argument, Graph, InputRole, Node, NodeOutput, ValueId, WeightTensor};
+use super::value::{
+    Argument, Graph, InputRole, Node, NodeOutput, RunMode, ValueId, WeightTensor,
+};
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
-
-/// How a graph with dropout or normalisation runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunMode {
-    /// As the model was exported: with dropout, and batch norm by the statistics of the batch.
-    Training,
-    /// Without dropout, and batch norm by the running statistics.
-    Evaluation,
-}
 
 /// Results of a run: the tensors among the graph's outputs, in order.
 pub type GraphRun = Vec<Tensor>;

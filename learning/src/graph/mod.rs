@@ -28,7 +28,7 @@ mod interpreter;
 mod model;
 mod operators;
 mod rewrite;
-mod shapes;
+pub(crate) mod shapes;
 mod size_function;
 mod split;
 #[cfg(feature = "torch")]
@@ -39,17 +39,17 @@ mod weights;
 pub use archive::{read_archive, read_archive_from, read_description};
 pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
-pub use interpreter::{GraphRun, Interpreter, InterpreterError, RunMode};
+pub use interpreter::{GraphRun, Interpreter, InterpreterError};
 pub use model::{GraphDeclaration, GraphLoss, GraphModel, ROW_BYTES_MAX};
-#[cfg(feature = "torch")]
 pub(crate) use model::{GraphProgram, Place};
+pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
 pub use split::{BufferPolicy, GraphParts, split, travelling_inputs};
 pub use value::{
     Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,
-    MemoryFormat, Node, NodeOutput, Operation, TensorType, ValueId, WeightTensor,
+    MemoryFormat, Node, NodeOutput, Operation, RunMode, TensorType, ValueId, WeightTensor,
 };
 
 /// Most nodes of a graph, with those of its inner graphs.

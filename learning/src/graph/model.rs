@@ -17,6 +17,7 @@ use super::value::{
 use super::weights::are_finite;
 use super::{GraphError, WeightTensor, gate, graph_cost};
 use crate::engine::EVAL_CHUNK_ROWS;
+use crate::loss::BoundedLoss;
 use crate::model::TensorSpec;
 
 /// Largest total of the intermediate results of an evaluation's chunk of rows, in bytes: chunks of
@@ -65,6 +66,22 @@ pub enum GraphLoss {
     },
 }
 
+impl GraphLoss {
+    /// The largest bounded loss of a row whose output has this many classes.
+    pub(crate) fn largest(self, classes: usize) -> f64 {
+        match self {
+            Self::CrossEntropy { .. } | Self::TokenCrossEntropy { .. } => {
+                BoundedLoss::new(classes).largest()
+            }
+            Self::Binary => BoundedLoss::new(2).largest(),
+            Self::Squared { bound }
+            | Self::Absolute { bound }
+            | Self::Huber { bound, .. }
+            | Self::Output { bound } => bound,
+        }
+    }
+}
+
 /// A task's declaration of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphDeclaration {
@@ -84,7 +101,6 @@ pub struct GraphDeclaration {
 
 /// A graph as a task's model: its declaration, and its program once that is loaded.
 #[derive(Debug, Clone)]
-#[cfg_attr(not(feature = "torch"), expect(dead_code, reason = "only libtorch runs graphs"))]
 pub struct GraphModel {
     declaration: GraphDeclaration,
     program: Option<Arc<GraphProgram>>,
@@ -156,14 +172,12 @@ impl GraphModel {
     }
 
     /// The loaded graph.
-    #[cfg(feature = "torch")]
     pub(crate) fn program(&self) -> Option<&GraphProgram> {
         self.program.as_deref()
     }
 
     /// The tokens of a row, if its first input has them; all inputs of a graph that is not loaded.
     pub(crate) fn tokens_of_row(&self) -> usize {
-        #[cfg(feature = "torch")]
         if let Some(program) = self.program() {
             return program.first_row_input().len();
         }
@@ -346,7 +360,6 @@ impl GraphProgram {
     }
 
     /// Whether training changes travelling numbers without a gradient.
-    #[cfg(feature = "torch")]
     pub(crate) fn has_travelling_buffers(&self) -> bool {
         self.places.iter().any(|place| matches!(place, Place::Travels { is_buffer: true, .. }))
     }

@@ -185,7 +185,7 @@ pub(super) const SIZE_FUNCTIONS: &[&str] = &[
 ];
 
 /// The operator of this name.
-pub(super) fn find(name: &str) -> Option<&'static Operator> {
+pub(crate) fn find(name: &str) -> Option<&'static Operator> {
     OPERATORS.iter().chain(DEFINED).find(|operator| operator.name == name)
 }
 

@@ -2,7 +2,7 @@
 
 /// A size, or a number computed from sizes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Int(i64),
     Float(f64),
     Bool(bool),

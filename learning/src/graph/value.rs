@@ -218,6 +218,15 @@ impl InputRole {
     }
 }
 
+/// How a graph with dropout or normalisation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunMode {
+    /// As the model was exported: with dropout, and batch norm by the statistics of the batch.
+    Training,
+    /// Without dropout, and batch norm by the running statistics.
+    Evaluation,
+}
+
 /// An input of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct GraphInput {
@@ -271,7 +280,7 @@ pub enum Argument {
 
 impl Argument {
     /// The values that it names.
-    pub(super) fn values(&self) -> Vec<ValueId> {
+    pub(crate) fn values(&self) -> Vec<ValueId> {
         match self {
             Self::Value(id) => vec![*id],
             Self::Values(ids) => ids.iter().flatten().copied().collect(),
@@ -309,7 +318,7 @@ pub enum NodeOutput {
 
 impl NodeOutput {
     /// The values that it defines.
-    pub(super) fn values(&self) -> Vec<ValueId> {
+    pub(crate) fn values(&self) -> Vec<ValueId> {
         match self {
             Self::None => Vec::new(),
             Self::Value(id) => vec![*id],
@@ -365,6 +374,63 @@ pub struct WeightTensor {
     pub sizes: Vec<u64>,
     /// The elements in order, each in little-endian bytes.
     pub bytes: Vec<u8>,
+}
+
+impl WeightTensor {
+    /// The elements of a tensor of real numbers; `None` for integers and truth values.
+    pub(crate) fn real_numbers(&self) -> Option<Vec<f64>> {
+        let single = |bits: u32| f64::from(f32::from_bits(bits));
+        Some(match self.data_type {
+            DataType::F32 => self
+                .bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|own| single(u32::from_le_bytes(*own)))
+                .collect(),
+            DataType::F64 => {
+                self.bytes.as_chunks().0.iter().map(|own| f64::from_le_bytes(*own)).collect()
+            }
+            DataType::Bf16 => {
+                let halves = self.bytes.as_chunks().0.iter();
+                halves.map(|own| single(u32::from(u16::from_le_bytes(*own)) << 16)).collect()
+            }
+            DataType::F16 => {
+                let halves = self.bytes.as_chunks().0.iter();
+                halves.map(|own| half_to_double(u16::from_le_bytes(*own))).collect()
+            }
+            _ => return None,
+        })
+    }
+
+    /// The elements of a tensor of integers or truth values; empty for real numbers.
+    pub(crate) fn whole_numbers(&self) -> Vec<i64> {
+        let bytes = &self.bytes;
+        match self.data_type {
+            DataType::U8 | DataType::Bool => bytes.iter().map(|&own| own.into()).collect(),
+            DataType::I8 => bytes.iter().map(|&own| own.cast_signed().into()).collect(),
+            DataType::I16 => {
+                bytes.as_chunks().0.iter().map(|own| i16::from_le_bytes(*own).into()).collect()
+            }
+            DataType::I32 => {
+                bytes.as_chunks().0.iter().map(|own| i32::from_le_bytes(*own).into()).collect()
+            }
+            DataType::I64 => {
+                bytes.as_chunks().0.iter().map(|own| i64::from_le_bytes(*own)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The value of an IEEE 754 number of 16 bits, which is finite.
+fn half_to_double(bits: u16) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    let size = match exponent {
+        0 => fraction * 2_f64.powi(-24),
+        _ => (1.0 + fraction / 1024.0) * 2_f64.powi(exponent - 15),
+    };
+    if bits >> 15 == 0 { size } else { -size }
 }
 
 /// The initial values of a graph's parameters, buffers and constants, in the order of its inputs.

@@ -1,8 +1,10 @@
-//! The reference engine in pure Rust: softmax regression and MLPs, on any machine, on one thread by
-//! default.
+//! The reference engine in pure Rust: softmax regression, MLPs, and graphs of the operators that it has,
+//! on any machine, on one thread by default.
 //!
 //! It is the reference for the libtorch engine, and the engine of a build without libtorch.
 
+mod graph;
+mod graph_engine;
 mod matrix;
 mod net;
 mod real;
@@ -23,6 +25,7 @@ use crate::parallel::parallel_map;
 use crate::params::first_not_finite;
 use crate::rng::epoch_order;
 use crate::training::{Optimizer, Training};
+use graph_engine::{GraphEvaluation, GraphTraining};
 use net::{ActivationBatch, DirectionState, Layout};
 
 const NAME: &str = "reference";
@@ -66,6 +69,26 @@ fn layout(model: &ModelSpec) -> Result<Layout, InputError> {
 }
 
 impl Reference {
+    /// Checks that this engine can run a model: a CNN has another engine, and so have graphs with
+    /// operators that it lacks.
+    ///
+    /// # Errors
+    /// [`InputError::Unsupported`], [`InputError::Operators`], and [`InputError::NotLoaded`] for a graph
+    /// without its program.
+    pub fn check_model(model: &ModelSpec) -> Result<(), InputError> {
+        match model {
+            ModelSpec::Graph(model) => graph_engine::check(model),
+            _ => layout(model).map(drop),
+        }
+    }
+
+    fn graph<'a>(&'a self, model: &'a ModelSpec, data: &'a Dataset) -> Option<GraphEvaluation<'a>> {
+        match model {
+            ModelSpec::Graph(model) => Some(GraphEvaluation { engine: self, model, data }),
+            _ => None,
+        }
+    }
+
     /// Number of threads for this many directions.
     fn threads_for(&self, directions: usize, rows: usize, model: &ModelSpec) -> usize {
         let products = directions.saturating_mul(rows).saturating_mul(model.parameters());
@@ -85,6 +108,9 @@ impl Trainer for Reference {
     ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
         check_precision(NAME, how)?;
+        if let ModelSpec::Graph(model) = model {
+            return GraphTraining { model, start, data, how, seed }.train(progress);
+        }
         let layout = layout(model)?;
         let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
         let steps = how.steps(data.rows());
@@ -124,6 +150,9 @@ impl Trainer for Reference {
         look: &mut dyn FnMut(RowGradient<'_>),
     ) -> Result<(), TrainError> {
         check_row_gradients(model, params, data, rows)?;
+        if let ModelSpec::Graph(model) = model {
+            return graph_engine::row_gradients(model, params, data, rows, look);
+        }
         let layout = layout(model)?;
         // One row at a time: no bit of its gradient depends on another row.
         let mut batch = ActivationBatch::new(&layout, 1, RowLoss::CrossEntropy);
@@ -183,6 +212,10 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
+        if let Some(graph) = self.graph(model, data) {
+            check_evaluation(model, params, &[], data)?;
+            return graph.losses(params, 0..data.rows());
+        }
         let mut losses = Vec::with_capacity(data.rows());
         each_chunk(model, params, data, |_, batch| losses.extend(batch.losses()))?;
         Ok(losses)
@@ -209,6 +242,10 @@ impl Evaluator for Reference {
         for (at, params) in params.iter().enumerate() {
             // All models have the same directions, so check them once.
             check_evaluation(model, params, if at == 0 { directions } else { &[] }, data)?;
+        }
+        if let Some(graph) = self.graph(model, data) {
+            let at = |params: &&[f64]| graph.directional_derivatives(params, directions);
+            return params.iter().map(at).collect();
         }
         let layout = layout(model)?;
         let room = data.rows().min(crate::engine::EVAL_CHUNK_ROWS);
@@ -243,6 +280,10 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
+        if let Some(graph) = self.graph(model, data) {
+            check_evaluation(model, params, &[], data)?;
+            return graph.outputs(params);
+        }
         let mut outputs = Vec::with_capacity(data.rows() * model.classes());
         each_chunk(model, params, data, |_, batch| outputs.extend_from_slice(batch.logits()))?;
         Ok(outputs)
@@ -254,6 +295,10 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
+        if let Some(graph) = self.graph(model, data) {
+            check_evaluation(model, params, &[], data)?;
+            return graph.correct_predictions(params);
+        }
         let mut correct = 0;
         each_chunk(model, params, data, |_, batch| correct += batch.correct_predictions())?;
         Ok(correct)
@@ -265,6 +310,12 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
+        if let Some(graph) = self.graph(model, data) {
+            check_evaluation(model, params, &[], data)?;
+            let (losses, mut sum) = graph.gradient(params, 0..data.rows())?;
+            sum.iter_mut().for_each(|value| *value /= data.rows() as f64);
+            return Ok((mean(&losses), sum));
+        }
         let mut losses = Vec::with_capacity(data.rows());
         let mut sum = vec![0.0; params.len()];
         each_chunk(model, params, data, |layout, batch| {
@@ -286,6 +337,9 @@ impl Evaluator for Reference {
     ) -> Result<(), EvalError> {
         way.check()?;
         check_groups(data, groups)?;
+        if let Some(graph) = self.graph(way.model, data) {
+            return graph.on_segment(way, places, groups, look);
+        }
         let layout = layout(way.model)?;
         let mut models = Vec::with_capacity(places.len());
         for place in places {

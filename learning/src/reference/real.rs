@@ -6,7 +6,8 @@ use pulp::Simd;
 
 /// The number types of a network.
 pub(super) trait Real:
-    Copy
+    'static
+    + Copy
     + PartialOrd
     + Add<Output = Self>
     + Sub<Output = Self>
@@ -21,6 +22,19 @@ pub(super) trait Real:
 
     /// The exponential, with the same bits on every machine.
     fn exp(self) -> Self;
+    /// The natural logarithm; that of `1 + self`; and `eˣ − 1`.
+    fn ln(self) -> Self;
+    fn ln_1p(self) -> Self;
+    fn exp_m1(self) -> Self;
+    fn tanh(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    fn sine(self) -> Self;
+    fn cosine(self) -> Self;
+    fn power(self, exponent: Self) -> Self;
+    fn root(self) -> Self;
+    fn magnitude(self) -> Self;
+    fn floor(self) -> Self;
     fn to_f64(self) -> f64;
     fn from_f64(value: f64) -> Self;
 
@@ -61,6 +75,50 @@ impl Real for f32 {
 
     fn exp(self) -> Self {
         libm::expf(self)
+    }
+
+    fn ln(self) -> Self {
+        libm::logf(self)
+    }
+
+    fn ln_1p(self) -> Self {
+        libm::log1pf(self)
+    }
+
+    fn exp_m1(self) -> Self {
+        libm::expm1f(self)
+    }
+
+    fn tanh(self) -> Self {
+        libm::tanhf(self)
+    }
+
+    fn erf(self) -> Self {
+        libm::erff(self)
+    }
+
+    fn sine(self) -> Self {
+        libm::sinf(self)
+    }
+
+    fn cosine(self) -> Self {
+        libm::cosf(self)
+    }
+
+    fn root(self) -> Self {
+        libm::sqrtf(self)
+    }
+
+    fn magnitude(self) -> Self {
+        libm::fabsf(self)
+    }
+
+    fn floor(self) -> Self {
+        libm::floorf(self)
+    }
+
+    fn power(self, exponent: Self) -> Self {
+        libm::powf(self, exponent)
     }
 
     fn to_f64(self) -> f64 {
@@ -120,6 +178,50 @@ impl Real for f64 {
 
     fn exp(self) -> Self {
         libm::exp(self)
+    }
+
+    fn ln(self) -> Self {
+        libm::log(self)
+    }
+
+    fn ln_1p(self) -> Self {
+        libm::log1p(self)
+    }
+
+    fn exp_m1(self) -> Self {
+        libm::expm1(self)
+    }
+
+    fn tanh(self) -> Self {
+        libm::tanh(self)
+    }
+
+    fn erf(self) -> Self {
+        libm::erf(self)
+    }
+
+    fn sine(self) -> Self {
+        libm::sin(self)
+    }
+
+    fn cosine(self) -> Self {
+        libm::cos(self)
+    }
+
+    fn root(self) -> Self {
+        libm::sqrt(self)
+    }
+
+    fn magnitude(self) -> Self {
+        libm::fabs(self)
+    }
+
+    fn floor(self) -> Self {
+        libm::floor(self)
+    }
+
+    fn power(self, exponent: Self) -> Self {
+        libm::pow(self, exponent)
     }
 
     fn to_f64(self) -> f64 {

@@ -7,13 +7,13 @@ use super::{mismatch, moved};
 use crate::graph::value::IntArgument;
 
 /// A call of an operator, with the shapes of the values so far.
-pub(super) struct Call<'a> {
-    pub(super) node: &'a Node,
-    pub(super) values: &'a [Shaped],
+pub(crate) struct Call<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) values: &'a [Shaped],
 }
 
 impl Call<'_> {
-    pub(super) fn argument(&self, name: &str) -> Option<&Argument> {
+    pub(crate) fn argument(&self, name: &str) -> Option<&Argument> {
         let found = self.node.arguments.iter().find(|(own, _)| own == name);
         found.map(|(_, argument)| argument).filter(|argument| **argument != Argument::None)
     }
@@ -78,11 +78,11 @@ impl Call<'_> {
         })
     }
 
-    pub(super) fn number(&self, name: &str) -> Option<Number> {
+    pub(crate) fn number(&self, name: &str) -> Option<Number> {
         self.number_of(self.argument(name)?)
     }
 
-    pub(super) fn int(&self, name: &str) -> Option<i64> {
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
         match self.number(name)? {
             Number::Int(integer) => Some(integer),
             Number::Bool(holds) => Some(holds.into()),
@@ -90,16 +90,16 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn int_or(&self, name: &str, default: i64) -> i64 {
+    pub(crate) fn int_or(&self, name: &str, default: i64) -> i64 {
         self.int(name).unwrap_or(default)
     }
 
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub(crate) fn flag(&self, name: &str) -> bool {
         self.int(name).is_some_and(|holds| holds != 0)
     }
 
     /// Integers, or one that stands for a list of one.
-    pub(super) fn ints(&self, name: &str) -> Option<Vec<i64>> {
+    pub(crate) fn ints(&self, name: &str) -> Option<Vec<i64>> {
         match self.argument(name)? {
             Argument::Ints(all) => {
                 let all = all.iter().map(|integer| match integer {
@@ -126,7 +126,7 @@ impl Call<'_> {
     }
 
     /// Sizes that are not negative.
-    pub(super) fn sizes(&self, name: &str) -> Result<Vec<u64>, GraphError> {
+    pub(crate) fn sizes(&self, name: &str) -> Result<Vec<u64>, GraphError> {
         let ints =
             self.ints(name).ok_or_else(|| mismatch(format!("the argument {name} has no sizes")))?;
         ints.into_iter()
@@ -142,13 +142,13 @@ impl Call<'_> {
     }
 
     /// A dimension, counted from the end if it is negative.
-    pub(super) fn dim(&self, name: &str, default: i64, rank: usize) -> Result<usize, GraphError> {
+    pub(crate) fn dim(&self, name: &str, default: i64, rank: usize) -> Result<usize, GraphError> {
         axis(self.int_or(name, default), rank)
     }
 }
 
 /// A dimension, counted from the end if it is negative.
-pub(super) fn axis(dim: i64, rank: usize) -> Result<usize, GraphError> {
+pub(crate) fn axis(dim: i64, rank: usize) -> Result<usize, GraphError> {
     let rank = rank as i64;
     let at = if dim < 0 { dim.saturating_add(rank) } else { dim };
     match (0..rank).contains(&at) {

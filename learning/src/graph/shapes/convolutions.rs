@@ -6,7 +6,12 @@ use super::{
 };
 
 /// A list with one number for each spatial dimension; one number stands for all.
-fn spread(call: &Call<'_>, name: &str, default: i64, rank: usize) -> Result<Vec<i64>, GraphError> {
+pub(crate) fn spread(
+    call: &Call<'_>,
+    name: &str,
+    default: i64,
+    rank: usize,
+) -> Result<Vec<i64>, GraphError> {
     let given = call.ints(name).filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default]);
     match given.as_slice() {
         [one] => Ok(vec![*one; rank]),
@@ -51,7 +56,7 @@ impl Window {
 }
 
 /// The rank of the operator's images, from its name.
-fn spatial(name: &str) -> usize {
+pub(crate) fn spatial_rank(name: &str) -> usize {
     match name {
         name if name.contains("1d") => 1,
         name if name.contains("3d") => 3,
@@ -70,7 +75,7 @@ fn divided(first: &TensorShape, rank: usize) -> Result<(&[u64], &[u64]), GraphEr
 }
 
 pub(super) fn rule(name: &str, call: &Call<'_>) -> RuleResult {
-    let rank = spatial(name);
+    let rank = spatial_rank(name);
     let base = name.split('.').next().unwrap_or(name);
     match base {
         "conv1d" | "conv2d" | "conv3d" => convolution(call, rank),

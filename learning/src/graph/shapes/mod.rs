@@ -12,10 +12,12 @@ mod views;
 
 use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported};
 use super::operators::{self, Effect};
-use super::size_function::{self, Number};
+use super::size_function;
+pub(crate) use super::size_function::Number;
 use super::value::{Argument, DataType, Dimension, Graph, Node, NodeOutput, Operation, ValueId};
 use super::{DIMENSIONS_MAX, GraphError};
-use call::Call;
+pub(crate) use call::{Call, axis};
+pub(crate) use convolutions::{spatial_rank, spread};
 
 /// Type and sizes of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl TensorShape {
 
 /// A value whose tensor has a shape and no elements.
 #[derive(Debug, Clone)]
-enum Shaped {
+pub(crate) enum Shaped {
     Unknown,
     Tensor(TensorShape),
     List(Vec<TensorShape>),
@@ -78,6 +80,23 @@ pub struct GraphCost {
 /// [`GraphError`] if the sizes contradict an operator, if a shape depends on data, and if the tensors
 /// have more than `bytes_max` bytes in all.
 pub fn graph_cost(graph: &Graph, symbols: &[u64], bytes_max: u64) -> Result<GraphCost, GraphError> {
+    infer(graph, symbols, bytes_max).map(|(cost, _)| cost)
+}
+
+/// The shape of each value; see [`graph_cost`].
+pub(crate) fn value_shapes(
+    graph: &Graph,
+    symbols: &[u64],
+    bytes_max: u64,
+) -> Result<Vec<Shaped>, GraphError> {
+    infer(graph, symbols, bytes_max).map(|(_, values)| values)
+}
+
+fn infer(
+    graph: &Graph,
+    symbols: &[u64],
+    bytes_max: u64,
+) -> Result<(GraphCost, Vec<Shaped>), GraphError> {
     let mut values = vec![Shaped::Unknown; graph.values as usize];
     for (value, input) in values.iter_mut().zip(&graph.inputs) {
         let sizes = input.tensor.shape.iter().map(|dimension| match dimension {
@@ -126,7 +145,7 @@ pub fn graph_cost(graph: &Graph, symbols: &[u64], bytes_max: u64) -> Result<Grap
             cost.outputs.push(shape.clone());
         }
     }
-    Ok(cost)
+    Ok((cost, values))
 }
 
 /// Bytes of the two matrices of scores that an attention has in an evaluation.

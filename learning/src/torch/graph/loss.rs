@@ -3,7 +3,7 @@
 use tch::{Kind, Reduction, TchError, Tensor};
 
 use crate::graph::GraphLoss;
-use crate::loss::{BoundedLoss, RowLoss};
+use crate::loss::RowLoss;
 use crate::torch::net;
 
 /// The numbers of rows that a loss compares with the output.
@@ -60,24 +60,8 @@ pub(super) fn row_losses(
         GraphLoss::Output { bound } => bounded(&output.f_view([-1])?, bound, is_bounded)?,
     };
     match is_bounded {
-        true => {
-            replace_nan(&losses, largest(loss, output.size().last().map_or(1, |&c| c as usize)))
-        }
+        true => replace_nan(&losses, loss.largest(output.size().last().map_or(1, |&c| c as usize))),
         false => Ok(losses),
-    }
-}
-
-/// The largest bounded loss of a row.
-pub(super) fn largest(loss: GraphLoss, classes: usize) -> f64 {
-    match loss {
-        GraphLoss::CrossEntropy { .. } | GraphLoss::TokenCrossEntropy { .. } => {
-            BoundedLoss::new(classes).largest()
-        }
-        GraphLoss::Binary => BoundedLoss::new(2).largest(),
-        GraphLoss::Squared { bound }
-        | GraphLoss::Absolute { bound }
-        | GraphLoss::Huber { bound, .. }
-        | GraphLoss::Output { bound } => bound,
     }
 }
 

@@ -379,4 +379,6 @@ fn count_correct(model: &GraphModel, output: &Tensor, rows: &Rows) -> Result<usi
 #[cfg(test)]
 mod archive_tests;
 #[cfg(test)]
+mod plain_tests;
+#[cfg(test)]
 mod tests;

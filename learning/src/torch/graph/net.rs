@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::loss::{Targets, largest, row_losses};
+use super::loss::{Targets, row_losses};
 use crate::engine::{BackendError, InputError};
 use crate::graph::{
     GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, Place, RunMode,
@@ -184,7 +184,7 @@ impl<'m> GraphNet<'m> {
     /// The largest bounded loss of a row.
     pub(super) fn largest_loss(&self) -> f64 {
         let declaration = self.model.declaration();
-        largest(declaration.loss, declaration.outputs)
+        declaration.loss.largest(declaration.outputs)
     }
 
     /// The travelling tensors as views of `flat`, in the order of the graph's inputs.

@@ -1,0 +1,231 @@
+//! The engine's operations on graphs.
+
+use std::ops::{ControlFlow, Range};
+
+use super::graph::{Evaluated, PlainGraph, RunOf};
+use super::{NAME, Reference};
+use crate::data::Dataset;
+use crate::descent::Descent;
+use crate::engine::{
+    EvalError, InputError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
+    TrainingStep, mean, predicts_label,
+};
+use crate::graph::{GraphLoss, GraphModel, RunMode};
+use crate::parallel::parallel_map;
+use crate::params::first_not_finite;
+use crate::rng::epoch_order;
+use crate::training::Training;
+
+/// A training of a graph.
+pub(super) struct GraphTraining<'a> {
+    pub(super) model: &'a GraphModel,
+    pub(super) start: &'a [f32],
+    pub(super) data: &'a Dataset,
+    pub(super) how: &'a Training,
+    pub(super) seed: u64,
+}
+
+impl GraphTraining<'_> {
+    pub(super) fn train(
+        &self,
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedModel, TrainError> {
+        let Self { model, start, data, how, seed } = *self;
+        let mut graph = PlainGraph::<f32>::new(model)?;
+        let steps = how.steps(data.rows());
+        let mut descent = Descent::new(start, how, steps);
+        let mut params = start.to_vec();
+        let (mut step, mut mean_loss) = (0, 0.0);
+        for epoch in 0..how.epochs {
+            let mut losses = Vec::with_capacity(data.rows());
+            for rows in epoch_order(data.rows(), seed, epoch).chunks(how.batch as usize) {
+                step += 1;
+                // A training has fewer steps than a stream has parts.
+                let random = (seed, u32::try_from(step).unwrap_or(u32::MAX));
+                let of = RunOf { data, rows, mode: RunMode::Training, random };
+                let mut found = graph.gradient(&params, of)?;
+                let loss = mean(&found.losses);
+                if !loss.is_finite() {
+                    return Err(TrainError::Diverged { step });
+                }
+                losses.extend_from_slice(&found.losses);
+                let share = 1.0 / rows.len() as f32;
+                found.gradient.iter_mut().for_each(|slope| *slope *= share);
+                descent_step(&graph, &mut descent, &mut params, &mut found);
+                if progress(TrainingStep { step, steps, loss }).is_break() {
+                    return Err(TrainError::Stopped { step });
+                }
+            }
+            mean_loss = mean(&losses);
+        }
+        if first_not_finite(&params).is_some() {
+            return Err(TrainError::Diverged { step });
+        }
+        Ok(TrainedModel { params, steps, mean_loss })
+    }
+}
+
+/// A step of the parameters. Buffers have the numbers of the run: decay and proximal term leave them.
+fn descent_step(
+    graph: &PlainGraph<'_, f32>,
+    descent: &mut Descent<'_>,
+    params: &mut [f32],
+    found: &mut Evaluated<f32>,
+) {
+    let buffers = graph.buffers();
+    let before: Vec<Vec<f32>> =
+        buffers.iter().map(|range| params[range.clone()].to_vec()).collect();
+    descent.step(params, &mut found.gradient);
+    for (range, before) in buffers.iter().zip(&before) {
+        params[range.clone()].copy_from_slice(before);
+    }
+    for (range, numbers) in &found.buffers {
+        params[range.clone()].copy_from_slice(numbers);
+    }
+}
+
+/// Calls `look` with the gradient of each row alone.
+pub(super) fn row_gradients(
+    model: &GraphModel,
+    params: &[f32],
+    data: &Dataset,
+    rows: &[usize],
+    look: &mut dyn FnMut(RowGradient<'_>),
+) -> Result<(), TrainError> {
+    let mut graph = PlainGraph::<f32>::new(model)?;
+    if graph.has_travelling_buffers() {
+        return Err(InputError::Statistics { model: model.to_string() }.into());
+    }
+    for row in rows {
+        let rows = std::slice::from_ref(row);
+        let of = RunOf { data, rows, mode: RunMode::Training, random: (0, 0) };
+        let found = graph.gradient(params, of)?;
+        look(RowGradient { loss: mean(&found.losses), gradient: &found.gradient });
+    }
+    Ok(())
+}
+
+/// An evaluation of a graph, in `f64`.
+pub(super) struct GraphEvaluation<'a> {
+    pub(super) engine: &'a Reference,
+    pub(super) model: &'a GraphModel,
+    pub(super) data: &'a Dataset,
+}
+
+impl GraphEvaluation<'_> {
+    fn graph(&self) -> Result<PlainGraph<'_, f64>, EvalError> {
+        Ok(PlainGraph::new(self.model)?)
+    }
+
+    /// The results of a function of each chunk of rows, in order.
+    fn each_chunk<R: Send>(
+        &self,
+        rows: Range<usize>,
+        function: impl Fn(&mut PlainGraph<'_, f64>, RunOf<'_>) -> Result<R, crate::engine::BackendError>
+        + Sync,
+    ) -> Result<Vec<R>, EvalError> {
+        let each = self.graph()?.chunk_rows();
+        let all: Vec<usize> = rows.collect();
+        let chunks: Vec<&[usize]> = all.chunks(each).collect();
+        let results = parallel_map(self.engine.threads, chunks, |rows| {
+            let mut graph = PlainGraph::new(self.model).map_err(EvalError::from)?;
+            Ok(function(&mut graph, RunOf::evaluation(self.data, rows))?)
+        });
+        results.into_iter().collect()
+    }
+
+    pub(super) fn losses(&self, params: &[f64], rows: Range<usize>) -> Result<Vec<f64>, EvalError> {
+        let losses = self.each_chunk(rows, |graph, of| graph.losses(params, of))?;
+        Ok(losses.into_iter().flatten().collect())
+    }
+
+    pub(super) fn outputs(&self, params: &[f64]) -> Result<Vec<f64>, EvalError> {
+        let rows = 0..self.data.rows();
+        let outputs = self.each_chunk(rows, |graph, of| graph.outputs(params, of))?;
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// The losses of rows, and the gradient of their sum.
+    pub(super) fn gradient(
+        &self,
+        params: &[f64],
+        rows: Range<usize>,
+    ) -> Result<(Vec<f64>, Vec<f64>), EvalError> {
+        let (mut losses, mut sum) = (Vec::with_capacity(rows.len()), vec![0.0; params.len()]);
+        for found in self.each_chunk(rows, |graph, of| graph.gradient(params, of))? {
+            losses.extend(found.losses);
+            sum.iter_mut().zip(found.gradient).for_each(|(sum, part)| *sum += part);
+        }
+        Ok((losses, sum))
+    }
+
+    /// By the gradient of each row: `[direction][row]`.
+    pub(super) fn directional_derivatives(
+        &self,
+        params: &[f64],
+        directions: &[&[f32]],
+    ) -> Result<Vec<Vec<f64>>, EvalError> {
+        let mut slopes = vec![Vec::with_capacity(self.data.rows()); directions.len()];
+        for row in 0..self.data.rows() {
+            let gradient = self.gradient(params, row..row + 1)?.1;
+            for (slopes, direction) in slopes.iter_mut().zip(directions) {
+                let products = gradient.iter().zip(*direction);
+                slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
+            }
+        }
+        Ok(slopes)
+    }
+
+    /// Rows whose prediction is right: the class of the largest logit, or all of a row's truth values.
+    /// Other losses have no such rows.
+    pub(super) fn correct_predictions(&self, params: &[f64]) -> Result<usize, EvalError> {
+        let declaration = self.model.declaration();
+        if !matches!(declaration.loss, GraphLoss::CrossEntropy { .. } | GraphLoss::Binary) {
+            return Ok(0);
+        }
+        let outputs = self.outputs(params)?;
+        let each = outputs.len() / self.data.rows().max(1);
+        let rows = outputs.chunks_exact(each.max(1)).enumerate();
+        let is_right = |(row, output): &(usize, &[f64])| match declaration.loss {
+            GraphLoss::Binary => {
+                let wanted = &self.data.row(*row)[declaration.inputs..];
+                output.iter().zip(wanted).all(|(found, wanted)| (*found > 0.0) == (*wanted > 0.5))
+            }
+            _ => predicts_label(output, self.data.labels()[*row]),
+        };
+        Ok(rows.filter(is_right).count())
+    }
+
+    pub(super) fn on_segment(
+        &self,
+        way: ParameterSegment<'_>,
+        places: &[SegmentPoint],
+        groups: &[Range<usize>],
+        look: &mut dyn FnMut(usize, usize, &[f64]),
+    ) -> Result<(), EvalError> {
+        for (at, place) in places.iter().enumerate() {
+            // One point at a time: its parameters are the only ones in memory.
+            let params = way.at(place.t);
+            if let Some(index) = params.iter().position(|value| !value.is_finite()) {
+                return Err(InputError::NotFinite { what: "the parameters".into(), index }.into());
+            }
+            for (group, rows) in groups.iter().enumerate() {
+                match place.gradient {
+                    true => look(group, at, &self.gradient(&params, rows.clone())?.1),
+                    false => look(group, at, &self.losses(&params, rows.clone())?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a graph that this engine cannot run.
+pub(super) fn check(model: &GraphModel) -> Result<(), InputError> {
+    let program =
+        model.program().ok_or_else(|| InputError::NotLoaded { model: model.to_string() })?;
+    match super::graph::missing_operators(&program.graph) {
+        operators if operators.is_empty() => Ok(()),
+        operators => Err(InputError::Operators { engine: NAME, operators }),
+    }
+}
