@@ -107,14 +107,27 @@ pub enum InputError {
         model: String,
     },
     /// The engine lacks operators of a graph.
-    #[error(
-        "the {engine} engine has no {}: choose another one by --engine", operators.join(", ")
-    )]
+    #[error("the {engine} engine has no {}; libtorch has (--engine torch)", operators.join(", "))]
     Operators {
         /// The engine's name.
         engine: &'static str,
         /// The operators.
         operators: Vec<String>,
+    },
+    /// The tensors of a graph exceed the memory of an engine.
+    #[error(
+        "the tensors of {rows} rows have {bytes} bytes, and the {engine} engine has at most {most}: \
+         use smaller batches, or libtorch (--engine torch)"
+    )]
+    TooLarge {
+        /// The engine's name.
+        engine: &'static str,
+        /// Number of rows.
+        rows: usize,
+        /// Bytes in `f32`.
+        bytes: u64,
+        /// The limit.
+        most: u64,
     },
     /// A graph without its program.
     #[error("the model {model} is not loaded: fetch the task's graph and its frozen weights")]

@@ -21,11 +21,12 @@ use florin_learning::data::{
     FEATURE_MEAN_MAX, FEATURE_SD_MAX, SourceError, canonical_bytes, load, load_table,
     unscaled_feature,
 };
+use florin_learning::graph::GraphModel;
 use florin_learning::{DataSource, Dataset, Table};
 use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
-    Address, DataSchema, Digest, Holdout, MarketId, ModelArchitecture, SPEC_VERSION, SpecError,
-    TaskSpec, Timestamp, blob_digest, format_ms,
+    Address, DataSchema, Digest, Holdout, MarketId, ModelArchitecture, Rejection, SPEC_VERSION,
+    SpecError, TaskSpec, Timestamp, blob_digest, format_ms,
 };
 
 pub use duration::half_year_date;
@@ -74,6 +75,20 @@ pub struct PreparedTask {
     pub is_per_round_derived: bool,
     /// Whether the file brings the initial parameters, instead of those that the task implies.
     pub is_model_brought: bool,
+}
+
+impl PreparedTask {
+    /// The graph of a task from the blobs of this one; `None` if its model is another one.
+    ///
+    /// # Errors
+    /// A [`Rejection`] if the blobs do not fit, or if the graph has no public baseline and the task asks
+    /// for one.
+    pub(crate) fn load_graph(&self, spec: &TaskSpec) -> Result<Option<GraphModel>, Rejection> {
+        florin_work::load_graph(spec, |digest, _| {
+            let found = self.blobs.iter().find(|(own, _)| *own == digest);
+            Ok(found.map(|(_, bytes)| bytes.clone()).unwrap_or_default())
+        })
+    }
 }
 
 /// Reads a task file and the data it refers to.

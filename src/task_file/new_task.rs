@@ -30,6 +30,10 @@ const BATCH: (u32, u32) = (8, 32);
 /// Step size and momentum. Momentum makes up for the few rounds of a task.
 const LEARNING_RATE: &str = "0.05";
 const MOMENTUM: &str = "0.9";
+/// Step size of a graph: its rows are usually few for its size, and its loss may be a square.
+const GRAPH_LEARNING_RATE: &str = "0.01";
+/// Passes of the public baseline of a graph.
+const BASELINE_EPOCHS: u32 = 2;
 /// Longest name of a task, in characters.
 const NAME_CHARS_MAX: usize = 60;
 
@@ -112,11 +116,16 @@ pub(crate) fn task_for_graph(
     let written = relative_to(&here, source.clone());
     let text = text(&shape, &written.to_string(), salt);
     let text = with_graph(&text, graph, &here);
-    if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
+    let ready = from_text_with_table(&text, folder, parties, Some(table)).map_err(|problem| {
         let failure = problem.at(Path::new("the task"), &text);
         let message = format!("{} with {source}: {failure}", graph.file.display());
-        return Err(Failure::input("INVALID_MODEL", message).into());
-    }
+        Failure::input("INVALID_MODEL", message)
+    })?;
+    // A graph of operators that the plain-Rust engine has, and of little work, has a public baseline.
+    let mut spec = ready.spec.clone();
+    spec.rounds.baseline_epochs = BASELINE_EPOCHS;
+    let epochs = if ready.load_graph(&spec).is_ok() { BASELINE_EPOCHS } else { 0 };
+    let text = with_value(&text, "rounds", "baseline_epochs", &epochs.to_string());
     Ok(FittedTask { text, notes: shape.notes })
 }
 
@@ -141,6 +150,7 @@ fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
     section.extend(graph.loss_bound.map(|bound| format!("loss_bound = {bound}")));
     section.push(String::new());
     let text = with_value(text, "rounds", "baseline_epochs", "0");
+    let text = with_value(&text, "training", "learning_rate", GRAPH_LEARNING_RATE);
     let bounds = text.find("[model]\n").zip(text.find("[data]\n"));
     let Some((start, end)) = bounds else { return text };
     format!("{}{}\n{}", &text[..start], section.join("\n"), &text[end..])

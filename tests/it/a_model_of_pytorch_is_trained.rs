@@ -36,7 +36,10 @@ fn a_residual_network_is_trained_paid_and_audited() {
     let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider agrees with the coordinator and is paid");
     let id = task.to_string();
+    assert!(last.baseline.is_some(), "a graph of known operators has a public baseline");
     market.run_command(&["audit", &id]).expect(0);
+    // The plain-Rust engine recomputes the work of libtorch.
+    market.run_command(&["audit", &id, "--engine", "reference"]).expect(0);
     let spotted = market.run_command(&["audit", &id, "--spot-check", "2", "--json"]).expect(0);
     assert!(!spotted.out.is_empty());
     let written = market.file("trained.pt2");
@@ -128,8 +131,15 @@ fn a_task_is_made_for_a_model_and_its_rows() {
     assert_eq!(spec["model"]["tensors"][0]["name"], "0.weight");
     assert_eq!(spec["data"]["classes"], 1);
     assert!(spec["data"]["encoding"]["target"]["offset"].is_string(), "{spec}");
+    assert_eq!(spec["rounds"]["baseline_epochs"], 2);
+    let simulated = &spec["quote"]["simulation"];
+    let loss = |key: &str| simulated[key]["median"].as_f64().unwrap();
+    assert!(loss("loss") < loss("loss_before"), "{simulated}");
+    assert!(simulated["labels"].is_null(), "{simulated}");
     let text = florin(&["task", "check", &task]).expect(0).out;
-    for part in ["10 features and 1 target", "per unit of loss", "--accept-model"] {
+    for part in
+        ["10 features and 1 target", "per unit of loss", "--accept-model", "units of loss after"]
+    {
         assert!(text.contains(part), "no {part} in {text}");
     }
 }

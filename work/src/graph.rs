@@ -1,10 +1,19 @@
 //! The graph of a task: its blobs, checked and loaded.
 
-use florin_learning::ModelSpec;
-use florin_learning::graph::{Graph, GraphModel};
+use florin_learning::graph::{Graph, GraphModel, ROW_BYTES_MAX};
+use florin_learning::{ModelSpec, Reference};
+use florin_protocol::limits::BASELINE_ROUNDS_MAX;
 use florin_protocol::{Digest, ErrorCode, ModelArchitecture, Rejection, TaskSpec, blob_digest};
 
 use crate::convert::{graph_declaration, model_spec};
+
+/// Most floating-point operations of the public baseline of a graph after one round: some minutes on one
+/// core in plain Rust.
+pub const BASELINE_FLOPS_MAX: u64 = 1 << 38;
+/// Trainings of a public baseline: one for each fold, and one on all rows.
+const BASELINE_TRAININGS: u64 = 3;
+/// A step takes three times a forward pass.
+const STEP_PASSES: u64 = 3;
 
 /// Loads the graph of a task from its blobs, which `read` returns by digest and length. `None` if the
 /// task's model is no graph.
@@ -28,7 +37,48 @@ pub fn load_graph<E: From<Rejection>>(
     let frozen = blobs.get(1).map(Vec::as_slice);
     let graph = blobs.first().map(Vec::as_slice).unwrap_or_default();
     let loaded = GraphModel::load(graph_declaration(declared), graph, frozen);
-    loaded.map(Some).map_err(|error| invalid(&error.to_string()).into())
+    let loaded = loaded.map_err(|error| invalid(&error.to_string()))?;
+    check_baseline(spec, &loaded)?;
+    Ok(Some(loaded))
+}
+
+/// The floating-point operations of the public baseline after one round, for `epochs`; saturates.
+///
+/// # Errors
+/// A [`Rejection`] if the intermediate results of a row are too large.
+pub fn baseline_flops(spec: &TaskSpec, graph: &GraphModel, epochs: u32) -> Result<u64, Rejection> {
+    let row = graph.row_flops(ROW_BYTES_MAX).map_err(|error| invalid(&error.to_string()))?;
+    let steps =
+        baseline_rows_max(spec).saturating_mul(epochs.into()).saturating_mul(BASELINE_TRAININGS);
+    Ok(row.saturating_mul(steps).saturating_mul(STEP_PASSES))
+}
+
+/// Most rows on which the public baseline of a task trains.
+fn baseline_rows_max(spec: &TaskSpec) -> u64 {
+    let rounds = u64::try_from(BASELINE_ROUNDS_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    rounds.min(spec.rounds.count.into()).saturating_mul(spec.holdout.rows_per_round.into())
+}
+
+/// Refuses a public baseline that the plain-Rust engine cannot train, or not in time.
+fn check_baseline(spec: &TaskSpec, graph: &GraphModel) -> Result<(), Rejection> {
+    if spec.rounds.baseline_epochs == 0 {
+        return Ok(());
+    }
+    let model = ModelSpec::Graph(Box::new(graph.clone()));
+    let refuse = |why: String| {
+        invalid(&format!("it has no public baseline, set rounds.baseline_epochs = 0: {why}"))
+    };
+    let batch = u64::from(spec.training.batch).min(baseline_rows_max(spec));
+    let batch = usize::try_from(batch).unwrap_or(usize::MAX);
+    Reference::check_model(&model, batch).map_err(|error| refuse(error.to_string()))?;
+    let flops = baseline_flops(spec, graph, spec.rounds.baseline_epochs)?;
+    if flops > BASELINE_FLOPS_MAX {
+        let why = format!(
+            "it takes {flops} floating-point operations after a round, at most {BASELINE_FLOPS_MAX}"
+        );
+        return Err(refuse(why));
+    }
+    Ok(())
 }
 
 /// The model of a task, with its graph if `graph` is one.

@@ -33,7 +33,7 @@ pub use codec::{
 };
 pub use convert::{aggregation_rule, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding, target_scale};
-pub use graph::{inspect_blob, load_graph, task_model};
+pub use graph::{BASELINE_FLOPS_MAX, baseline_flops, inspect_blob, load_graph, task_model};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};

@@ -176,6 +176,15 @@ impl GraphModel {
         self.program.as_deref()
     }
 
+    /// Floating-point operations of a forward pass of one row; 0 for a graph that is not loaded.
+    ///
+    /// # Errors
+    /// [`GraphError`] if the intermediate results of a row have more than `bytes_max` bytes.
+    pub fn row_flops(&self, bytes_max: u64) -> Result<u64, GraphError> {
+        let cost = self.program().map(|program| graph_cost(&program.graph, &[1], bytes_max));
+        Ok(cost.transpose()?.unwrap_or_default().flops)
+    }
+
     /// The tokens of a row, if its first input has them; all inputs of a graph that is not loaded.
     pub(crate) fn tokens_of_row(&self) -> usize {
         if let Some(program) = self.program() {

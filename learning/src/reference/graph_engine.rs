@@ -32,6 +32,7 @@ impl GraphTraining<'_> {
     ) -> Result<TrainedModel, TrainError> {
         let Self { model, start, data, how, seed } = *self;
         let mut graph = PlainGraph::<f32>::new(model)?;
+        check(model, data.rows().min(how.batch as usize))?;
         let steps = how.steps(data.rows());
         let mut descent = Descent::new(start, how, steps);
         let mut params = start.to_vec();
@@ -220,12 +221,12 @@ impl GraphEvaluation<'_> {
     }
 }
 
-/// Refuses a graph that this engine cannot run.
-pub(super) fn check(model: &GraphModel) -> Result<(), InputError> {
+/// Refuses a graph that this engine cannot run on `rows` rows at a time.
+pub(super) fn check(model: &GraphModel, rows: usize) -> Result<(), InputError> {
     let program =
         model.program().ok_or_else(|| InputError::NotLoaded { model: model.to_string() })?;
     match super::graph::missing_operators(&program.graph) {
-        operators if operators.is_empty() => Ok(()),
+        operators if operators.is_empty() => super::graph::check_run_bytes(program, rows).map(drop),
         operators => Err(InputError::Operators { engine: NAME, operators }),
     }
 }

@@ -69,15 +69,15 @@ fn layout(model: &ModelSpec) -> Result<Layout, InputError> {
 }
 
 impl Reference {
-    /// Checks that this engine can run a model: a CNN has another engine, and so have graphs with
-    /// operators that it lacks.
+    /// Checks that this engine can run a model on `rows` rows at a time: a CNN has another engine, and so
+    /// have graphs with operators that it lacks, and large ones.
     ///
     /// # Errors
-    /// [`InputError::Unsupported`], [`InputError::Operators`], and [`InputError::NotLoaded`] for a graph
-    /// without its program.
-    pub fn check_model(model: &ModelSpec) -> Result<(), InputError> {
+    /// [`InputError::Unsupported`], [`InputError::Operators`], [`InputError::TooLarge`], and
+    /// [`InputError::NotLoaded`] for a graph without its program.
+    pub fn check_model(model: &ModelSpec, rows: usize) -> Result<(), InputError> {
         match model {
-            ModelSpec::Graph(model) => graph_engine::check(model),
+            ModelSpec::Graph(model) => graph_engine::check(model, rows),
             _ => layout(model).map(drop),
         }
     }

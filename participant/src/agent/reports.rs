@@ -64,6 +64,11 @@ impl Agent<'_, '_> {
         offer: &Offer,
         report: &Report,
     ) -> Result<Option<RowBytes>, AgentError> {
+        // The public baseline trains the graph.
+        if self.spec.rounds.baseline_epochs > 0 {
+            self.load_graph()?;
+            self.auditor.set_graph(self.graph.as_ref());
+        }
         let (auditor, on_event) = (&mut self.auditor, &mut self.on_event);
         let last = self.last_report.as_ref();
         let checked = retry_with_backoff(

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use florin_learning::graph::GraphModel;
 use florin_protocol::{Digest, Offer, Report, TaskSpec, UpdateHeader, blob_digest};
 use florin_work::{Mismatch, WorkError, check_model};
 
@@ -25,6 +26,11 @@ impl<'a> Auditor<'a> {
     pub(crate) fn for_models(client: &'a Client, spec: TaskSpec, scratch: &'a Path) -> Self {
         let options = AuditOptions { scratch: Some(scratch), ..AuditOptions::default() };
         Self::new(client, None, spec, &options)
+    }
+
+    /// Sets the task's graph, if its model is one.
+    pub(crate) fn set_graph(&mut self, graph: Option<&GraphModel>) {
+        self.graph = graph.cloned();
     }
 
     /// Checks that the model of the next round is the base model plus the aggregate of the round's

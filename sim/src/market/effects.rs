@@ -154,7 +154,7 @@ impl SimulatedMarket {
         let earlier = order.earlier_rows.iter().map(blob).collect::<Result<Vec<&[u8]>, _>>()?;
         let inputs = ValuationInputs {
             spec: &self.spec,
-            graph: None,
+            graph: self.graph.as_ref(),
             base: blob(&order.base_model)?,
             row_indices: &running.drawn_rows,
             disclosed_rows: blob(&order.disclosed_rows)?,

@@ -7,14 +7,15 @@ mod spec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use florin_engine::{Engine, Event, REGISTRATION_MS_MAX};
+use florin_learning::graph::GraphModel;
 use florin_learning::{Reference, parallel_map};
 use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
 use florin_protocol::limits::{GLOBAL_DELTAS_MAX, TASK_MS_MAX};
 use florin_protocol::{
-    Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
-    Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec,
-    Timestamp, UpdateHeader, WalletSignature, blob_digest,
+    Address, Amount, Canonical, Commit, Digest, EnrolRequest, ModelArchitecture, NodeKey,
+    NodeSignature, Offer, Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId,
+    TaskPhase, TaskSpec, Timestamp, UpdateHeader, WalletSignature, blob_digest,
 };
 use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
@@ -125,6 +126,8 @@ pub struct SimulatedMarket {
     /// Models and updates by digest, for as long as they are needed.
     blobs: BTreeMap<Digest, Vec<u8>>,
     worker: Reference,
+    /// The loaded graph, if the task's model is one.
+    graph: Option<GraphModel>,
     seed: u64,
     now: Timestamp,
     /// Rounds whose settlements are in their challenge windows.
@@ -170,6 +173,7 @@ impl SimulatedMarket {
             scorer: judge,
             blobs: BTreeMap::new(),
             worker: Reference::new(),
+            graph: None,
             now: OPENED,
             pending_rounds: VecDeque::new(),
             supply,
@@ -179,6 +183,12 @@ impl SimulatedMarket {
             market.enrol_account(seat)?;
         }
         Ok(market)
+    }
+
+    /// The same with the loaded graph of the task's model.
+    #[must_use]
+    pub fn with_graph(self, graph: Option<GraphModel>) -> Self {
+        Self { graph, ..self }
     }
 
     fn publish(&mut self, base: Vec<u8>) -> Result<(), MarketError> {
@@ -195,6 +205,11 @@ impl SimulatedMarket {
         let digest = blob_digest(&base);
         self.blobs.insert(digest, base);
         self.apply(&Event::BlobArrived { task, digest })?;
+        if let ModelArchitecture::Graph(graph) = &self.spec.model.clone() {
+            for blob in graph.blobs() {
+                self.apply(&Event::BlobArrived { task, digest: blob.digest })?;
+            }
+        }
         self.apply(&Event::HoldoutArrived { task, digest: self.spec.holdout.root })
     }
 

@@ -19,9 +19,10 @@ mod simulate;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use florin_learning::engine::TrainError;
+use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, parallel_map};
 use florin_protocol::{Amount, Canonical, TaskSpec, Timestamp};
-use florin_work::model_spec;
+use florin_work::task_model;
 
 use crate::error::SimError;
 use crate::market::{BUYER, COORDINATOR};
@@ -78,16 +79,21 @@ pub struct Quote {
     pub data_spent: Spread,
     /// The most that the infrastructure budget pays for the verified work, in base units.
     pub infrastructure_spent: Spread,
-    /// Correct predictions of the initial model on the rows that value the rounds, per million.
+    /// Correct predictions of the initial model on the rows that value the rounds, per million; zeros
+    /// for a loss without right predictions.
     pub accuracy_before: Spread,
     /// Correct predictions of the last model on these rows, per million.
     pub accuracy: Spread,
+    /// Mean loss of the initial model on these rows, in nano-units.
+    pub loss_before: Spread,
+    /// Mean loss of the last model on these rows, in nano-units.
+    pub loss: Spread,
     /// Void rounds of a simulation.
     pub void_rounds: Spread,
     /// The power of the scores.
     pub power: Power,
-    /// The check of the labels.
-    pub labels: LabelCheck,
+    /// The check of the labels; `None` if the labels are no classes.
+    pub labels: Option<LabelCheck>,
 }
 
 /// Why there is no quote.
@@ -112,6 +118,8 @@ pub enum QuoteError {
 pub struct QuoteInputs<'a> {
     /// The task.
     pub spec: &'a TaskSpec,
+    /// The loaded graph, if the task's model is one.
+    pub graph: Option<&'a GraphModel>,
     /// The initial parameters, as safetensors.
     pub base_model: &'a [u8],
     /// The holdout rows.
@@ -129,17 +137,18 @@ pub fn quote(
     threads: usize,
     progress: &(dyn Fn(u32, u32) + Sync),
 ) -> Result<Quote, QuoteError> {
-    let plan = QuotePlan::new(inputs.spec)?;
+    let model = task_model(inputs.spec, inputs.graph);
+    let plan = QuotePlan::new(inputs.spec, &model)?;
     let spec = plan.simulated_spec(inputs.spec)?;
     let task = QuoteTask {
         seed: seed_of(inputs.spec),
-        model: model_spec(&spec.model),
+        model,
         spec,
         base_model: inputs.base_model,
         holdout: inputs.holdout,
         plan,
     };
-    let labels = LabelCheck::new(&task)?;
+    let labels = task.has_classes().then(|| LabelCheck::new(&task)).transpose()?;
     let done = AtomicU32::new(0);
     progress(0, plan.seeds);
     let outcomes = parallel_map(threads, (0..plan.seeds).collect(), |number| {
@@ -151,7 +160,12 @@ pub fn quote(
     Ok(summary(inputs.spec, plan, &outcomes, labels))
 }
 
-fn summary(spec: &TaskSpec, plan: QuotePlan, seeds: &[SeedOutcome], labels: LabelCheck) -> Quote {
+fn summary(
+    spec: &TaskSpec,
+    plan: QuotePlan,
+    seeds: &[SeedOutcome],
+    labels: Option<LabelCheck>,
+) -> Quote {
     let earned = |role: MemberRole| {
         let own = seeds.iter().flat_map(|seed| &seed.earned).filter(|(of, _)| *of == role);
         Spread::from_values(own.map(|(_, units)| plan.scaled_pay(*units)).collect())
@@ -176,6 +190,8 @@ fn summary(spec: &TaskSpec, plan: QuotePlan, seeds: &[SeedOutcome], labels: Labe
         infrastructure_spent: each(&infrastructure),
         accuracy_before: each(&|seed| seed.accuracy_before.into()),
         accuracy: each(&|seed| seed.accuracy.into()),
+        loss_before: each(&|seed| seed.loss_before.into()),
+        loss: each(&|seed| seed.loss.into()),
         void_rounds: each(&|seed| seed.void_rounds.into()),
         power: Power::measure(spec, plan.simulated_rows(spec), seeds),
         labels,

@@ -1,7 +1,9 @@
 //! The size of a quote's simulations: how the holdout rows are divided, and how many simulations
 //! fit into the time of a command.
 
-use florin_protocol::{Admission, Digest, Estimator, ModelArchitecture, TaskSpec, Timestamp};
+use florin_learning::graph::{GraphModel, ROW_BYTES_MAX};
+use florin_learning::{ModelSpec, Reference};
+use florin_protocol::{Admission, Digest, Estimator, TaskSpec, Timestamp};
 
 use crate::market::{BUYER, COORDINATOR, ENROL_MS};
 
@@ -34,13 +36,15 @@ const WORK_MAX: f64 = 4e10;
 const ROUND_WORK: f64 = 1e6;
 const PARAMETER_WORK: f64 = 20.0;
 const VALUE_WORK: f64 = 100.0;
+/// Work of a multiplication in a graph, which runs operator by operator.
+const GRAPH_WORK: f64 = 4.0;
 /// Time of each phase in the simulation, its challenge window and its unbonding delay, in
 /// milliseconds of virtual time.
 const PHASE_MS: u64 = 1_000;
 const UNBOND_MS: u64 = 24 * 3_600 * 1_000;
 
 /// The size of the simulations of a quote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuotePlan {
     /// Number of simulations.
     pub seeds: u32,
@@ -54,6 +58,8 @@ pub struct QuotePlan {
     pub valuation_rows: u32,
     /// Epochs of the training that checks the labels.
     pub(super) label_epochs: u32,
+    /// Multiplications of a forward pass of one row.
+    row_work: f64,
 }
 
 /// Fewest holdout rows of a simulation.
@@ -63,8 +69,8 @@ pub const HOLDOUT_ROWS_MIN: u32 = (HONEST_MIN + 1) * MEMBER_ROWS_MIN / TRAINED[0
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoQuote {
     /// The plain-Rust engine lacks the model.
-    #[error("the simulation supports softmax and MLP models only")]
-    Model,
+    #[error("the simulation runs on the plain-Rust engine: {0}")]
+    Model(String),
     /// The holdout is too small to divide.
     #[error(
         "the holdout has {rows} rows: a simulation divides it among members and valuation, and needs \
@@ -90,14 +96,18 @@ pub enum NoQuote {
 }
 
 impl QuotePlan {
-    /// Plans the simulations of a task.
+    /// Plans the simulations of a task with this model.
     ///
     /// # Errors
     /// [`NoQuote`].
-    pub fn new(spec: &TaskSpec) -> Result<Self, NoQuote> {
-        if matches!(spec.model, ModelArchitecture::Cnn { .. } | ModelArchitecture::Graph(_)) {
-            return Err(NoQuote::Model);
-        }
+    pub fn new(spec: &TaskSpec, model: &ModelSpec) -> Result<Self, NoQuote> {
+        let batch = usize::try_from(spec.training.batch).unwrap_or(usize::MAX);
+        let batch = batch.min(LABEL_ROWS_MAX as usize);
+        Reference::check_model(model, batch).map_err(|error| NoQuote::Model(error.to_string()))?;
+        let row_work = match model {
+            ModelSpec::Graph(graph) => graph_work(graph)?,
+            _ => spec.model.parameters().unwrap_or(u64::MAX) as f64,
+        };
         let rows = spec.holdout.rows;
         let trained = rows / TRAINED[1] * TRAINED[0];
         // One more member trains: the one with wrong labels.
@@ -115,6 +125,7 @@ impl QuotePlan {
             member_rows,
             valuation_rows: rows - member_rows * (honest + 1),
             label_epochs: epochs.min(LABEL_EPOCHS_MAX),
+            row_work,
         };
         let left = WORK_MAX - plan.label_work(spec);
         let seeds = (left / plan.seed_work(spec)).floor().min(SEEDS_MAX.into());
@@ -165,7 +176,8 @@ impl QuotePlan {
             f64::from(nodes) * (3.0 + members) + 2.0 * f64::from(cross_check_pairs) * members + 3.0;
         let valued = f64::from(spec.holdout.rows_per_round);
         let values = valued * f64::from(spec.data.width);
-        let round = parameters * (trained + valued * passes + members * PARAMETER_WORK)
+        let round = self.row_work * (trained + valued * passes)
+            + parameters * members * PARAMETER_WORK
             + values * VALUE_WORK
             + ROUND_WORK;
         round * f64::from(spec.rounds.count)
@@ -173,8 +185,7 @@ impl QuotePlan {
 
     fn label_work(&self, spec: &TaskSpec) -> f64 {
         let rows = f64::from(spec.holdout.rows.min(LABEL_ROWS_MAX));
-        let parameters = spec.model.parameters().unwrap_or(u64::MAX) as f64;
-        rows * (f64::from(self.label_epochs) * 3.0 + SHUFFLES as f64) * parameters
+        rows * (f64::from(self.label_epochs) * 3.0 + SHUFFLES as f64) * self.row_work
     }
 
     /// The task as it is simulated: all members are selected in every round, and virtual time is
@@ -208,4 +219,11 @@ impl QuotePlan {
         })?;
         Ok(spec)
     }
+}
+
+/// The work of a row's forward pass through a graph.
+fn graph_work(graph: &GraphModel) -> Result<f64, NoQuote> {
+    let flops =
+        graph.row_flops(ROW_BYTES_MAX).map_err(|error| NoQuote::Model(error.to_string()))?;
+    Ok(flops as f64 / 2.0 * GRAPH_WORK)
 }

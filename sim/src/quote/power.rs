@@ -175,6 +175,8 @@ mod tests {
             work_units: 0,
             accuracy_before: 0,
             accuracy: 0,
+            loss_before: 0,
+            loss: 0,
             void_rounds: 0,
             standings,
         }

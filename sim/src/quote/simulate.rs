@@ -2,24 +2,28 @@
 
 use std::ops::ControlFlow;
 
+use florin_contribution::to_nano;
+use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
 use florin_learning::{
-    Dataset, Evaluator, ModelSpec, PartitionScheme, Reference, Trainer, Training, params, partition,
+    Dataset, Evaluator, ModelSpec, PartitionScheme, Reference, Trainer, Training, mean, params,
+    partition,
 };
 use florin_participant::required_bond;
 use florin_protocol::{Address, Amount, Report, RoundOutcome, TaskSpec};
 use florin_work::{CommittedHoldout, training};
+use rand_chacha::ChaCha8Rng;
 
 use super::plan::{QuotePlan, WRONG_LABELS_PERCENT};
 use super::power::Standing;
 use super::{QuoteError, signed, training_error};
-use crate::error::SimError;
+use crate::error::{SimError, SurrogateError};
 use crate::market::{
     Arrival, MarketError, NextRound, ParticipantAccount, SimulatedMarket, account,
 };
 use crate::mechanism::{Mechanism, RoundScorer};
 use crate::population::mislabelled;
-use crate::random::{random_direction, shuffle, stream, uniform_below};
+use crate::random::{random_direction, shuffle, stream, uniform, uniform_below};
 
 /// Accuracies are stated in millionths.
 const MILLION: u64 = 1_000_000;
@@ -68,6 +72,9 @@ pub(super) struct SeedOutcome {
     pub(super) work_units: u64,
     pub(super) accuracy_before: u32,
     pub(super) accuracy: u32,
+    /// Mean losses in nano-units.
+    pub(super) loss_before: i64,
+    pub(super) loss: i64,
     pub(super) void_rounds: u32,
     /// The honest members after each round.
     pub(super) standings: Vec<Standing>,
@@ -103,14 +110,17 @@ impl QuoteTask<'_> {
         let mut market = self.open_market(seed, &valuation, &seats)?;
         let mut engine = Reference::new();
         let before = market.newest_model().map_err(SimError::from)?;
-        let accuracy_before = self.accuracy(&mut engine, &before, &valuation)?;
+        let (accuracy_before, loss_before) = self.evaluate(&mut engine, &before, &valuation)?;
         let mut reports = Vec::new();
         while market.next_offer().map_err(SimError::from)? == NextRound::Open {
             let arrivals = self.arrivals(&mut engine, &market, &members, seed)?;
             reports.push(market.run_round(arrivals, 1).map_err(SimError::from)?.report);
         }
+        if reports.is_empty() {
+            return Err(SimError::from(MarketError::Missing("a round")).into());
+        }
         let after = market.newest_model().map_err(SimError::from)?;
-        let accuracy = self.accuracy(&mut engine, &after, &valuation)?;
+        let (accuracy, loss) = self.evaluate(&mut engine, &after, &valuation)?;
         market.finish_task(&seats).map_err(SimError::from)?;
         let earned = members.iter().zip(&seats).map(|(member, seat)| {
             let after = signed(market.total_balance(seat.account));
@@ -120,6 +130,8 @@ impl QuoteTask<'_> {
             earned: earned.collect(),
             accuracy_before,
             accuracy,
+            loss_before,
+            loss,
             ..self.round_totals(&reports, &members)
         })
     }
@@ -138,7 +150,12 @@ impl QuoteTask<'_> {
         let scorer = RoundScorer { mechanism: Mechanism::Florin, excludes_harmful: true };
         let base = self.base_model.to_vec();
         let holdout = CommittedHoldout::new(holdout);
-        Ok(SimulatedMarket::open(spec, base, holdout, scorer, seats).map_err(SimError::from)?)
+        let market = SimulatedMarket::open(spec, base, holdout, scorer, seats);
+        let graph = match &self.model {
+            ModelSpec::Graph(graph) => Some((**graph).clone()),
+            _ => None,
+        };
+        Ok(market.map_err(SimError::from)?.with_graph(graph))
     }
 
     /// Divides the holdout rows at random: among the members that train, and for the valuation.
@@ -175,10 +192,21 @@ impl QuoteTask<'_> {
         Ok(DividedRows { members, valuation })
     }
 
+    /// Whether rows have classes, which predictions can hit.
+    pub(super) fn has_classes(&self) -> bool {
+        self.model.classes() > 1
+    }
+
     fn with_wrong_labels(&self, rows: &Dataset, seed: u64) -> Result<Dataset, QuoteError> {
         let rng = &mut stream(seed, "quote labels", [0, 0]);
         let share = f64::from(WRONG_LABELS_PERCENT) / 100.0;
-        Ok(mislabelled(rows, share, rng).map_err(dataset_error)?)
+        let wrong = match &self.model {
+            ModelSpec::Graph(graph) if !self.has_classes() => {
+                with_wrong_targets(rows, graph.declaration().inputs, share, rng)
+            }
+            _ => mislabelled(rows, share, rng),
+        };
+        Ok(wrong.map_err(dataset_error)?)
     }
 
     /// The updates of all members in the open round. A member with wrong labels whose training
@@ -237,6 +265,8 @@ impl QuoteTask<'_> {
             work_units: units.fold(0, u64::saturating_add),
             accuracy_before: 0,
             accuracy: 0,
+            loss_before: 0,
+            loss: 0,
             void_rounds: u32::try_from(void.count()).unwrap_or(u32::MAX),
             standings: reports.iter().map(|report| Standing::new(report, &honest, z)).collect(),
         }
@@ -255,18 +285,42 @@ impl QuoteTask<'_> {
         Ok(trained.params.iter().zip(base).map(|(new, old)| new - old).collect())
     }
 
-    /// Correct predictions per million.
-    fn accuracy(
+    /// Correct predictions per million, and the mean loss in nano-units.
+    fn evaluate(
         &self,
         engine: &mut Reference,
         params: &[f32],
         rows: &Dataset,
-    ) -> Result<u32, QuoteError> {
+    ) -> Result<(u32, i64), QuoteError> {
         let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
         let right = engine.correct_predictions(&self.model, &wide, rows).map_err(SimError::from)?;
         let millionths = right as u64 * MILLION / (rows.rows() as u64).max(1);
-        Ok(u32::try_from(millionths).unwrap_or(u32::MAX))
+        let losses = engine.row_losses(&self.model, &wide, rows).map_err(SimError::from)?;
+        let loss =
+            to_nano(mean(&losses)).map_err(|error| SimError::from(SurrogateError::from(error)))?;
+        Ok((u32::try_from(millionths).unwrap_or(u32::MAX), loss))
     }
+}
+
+/// The rows, of which a share has the targets of another row. Rows without targets, such as texts, have
+/// their inputs in another order.
+fn with_wrong_targets(
+    rows: &Dataset,
+    inputs: usize,
+    share: f64,
+    rng: &mut ChaCha8Rng,
+) -> Result<Dataset, DatasetError> {
+    let mut numbers = rows.features().to_vec();
+    let width = rows.width();
+    let wrong: Vec<usize> = (0..rows.rows()).filter(|_| uniform(rng) < share).collect();
+    for (&row, other) in wrong.iter().zip(wrong.iter().cycle().skip(1)) {
+        let own = &mut numbers[row * width..(row + 1) * width];
+        match inputs < width {
+            true => own[inputs..].copy_from_slice(&rows.row(*other)[inputs..]),
+            false => shuffle(rng, own),
+        }
+    }
+    Dataset::new(numbers, rows.labels().to_vec(), width, rows.classes())
 }
 
 /// The numbers below `count` in a random order (Fisher–Yates shuffle).

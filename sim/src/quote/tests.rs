@@ -5,7 +5,7 @@ use florin_learning::{DataSource, cores};
 use florin_protocol::{
     Address, Admission, Aggregation, Amount, Micro, ModelArchitecture, blob_digest,
 };
-use florin_work::initial_model;
+use florin_work::{initial_model, model_spec};
 
 use super::*;
 
@@ -53,8 +53,12 @@ impl DigitsTask {
     }
 
     fn quote_on(&self, threads: usize) -> Result<Quote, QuoteError> {
-        let inputs =
-            QuoteInputs { spec: &self.spec, base_model: &self.base_model, holdout: &self.holdout };
+        let inputs = QuoteInputs {
+            spec: &self.spec,
+            graph: None,
+            base_model: &self.base_model,
+            holdout: &self.holdout,
+        };
         quote(&inputs, threads, &|_, _| {})
     }
 
@@ -81,7 +85,7 @@ fn honest_members_earn_and_noise_does_not() {
     let paid = quote.data_spent.median;
     assert!((earned - paid).abs() < paid / 5, "{earned} of {paid}: {quote:#?}");
     assert_eq!(quote.power.verdict(), PowerVerdict::Likely);
-    assert_eq!(quote.labels.verdict(), LabelVerdict::Learnable);
+    assert_eq!(quote.labels.unwrap().verdict(), LabelVerdict::Learnable);
 }
 
 #[test]
@@ -137,14 +141,18 @@ fn random_labels_are_recognised() {
     // Labels that a hash of the row draws.
     let random = |row: usize, _| (row as u32).wrapping_mul(2_654_435_761) >> 16;
     let task = DigitsTask::new(|_| ()).with_labels(|row, old| random(row, old) % 10);
-    let inputs =
-        QuoteInputs { spec: &task.spec, base_model: &task.base_model, holdout: &task.holdout };
-    let labels = quote(&inputs, cores(), &|_, _| {}).unwrap().labels;
+    let inputs = QuoteInputs {
+        spec: &task.spec,
+        graph: None,
+        base_model: &task.base_model,
+        holdout: &task.holdout,
+    };
+    let labels = quote(&inputs, cores(), &|_, _| {}).unwrap().labels.unwrap();
     assert_eq!(labels.verdict(), LabelVerdict::Random, "{labels:?}");
     // With 40 % wrong labels the rest is still learnable.
     let noisy =
         |row, old: u32| if random(row, old) % 10 < 4 { random(row, old) / 7 % 10 } else { old };
-    let labels = DigitsTask::new(|_| ()).with_labels(noisy).quote().unwrap().labels;
+    let labels = DigitsTask::new(|_| ()).with_labels(noisy).quote().unwrap().labels.unwrap();
     assert_eq!(labels.verdict(), LabelVerdict::Learnable, "{labels:?}");
 }
 
@@ -163,7 +171,8 @@ fn a_task_that_cannot_be_simulated_states_the_reason() {
     let plan = |change: &dyn Fn(&mut TaskSpec)| {
         let mut spec = digits_spec();
         change(&mut spec);
-        QuotePlan::new(&spec).and_then(|plan| plan.simulated_spec(&spec).map(drop))
+        QuotePlan::new(&spec, &model_spec(&spec.model))
+            .and_then(|plan| plan.simulated_spec(&spec).map(drop))
     };
     let few = plan(&|spec| (spec.holdout.rows, spec.holdout.rows_per_round) = (89, 8));
     assert_eq!(few, Err(NoQuote::TooFewRows { rows: 89, needed: 90 }));
@@ -175,7 +184,8 @@ fn a_task_that_cannot_be_simulated_states_the_reason() {
     assert_eq!(large, Err(NoQuote::TooLarge));
     let (filters, channels, height, width) = ([8, 16], 1, 8, 8);
     let cnn = ModelArchitecture::Cnn { channels, height, width, filters, hidden: 8, classes: 10 };
-    assert_eq!(plan(&|spec| spec.model = cnn.clone()), Err(NoQuote::Model));
+    let cnn = plan(&|spec| spec.model = cnn.clone());
+    assert!(matches!(cnn, Err(NoQuote::Model(_))), "{cnn:?}");
     let krum = plan(&|spec| {
         (spec.rounds.cohort_min, spec.rounds.cohort_target) = (43, 43);
         spec.rounds.aggregation = Aggregation::Krum { byzantine: 20 };
@@ -187,7 +197,7 @@ fn a_task_that_cannot_be_simulated_states_the_reason() {
 fn pay_is_converted_to_the_cohort_of_the_task() {
     let mut spec = digits_spec();
     spec.rounds.cohort_target = 32;
-    let plan = QuotePlan::new(&spec).unwrap();
+    let plan = QuotePlan::new(&spec, &model_spec(&spec.model)).unwrap();
     assert_eq!((plan.honest, plan.cohort_target, plan.member_rows), (8, 32, 55));
     assert_eq!((plan.scaled_pay(100), plan.scaled_pay(-100)), (25, -100));
 }

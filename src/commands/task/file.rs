@@ -71,10 +71,10 @@ pub(in crate::commands) fn spec_of_file(file: &Path) -> anyhow::Result<TaskSpec>
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     let ready = task_file::read(&arguments.file, &unknown_parties())?;
-    check_graph(&arguments.file, &ready)?;
+    let graph = check_graph(&arguments.file, &ready)?;
     let quote = match arguments.no_quote {
         true => TaskQuote::without_simulation(&ready.spec)?,
-        false => TaskQuote::simulate(&arguments.file, &ready)?,
+        false => TaskQuote::simulate(&arguments.file, &ready, graph.as_ref())?,
     };
     if arguments.json.json {
         let mut value = spec_json(&ready.spec)?;

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use florin_learning::data::from_canonical_bytes;
+use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep};
-use florin_protocol::{Rejection, RoundNumber, TaskSpec};
+use florin_protocol::{RoundNumber, TaskSpec};
 
 use crate::cli::EngineArg;
 use crate::progress::Progress;
@@ -19,20 +20,16 @@ const ROWS_ALONE: usize = 16;
 /// Largest relative difference of a row's loss alone and among others, in `f64`.
 const DIFFERENCE_MAX: f64 = 1e-6;
 
-/// Checks the graph of a task; nothing to check without one.
+/// Checks the graph of a task, and returns it; `None` for another model.
 ///
 /// # Errors
 /// [`Failure`] with code `MODEL_FAILS`, `MODEL_ROWS_INTERACT` or `MODEL_NOT_TRAINED`.
-pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<()> {
+pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<Option<GraphModel>> {
     let spec = &ready.spec;
-    let read = |digest, _| {
-        let found = ready.blobs.iter().find(|(own, _)| *own == digest);
-        Ok::<_, Rejection>(found.map(|(_, bytes)| bytes.clone()).unwrap_or_default())
-    };
     let key = |code, value: &str, expected: &str| refuse(file, code, "model.file", value, expected);
-    let loaded = florin_work::load_graph(spec, read);
+    let loaded = ready.load_graph(spec);
     let Some(graph) = loaded.map_err(|why| key("MODEL_FAILS", "…", &why.message))? else {
-        return Ok(());
+        return Ok(None);
     };
     let holdout = from_canonical_bytes(&ready.holdout)?;
     let model = florin_work::task_model(spec, Some(&graph));
@@ -57,7 +54,7 @@ pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<(
         let right = "a training changes none of its tensors: the loss does not depend on them";
         return Err(key("MODEL_NOT_TRAINED", "…", right).into());
     }
-    Ok(())
+    Ok(Some(graph))
 }
 
 /// A graph on the rows of its holdout.

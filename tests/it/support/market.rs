@@ -106,7 +106,6 @@ impl TestPlan {
         let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
         let softmax = "kind = \"softmax\"\ninputs = 64\nclasses = 10\n";
         let model = self.graph.as_deref().unwrap_or(softmax);
-        let baseline = if self.graph.is_some() { "baseline_epochs = 0\n" } else { "" };
         let now = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
         let expires = half_year_date(Timestamp(now.as_millis() as u64));
         let settings = format!(
@@ -117,7 +116,7 @@ impl TestPlan {
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
              enrol = \"{LONG_PHASE_MS} ms\"\nvalue = \"{LONG_PHASE_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
-             format = {format}\ndelta_norm_max = 5\n{baseline}[budget]\n{MONEY}"
+             format = {format}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
         );
         overlay(&settings).unwrap()
     }

@@ -33,7 +33,7 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Result<&TensorShape, GraphError> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<&TensorShape, GraphError> {
         self.optional_tensor(name)
             .ok_or_else(|| mismatch(format!("the argument {name} is no tensor")))
     }

@@ -1,6 +1,6 @@
 //! Operators that work on each element.
 
-use super::Failure;
+use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
 use super::tape::Var;
 use super::tensor::{Elements, Tensor, count};
@@ -110,13 +110,13 @@ fn operands<T: Real, const N: usize>(
     run: &mut Run<'_, T>,
     node: &NodeCall<'_>,
     names: [&str; N],
-) -> Result<[Var; N], Failure> {
+) -> Result<[Var; N], RunFailure> {
     let mut all = [None; N];
     for (slot, name) in all.iter_mut().zip(names) {
         let tensor = run.tensor(node, name)?;
         *slot = Some(run.spread_real(&tensor, &node.sizes));
     }
-    let missing = || Failure::graph("an argument is missing");
+    let missing = || RunFailure::graph("an argument is missing");
     all.iter()
         .copied()
         .collect::<Option<Vec<Var>>>()
@@ -237,7 +237,10 @@ fn two<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
             (value, y * x.power(y - T::ONE), value * x.ln())
         }),
         _ => {
-            return Err(Failure::graph(format!("this engine has no {} of real numbers", node.name)));
+            return Err(RunFailure::graph(format!(
+                "this engine has no {} of real numbers",
+                node.name
+            )));
         }
     };
     Ok(Some(vec![Tensor::real(node.sizes.clone(), result)]))
@@ -284,7 +287,7 @@ fn whole_pair<T: Real>(
     };
     let numbers = a.iter().zip(b.iter()).map(|(&a, &b)| function(a, b));
     let numbers = numbers.collect::<Option<Vec<i64>>>();
-    let why = || Failure::Value(format!("{} of integers overflows or divides by 0", node.base));
+    let why = || RunFailure::Value(format!("{} of integers overflows or divides by 0", node.base));
     Ok(Some(vec![Tensor::whole(node.sizes.clone(), numbers.ok_or_else(why)?)]))
 }
 

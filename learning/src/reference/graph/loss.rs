@@ -1,6 +1,6 @@
 //! The loss of each row from a graph's output, with its derivatives.
 
-use super::Failure;
+use super::RunFailure;
 use super::elements::softplus;
 use super::norms::log_softmax;
 use super::run::Run;
@@ -28,7 +28,7 @@ pub(super) fn row_losses<T: Real>(
     form: RowLoss,
     output: &Tensor,
     targets: &Targets,
-) -> Result<Var, Failure> {
+) -> Result<Var, RunFailure> {
     let rows = targets.labels.len();
     let source = run.real(output);
     let classes = output.sizes.last().copied().unwrap_or(1).max(1);
@@ -79,7 +79,7 @@ pub(super) fn row_losses<T: Real>(
         GraphLoss::Output { bound } => bounded(run, source, bound, form),
     };
     if run.tape.numbers(losses).len() != rows {
-        return Err(Failure::graph("the output does not have one loss for each row"));
+        return Err(RunFailure::graph("the output does not have one loss for each row"));
     }
     if form == RowLoss::CrossEntropy {
         return Ok(losses);

@@ -42,15 +42,16 @@ use tensor::Tensor;
 
 pub(super) use support::missing_operators;
 
-/// Rows of a chunk of an evaluation. A tape has several arrays for each tensor of the graph: chunks are
-/// smaller than libtorch's.
+/// Most rows of a chunk of an evaluation.
 const CHUNK_ROWS: usize = 32;
-/// Libtorch's rows of a chunk for each row here.
-const CHUNK_DIVISOR: usize = 8;
+/// Most bytes of the tensors of a chunk in `f32`. A tape has several arrays of 64 bits for each of them.
+const CHUNK_BYTES: u64 = 64 << 20;
+/// Most bytes of the tensors of a run in `f32`: of a row in an evaluation, and of a batch in a training.
+pub(super) const RUN_BYTES_MAX: u64 = 1 << 30;
 
 /// A run failed.
 #[derive(Debug)]
-enum Failure {
+enum RunFailure {
     /// An operator refused a value, such as a token beyond the vocabulary: a property of the rows and
     /// the parameters.
     Value(String),
@@ -58,7 +59,7 @@ enum Failure {
     Graph(String),
 }
 
-impl Failure {
+impl RunFailure {
     fn graph(why: impl Into<String>) -> Self {
         Self::Graph(why.into())
     }
@@ -71,16 +72,30 @@ impl Failure {
     }
 }
 
-impl From<GraphError> for Failure {
+impl From<GraphError> for RunFailure {
     fn from(error: GraphError) -> Self {
         Self::Graph(error.why)
     }
 }
 
-impl From<Failure> for BackendError {
-    fn from(failure: Failure) -> Self {
-        let (Failure::Value(why) | Failure::Graph(why)) = failure;
+impl From<RunFailure> for BackendError {
+    fn from(failure: RunFailure) -> Self {
+        let (RunFailure::Value(why) | RunFailure::Graph(why)) = failure;
         Self { engine: super::NAME, why }
+    }
+}
+
+/// Checks the tensors of a run of `rows` rows, and returns their bytes in `f32`.
+///
+/// # Errors
+/// [`InputError::TooLarge`] beyond [`RUN_BYTES_MAX`].
+pub(super) fn check_run_bytes(program: &GraphProgram, rows: usize) -> Result<u64, InputError> {
+    let bytes = support::run_bytes(&program.graph, rows).unwrap_or(u64::MAX);
+    match bytes <= RUN_BYTES_MAX {
+        true => Ok(bytes),
+        false => {
+            Err(InputError::TooLarge { engine: super::NAME, rows, bytes, most: RUN_BYTES_MAX })
+        }
     }
 }
 
@@ -90,6 +105,7 @@ pub(super) struct PlainGraph<'m, T> {
     program: &'m GraphProgram,
     frozen: Vec<Frozen<T>>,
     shapes: BTreeMap<usize, Vec<Shaped>>,
+    chunk_rows: usize,
 }
 
 /// A frozen tensor.
@@ -135,13 +151,16 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         if !operators.is_empty() {
             return Err(InputError::Operators { engine: super::NAME, operators });
         }
+        let row_bytes = check_run_bytes(program, 1)?;
+        let chunk_rows = usize::try_from(CHUNK_BYTES / row_bytes.max(1)).unwrap_or(CHUNK_ROWS);
         let frozen = program.frozen.iter().map(Frozen::new).collect();
-        Ok(Self { model, program, frozen, shapes: BTreeMap::new() })
+        let chunk_rows = chunk_rows.clamp(1, CHUNK_ROWS);
+        Ok(Self { model, program, frozen, shapes: BTreeMap::new(), chunk_rows })
     }
 
     /// Rows of a chunk of an evaluation: the same on every machine.
     pub(super) fn chunk_rows(&self) -> usize {
-        (self.program.chunk_rows / CHUNK_DIVISOR).clamp(1, CHUNK_ROWS)
+        self.chunk_rows
     }
 
     /// Whether training changes travelling numbers without a gradient.
@@ -193,7 +212,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
     ) -> Result<Evaluated<T>, BackendError> {
         self.prepare(of.rows.len())?;
         match self.run(params, of, with_gradient) {
-            Err(Failure::Value(_)) if of.mode == RunMode::Evaluation => {}
+            Err(RunFailure::Value(_)) if of.mode == RunMode::Evaluation => {}
             found => return Ok(found?),
         }
         let mut all = Evaluated {
@@ -220,7 +239,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         if !self.shapes.contains_key(&rows) {
             let bytes = ROW_BYTES_MAX.saturating_mul(rows as u64);
             let shapes = value_shapes(&self.program.graph, &[rows as u64], bytes);
-            self.shapes.insert(rows, shapes.map_err(Failure::from)?);
+            self.shapes.insert(rows, shapes.map_err(RunFailure::from)?);
         }
         Ok(())
     }
@@ -230,7 +249,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         params: &[T],
         of: RunOf<'_>,
         with_gradient: bool,
-    ) -> Result<Evaluated<T>, Failure> {
+    ) -> Result<Evaluated<T>, RunFailure> {
         let form = match of.mode {
             RunMode::Training => RowLoss::CrossEntropy,
             RunMode::Evaluation => RowLoss::Bounded,
@@ -264,7 +283,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         params: &[T],
         of: RunOf<'_>,
         with_gradient: bool,
-    ) -> Result<(Run<'_, T>, Tensor, Vec<(Var, Range<usize>)>), Failure> {
+    ) -> Result<(Run<'_, T>, Tensor, Vec<(Var, Range<usize>)>), RunFailure> {
         let shapes = self.shapes.get(&of.rows.len()).map(Vec::as_slice).unwrap_or_default();
         let (seed, part) = of.random;
         let mut run = Run::new(shapes, of.mode, rng(seed, Purpose::Dropout, part));

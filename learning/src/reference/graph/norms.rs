@@ -1,6 +1,6 @@
 //! Softmax, normalisation, sums and extremes.
 
-use super::Failure;
+use super::RunFailure;
 use super::elements::number;
 use super::run::{NodeCall, Results, Run};
 use super::tape::Var;
@@ -120,7 +120,10 @@ fn divided_by_root<T: Real>(
 }
 
 /// Normalisation of the last dimensions (Ba et al. 2016), or by the root mean square alone.
-fn layer_norm<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn layer_norm<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let inner: u64 = node.call.sizes("normalized_shape")?.iter().product();
     let inner = inner as usize;
@@ -161,7 +164,10 @@ fn of_channel<T: Real>(run: &mut Run<'_, T>, tensor: &Tensor, sizes: &[usize]) -
     run.real(&spread)
 }
 
-fn by_channels<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn by_channels<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let epsilon = number(node, "eps").unwrap_or(1e-5);
     let source = run.real(&first);
@@ -221,10 +227,10 @@ fn by_batch_statistics<T: Real>(
     first: &Tensor,
     statistics: [Option<Tensor>; 2],
     epsilon: f64,
-) -> Result<Var, Failure> {
+) -> Result<Var, RunFailure> {
     let rank = first.sizes.len();
     if rank < 2 {
-        return Err(Failure::graph("batch norm without channels"));
+        return Err(RunFailure::graph("batch norm without channels"));
     }
     // Channels first.
     let mut order: Vec<usize> = (0..rank).collect();
@@ -290,25 +296,15 @@ fn reduction<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         return whole_reduction(run, node, &ordered, inner);
     }
     let source = run.real(&ordered);
-    let squared = |run: &mut Run<'_, T>| {
-        let (moved, _) = centred(run, source, inner);
-        let squares = run.tape.map(moved, |x| (x * x, x + x));
-        let sums = run.tape.sum(squares, inner);
-        let correction = match node.call.argument("unbiased") {
-            Some(_) => f64::from(u8::from(node.call.flag("unbiased"))),
-            None => number(node, "correction").unwrap_or(1.0),
-        };
-        run.scale(sums, 1.0 / (inner as f64 - correction))
-    };
     let result = match node.base {
         "sum" => run.tape.sum(source, inner),
         "mean" => {
             let sums = run.tape.sum(source, inner);
             run.scale(sums, 1.0 / inner as f64)
         }
-        "var" => squared(run),
+        "var" => variance(run, node, source, inner),
         "std" => {
-            let variance = squared(run);
+            let variance = variance(run, node, source, inner);
             root(run, variance)
         }
         "logsumexp" => {
@@ -320,7 +316,7 @@ fn reduction<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         "norm" | "linalg_vector_norm" => {
             let order = number(node, "p").or_else(|| number(node, "ord")).unwrap_or(2.0);
             if order != 2.0 {
-                return Err(Failure::graph("this engine has Euclidean norms only"));
+                return Err(RunFailure::graph("this engine has Euclidean norms only"));
             }
             let squares = run.tape.map(source, |x| (x * x, x + x));
             let sums = run.tape.sum(squares, inner);
@@ -329,6 +325,17 @@ fn reduction<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         _ => return extremes(run, node, source, inner).map(Some),
     };
     Ok(Some(vec![Tensor::real(node.sizes.clone(), result)]))
+}
+
+fn variance<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>, source: Var, inner: usize) -> Var {
+    let (moved, _) = centred(run, source, inner);
+    let squares = run.tape.map(moved, |x| (x * x, x + x));
+    let sums = run.tape.sum(squares, inner);
+    let correction = match node.call.argument("unbiased") {
+        Some(_) => f64::from(u8::from(node.call.flag("unbiased"))),
+        None => number(node, "correction").unwrap_or(1.0),
+    };
+    run.scale(sums, 1.0 / (inner as f64 - correction))
 }
 
 /// The root, whose derivative at 0 is 0, as for norms in PyTorch.
@@ -345,9 +352,9 @@ fn extremes<T: Real>(
     node: &NodeCall<'_>,
     source: Var,
     inner: usize,
-) -> Result<Vec<Tensor>, Failure> {
+) -> Result<Vec<Tensor>, RunFailure> {
     if inner == 0 {
-        return Err(Failure::graph("an extreme of nothing"));
+        return Err(RunFailure::graph("an extreme of nothing"));
     }
     let is_most = matches!(node.base, "amax" | "max");
     let has_places = node.name.ends_with(".dim");
@@ -419,10 +426,10 @@ fn whole_reduction<T: Real>(
         _ => part.iter().copied().fold(0, i64::wrapping_add),
     };
     if !matches!(node.base, "all" | "any" | "max" | "amax" | "min" | "amin" | "sum") {
-        return Err(Failure::graph(format!("this engine has no {} of integers", node.name)));
+        return Err(RunFailure::graph(format!("this engine has no {} of integers", node.name)));
     }
     if node.name.ends_with("max.dim") || node.name.ends_with("min.dim") {
-        return Err(Failure::graph("this engine has no places of extremes of integers"));
+        return Err(RunFailure::graph("this engine has no places of extremes of integers"));
     }
     let found = numbers.chunks_exact(inner.max(1)).map(function).collect();
     Ok(Some(vec![Tensor::whole(node.sizes.clone(), found)]))
@@ -434,7 +441,7 @@ fn difference<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     let dim = node.call.dim("dim", -1, first.sizes.len())?;
     let is_plain = node.call.int_or("n", 1) == 1 && node.call.argument("append").is_none();
     if !is_plain {
-        return Err(Failure::graph("this engine has differences of neighbours only"));
+        return Err(RunFailure::graph("this engine has differences of neighbours only"));
     }
     let last = with_last(run, &first, dim);
     let inner = first.sizes[dim];
@@ -444,7 +451,7 @@ fn difference<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     };
     let added = before.as_ref().map_or(0, |tensor| *tensor.sizes.last().unwrap_or(&0));
     if !matches!(last.elements, Elements::Whole(_)) {
-        return Err(Failure::graph("this engine has differences of integers only"));
+        return Err(RunFailure::graph("this engine has differences of integers only"));
     }
     let numbers = run.whole(&last);
     let before = before.map(|tensor| run.whole(&tensor));

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Failure;
+use super::RunFailure;
 use super::norms::softmax;
 use super::run::{NodeCall, Results, Run};
 use super::tape::{Blocks, Var};
@@ -17,7 +17,7 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
             let first = run.first(node)?;
             let other = ["other", "mat2", "vec", "tensor"];
             let other = other.into_iter().find_map(|name| run.optional(node, name));
-            let other = other.ok_or_else(|| Failure::graph("a product with nothing"))?;
+            let other = other.ok_or_else(|| RunFailure::graph("a product with nothing"))?;
             matmul(run, &first, &other, &node.sizes)
         }
         "addmm" | "baddbmm" => {
@@ -40,7 +40,7 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
 }
 
 /// `x Wᵀ + b`.
-fn linear<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, Failure> {
+fn linear<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, RunFailure> {
     let (input, weight) = (run.tensor(node, "input")?, run.tensor(node, "weight")?);
     let depth = input.sizes.last().copied().unwrap_or(1);
     let rows = input.count() / depth.max(1);
@@ -116,12 +116,12 @@ fn spread_blocks<T: Real>(
 }
 
 /// Attention from its definition (Vaswani et al. 2017).
-fn attention<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, Failure> {
+fn attention<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, RunFailure> {
     let (query, key, value) =
         (run.tensor(node, "query")?, run.tensor(node, "key")?, run.tensor(node, "value")?);
     let rank = query.sizes.len();
     if rank < 2 || key.sizes.len() != rank || value.sizes.len() != rank {
-        return Err(Failure::graph("attention over tensors of different dimensions"));
+        return Err(RunFailure::graph("attention over tensors of different dimensions"));
     }
     let [rows, depth] = [query.sizes[rank - 2], query.sizes[rank - 1]];
     let keys = key.sizes[rank - 2];
@@ -189,8 +189,8 @@ fn repeat_heads<T: Real>(run: &mut Run<'_, T>, tensor: &Tensor, query: &Tensor) 
 }
 
 /// A sum of products of two tensors by an equation such as `btc,dc->btd`.
-fn einsum<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, Failure> {
-    let refuse = || Failure::graph("this engine has no such sum of products");
+fn einsum<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Tensor, RunFailure> {
+    let refuse = || RunFailure::graph("this engine has no such sum of products");
     let Some(crate::graph::Argument::Text(equation)) = node.call.argument("equation") else {
         return Err(refuse());
     };

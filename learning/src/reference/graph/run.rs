@@ -6,7 +6,7 @@ use rand_chacha::ChaCha20Rng;
 
 use super::tape::{Tape, Var};
 use super::tensor::{Elements, Tensor, broadcast_strides, strided};
-use super::{Failure, elements, norms, products, selection, views, windows};
+use super::{RunFailure, elements, norms, products, selection, views, windows};
 use crate::graph::shapes::{Call, Number, Shaped};
 use crate::graph::{
     Argument, DataType, Effect, Graph, Node, NodeOutput, Operation, RunMode, ValueId, find_operator,
@@ -21,7 +21,7 @@ enum Value {
 }
 
 /// The tensors of a node; `None` if the operator is another rule's.
-pub(super) type Results = Result<Option<Vec<Tensor>>, Failure>;
+pub(super) type Results = Result<Option<Vec<Tensor>>, RunFailure>;
 
 /// A run of a graph. Numbers such as sizes are known before it, from the shapes.
 pub(super) struct Run<'a, T> {
@@ -77,7 +77,7 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Runs all nodes; returns the graph's first tensor among its outputs.
-    pub(super) fn finish(&mut self, graph: &Graph) -> Result<Tensor, Failure> {
+    pub(super) fn finish(&mut self, graph: &Graph) -> Result<Tensor, RunFailure> {
         for (at, node) in graph.nodes.iter().enumerate() {
             self.node(node).map_err(|failure| failure.at_node(at))?;
         }
@@ -88,10 +88,10 @@ impl<'a, T: Real> Run<'a, T> {
             },
             _ => None,
         });
-        outputs.into_iter().next().ok_or_else(|| Failure::graph("the graph has no output"))
+        outputs.into_iter().next().ok_or_else(|| RunFailure::graph("the graph has no output"))
     }
 
-    fn node(&mut self, node: &Node) -> Result<(), Failure> {
+    fn node(&mut self, node: &Node) -> Result<(), RunFailure> {
         let Operation::Aten(full) = &node.operation else { return Ok(()) };
         let effect = find_operator(full).map(|operator| operator.effect);
         let Some(first) = node.outputs.iter().flat_map(NodeOutput::values).next() else {
@@ -106,7 +106,7 @@ impl<'a, T: Real> Run<'a, T> {
             }
             Some(Shaped::List(list)) => (Vec::new(), list.first().map(|shape| shape.data_type)),
             Some(Shaped::Number(_)) => return Ok(()),
-            _ => return Err(Failure::graph("the shape of a value is not known")),
+            _ => return Err(RunFailure::graph("the shape of a value is not known")),
         };
         let is_real = data_type.is_some_and(DataType::is_float);
         let is_bool = data_type == Some(DataType::Bool);
@@ -132,7 +132,7 @@ impl<'a, T: Real> Run<'a, T> {
         self.store(node, results)
     }
 
-    fn evaluate(&mut self, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+    fn evaluate(&mut self, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
         let rules = [
             elements::rule::<T>,
             views::rule::<T>,
@@ -146,10 +146,10 @@ impl<'a, T: Real> Run<'a, T> {
                 return Ok(results);
             }
         }
-        Err(Failure::graph(format!("this engine has no operator {}", node.name)))
+        Err(RunFailure::graph(format!("this engine has no operator {}", node.name)))
     }
 
-    fn store(&mut self, node: &Node, results: Vec<Tensor>) -> Result<(), Failure> {
+    fn store(&mut self, node: &Node, results: Vec<Tensor>) -> Result<(), RunFailure> {
         match node.outputs.as_slice() {
             [NodeOutput::Value(ValueId(id))]
                 if matches!(self.shapes[*id as usize], Shaped::List(_)) =>
@@ -188,13 +188,13 @@ impl<'a, T: Real> Run<'a, T> {
         })
     }
 
-    pub(super) fn tensor(&mut self, node: &NodeCall<'_>, name: &str) -> Result<Tensor, Failure> {
+    pub(super) fn tensor(&mut self, node: &NodeCall<'_>, name: &str) -> Result<Tensor, RunFailure> {
         self.optional(node, name)
-            .ok_or_else(|| Failure::graph(format!("the argument {name} is missing")))
+            .ok_or_else(|| RunFailure::graph(format!("the argument {name} is missing")))
     }
 
     /// The first argument.
-    pub(super) fn first(&mut self, node: &NodeCall<'_>) -> Result<Tensor, Failure> {
+    pub(super) fn first(&mut self, node: &NodeCall<'_>) -> Result<Tensor, RunFailure> {
         let first = node.call.node.arguments.first();
         self.tensor(node, first.map_or("self", |(name, _)| name.as_str()))
     }
@@ -204,8 +204,8 @@ impl<'a, T: Real> Run<'a, T> {
         &self,
         node: &NodeCall<'_>,
         name: &str,
-    ) -> Result<Vec<Option<Tensor>>, Failure> {
-        let wrong = || Failure::graph(format!("the argument {name} is no list of tensors"));
+    ) -> Result<Vec<Option<Tensor>>, RunFailure> {
+        let wrong = || RunFailure::graph(format!("the argument {name} is no list of tensors"));
         let value = |ValueId(id): &ValueId| self.values.get(*id as usize).and_then(Option::as_ref);
         match node.call.argument(name).ok_or_else(wrong)? {
             Argument::Values(ids) => {

@@ -1,6 +1,6 @@
 //! Operators that take elements by their numbers, and that create or convert tensors.
 
-use super::Failure;
+use super::RunFailure;
 use super::elements::{choose, number};
 use super::run::{NodeCall, Results, Run};
 use super::tensor::{Elements, Tensor, broadcast_strides, count, indexed, strided, strides};
@@ -47,20 +47,23 @@ fn converted<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>, tensor: Tensor)
 }
 
 /// An index below a size; a negative one counts from the end.
-fn within(at: i64, size: usize) -> Result<usize, Failure> {
+fn within(at: i64, size: usize) -> Result<usize, RunFailure> {
     let from_start = if at < 0 { at.saturating_add(size as i64) } else { at };
-    let refused = || Failure::Value(format!("the index {at} is beyond the size {size}"));
+    let refused = || RunFailure::Value(format!("the index {at} is beyond the size {size}"));
     usize::try_from(from_start).ok().filter(|&at| at < size).ok_or_else(refused)
 }
 
-fn embedding<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn embedding<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let (weight, indices) = (run.tensor(node, "weight")?, run.tensor(node, "indices")?);
     let (rows, width) = (weight.sizes[0], count(&weight.sizes[1..]));
     let numbers = run.whole(&indices);
     let mut index = Vec::with_capacity(numbers.len() * width);
     for &at in numbers.iter() {
         if at < 0 {
-            return Err(Failure::Value(format!("the index {at} is negative")));
+            return Err(RunFailure::Value(format!("the index {at} is negative")));
         }
         let from = within(at, rows)? * width;
         index.extend((from..from + width).map(|at| at as u32));
@@ -79,7 +82,7 @@ fn embedding<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<T
 }
 
 /// Elements by their numbers along one dimension.
-fn along<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn along<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let name = if node.base == "take_along_dim" { "indices" } else { "index" };
     let numbers = run.tensor(node, name)?;
@@ -103,7 +106,10 @@ fn along<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tenso
 }
 
 /// Selection by tensors of numbers, as NumPy's advanced indexing does it.
-fn by_tensors<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn by_tensors<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let given = run.tensors(node, "indices")?;
     let rank = first.sizes.len();
@@ -141,14 +147,14 @@ fn creation<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         "zeros" | "zeros_like" | "new_zeros" | "empty" | "empty_like" | "new_empty" | "zero" => 0.0,
         "ones" | "ones_like" | "new_ones" => 1.0,
         "full" | "full_like" | "new_full" => {
-            number(node, "fill_value").ok_or_else(|| Failure::graph("no number to fill with"))?
+            number(node, "fill_value").ok_or_else(|| RunFailure::graph("no number to fill with"))?
         }
         "fill" => {
             let value = run.tensor(node, "value")?;
             let value = run.spread(&value, &node.sizes);
             return Ok(Some(vec![converted(run, node, value)]));
         }
-        "scalar_tensor" => number(node, "s").ok_or_else(|| Failure::graph("no number"))?,
+        "scalar_tensor" => number(node, "s").ok_or_else(|| RunFailure::graph("no number"))?,
         "arange" => {
             let given = |name, default| number(node, name).unwrap_or(default);
             let (start, step) = (given("start", 0.0), given("step", 1.0));

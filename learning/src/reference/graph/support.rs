@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::graph::{Argument, Effect, Graph, NodeOutput, Operation, ValueId, find_operator};
+use crate::graph::shapes::{Call, Shaped, TensorShape, value_shapes};
+use crate::graph::{
+    Argument, Effect, Graph, GraphError, NodeOutput, Operation, ROW_BYTES_MAX, ValueId,
+    find_operator,
+};
 
 /// The operators of this engine, without their overloads.
 pub(super) const OPERATORS: &[&str] = &[
@@ -291,4 +295,60 @@ fn changed_views(graph: &Graph) -> BTreeSet<String> {
         }
     }
     found
+}
+
+/// Bytes of the tensors of a run of `rows` rows in `f32`: views are copies here, and windows of images
+/// are copied.
+///
+/// # Errors
+/// [`GraphError`] if the tensors of the graph exceed its own limit.
+pub(in crate::reference) fn run_bytes(graph: &Graph, rows: usize) -> Result<u64, GraphError> {
+    let rows = rows as u64;
+    let shapes = value_shapes(graph, &[rows], ROW_BYTES_MAX.saturating_mul(rows))?;
+    let of_values = shapes.iter().map(|shape| match shape {
+        Shaped::Tensor(tensor) => tensor.bytes(),
+        Shaped::List(list) => list.iter().fold(0, |sum: u64, own| sum.saturating_add(own.bytes())),
+        Shaped::Number(_) | Shaped::Unknown => 0,
+    });
+    let values = of_values.fold(0, u64::saturating_add);
+    let of_windows = graph.nodes.iter().map(|node| {
+        let Operation::Aten(name) = &node.operation else { return 0 };
+        let output = node.outputs.iter().flat_map(NodeOutput::values).next();
+        match output.map(|ValueId(id)| &shapes[id as usize]) {
+            Some(Shaped::Tensor(output)) => {
+                window_bytes(name, &Call { node, values: &shapes }, output)
+            }
+            _ => 0,
+        }
+    });
+    Ok(of_windows.fold(values, u64::saturating_add))
+}
+
+/// Bytes of the windows of a convolution or a pooling, and of the scores of an attention.
+fn window_bytes(name: &str, call: &Call<'_>, output: &TensorShape) -> u64 {
+    let product = |sizes: &[u64]| sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+    if name.starts_with("conv") {
+        let Ok(weight) = call.tensor("weight") else { return 0 };
+        let outputs = output.sizes.get(1).copied().unwrap_or(1).max(1);
+        let windows = (output.bytes() / outputs).saturating_mul(weight.elements());
+        // Each group has its own channels: its share of the weight belongs to each of its outputs.
+        return windows / weight.sizes.first().copied().unwrap_or(1).max(1)
+            * u64::try_from(call.int_or("groups", 1)).unwrap_or(1);
+    }
+    if name.contains("pool") {
+        // One size stands for both dimensions.
+        let kernel = call.sizes("kernel_size").map_or(4, |sizes| match sizes.as_slice() {
+            [size] => size.saturating_mul(*size),
+            sizes => product(sizes),
+        });
+        return output.bytes().saturating_mul(kernel);
+    }
+    if name == "scaled_dot_product_attention" {
+        let (Ok(query), Ok(key)) = (call.tensor("query"), call.tensor("key")) else { return 0 };
+        let ([rows @ .., _], [.., keys, _]) = (query.sizes.as_slice(), key.sizes.as_slice()) else {
+            return 0;
+        };
+        return product(rows).saturating_mul(*keys).saturating_mul(16);
+    }
+    0
 }

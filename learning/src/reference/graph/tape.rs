@@ -31,7 +31,7 @@ pub(super) struct Blocks {
 }
 
 /// The way an array was computed.
-enum Step<T> {
+enum TapeStep<T> {
     Leaf,
     /// Elements of the source by their index.
     Take {
@@ -62,7 +62,7 @@ enum Step<T> {
 
 struct Entry<T> {
     numbers: Rc<Vec<T>>,
-    step: Step<T>,
+    step: TapeStep<T>,
     /// Whether it depends on a leaf whose derivative is requested.
     is_active: bool,
 }
@@ -77,27 +77,27 @@ impl<T: Real> Tape<T> {
         Self { entries: Vec::new() }
     }
 
-    fn push(&mut self, numbers: Rc<Vec<T>>, step: Step<T>, is_active: bool) -> Var {
+    fn push(&mut self, numbers: Rc<Vec<T>>, step: TapeStep<T>, is_active: bool) -> Var {
         // Without a derivative, the way to a number is not needed.
-        let step = if is_active { step } else { Step::Leaf };
+        let step = if is_active { step } else { TapeStep::Leaf };
         self.entries.push(Entry { numbers, step, is_active });
         Var(self.entries.len() - 1)
     }
 
     /// An array that is given; `is_active` requests the derivative by it.
     pub(super) fn leaf(&mut self, numbers: Vec<T>, is_active: bool) -> Var {
-        self.push(Rc::new(numbers), Step::Leaf, is_active)
+        self.push(Rc::new(numbers), TapeStep::Leaf, is_active)
     }
 
     /// The same of numbers that others share.
     pub(super) fn shared(&mut self, numbers: Rc<Vec<T>>, is_active: bool) -> Var {
-        self.push(numbers, Step::Leaf, is_active)
+        self.push(numbers, TapeStep::Leaf, is_active)
     }
 
     /// The same numbers without derivatives.
     pub(super) fn detach(&mut self, source: Var) -> Var {
         let numbers = self.numbers(source);
-        self.push(numbers, Step::Leaf, false)
+        self.push(numbers, TapeStep::Leaf, false)
     }
 
     pub(super) fn numbers(&self, Var(at): Var) -> Rc<Vec<T>> {
@@ -114,7 +114,7 @@ impl<T: Real> Tape<T> {
         let at = |&index: &u32| if index == NONE { T::ZERO } else { from[index as usize] };
         let numbers = Rc::new(index.iter().map(at).collect());
         let is_active = self.is_active(source);
-        self.push(numbers, Step::Take { source, index }, is_active)
+        self.push(numbers, TapeStep::Take { source, index }, is_active)
     }
 
     /// The arrays one after another.
@@ -124,7 +124,7 @@ impl<T: Real> Tape<T> {
             numbers.extend_from_slice(&self.numbers(*source));
         }
         let is_active = sources.iter().any(|source| self.is_active(*source));
-        self.push(Rc::new(numbers), Step::Join(sources.to_vec()), is_active)
+        self.push(Rc::new(numbers), TapeStep::Join(sources.to_vec()), is_active)
     }
 
     /// `function` of each element: the value and its derivative.
@@ -140,7 +140,7 @@ impl<T: Real> Tape<T> {
             y
         });
         let numbers = Rc::new(numbers.collect());
-        self.push(numbers, Step::Pointwise(vec![(source, slopes)]), is_active)
+        self.push(numbers, TapeStep::Pointwise(vec![(source, slopes)]), is_active)
     }
 
     /// `function` of the elements at one place: the value and the derivative by each.
@@ -166,7 +166,7 @@ impl<T: Real> Tape<T> {
         let numbers = Rc::new(numbers.collect());
         let sources = [(a, by_a, a_active), (b, by_b, b_active)];
         let sources = sources.into_iter().filter(|(_, _, is_active)| *is_active);
-        let step = Step::Pointwise(sources.map(|(source, by, _)| (source, by)).collect());
+        let step = TapeStep::Pointwise(sources.map(|(source, by, _)| (source, by)).collect());
         self.push(numbers, step, a_active || b_active)
     }
 
@@ -183,7 +183,7 @@ impl<T: Real> Tape<T> {
         let parts = from.chunks_exact(inner.max(1)).zip(slopes.chunks_exact_mut(inner.max(1)));
         let numbers = Rc::new(parts.map(|(from, slopes)| function(from, slopes)).collect());
         let is_active = self.is_active(source);
-        self.push(numbers, Step::Reduce { source, inner, slopes: Some(slopes) }, is_active)
+        self.push(numbers, TapeStep::Reduce { source, inner, slopes: Some(slopes) }, is_active)
     }
 
     /// The sum of each `inner` elements, in order.
@@ -192,7 +192,7 @@ impl<T: Real> Tape<T> {
         let sum = |part: &[T]| part.iter().fold(T::ZERO, |sum, &x| sum + x);
         let numbers = Rc::new(from.chunks_exact(inner.max(1)).map(sum).collect());
         let is_active = self.is_active(source);
-        self.push(numbers, Step::Reduce { source, inner, slopes: None }, is_active)
+        self.push(numbers, TapeStep::Reduce { source, inner, slopes: None }, is_active)
     }
 
     /// The sums of the first elements of each `inner` ones.
@@ -204,7 +204,7 @@ impl<T: Real> Tape<T> {
             }
         }
         let is_active = self.is_active(source);
-        self.push(Rc::new(numbers), Step::RunningSum { source, inner }, is_active)
+        self.push(Rc::new(numbers), TapeStep::RunningSum { source, inner }, is_active)
     }
 
     /// Products of matrices, one after another.
@@ -219,7 +219,7 @@ impl<T: Real> Tape<T> {
             product(size, a, blocks.right_of(&b, at), OutputMode::Accumulate, c);
         }
         let is_active = self.is_active(left) || self.is_active(right);
-        self.push(Rc::new(numbers), Step::Product { left, right, blocks }, is_active)
+        self.push(Rc::new(numbers), TapeStep::Product { left, right, blocks }, is_active)
     }
 
     /// The derivatives of the inner product of `output` and `pull` by each of `wanted`; `None` for an
@@ -235,7 +235,7 @@ impl<T: Real> Tape<T> {
             pulls.0[output.0] = Some(pull);
         }
         for (at, entry) in self.entries.iter().enumerate().take(output.0 + 1).rev() {
-            if matches!(entry.step, Step::Leaf) {
+            if matches!(entry.step, TapeStep::Leaf) {
                 continue;
             }
             if let Some(pull) = pulls.0[at].take() {
@@ -245,17 +245,17 @@ impl<T: Real> Tape<T> {
         wanted.iter().map(|Var(at)| pulls.0[*at].clone()).collect()
     }
 
-    fn pull_back(&self, step: &Step<T>, pull: &[T], pulls: &mut Pulls<T>) {
+    fn pull_back(&self, step: &TapeStep<T>, pull: &[T], pulls: &mut Pulls<T>) {
         let length = |Var(at): Var| self.entries[at].numbers.len();
         match step {
-            Step::Leaf => {}
-            Step::Take { source, index } => {
+            TapeStep::Leaf => {}
+            TapeStep::Take { source, index } => {
                 let sums = pulls.of(*source, length(*source));
                 for (&index, &pull) in index.iter().zip(pull).filter(|(at, _)| **at != NONE) {
                     sums[index as usize] += pull;
                 }
             }
-            Step::Join(sources) => {
+            TapeStep::Join(sources) => {
                 let mut from = 0;
                 for source in sources {
                     let own = &pull[from..from + length(*source)];
@@ -265,20 +265,20 @@ impl<T: Real> Tape<T> {
                     }
                 }
             }
-            Step::Pointwise(sources) => {
+            TapeStep::Pointwise(sources) => {
                 for (source, slopes) in sources {
                     pulls.add(*source, pull.iter().zip(slopes).map(|(&pull, &slope)| pull * slope));
                 }
             }
-            Step::Reduce { source, inner, slopes: None } => {
+            TapeStep::Reduce { source, inner, slopes: None } => {
                 let spread = pull.iter().flat_map(|&pull| std::iter::repeat_n(pull, *inner));
                 pulls.add(*source, spread);
             }
-            Step::Reduce { source, inner, slopes: Some(slopes) } => {
+            TapeStep::Reduce { source, inner, slopes: Some(slopes) } => {
                 let spread = pull.iter().flat_map(|&pull| std::iter::repeat_n(pull, *inner));
                 pulls.add(*source, spread.zip(slopes).map(|(pull, &slope)| pull * slope));
             }
-            Step::RunningSum { source, inner } => {
+            TapeStep::RunningSum { source, inner } => {
                 let mut sums = pull.to_vec();
                 for part in sums.chunks_exact_mut((*inner).max(1)) {
                     for at in (1..part.len()).rev() {
@@ -287,7 +287,7 @@ impl<T: Real> Tape<T> {
                 }
                 pulls.add(*source, sums.into_iter());
             }
-            Step::Product { left, right, blocks } => {
+            TapeStep::Product { left, right, blocks } => {
                 self.pull_product(*left, *right, *blocks, pull, pulls);
             }
         }

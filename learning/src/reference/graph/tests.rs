@@ -224,7 +224,7 @@ const WHOLE_CASES: &[(&str, &str, &str)] = &[
 type Compared = (Vec<f64>, Vec<Vec<f64>>);
 
 /// A graph of one operator, and its inputs.
-struct Case {
+struct OperatorCase {
     name: String,
     graph: Graph,
     inputs: Vec<(DataType, Vec<usize>, Vec<f64>)>,
@@ -276,7 +276,7 @@ fn input(text: &str, salt: usize) -> (DataType, Vec<usize>, Vec<f64>) {
     (data_type, sizes, numbers)
 }
 
-impl Case {
+impl OperatorCase {
     fn new((name, inputs, arguments): &(&str, &str, &str)) -> Self {
         let inputs: Vec<_> =
             inputs.split(' ').enumerate().map(|(at, text)| input(text, at + 1)).collect();
@@ -335,7 +335,7 @@ impl Case {
         Self { name: format!("{name} {arguments}"), graph, inputs }
     }
 
-    fn plain(&self) -> Result<Compared, Failure> {
+    fn plain(&self) -> Result<Compared, RunFailure> {
         let shapes = value_shapes(&self.graph, &[], u64::MAX).unwrap();
         let mut run = Run::<f64>::new(&shapes, RunMode::Evaluation, rng(1, Purpose::Dropout, 0));
         let mut leaves = Vec::new();
@@ -412,7 +412,7 @@ fn weights(count: usize) -> Vec<f64> {
 #[test]
 fn each_operator_has_the_values_and_derivatives_of_libtorch() {
     let mut wrong = Vec::new();
-    for case in CASES.iter().chain(WHOLE_CASES).map(Case::new) {
+    for case in CASES.iter().chain(WHOLE_CASES).map(OperatorCase::new) {
         let ((plain, by), (torch, wanted)) = match (case.plain(), case.torch()) {
             (Ok(plain), Ok(torch)) => (plain, torch),
             (plain, torch) => {
@@ -486,4 +486,64 @@ fn half_precision_numbers_are_read() {
     let short = tensor(DataType::I16, &[0xff, 0xff, 0x02, 0x00]);
     assert_eq!(short.whole_numbers(), [-1, 2]);
     assert_eq!(short.real_numbers(), None);
+}
+
+/// A view is free on libtorch and a copy here.
+#[test]
+fn a_graph_that_expands_beyond_the_memory_is_refused_before_it_runs() {
+    let graph = |times: i64| Graph {
+        inputs: vec![GraphInput {
+            role: InputRole::User,
+            tensor: TensorType {
+                data_type: DataType::F32,
+                shape: vec![Dimension::Symbol(0), Dimension::Fixed(1)],
+            },
+        }],
+        nodes: vec![
+            Node {
+                operation: Operation::Aten("expand".to_owned()),
+                gradients: true,
+                arguments: vec![
+                    ("self".to_owned(), Argument::Value(ValueId(0))),
+                    (
+                        "size".to_owned(),
+                        Argument::Ints(vec![IntArgument::Fixed(-1), IntArgument::Fixed(times)]),
+                    ),
+                ],
+                outputs: vec![NodeOutput::Value(ValueId(1))],
+            },
+            Node {
+                operation: Operation::Aten("mean.dim".to_owned()),
+                gradients: true,
+                arguments: vec![
+                    ("self".to_owned(), Argument::Value(ValueId(1))),
+                    ("dim".to_owned(), Argument::Ints(vec![IntArgument::Fixed(1)])),
+                    ("keepdim".to_owned(), Argument::Bool(true)),
+                ],
+                outputs: vec![NodeOutput::Value(ValueId(2))],
+            },
+        ],
+        outputs: vec![Argument::Value(ValueId(2))],
+        values: 3,
+    };
+    let load = |times| {
+        let declaration = crate::graph::GraphDeclaration {
+            digest: [1; 32],
+            inputs: 1,
+            targets: 1,
+            outputs: 1,
+            loss: crate::graph::GraphLoss::Squared { bound: 4.0 },
+            tensors: Vec::new(),
+        };
+        let model = GraphModel::load(declaration, &graph(times).to_bytes(), None).unwrap();
+        crate::ModelSpec::Graph(Box::new(model))
+    };
+    let check = crate::Reference::check_model;
+    assert_eq!(check(&load(1_000), 100), Ok(()));
+    let refused = check(&load(1 << 30), 1).unwrap_err();
+    assert!(matches!(refused, InputError::TooLarge { rows: 1, .. }), "{refused}");
+    assert!(check(&load(1 << 25), 1).is_ok() && check(&load(1 << 25), 100).is_err());
+    let rows = Dataset::new(vec![1.0, 3.0], vec![0], 2, 1).unwrap();
+    let losses = crate::Evaluator::row_losses(&mut crate::Reference::new(), &load(10), &[], &rows);
+    assert!((losses.unwrap()[0] - 4.0 * libm::tanh(1.0)).abs() < 1e-12);
 }

@@ -1,6 +1,6 @@
 //! Operators that arrange elements anew: reshapes, selections, joins and repetitions.
 
-use super::Failure;
+use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
 use super::tensor::{Elements, Tensor, broadcast_strides, count, indexed, strided, strides};
 use crate::graph::shapes::{Shaped, TensorShape};
@@ -40,7 +40,7 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
 }
 
 /// The source dimension of each dimension of the result.
-fn order(node: &NodeCall<'_>, rank: usize) -> Result<Vec<usize>, Failure> {
+fn order(node: &NodeCall<'_>, rank: usize) -> Result<Vec<usize>, RunFailure> {
     let call = &node.call;
     let mut order: Vec<usize> = (0..rank).collect();
     match node.base {
@@ -52,7 +52,7 @@ fn order(node: &NodeCall<'_>, rank: usize) -> Result<Vec<usize>, Failure> {
         }
         "movedim" => {
             if node.name != "movedim.int" {
-                return Err(Failure::graph("this engine moves one dimension at a time"));
+                return Err(RunFailure::graph("this engine moves one dimension at a time"));
             }
             let from = call.dim("source", 0, rank)?;
             let dim = order.remove(from);
@@ -130,7 +130,7 @@ fn parts<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
             let dim = call.dim("dim", 0, first.sizes.len())?;
             let at = limited(call.int_or("index", 0), first.sizes[dim]);
             if at >= first.sizes[dim] {
-                return Err(Failure::graph("a selection beyond the end"));
+                return Err(RunFailure::graph("a selection beyond the end"));
             }
             Ok(Some(vec![part(run, &first, dim, (at, 1), node.sizes.clone())]))
         }
@@ -178,7 +178,7 @@ fn result_sizes<T: Real>(run: &Run<'_, T>, node: &NodeCall<'_>) -> Vec<Vec<usize
     }
 }
 
-/// Operators that join, repeat or move elements.
+/// Operators that join or repeat tensors.
 fn joins<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     let call = &node.call;
     match node.base {
@@ -219,6 +219,14 @@ fn joins<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
             });
             Ok(Some(vec![run.rearranged(&first, node.sizes.clone(), index)]))
         }
+        _ => moves(run, node),
+    }
+}
+
+/// Operators that move elements within a tensor.
+fn moves<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
+    let call = &node.call;
+    match node.base {
         "flip" => {
             let first = run.first(node)?;
             let rank = first.sizes.len();
@@ -260,7 +268,7 @@ fn roll<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     let shifts = node.call.ints("shifts").unwrap_or_default();
     let dims = node.call.ints("dims").unwrap_or_default();
     if dims.len() != shifts.len() {
-        return Err(Failure::graph("this engine rolls by one number for each dimension"));
+        return Err(RunFailure::graph("this engine rolls by one number for each dimension"));
     }
     let mut by = vec![0_i64; first.sizes.len()];
     for (dim, shift) in dims.into_iter().zip(shifts) {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::Failure;
+use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
 use super::tape::{Blocks, NONE, Var};
 use super::tensor::{Tensor, count, each_place, indexed, strides};
@@ -58,18 +58,26 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
 }
 
 /// A list with one number that is not negative for each dimension of an image.
-fn list(node: &NodeCall<'_>, name: &str, default: i64, rank: usize) -> Result<Vec<usize>, Failure> {
+fn list(
+    node: &NodeCall<'_>,
+    name: &str,
+    default: i64,
+    rank: usize,
+) -> Result<Vec<usize>, RunFailure> {
     let given = spread(&node.call, name, default, rank)?;
     let number = |&n: &i64| usize::try_from(n).ok();
     given
         .iter()
         .map(number)
         .collect::<Option<_>>()
-        .ok_or_else(|| Failure::graph(format!("the argument {name} is negative")))
+        .ok_or_else(|| RunFailure::graph(format!("the argument {name} is negative")))
 }
 
 /// Convolution as a product of matrices.
-fn convolution<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn convolution<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let rank = spatial_rank(node.name);
     let (input, weight) = (run.tensor(node, "input")?, run.tensor(node, "weight")?);
     let kernel = weight.sizes[2..].to_vec();
@@ -93,7 +101,10 @@ fn convolution<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec
 }
 
 /// The derivative of a convolution by its input, as a convolution (Dumoulin and Visin 2016).
-fn transposed<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn transposed<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+) -> Result<Vec<Tensor>, RunFailure> {
     let rank = spatial_rank(node.name);
     let (input, weight) = (run.tensor(node, "input")?, run.tensor(node, "weight")?);
     let image = &input.sizes[input.sizes.len() - rank..];
@@ -136,7 +147,7 @@ fn multiply_windows<T: Real>(
     input: &Tensor,
     weight: &Tensor,
     (elements, size): (&[u32], usize),
-) -> Result<Vec<Tensor>, Failure> {
+) -> Result<Vec<Tensor>, RunFailure> {
     let rank = spatial_rank(node.name);
     let inner = input.sizes.len() - rank;
     let (channels, plane) = (input.sizes[inner - 1], count(&input.sizes[inner..]));
@@ -183,7 +194,7 @@ fn windows_of(input: &Tensor, elements: &[u32], plane: usize) -> Vec<u32> {
     index
 }
 
-fn pool<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn pool<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let rank = spatial_rank(node.name);
     let input = run.first(node)?;
     let kernel = list(node, "kernel_size", 1, rank)?;
@@ -207,14 +218,14 @@ fn pool<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor
         let numbers = run.tape.numbers(source);
         let places = index.chunks_exact(size).map(|window| largest_of(&numbers, window));
         let places = places.collect::<Option<Vec<u32>>>();
-        let places = places.ok_or_else(|| Failure::graph("a window without elements"))?;
+        let places = places.ok_or_else(|| RunFailure::graph("a window without elements"))?;
         let result = run.tape.take(source, Rc::new(places));
         return Ok(vec![Tensor::real(node.sizes.clone(), result)]);
     }
     let is_padding_counted =
         node.call.argument("count_include_pad").is_none() || node.call.flag("count_include_pad");
     if node.call.flag("ceil_mode") || node.call.argument("divisor_override").is_some() {
-        return Err(Failure::graph("this engine has no mean of windows beyond the image"));
+        return Err(RunFailure::graph("this engine has no mean of windows beyond the image"));
     }
     let divisors: Vec<usize> = match is_padding_counted {
         true => vec![size; index.len() / size.max(1)],
@@ -255,7 +266,7 @@ fn mean_of<T: Real>(
 }
 
 /// Means of windows that divide an image into a given number of parts.
-fn adaptive<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn adaptive<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let rank = spatial_rank(node.name);
     let input = run.first(node)?;
     let image = &input.sizes[input.sizes.len() - rank..];
@@ -284,13 +295,13 @@ fn adaptive<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Te
 }
 
 /// Padding with one number.
-fn pad<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn pad<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let is_constant = match node.call.argument("mode") {
         Some(Argument::Text(mode)) => mode == "constant",
         _ => true,
     };
     if !is_constant || !node.is_real {
-        return Err(Failure::graph("this engine pads real numbers with a constant only"));
+        return Err(RunFailure::graph("this engine pads real numbers with a constant only"));
     }
     let first = run.first(node)?;
     let pads = node.call.ints("pad").unwrap_or_default();
@@ -316,11 +327,11 @@ fn pad<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>
 }
 
 /// Resizing by the nearest element, for whole factors.
-fn nearest<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn nearest<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let fits = node.sizes.iter().zip(&first.sizes).all(|(to, from)| to.is_multiple_of(*from));
     if !fits {
-        return Err(Failure::graph("this engine resizes by whole factors only"));
+        return Err(RunFailure::graph("this engine resizes by whole factors only"));
     }
     let own = strides(&first.sizes);
     let index = indexed(&node.sizes, |place| {
@@ -331,7 +342,7 @@ fn nearest<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Ten
 }
 
 /// Resizing by the four nearest elements.
-fn bilinear<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, Failure> {
+fn bilinear<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor>, RunFailure> {
     let first = run.first(node)?;
     let [rows, columns] = [2, 1].map(|dim| {
         let at = first.sizes.len() - dim;

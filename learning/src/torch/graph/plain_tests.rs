@@ -11,7 +11,7 @@ fn plain_models() -> (Vec<(String, GraphTask)>, Vec<String>) {
     let (mut all, mut refused) = (Vec::new(), Vec::new());
     for name in models() {
         let case = GraphTask::load(&name, ALL, BufferPolicy::Average);
-        match Reference::check_model(&case.model) {
+        match Reference::check_model(&case.model, 5) {
             Ok(()) => all.push((name, case)),
             Err(InputError::Operators { operators, .. }) => {
                 refused.push(format!("{name}: {}", operators.join(", ")));

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use florin_learning::cores;
 use florin_learning::data::from_canonical_bytes;
+use florin_learning::graph::GraphModel;
 use florin_protocol::TaskSpec;
 use florin_sim::quote::{PayLimits, Quote, QuoteError, QuoteInputs, quote};
 
@@ -44,13 +45,14 @@ impl TaskQuote {
     pub(in crate::commands::task) fn simulate(
         file: &Path,
         ready: &PreparedTask,
+        graph: Option<&GraphModel>,
     ) -> anyhow::Result<Self> {
         let spec = &ready.spec;
         if let Some(refusal) = too_few_rows(spec) {
             return Err(refusal.into_failure(file).into());
         }
         let holdout = from_canonical_bytes(&ready.holdout)?;
-        let inputs = QuoteInputs { spec, base_model: &ready.base_model, holdout: &holdout };
+        let inputs = QuoteInputs { spec, graph, base_model: &ready.base_model, holdout: &holdout };
         let shown = Progress::start("simulating the task");
         let step = |done, all| shown.step(format!("simulating the task: {done} of {all}"));
         let simulated = match quote(&inputs, cores(), &step) {
@@ -65,7 +67,8 @@ impl TaskQuote {
         let limits = PayLimits::new(spec)?;
         let mut warnings = warnings(spec, &limits)?;
         if let Ok(quote) = &simulated {
-            let found = [labels(spec, &quote.labels), pay(spec, quote), noise(spec)];
+            let labels = quote.labels.as_ref().and_then(|check| labels(spec, check));
+            let found = [labels, pay(spec, quote), noise(spec)];
             for found in found.into_iter().flatten() {
                 match found {
                     QuoteFinding::Refused(refusal) => {

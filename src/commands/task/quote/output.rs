@@ -105,14 +105,7 @@ fn simulated_facts(spec: &TaskSpec, quote: &Quote, limits: &PayLimits) -> Vec<Fa
                 quote.power.ratio, quote.power.round, spec.budget.confidence_z
             ),
         ),
-        (
-            "accuracy",
-            format!(
-                "{} after {rounds} rounds, {} before",
-                accuracy_range(quote.accuracy),
-                percent(millionths(quote.accuracy_before.median))
-            ),
-        ),
+        quality(spec, quote),
         (
             "cost",
             format!(
@@ -123,6 +116,24 @@ fn simulated_facts(spec: &TaskSpec, quote: &Quote, limits: &PayLimits) -> Vec<Fa
         ),
         ("void rounds", format!("{} of {rounds}", counts(quote.void_rounds))),
     ]
+}
+
+/// The accuracy after the task and before it; the loss, if no prediction is right or wrong.
+fn quality(spec: &TaskSpec, quote: &Quote) -> Fact {
+    let rounds = spec.rounds.count;
+    if spec.model.has_predictions() {
+        let (after, before) = (accuracy_range(quote.accuracy), quote.accuracy_before.median);
+        let before = percent(millionths(before));
+        return ("accuracy", format!("{after} after {rounds} rounds, {before} before"));
+    }
+    let loss = |nano: i128| format!("{:.3}", nano as f64 / 1e9);
+    let (low, high) = (loss(quote.loss.low), loss(quote.loss.high));
+    let after = if low == high { low } else { format!("{low} to {high}") };
+    let before = loss(quote.loss_before.median);
+    (
+        "loss",
+        format!("{after} {} after {rounds} rounds, {before} before", loss_text::loss_units(spec)),
+    )
 }
 
 /// The largest improvement that scores can earn, in words.
@@ -195,7 +206,11 @@ fn total_cost(quote: &Quote) -> Spread {
 }
 
 fn simulation_json(quote: &Quote, limits: &PayLimits) -> serde_json::Value {
-    let (plan, power, labels) = (&quote.plan, &quote.power, &quote.labels);
+    let (plan, power) = (&quote.plan, &quote.power);
+    let losses = |spread: Spread| {
+        let [low, median, high] = [spread.low, spread.median, spread.high].map(|n| n as f64 / 1e9);
+        json!({ "low": low, "median": median, "high": high })
+    };
     let units = |spread: Spread| {
         json!({
             "low": spread.low.to_string(),
@@ -228,6 +243,8 @@ fn simulation_json(quote: &Quote, limits: &PayLimits) -> serde_json::Value {
         "locked": show::units(limits.locked),
         "accuracy_before": shares(quote.accuracy_before),
         "accuracy": shares(quote.accuracy),
+        "loss_before": losses(quote.loss_before),
+        "loss": losses(quote.loss),
         "void_rounds": count(quote.void_rounds),
         "power": {
             "score_nats": power.score,
@@ -237,13 +254,13 @@ fn simulation_json(quote: &Quote, limits: &PayLimits) -> serde_json::Value {
             "confidence_z": power.confidence_z,
             "payable_percent": power.payable_percent,
         },
-        "labels": {
+        "labels": quote.labels.as_ref().map(|labels| json!({
             "rows": labels.rows,
             "accuracy": labels.accuracy,
             "trained_accuracy": labels.trained_accuracy,
             "chance": labels.chance,
             "majority": labels.majority,
-        },
+        })),
     })
 }
 

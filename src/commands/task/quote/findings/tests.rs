@@ -18,7 +18,8 @@ fn spec(floor_share: u64, holdout_rows: u32) -> TaskSpec {
 
 /// A quote whose honest scores reach `ratio` standard errors, with this median of honest pay.
 fn quote_with(ratio: f64, earned: i128) -> Quote {
-    let plan = QuotePlan::new(&TaskSpec::example()).unwrap();
+    let spec = TaskSpec::example();
+    let plan = QuotePlan::new(&spec, &florin_work::model_spec(&spec.model)).unwrap();
     let spread = |value| Spread { low: value, median: value, high: value };
     Quote {
         plan,
@@ -29,6 +30,8 @@ fn quote_with(ratio: f64, earned: i128) -> Quote {
         infrastructure_spent: spread(0),
         accuracy_before: spread(0),
         accuracy: spread(0),
+        loss_before: spread(0),
+        loss: spread(0),
         void_rounds: spread(0),
         power: Power {
             score: 0.01,
@@ -39,7 +42,7 @@ fn quote_with(ratio: f64, earned: i128) -> Quote {
             payable_percent: 0,
             rows_per_round: 25,
         },
-        labels: LEARNABLE,
+        labels: Some(LEARNABLE),
     }
 }
 
