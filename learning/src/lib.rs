@@ -9,7 +9,8 @@
 //!   [`wire`]: the wire formats of updates.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
 //!   `torch` are the two engines that implement them; [`select`] creates one.
-//! * [`training`]: hyperparameters of a training, its optimizer and schedule.
+//! * [`training`]: hyperparameters of a training, its optimizer and schedule; [`augmentation`]: random
+//!   changes of its images.
 //! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
 //! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
 //!   loss.
@@ -39,6 +40,7 @@
 
 pub mod affine;
 pub mod aggregate;
+pub mod augmentation;
 pub mod coalitions;
 pub mod data;
 mod descent;
@@ -68,6 +70,7 @@ pub mod wire;
 
 pub use affine::AffineLoss;
 pub use aggregate::{AggregateError, AggregationRule, MeanAccumulator, aggregate, aggregate_on};
+pub use augmentation::Augmentation;
 pub use coalitions::{CoalitionMasks, Coalitions, Updates};
 pub use data::{DataSource, Dataset, RowChunks, RowEncoder, Table};
 pub use engine::{

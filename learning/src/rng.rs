@@ -12,6 +12,7 @@ pub(crate) enum Purpose {
     Partition,
     Split,
     Rounding,
+    Augmentation,
     Dropout,
 }
 

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::augmentation::{Augmentation, CROP_PADDING_MAX};
+
 /// Largest number of epochs of one local training.
 pub const EPOCHS_MAX: u32 = 1_000;
 /// Largest number of rows of a batch.
@@ -61,6 +63,9 @@ pub struct Training {
     /// [`WARMUP_STEPS_MAX`].
     #[serde(default)]
     pub warmup_steps: u32,
+    /// Random changes of the rows, which are images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub augmentation: Option<Augmentation>,
     /// The part of the task that this training is.
     #[serde(default)]
     pub part: TaskPart,
@@ -220,6 +225,7 @@ impl Training {
             optimizer: Optimizer::Sgd,
             schedule: Schedule::Constant,
             warmup_steps: 0,
+            augmentation: None,
             part: TaskPart { round: 1, rounds: 1 },
             execution: Execution { precision: Precision::F32, memory_bytes: None },
         }
@@ -244,6 +250,8 @@ impl Training {
         }
         let warmup = self.warmup_steps;
         must(warmup <= WARMUP_STEPS_MAX, "warmup_steps", warmup.into(), "0 to 1000000")?;
+        let padding = self.augmentation.map_or(0, |augmentation| augmentation.crop_padding);
+        must(padding <= CROP_PADDING_MAX, "crop_padding", padding as f64, "0 to 64")?;
         self.check_optimizer()
     }
 
@@ -346,6 +354,8 @@ mod tests {
             ..good.clone()
         };
         assert_eq!(adam(0.0, 0.999).check(), Ok(()));
+        let image = crate::data::ImageShape { channels: 1, height: 2, width: 2 };
+        let shifted = Augmentation { image, flip: false, crop_padding: 65 };
         let table = [
             (Training { epochs: 0, ..good.clone() }, "epochs is 0: must be 1 to 1000"),
             (Training { batch: 70_000, ..good.clone() }, "batch is 70000: must be 1 to 65536"),
@@ -361,6 +371,7 @@ mod tests {
             (Training { weight_decay: -0.1, ..good.clone() }, "weight_decay is -0.1"),
             (Training { clip_gradient: Some(0.0), ..good.clone() }, "clip_gradient is 0"),
             (Training { warmup_steps: 2_000_000, ..good.clone() }, "warmup_steps is 2000000"),
+            (Training { augmentation: Some(shifted), ..good.clone() }, "crop_padding is 65"),
             (Training { fedprox: Some(f64::INFINITY), ..good }, "fedprox is inf"),
         ];
         for (wrong, message) in table {

@@ -6,7 +6,9 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::decimal_float::DecimalFloat;
-use crate::limits::{CATEGORIES_MAX, CELL_TEXT_BYTES_MAX, ENCODED_COLUMNS_MAX, ENCODING_BYTES_MAX};
+use crate::limits::{
+    CATEGORIES_MAX, CELL_TEXT_BYTES_MAX, ENCODED_COLUMNS_MAX, ENCODING_BYTES_MAX, IMAGE_SIDE_MAX,
+};
 use crate::model::DataSchema;
 use crate::spec_error::{SpecError, require, spec_error};
 
@@ -37,6 +39,25 @@ pub enum FeatureEncoding {
     Uniform(NumberEncoding),
     /// Columns that are matched by name; their features are in this order.
     Columns(Vec<ColumnEncoding>),
+    /// Images of files, channel after channel.
+    Images(ImageEncoding),
+}
+
+/// Encoding of an image: its size, and the scale of each channel.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct ImageEncoding {
+    /// Rows of pixels, at most [`IMAGE_SIDE_MAX`].
+    pub height: u32,
+    /// Columns of pixels, at most [`IMAGE_SIDE_MAX`].
+    pub width: u32,
+    /// The shorter side is resized to this many pixels, at least the height and the width, and the
+    /// middle is cut out. `None`: the image is resized to height and width.
+    pub resize: Option<u32>,
+    /// The encoding of each channel's values, which are 0 to 255: one for shades of grey, three for
+    /// red, green and blue.
+    pub channels: Vec<NumberEncoding>,
 }
 
 /// Encoding of a number x as (x − offset) · factor.
@@ -129,6 +150,9 @@ impl RowEncoding {
             FeatureEncoding::Columns(columns) => {
                 check_columns(columns, schema.width, self.target.is_some().into())
             }
+            FeatureEncoding::Images(images) => {
+                images.check(schema.width, self.target.is_some().into())
+            }
         }
     }
 
@@ -140,6 +164,55 @@ impl RowEncoding {
             return Err(spec_error(KEY, format!("{names} names"), right));
         }
         check_texts(KEY, &self.class_names)
+    }
+}
+
+impl ImageEncoding {
+    /// Numbers of an image; `None` on overflow.
+    fn features(&self) -> Option<u32> {
+        let channels = u32::try_from(self.channels.len()).ok()?;
+        channels.checked_mul(self.height)?.checked_mul(self.width)
+    }
+
+    /// Checks an encoding that gives, with `targets` more numbers, the width of a row.
+    fn check(&self, width: u32, targets: u32) -> Result<(), SpecError> {
+        const KEY: &str = "data.image";
+        let sides = [Some(self.height), Some(self.width), self.resize];
+        let is_side = |side: u32| (1..=IMAGE_SIDE_MAX).contains(&side);
+        require(
+            sides.into_iter().flatten().all(is_side),
+            KEY,
+            format!("{} × {}, resize {:?}", self.height, self.width, self.resize),
+            "height, width and resize must be 1 to 4096 pixels",
+        )?;
+        require(
+            self.resize.is_none_or(|side| side >= self.height.max(self.width)),
+            KEY,
+            format!("resize {:?}", self.resize),
+            "the image is cut out of the resized one: resize must be at least height and width",
+        )?;
+        require(
+            matches!(self.channels.len(), 1 | 3),
+            KEY,
+            format!("{} channels", self.channels.len()),
+            "an image has 1 channel (grey) or 3 (red, green and blue)",
+        )?;
+        for channel in &self.channels {
+            check_number(channel, KEY)?;
+            require(channel.fill.is_none(), KEY, "a fill", "no value of an image is missing")?;
+        }
+        let features = self.features().and_then(|features| features.checked_add(targets));
+        if features != Some(width) {
+            let right = format!(
+                "the image has {} × {} × {} numbers, and the row {targets} targets: make data.width \
+                 their sum",
+                self.channels.len(),
+                self.height,
+                self.width
+            );
+            return Err(spec_error("data.width", width, right));
+        }
+        Ok(())
     }
 }
 

@@ -115,3 +115,34 @@ fn an_encoding_changes_the_task_and_survives_bytes_and_json() {
     assert!(json.contains(r#""kind":"ignored""#), "{json}");
     assert!(spec.check().unwrap_err().to_string().contains("data."), "64 features are not 5");
 }
+
+#[test]
+fn images_have_one_or_three_channels_and_the_width_of_the_row() {
+    let images = |height, width, resize, channels: usize| {
+        let channels = vec![number("1", "0.5", None); channels];
+        let features = FeatureEncoding::Images(ImageEncoding { height, width, resize, channels });
+        RowEncoding { class_names: Vec::new(), features, target: None }
+    };
+    let schema =
+        |encoding: RowEncoding, width| DataSchema { width, classes: 2, encoding: Some(encoding) };
+    let check = |encoding: RowEncoding, width| {
+        let schema = schema(encoding, width);
+        schema.encoding.as_ref().unwrap().check(&schema).map_err(|error| error.to_string())
+    };
+    assert_eq!(check(images(2, 3, Some(3), 3), 18), Ok(()));
+    assert_eq!(check(images(2, 3, None, 1), 6), Ok(()));
+    let mut filled = images(2, 3, None, 1);
+    let FeatureEncoding::Images(inner) = &mut filled.features else { panic!("no images") };
+    inner.channels[0].fill = Some(DecimalFloat::ZERO);
+    for (encoding, part) in [
+        (images(2, 3, Some(2), 3), "must be at least height and width"),
+        (images(0, 3, None, 3), "must be 1 to 4096 pixels"),
+        (images(4_096, 4_096, Some(4_097), 3), "must be 1 to 4096 pixels"),
+        (images(2, 3, None, 2), "2 channels"),
+        (images(2, 2, None, 3), "data.width = 18: the image has 3 × 2 × 2 numbers"),
+        (filled, "a fill"),
+    ] {
+        let message = check(encoding, 18).unwrap_err();
+        assert!(message.contains(part), "{message} lacks {part}");
+    }
+}

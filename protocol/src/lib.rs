@@ -111,7 +111,9 @@ pub use decimal_float::{DecimalFloat, ParseDecimalFloatError};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use earlier_updates::EarlierUpdates;
 pub use eip712::{TypedData, TypedValue};
-pub use encoding::{ColumnEncoding, ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
+pub use encoding::{
+    ColumnEncoding, ColumnKind, FeatureEncoding, ImageEncoding, NumberEncoding, RowEncoding,
+};
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
 pub use graph_model::{Blob, GraphModel, ModelLoss, TensorShape};
@@ -146,5 +148,5 @@ pub use task::{
     Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION, TaskSpec,
 };
 pub use time::{Timestamp, format_ms};
-pub use training::{NOISE_MIN_RANGE, Optimizer, Schedule, Training};
+pub use training::{Augmentation, NOISE_MIN_RANGE, Optimizer, Schedule, Training};
 pub use work_order::{WorkOrder, WorkRecord, WorkResult};

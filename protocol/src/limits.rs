@@ -8,6 +8,8 @@ pub const CATEGORIES_MAX: usize = 256;
 pub const CELL_TEXT_BYTES_MAX: usize = 128;
 /// Canonical bytes of an encoding: it is part of the task, which every view of the task contains.
 pub const ENCODING_BYTES_MAX: usize = 64 * 1024;
+/// Rows and columns of pixels of an encoded image.
+pub const IMAGE_SIDE_MAX: u32 = 4_096;
 
 /// Participants enrolled in one task.
 pub const ENROLLED_MAX: usize = 10_000;
@@ -71,6 +73,8 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Warm-up steps of a local training.
 pub const WARMUP_STEPS_MAX: u32 = 1_000_000;
+/// Pixels by which a local training shifts images at most.
+pub const CROP_PADDING_MAX: u32 = 64;
 /// Passes of a public baseline over the validation rows of earlier rounds.
 pub const BASELINE_EPOCHS_MAX: u32 = 16;
 /// Earlier rounds whose validation rows train the public baseline: the latest.

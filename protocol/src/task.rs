@@ -8,6 +8,7 @@ use crate::admission::Admission;
 use crate::aggregation::Aggregation;
 use crate::amount::Amount;
 use crate::bytes::Canonical;
+use crate::encoding::FeatureEncoding;
 use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
 use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
@@ -335,6 +336,12 @@ impl TaskSpec {
         if let Some(encoding) = &self.data.encoding {
             encoding.check(&self.data)?;
         }
+        let are_images = self
+            .data
+            .encoding
+            .as_ref()
+            .is_some_and(|encoding| matches!(encoding.features, FeatureEncoding::Images(_)));
+        self.training.augmentation.check(are_images)?;
         self.holdout.check(self.rounds.count, self.data.width)
     }
 

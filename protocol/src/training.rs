@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::WARMUP_STEPS_MAX;
+use crate::limits::{CROP_PADDING_MAX, WARMUP_STEPS_MAX};
 use crate::micro::Micro;
 use crate::spec_error::{SpecError, require};
 
@@ -41,6 +41,52 @@ pub struct Training {
     /// First steps of each round's training in which the step size rises, at most
     /// [`WARMUP_STEPS_MAX`].
     pub warmup_steps: u32,
+    /// Random changes of images.
+    pub augmentation: Augmentation,
+}
+
+/// Random changes of a participant's images in each epoch of its training; no other computation has
+/// them. Only a task whose rows are images has any.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    BorshSerialize,
+    BorshDeserialize,
+    Serialize,
+    Deserialize,
+)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct Augmentation {
+    /// Whether half of the images are mirrored, left to right.
+    pub flip: bool,
+    /// The image is extended by this many zeros on each side, and a crop of its own size is taken from
+    /// a random place; at most [`CROP_PADDING_MAX`].
+    pub crop_padding: u32,
+}
+
+impl Augmentation {
+    /// No changes.
+    pub const NONE: Self = Self { flip: false, crop_padding: 0 };
+
+    pub(crate) fn check(&self, are_images: bool) -> Result<(), SpecError> {
+        require(
+            self.crop_padding <= CROP_PADDING_MAX,
+            "training.crop_padding",
+            self.crop_padding,
+            "use 0 to 64 pixels",
+        )?;
+        require(
+            are_images || *self == Self::NONE,
+            "training.flip",
+            "flip or crop_padding",
+            "only the rows of a task with data.image are images: remove the key",
+        )
+    }
 }
 
 /// The rule by which a step of local training changes the parameters. Its state starts anew in each
@@ -159,6 +205,7 @@ impl Training {
             optimizer: Optimizer::Sgd,
             schedule: Schedule::Constant,
             warmup_steps: 0,
+            augmentation: Augmentation::NONE,
         }
     }
 }

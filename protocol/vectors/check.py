@@ -20,6 +20,7 @@ from eth_account.messages import encode_typed_data
 from eth_utils import keccak
 
 from duplicates import check_earlier_updates
+from images import check_image
 from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
@@ -310,7 +311,7 @@ CHECKS = {
     "apportionments": check_apportionment,
     "trees": check_tree, "draws": check_draw, "cohorts": check_cohort,
     "holdouts": check_holdout,
-    "encodings": check_encoding, "gaps": check_gap, "gap_rules": check_gap_rule,
+    "encodings": check_encoding, "images": check_image, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,
     "repeats": check_repeats, "valued_rounds": check_valuation_vector,
     "cross_checks": check_cross_check_vector, "earlier_updates": check_earlier_updates,

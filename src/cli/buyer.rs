@@ -8,7 +8,7 @@ use florin_learning::DataSource;
 use florin_protocol::Address;
 
 use super::{EngineArg, JsonArg, MarketArg, WalletArg};
-use crate::task_file::{BuffersName, LossName, parse_rows};
+use crate::task_file::{BuffersName, ImageArgument, LossName, parse_rows};
 
 /// `florin task …`
 #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ pub(crate) struct TaskNew {
     #[arg(default_value = "task.toml")]
     pub(crate) file: PathBuf,
     /// The buyer's labelled rows, which become the holdout: csv:FILE#LABEL, parquet:FILE#LABEL,
-    /// npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, text:FILE#LENGTH, florin:FILE, digits
+    /// npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     #[arg(long, value_name = "SOURCE")]
     pub(crate) data: Option<DataSource>,
     /// Another way to give the path
@@ -69,6 +69,10 @@ pub(crate) struct TaskNew {
     /// or refuse a model that has them
     #[arg(long, value_enum, default_value = "refuse", requires = "model")]
     pub(crate) buffers: BuffersName,
+    /// The images that a row becomes: CHANNELSxHEIGHTxWIDTH, or HEIGHTxWIDTH for three channels; by
+    /// default those that the model takes
+    #[arg(long, value_name = "3x64x64", requires = "data")]
+    pub(crate) image: Option<ImageArgument>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -21,7 +21,7 @@ pub(crate) enum DataCommand {
 #[derive(Debug, Args)]
 pub(crate) struct DataShow {
     /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS,
-    /// cifar10:FILE,…, text:FILE#LENGTH, florin:FILE, digits
+    /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
     #[command(flatten)]
     pub(crate) json: JsonArg,
@@ -69,7 +69,7 @@ pub(crate) struct ModelShow {
 )]
 pub(crate) struct DataSplit {
     /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS,
-    /// cifar10:FILE,…, text:FILE#LENGTH, florin:FILE, digits
+    /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
     /// Encode the rows as this task file declares; without it, features must be numbers and are
     /// used as they are

@@ -10,6 +10,7 @@ use florin_protocol::{DecimalFloat, RowEncoding};
 use serde::{Deserialize, Deserializer, de};
 
 use super::TaskFileError;
+use super::image_section::ImageSection;
 
 /// `[data]`
 #[derive(Debug, Deserialize)]
@@ -23,6 +24,7 @@ pub(super) struct DataSection {
     fill: Option<TomlNumber>,
     class_names: Option<Vec<String>>,
     columns: Option<Vec<ColumnSection>>,
+    image: Option<ImageSection>,
     /// The label is a number, and this is its encoding.
     target: Option<TargetSection>,
     /// Publishes features that are far from unit scale. It is not part of the task.
@@ -62,7 +64,7 @@ struct TargetScale {
 
 /// A number of an encoding, written as a TOML number or as text.
 #[derive(Debug, Clone, Copy)]
-struct TomlNumber(DecimalFloat);
+pub(super) struct TomlNumber(DecimalFloat);
 
 impl TomlNumber {
     fn value(self) -> f64 {
@@ -100,6 +102,7 @@ impl DataSection {
             || self.fill.is_some()
             || self.class_names.is_some()
             || self.columns.is_some()
+            || self.image.is_some()
             || self.target.is_some()
     }
 
@@ -130,6 +133,11 @@ impl DataSection {
             Some(TargetSection::Rule(_)) => return Ok(None),
         };
         let features = match (&self.columns, self.offset, self.factor) {
+            _ if self.image.is_some() => match self.image.as_ref().and_then(ImageSection::complete)
+            {
+                Some(complete) => complete,
+                None => return Ok(None),
+            },
             (Some(columns), ..) => {
                 let complete = columns.iter().map(ColumnSection::complete).collect();
                 let Some(columns) = complete else { return Ok(None) };
@@ -162,12 +170,13 @@ impl DataSection {
         }
         let kind = self.scale()?;
         let profile = TableProfile::new(holdout);
-        let features = match &self.columns {
-            Some(columns) => {
+        let features = match (&self.image, &self.columns) {
+            (Some(image), _) => image.fitted(kind, holdout).map_err(unfit)?,
+            (None, Some(columns)) => {
                 let encoder = |column: &ColumnSection| column.fitted(kind, &profile);
                 FeatureEncoder::Columns(columns.iter().map(encoder).collect())
             }
-            None => fit_features(holdout, &profile, kind).map_err(unfit)?,
+            (None, None) => fit_features(holdout, &profile, kind).map_err(unfit)?,
         };
         let target = match &self.target {
             None => None,
@@ -206,6 +215,14 @@ impl DataSection {
             let right = "data.columns have an offset and a factor each: remove this one";
             return Err(TaskFileError::key("data.offset", "…", right));
         }
+        if let Some(image) = &self.image {
+            image.check()?;
+            if self.columns.is_some() || self.offset.is_some() {
+                let right =
+                    "an image has its own offsets and factors, and no columns: remove these";
+                return Err(TaskFileError::key("data.image", "…", right));
+            }
+        }
         for column in self.columns.iter().flatten() {
             let is_numeric = column.offset.is_some() || column.fill.is_some();
             let kinds = [is_numeric, column.categories.is_some(), column.ignored];
@@ -223,7 +240,11 @@ impl DataSection {
     }
 }
 
-fn written_scale(offset: TomlNumber, factor: TomlNumber, fill: Option<TomlNumber>) -> NumberScale {
+pub(super) fn written_scale(
+    offset: TomlNumber,
+    factor: TomlNumber,
+    fill: Option<TomlNumber>,
+) -> NumberScale {
     NumberScale {
         offset: offset.value(),
         factor: factor.value(),
@@ -267,7 +288,7 @@ fn range_of(profile: &TableProfile, name: &str) -> Option<NumberSummary> {
 pub(super) fn feature_name(encoding: Option<&RowEncoder>, table: &Table, feature: usize) -> String {
     let by_position = || match table.features() {
         TableFeatures::Columns(columns) => columns.get(feature).map(|column| column.name.clone()),
-        TableFeatures::Matrix { .. } => None,
+        TableFeatures::Matrix { .. } | TableFeatures::Images(_) => None,
     };
     let name = match encoding.map(|encoder| &encoder.features) {
         Some(FeatureEncoder::Columns(columns)) => {

@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use florin_protocol::{
-    Address, Admission, Aggregation, Amount, Budget, DuplicatePolicy, Estimator, Micro,
-    NormScaling, Optimizer, PreprocessingRules, RoundRules, Schedule, Training, UpdateFormat,
+    Address, Admission, Aggregation, Amount, Augmentation, Budget, DuplicatePolicy, Estimator,
+    Micro, NormScaling, Optimizer, PreprocessingRules, RoundRules, Schedule, Training,
+    UpdateFormat,
 };
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -125,6 +126,10 @@ pub(super) struct TrainingSection {
     schedule: ScheduleKind,
     #[serde(default)]
     warmup_steps: u32,
+    #[serde(default)]
+    flip: bool,
+    #[serde(default)]
+    crop_padding: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -164,6 +169,7 @@ impl TrainingSection {
                 ScheduleKind::Cosine => Schedule::Cosine,
             },
             warmup_steps: self.warmup_steps,
+            augmentation: Augmentation { flip: self.flip, crop_padding: self.crop_padding },
         })
     }
 

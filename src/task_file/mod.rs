@@ -7,6 +7,7 @@ mod data_section;
 mod duration;
 mod file;
 mod graph_section;
+mod image_section;
 mod locate;
 mod new_task;
 mod overlay;
@@ -32,6 +33,7 @@ use florin_protocol::{
 pub use duration::half_year_date;
 pub(crate) use duration::{civil, parse_date, parse_moment};
 pub(crate) use graph_section::{BuffersName, LossName};
+pub(crate) use image_section::ImageArgument;
 pub(crate) use new_task::ignored_because;
 pub use new_task::{FittedTask, task_for_data};
 pub(crate) use new_task::{NewGraph, task_for_graph};
@@ -568,6 +570,7 @@ pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
             DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }
         }
         DataSource::Text { file, length } => DataSource::Text { file: folder.join(file), length },
+        DataSource::Images { folder: images } => DataSource::Images { folder: folder.join(images) },
         DataSource::Florin { file } => DataSource::Florin { file: folder.join(file) },
     }
 }

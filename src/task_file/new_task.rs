@@ -6,12 +6,15 @@ use anyhow::Context;
 use clap::ValueEnum;
 use florin_learning::DataSource;
 use florin_learning::data::{
-    FitError, IgnoredReason, RowEncoder, ScaleKind, Table, TableProfile, Treatment, default_scale,
-    fit, fit_features, fit_target, load_table,
+    FeatureEncoder, FitError, IgnoredReason, ImageShape, RowEncoder, ScaleKind, Table,
+    TableFeatures, TableProfile, Treatment, default_scale, fit, fit_class_names, fit_features,
+    fit_images, fit_target, load_table,
 };
+use florin_learning::graph::read_archive;
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
 
 use super::graph_section::ALL_PARAMETERS;
+use super::image_section::{image_key, image_of_graph};
 use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
 use super::{BuffersName, LossName, Parties, from_text_with_table, relative_to};
@@ -59,6 +62,8 @@ pub(crate) struct NewGraph<'a> {
     pub(crate) trainable: &'a [String],
     /// Its running statistics.
     pub(crate) buffers: BuffersName,
+    /// The images that a row becomes; `None` for those of the graph's input.
+    pub(crate) image: Option<ImageShape>,
 }
 
 /// The shape of a task's rows.
@@ -72,18 +77,23 @@ struct RowShape {
 }
 
 /// Writes the task that fits a source: all of its rows are the holdout. `folder` is the folder of
-/// the file, to which the file names in it are relative.
+/// the file, to which the file names in it are relative. `image` is the shape of a row that is an
+/// image.
 ///
 /// # Errors
 /// `INVALID_DATA` if no task fits the source; every task that is returned passes `florin task check`.
 pub fn task_for_data(
     source: &DataSource,
+    image: Option<ImageShape>,
     folder: &Path,
     salt: u64,
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
     let table = load_table(source)?;
-    let shape = shape(source, &table)?;
+    let shape = match image {
+        Some(image) => shape_of_images(source, &table, image)?,
+        None => shape(source, &table)?,
+    };
     let written = relative_to(&absolute_unless_here(folder)?, source.clone());
     let text = text(&shape, &written.to_string(), salt);
     if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
@@ -105,7 +115,16 @@ pub(crate) fn task_for_graph(
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
     let table = load_table(source)?;
+    let are_images = graph.image.is_some() || matches!(table.features(), TableFeatures::Images(_));
     let shape = match graph.loss {
+        LossName::CrossEntropy if are_images => {
+            shape_of_images(source, &table, graph_image(graph)?)?
+        }
+        _ if are_images => {
+            let message =
+                format!("{source}: the label of an image is a class: --loss cross_entropy");
+            return Err(Failure::input("INVALID_DATA", message).into());
+        }
         LossName::Squared | LossName::Absolute | LossName::Huber => {
             shape_with_number(source, &table)?
         }
@@ -179,6 +198,36 @@ fn shape(source: &DataSource, table: &Table) -> anyhow::Result<RowShape> {
         florin_work::row_encoding(&encoder).map_err(|error| refused(error.to_string()))?;
     let notes = ignored_columns(&profile);
     Ok(RowShape { rows, width, classes, encoding: encoding_keys(kind, &encoding), notes })
+}
+
+/// The images that a graph takes.
+fn graph_image(graph: &NewGraph<'_>) -> anyhow::Result<ImageShape> {
+    if let Some(image) = graph.image {
+        return Ok(image);
+    }
+    let invalid = |why: String| Failure::input("INVALID_MODEL", why);
+    let (found, _) = read_archive(graph.file)
+        .map_err(|error| invalid(format!("{}: {error}", graph.file.display())))?;
+    Ok(image_of_graph(&found, graph.file).map_err(invalid)?)
+}
+
+/// The shape of rows that are images. Their shorter side becomes that of the model, so that nothing
+/// is distorted.
+fn shape_of_images(
+    source: &DataSource,
+    table: &Table,
+    image: ImageShape,
+) -> anyhow::Result<RowShape> {
+    let refused = |error: FitError| Failure::input("INVALID_DATA", format!("{source}: {error}"));
+    let kind = default_scale(table);
+    let (class_names, classes) = fit_class_names(table).map_err(refused)?;
+    let resize = Some(image.height.max(image.width));
+    let images = fit_images(table, image, resize, kind).map_err(refused)?;
+    let features = FeatureEncoder::Images(images);
+    let encoder = RowEncoder { classes, class_names, features, target: None };
+    let encoding = florin_work::row_encoding(&encoder)?;
+    let (rows, width, encoding) = (table.rows(), encoder.width(), encoding_keys(kind, &encoding));
+    Ok(RowShape { rows, width, classes, encoding, notes: Vec::new() })
 }
 
 /// The name of a value of an argument.
@@ -325,6 +374,7 @@ fn encoding_keys(kind: ScaleKind, encoding: &RowEncoding) -> String {
             }
             lines.push("]".to_owned());
         }
+        FeatureEncoding::Images(images) => lines.push(image_key(images)),
     }
     if let Some(target) = &encoding.target {
         lines.push(format!("target = {{ {} }}", number_keys(target).join(", ")));

@@ -1,6 +1,6 @@
 //! Rows of a source in the form that a task requires.
 
-use florin_learning::data::{load, load_table, unscaled_feature};
+use florin_learning::data::{EncodeError, load, load_table, unscaled_feature};
 use florin_learning::{DataSource, Dataset};
 use florin_protocol::TaskSpec;
 
@@ -25,7 +25,12 @@ pub fn load_for_task(spec: &TaskSpec, source: &DataSource) -> anyhow::Result<Dat
         }
         return Ok(data);
     }
-    encoder
-        .encode(&load_table(source)?)
-        .map_err(|error| Failure::input("DATA_MISMATCH", format!("{source}: {error}")).into())
+    let table = load_table(source)?;
+    encoder.encode(&table).map_err(|error| {
+        let code = match error {
+            EncodeError::Image { .. } => "INVALID_DATA",
+            _ => "DATA_MISMATCH",
+        };
+        Failure::input(code, format!("{source}: {error}")).into()
+    })
 }

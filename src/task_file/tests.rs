@@ -216,3 +216,34 @@ fn a_key_is_located_by_its_line_and_by_its_offset() {
     assert_eq!(locate::line_of(text, "gone"), None);
     assert_eq!(locate::key_at(text, text.find('0').unwrap()), Some("rounds.count".to_owned()));
 }
+
+#[test]
+fn images_have_the_scale_of_the_holdout_and_random_changes() {
+    let with = |keys: &str| template().replace("\n[holdout]", &format!("{keys}\n\n[holdout]"));
+    let image = "image = { channels = 1, height = 8, width = 8, resize = 9 }";
+    let changes = ("#   flip = true\n#   crop_padding = 4", "flip = true\ncrop_padding = 2");
+    let text = with(image).replace(changes.0, changes.1);
+    let spec = from_text(&text, Path::new(""), &parties()).unwrap().spec;
+    let wanted = florin_protocol::Augmentation { flip: true, crop_padding: 2 };
+    assert_eq!(spec.training.augmentation, wanted);
+    let florin_protocol::FeatureEncoding::Images(images) = spec.data.encoding.unwrap().features
+    else {
+        panic!("no images")
+    };
+    assert_eq!((images.height, images.width, images.resize), (8, 8, Some(9)));
+    assert!(images.channels[0].offset.to_string().starts_with("4.8"), "{images:?}");
+    for (text, parts) in [
+        (template().replace(changes.0, changes.1), ["training.flip", "data.image"]),
+        (text.replace("crop_padding = 2", "crop_padding = 65"), ["training.crop_padding", "64"]),
+        (text.replace("resize = 9", "resize = 7"), ["data.image", "resize is at least both"]),
+        (text.replace("channels = 1", "channels = 2"), ["data.image", "1 or 3 channels"]),
+        (text.replace("height = 8", "height = 4"), ["holdout.source", "64 features"]),
+        (text.replace("resize = 9", "offset = [1, 2], factor = [1, 2]"), ["data.image", "each"]),
+        (with(&format!("{image}\noffset = 1\nfactor = 2")), ["data.image", "its own offsets"]),
+    ] {
+        let message = refused(&text);
+        for part in parts {
+            assert!(message.contains(part), "{message:?} lacks {part:?}");
+        }
+    }
+}

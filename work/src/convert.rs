@@ -1,12 +1,13 @@
 //! Converts a task's settings into those of the engines. It is the only place where fixed-point
 //! decimals become floats.
 
+use florin_learning::data::ImageShape;
 use florin_learning::graph::{GraphDeclaration, GraphLoss, GraphModel as LearningGraph};
 use florin_learning::wire::WireFormat;
-use florin_learning::{AggregationRule, Betas, ModelSpec, TaskPart, TensorSpec};
+use florin_learning::{AggregationRule, Augmentation, Betas, ModelSpec, TaskPart, TensorSpec};
 use florin_protocol::{
-    Aggregation, GraphModel, Micro, ModelArchitecture, ModelLoss, Optimizer, RoundNumber, Schedule,
-    TaskSpec, UpdateFormat,
+    Aggregation, FeatureEncoding, GraphModel, Micro, ModelArchitecture, ModelLoss, Optimizer,
+    RoundNumber, Schedule, TaskSpec, UpdateFormat,
 };
 
 fn to_usize(n: u32) -> usize {
@@ -98,9 +99,25 @@ pub fn training(spec: &TaskSpec, round: RoundNumber) -> florin_learning::Trainin
             Schedule::Cosine => florin_learning::Schedule::Cosine,
         },
         warmup_steps: training.warmup_steps,
+        augmentation: augmentation(spec),
         part: TaskPart { round: round.0, rounds: spec.rounds.count },
         ..florin_learning::Training::sgd(epochs, batch, rate)
     }
+}
+
+/// The changes of a task's images in training; `None` if it has none.
+fn augmentation(spec: &TaskSpec) -> Option<Augmentation> {
+    let florin_protocol::Augmentation { flip, crop_padding } = spec.training.augmentation;
+    let FeatureEncoding::Images(images) = &spec.data.encoding.as_ref()?.features else {
+        return None;
+    };
+    let image = ImageShape {
+        channels: images.channels.len(),
+        height: to_usize(images.height),
+        width: to_usize(images.width),
+    };
+    let found = Augmentation { image, flip, crop_padding: to_usize(crop_padding) };
+    (!found.is_empty()).then_some(found)
 }
 
 fn optimizer(optimizer: Optimizer) -> florin_learning::Optimizer {

@@ -1,9 +1,11 @@
 //! Converts a task's declared encoding into the encoder of its tables, and back.
 
-use florin_learning::data::{ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, RowEncoder};
+use florin_learning::data::{
+    ColumnEncoder, ColumnRole, FeatureEncoder, ImageEncoder, NumberScale, RowEncoder,
+};
 use florin_protocol::{
-    ColumnEncoding, ColumnKind, DataSchema, DecimalFloat, FeatureEncoding, NumberEncoding,
-    ParseDecimalFloatError, RowEncoding,
+    ColumnEncoding, ColumnKind, DataSchema, DecimalFloat, FeatureEncoding, ImageEncoding,
+    NumberEncoding, ParseDecimalFloatError, RowEncoding,
 };
 
 /// The encoder of a task's tables; `None` if the task declares no encoding.
@@ -19,6 +21,12 @@ pub fn row_encoder(schema: &DataSchema) -> Option<RowEncoder> {
         FeatureEncoding::Columns(columns) => {
             FeatureEncoder::Columns(columns.iter().map(column_encoder).collect())
         }
+        FeatureEncoding::Images(images) => FeatureEncoder::Images(ImageEncoder {
+            height: to_usize(images.height),
+            width: to_usize(images.width),
+            resize: images.resize.map(to_usize),
+            channels: images.channels.iter().map(scale).collect(),
+        }),
     };
     let (classes, class_names) = (to_usize(schema.classes), encoding.class_names.clone());
     let target = encoding.target.as_ref().map(scale);
@@ -35,6 +43,12 @@ pub fn row_encoding(encoder: &RowEncoder) -> Result<RowEncoding, ParseDecimalFlo
         FeatureEncoder::Columns(columns) => {
             FeatureEncoding::Columns(columns.iter().map(column_encoding).collect::<Result<_, _>>()?)
         }
+        FeatureEncoder::Images(images) => FeatureEncoding::Images(ImageEncoding {
+            height: to_u32(images.height),
+            width: to_u32(images.width),
+            resize: images.resize.map(to_u32),
+            channels: images.channels.iter().map(number_encoding).collect::<Result<_, _>>()?,
+        }),
     };
     let target = encoder.target.as_ref().map(number_encoding).transpose()?;
     Ok(RowEncoding { class_names: encoder.class_names.clone(), features, target })
@@ -50,6 +64,11 @@ pub fn number_encoding(scale: &NumberScale) -> Result<NumberEncoding, ParseDecim
         factor: to_decimal(scale.factor)?,
         fill: scale.fill.map(to_decimal).transpose()?,
     })
+}
+
+/// The protocol refuses sizes that are far smaller.
+fn to_u32(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 fn column_encoder(column: &ColumnEncoding) -> ColumnEncoder {
@@ -144,6 +163,37 @@ mod tests {
             };
             let rows: Vec<String> = (0..data.rows()).map(row).collect();
             assert_eq!(rows, texts(&vector["rows"]), "{}", vector["name"]);
+        }
+    }
+
+    /// `images.py` verifies the same vectors in Python.
+    #[test]
+    fn images_are_encoded_as_the_vectors_state() {
+        #[derive(serde::Deserialize)]
+        struct Vector {
+            name: String,
+            encoding: FeatureEncoding,
+            pixels: Vec<Vec<[u8; 3]>>,
+            row: String,
+        }
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let vectors = std::fs::read(file.join("../protocol/vectors/images.json")).unwrap();
+        let vectors: Vec<Vector> = serde_json::from_slice(&vectors).unwrap();
+        for Vector { name, encoding: features, pixels, row } in vectors {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join("0")).unwrap();
+            let (height, width) = (pixels.len() as u32, pixels[0].len() as u32);
+            let image = image::RgbImage::from_raw(width, height, pixels.concat().concat());
+            let path = folder.path().join("0/x.png");
+            image.unwrap().save_with_format(path, image::ImageFormat::Png).unwrap();
+            let encoding = RowEncoding { class_names: Vec::new(), features, target: None };
+            let schema = DataSchema { width: 0, classes: 1, encoding: Some(encoding) };
+            let source = DataSource::Images { folder: folder.path().to_owned() };
+            let encoder = row_encoder(&schema).unwrap();
+            let data = encoder.encode(&load_table(&source).unwrap()).unwrap();
+            let bytes = data.features().iter().flat_map(|feature| feature.to_le_bytes());
+            assert_eq!(bytes.map(|byte| format!("{byte:02x}")).collect::<String>(), row, "{name}");
+            assert_eq!(Some(row_encoding(&encoder).unwrap()), schema.encoding);
         }
     }
 

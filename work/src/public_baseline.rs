@@ -66,6 +66,7 @@ pub(crate) fn public_baseline(
         how: Training {
             epochs: spec.rounds.baseline_epochs,
             schedule: Schedule::Constant,
+            augmentation: None,
             ..training(spec, RoundNumber::FIRST)
         },
         seed: cross_check_seed(inputs),

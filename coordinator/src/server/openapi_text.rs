@@ -6,13 +6,15 @@ use florin_protocol::{SPEC_VERSION, TOP_K_PERMILLE_MAX, limits as protocol};
 use serde_json::Value;
 
 /// The constants that descriptions may name.
-fn constants() -> [(&'static str, u64); 13] {
+fn constants() -> [(&'static str, u64); 15] {
     [
         ("ALLOW_LIST_MAX", protocol::ALLOW_LIST_MAX as u64),
         ("BASELINE_ROUNDS_MAX", protocol::BASELINE_ROUNDS_MAX as u64),
+        ("CROP_PADDING_MAX", protocol::CROP_PADDING_MAX.into()),
         ("CROSS_CHECK_COHORT_MAX", protocol::CROSS_CHECK_COHORT_MAX as u64),
         ("DECLARED_ROWS_MAX", protocol::DECLARED_ROWS_MAX),
         ("GLOBAL_DELTAS_MAX", protocol::GLOBAL_DELTAS_MAX as u64),
+        ("IMAGE_SIDE_MAX", protocol::IMAGE_SIDE_MAX.into()),
         ("NAME_BYTES_MAX", protocol::NAME_BYTES_MAX as u64),
         ("PROOF_LEN_MAX", protocol::PROOF_LEN_MAX as u64),
         ("SPEC_VERSION", SPEC_VERSION.into()),

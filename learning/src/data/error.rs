@@ -293,6 +293,14 @@ pub enum LoadError {
         /// Number of labels.
         count: usize,
     },
+    /// A folder of images has another form.
+    #[error("{}: {why}", path.display())]
+    ImageFolder {
+        /// The folder, or the path in it that is wrong.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A table of which not every cell can be used as it is.
     #[error("{data_source}: {source}")]
     NotPlain {

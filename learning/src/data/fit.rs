@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::images::{self, ImageEncoder, ImageShape};
 use super::profile::{ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment};
-use super::row_encoder::{ColumnEncoder, ColumnRole, FeatureEncoder, NumberScale, RowEncoder};
+use super::row_encoder::{
+    ColumnEncoder, ColumnRole, EncodeError, FeatureEncoder, NumberScale, RowEncoder,
+};
 use super::table::{Cells, Table, TableFeatures, parse_number};
 
 /// Most classes whose names are found in a table.
@@ -17,6 +20,8 @@ const CLASSES_SURE: usize = 20;
 const ROWS_PER_CLASS_MIN: usize = 5;
 /// Largest range of a column of a wide table, relative to the median of the ranges.
 const UNEVEN_MAX: f64 = 100.0;
+/// The greatest value of a channel.
+const BRIGHTEST: f64 = 255.0;
 /// Most columns that are encoded one by one; wider tables of numbers have one scale.
 const COLUMNS_MAX: usize = 512;
 
@@ -100,6 +105,12 @@ pub enum FitError {
         /// Its range, divided by the median of the ranges.
         factor: f64,
     },
+    /// A folder of images, and no size of the model's input.
+    #[error("images need the size of the model's input: --image 3x64x64, or a model with --model")]
+    NoImageShape,
+    /// An image cannot be read.
+    #[error(transparent)]
+    Image(#[from] EncodeError),
     /// No column can be a feature.
     #[error("no column can be a feature: each has one value, or only names")]
     NoFeature,
@@ -156,6 +167,7 @@ pub fn fit_scale(kind: ScaleKind, range: Option<NumberSummary>) -> NumberScale {
 pub fn default_scale(table: &Table) -> ScaleKind {
     match table.features() {
         TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => ScaleKind::Standard,
+        TableFeatures::Images(_) => ScaleKind::Standard,
         _ => ScaleKind::MinMax,
     }
 }
@@ -184,6 +196,7 @@ pub fn fit_features(
     kind: ScaleKind,
 ) -> Result<FeatureEncoder, FitError> {
     Ok(match table.features() {
+        TableFeatures::Images(_) => return Err(FitError::NoImageShape),
         TableFeatures::Columns(columns) if columns.len() <= COLUMNS_MAX => {
             check_texts(table, profile)?;
             FeatureEncoder::Columns(column_encoders(profile, kind))
@@ -193,6 +206,32 @@ pub fn fit_features(
             scale: fit_scale(kind, range(features, profile)?),
         },
     })
+}
+
+/// The encoder of images of this shape, `resize` as in [`ImageEncoder`], with the scale of each
+/// channel.
+///
+/// # Errors
+/// [`FitError::Image`] for the first file that is no image, or if a table of numbers has not as many
+/// as an image.
+pub fn fit_images(
+    table: &Table,
+    shape: ImageShape,
+    resize: Option<usize>,
+    kind: ScaleKind,
+) -> Result<ImageEncoder, FitError> {
+    let scale = match kind {
+        ScaleKind::None => NumberScale::IDENTITY,
+        ScaleKind::MinMax | ScaleKind::Standard => {
+            NumberScale { offset: 0.0, factor: 1.0 / BRIGHTEST, fill: None }
+        }
+    };
+    let channels = vec![scale; shape.channels];
+    let encoder = ImageEncoder { height: shape.height, width: shape.width, resize, channels };
+    match kind {
+        ScaleKind::Standard => Ok(images::fit(table, encoder)?),
+        ScaleKind::MinMax | ScaleKind::None => Ok(encoder),
+    }
 }
 
 /// The scale of labels that are numbers.

@@ -9,8 +9,8 @@ use super::row_encoder::{FeatureEncoder, NumberScale, RowEncoder};
 use super::source::DataSource;
 use super::table::MatrixValues;
 use super::{
-    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, npy,
-    npz, text,
+    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, images,
+    npy, npz, text,
 };
 
 /// Loads a data set of at least one row whose features and labels are used as they are; pixels are
@@ -24,6 +24,7 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         DataSource::Parquet { .. }
         | DataSource::Npy { .. }
         | DataSource::Npz { .. }
+        | DataSource::Images { .. }
         | DataSource::Text { .. } => {
             return plain(&load_table(source)?).map_err(|error| LoadError::NotPlain {
                 data_source: source.clone(),
@@ -41,7 +42,8 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
     Ok(data)
 }
 
-/// Loads a table of at least one row as its source has it: pixels are bytes. The rows of a
+/// Loads a table of at least one row as its source has it: pixels are bytes, and a folder of images
+/// is the names of its files. The rows of a
 /// `florin:` file have been encoded before; their features are the cells.
 pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
     let table = match source {
@@ -60,6 +62,7 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
             npz::table(file, features.as_deref(), labels)?
         }
         DataSource::Text { file, length } => text::table(file, *length)?,
+        DataSource::Images { folder } => images::table(folder)?,
         DataSource::Florin { .. } => {
             let data = load(source)?;
             let labels = data.labels().iter().map(|label| f64::from(*label)).collect();

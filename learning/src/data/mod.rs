@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod fit;
 mod idx;
+mod images;
 mod load;
 mod npy;
 mod npz;
@@ -36,7 +37,11 @@ pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
 pub use fit::{
     FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_features,
-    fit_scale, fit_target,
+    fit_images, fit_scale, fit_target,
+};
+pub use images::{
+    IMAGE_DECODED_BYTES_MAX, IMAGE_FILE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX, ImageEncoder,
+    ImageShape, ImageSummary, image_summaries,
 };
 pub use load::{load, load_table, save};
 pub use profile::{

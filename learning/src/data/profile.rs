@@ -20,7 +20,7 @@ const ROW_NUMBERS_MIN: usize = 8;
 pub struct TableProfile {
     /// Number of rows.
     pub rows: usize,
-    /// The columns without the label; for a matrix all features together.
+    /// The columns without the label; for a matrix all features together, and none for images.
     pub columns: Vec<ColumnProfile>,
     /// The features of a matrix that have one value in all rows.
     pub constant_features: usize,
@@ -138,6 +138,7 @@ impl TableProfile {
                 let constant_features = constant_features(*width, values);
                 Self { rows, columns: vec![column], constant_features }
             }
+            TableFeatures::Images(_) => Self { rows, columns: Vec::new(), constant_features: 0 },
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Encoding of a table's cells as features and labels. The arithmetic is exact: equal cells give
 //! equal bits on every machine.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 
+use super::images::{self, ImageEncoder};
 use super::table::{CellValue, Cells, MatrixValues, parse_number};
 use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, Table, TableColumn, TableFeatures};
 
@@ -31,6 +34,8 @@ pub enum FeatureEncoder {
     },
     /// Columns, found by name; their features are in this order.
     Columns(Vec<ColumnEncoder>),
+    /// Images. A source of numbers fits if it has as many: from 0 to 255, channel after channel.
+    Images(ImageEncoder),
 }
 
 /// Encoding of a number x as (x − offset) · factor.
@@ -94,6 +99,17 @@ pub enum EncodeError {
     NoTexts {
         /// The column.
         name: String,
+    },
+    /// A source of images, and an encoding of numbers.
+    #[error("the source is a folder of images, and the task takes no images: use a table")]
+    TakesNoImages,
+    /// An image cannot be read.
+    #[error("{}: {why}", file.display())]
+    Image {
+        /// Its file.
+        file: PathBuf,
+        /// The reason, a sentence.
+        why: String,
     },
     /// Another number of features than the uniform encoding has.
     #[error("rows have {found} features: the task requires {width}")]
@@ -177,6 +193,7 @@ impl RowEncoder {
     fn features_of_row(&self) -> usize {
         match &self.features {
             FeatureEncoder::Uniform { width, .. } => *width,
+            FeatureEncoder::Images(encoder) => encoder.shape().features(),
             FeatureEncoder::Columns(columns) => {
                 columns.iter().map(|column| column.role.features()).sum()
             }
@@ -194,8 +211,15 @@ impl RowEncoder {
         }
         // The columns first: a wrong file is then named as such, not by its first label.
         let features = match (&self.features, table.features()) {
+            (FeatureEncoder::Images(encoder), TableFeatures::Images(files)) => {
+                images::features(files, encoder)?
+            }
+            (_, TableFeatures::Images(_)) => return Err(EncodeError::TakesNoImages),
+            (FeatureEncoder::Images(encoder), features) => {
+                uniform(table, features, width, |feature| encoder.scale_of(feature))?
+            }
             (FeatureEncoder::Uniform { width, scale }, features) => {
-                uniform(table, features, *width, scale)?
+                uniform(table, features, *width, |_| scale)?
             }
             (FeatureEncoder::Columns(encoders), TableFeatures::Columns(columns)) => {
                 by_name(table, columns, encoders, width)?
@@ -301,12 +325,12 @@ fn number(
     }
 }
 
-/// Features by position, with one scale.
-fn uniform(
+/// Features by position, with the scale of each.
+pub(super) fn uniform<'a>(
     table: &Table,
     features: &TableFeatures,
     width: usize,
-    scale: &NumberScale,
+    scale: impl Fn(usize) -> &'a NumberScale,
 ) -> Result<Vec<f32>, EncodeError> {
     let found = table.columns();
     if found != width {
@@ -316,20 +340,21 @@ fn uniform(
         TableFeatures::Matrix { values, .. } => {
             let feature = |at: usize| {
                 let place = || (table.position(at / width), format!("feature {}", at % width));
-                number(scale, cell_of(values.value(at)), place)
+                number(scale(at % width), cell_of(values.value(at)), place)
             };
             (0..values.len()).map(feature).collect()
         }
         TableFeatures::Columns(columns) => {
             let mut out = Vec::with_capacity(table.rows() * width);
             for row in 0..table.rows() {
-                for column in columns {
+                for (at, column) in columns.iter().enumerate() {
                     let place = || (table.position(row), format!("column `{}`", column.name));
-                    out.push(number(scale, column.cells.cell(row), place)?);
+                    out.push(number(scale(at), column.cells.cell(row), place)?);
                 }
             }
             Ok(out)
         }
+        TableFeatures::Images(_) => Err(EncodeError::TakesNoImages),
     }
 }
 

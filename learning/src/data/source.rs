@@ -8,9 +8,8 @@ use thiserror::Error;
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
 /// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
-/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`, `text:FILE#LENGTH` or
-/// `florin:FILE`. It also
-/// accepts `FILE#LABEL` for a file that ends in `.csv`, `.csv.gz`, `.tsv`, `.parquet` or `.npz`.
+/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`, `text:FILE#LENGTH`,
+/// `images:FOLDER` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in `.csv`, `.csv.gz`, `.tsv`, `.parquet` or `.npz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
     /// The embedded UCI digits.
@@ -65,6 +64,11 @@ pub enum DataSource {
         /// Bytes of a row.
         length: usize,
     },
+    /// A folder with one subfolder of PNG and JPEG files for each class.
+    Images {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A file of [`canonical_bytes`](super::canonical_bytes).
     Florin {
         /// The file.
@@ -77,7 +81,7 @@ pub enum DataSource {
 #[error(
     "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
      `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, \
-     `text:FILE#LENGTH` or `florin:FILE`"
+     `images:FOLDER`, `text:FILE#LENGTH` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -145,6 +149,7 @@ impl FromStr for DataSource {
                     _ => Err(fail(why)),
                 }
             }
+            "images" => Ok(Self::Images { folder: file(rest)? }),
             "florin" => Ok(Self::Florin { file: file(rest)? }),
             _ => Err(fail("the kind is unknown")),
         }
@@ -188,6 +193,7 @@ impl fmt::Display for DataSource {
                 f.write_str(labels)
             }
             Self::Text { file, length } => write!(f, "text:{}#{length}", file.display()),
+            Self::Images { folder } => write!(f, "images:{}", folder.display()),
             Self::Florin { file } => write!(f, "florin:{}", file.display()),
         }
     }

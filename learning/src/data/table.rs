@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use super::{FEATURES_MAX, ROWS_MAX, WIDTH_MAX};
 
@@ -32,6 +33,8 @@ pub enum TableFeatures {
         /// All values.
         values: MatrixValues,
     },
+    /// Files of images, one per row; their pixels are read when the table is encoded.
+    Images(Vec<PathBuf>),
 }
 
 /// A column with its name.
@@ -239,11 +242,12 @@ impl Table {
         &self.features
     }
 
-    /// Number of columns without the label, or of the features of a matrix.
+    /// Number of columns without the label, or of the features of a matrix; 0 for images.
     pub fn columns(&self) -> usize {
         match &self.features {
             TableFeatures::Columns(columns) => columns.len(),
             TableFeatures::Matrix { width, .. } => *width,
+            TableFeatures::Images(_) => 0,
         }
     }
 
@@ -269,6 +273,7 @@ impl Table {
                 width: *width,
                 values: values.slice(rows.start * width..rows.end * width),
             },
+            TableFeatures::Images(files) => TableFeatures::Images(files[rows.clone()].to_vec()),
         };
         let positions = match &self.positions {
             Positions::Lines(lines) => Positions::Lines(lines[rows.clone()].to_vec()),

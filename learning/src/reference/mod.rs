@@ -12,6 +12,7 @@ mod tiles;
 
 use std::ops::{ControlFlow, Range};
 
+use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
@@ -116,11 +117,14 @@ impl Trainer for Reference {
         let steps = how.steps(data.rows());
         let mut descent = GradientDescent::new(start, how, steps);
         let (mut step, mut mean_loss) = (0, 0.0);
+        let seen = TrainingRows { data, augmentation: how.augmentation, seed };
+        let mut features = Vec::new();
         for epoch in 0..how.epochs {
             let mut losses = Vec::with_capacity(data.rows());
             for rows in epoch_order(data.rows(), seed, epoch).chunks(how.batch as usize) {
                 step += 1;
-                batch.load(rows.iter().copied(), data, |value| value);
+                seen.gather(rows, epoch, &mut features);
+                batch.load_changed(rows, data, features.iter().copied());
                 batch.forward(&layout, &descent.params);
                 let row_losses = batch.losses();
                 let loss = mean(&row_losses);

@@ -95,9 +95,27 @@ impl<T: Real> ActivationBatch<T> {
             self.labels.push(data.labels()[row]);
             self.loaded.extend(data.row(row).iter().map(|&value| convert(value)));
         }
+        self.arrange(data.width());
+    }
+
+    /// As [`load`](Self::load), with the features that the rows have in a step of a training.
+    pub(super) fn load_changed(
+        &mut self,
+        rows: &[usize],
+        data: &Dataset,
+        features: impl Iterator<Item = T>,
+    ) {
+        self.labels.clear();
+        self.loaded.clear();
+        self.labels.extend(rows.iter().map(|&row| data.labels()[row]));
+        self.loaded.extend(features);
+        self.arrange(data.width());
+    }
+
+    fn arrange(&mut self, width: usize) {
         self.rows = self.labels.len();
         if let Some(first) = self.lines.first_mut() {
-            rows_to_tiles(&self.loaded, data.width(), first);
+            rows_to_tiles(&self.loaded, width, first);
         }
     }
 

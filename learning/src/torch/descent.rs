@@ -5,9 +5,9 @@ use std::ops::Range;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Torch;
+use super::batches::{BatchRows, Batches, Rows, with_batches};
 use super::dispatch::{Argument, AtenOperator};
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress, TrainingStep};
-use crate::rng::epoch_order;
 use crate::training::{ADAM_EPSILON, AdamStep, Betas, Optimizer, Training};
 
 /// The steps of a training.
@@ -19,32 +19,42 @@ pub(super) struct Steps<'a> {
     pub(super) seed: u64,
 }
 
-/// Writes the gradient of a batch, whose rows have the given indices and number, and returns the loss of
-/// each row.
-type BatchGradient<'a> = &'a mut dyn FnMut(&Tensor, usize) -> Result<Tensor, TrainError>;
+/// Writes the gradient of a batch, and returns the loss of each row.
+type BatchGradient<'a> = &'a mut dyn FnMut(&Rows) -> Result<Tensor, TrainError>;
 
 impl Torch {
     /// Takes all steps. The parameters of the result are those of the descent, in its layout.
     pub(super) fn descend(
         &self,
-        steps: &Steps<'_>,
+        given: &Steps<'_>,
+        batch_rows: &BatchRows<'_>,
         descent: &mut GradientDescent<'_>,
         progress: TrainingProgress<'_>,
         gradient: BatchGradient<'_>,
     ) -> Result<TrainedModel, TrainError> {
-        let Steps { rows, how, seed } = *steps;
+        with_batches(batch_rows, given, |batches| {
+            self.descend_on(given, batches, descent, progress, gradient)
+        })
+    }
+
+    fn descend_on(
+        &self,
+        given: &Steps<'_>,
+        mut batches: Batches<'_>,
+        descent: &mut GradientDescent<'_>,
+        progress: TrainingProgress<'_>,
+        gradient: BatchGradient<'_>,
+    ) -> Result<TrainedModel, TrainError> {
+        let Steps { rows, how, .. } = *given;
         let steps = how.steps(rows);
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
-            let order: Vec<i64> =
-                epoch_order(rows, seed, epoch).into_iter().map(|row| row as i64).collect();
-            let order = self.to_tensor(&order)?;
+            batches.begin(self, given, epoch)?;
             let mut sum = 0.0;
             for from in (0..rows).step_by(how.batch as usize) {
                 step += 1;
                 let size = (rows - from).min(how.batch as usize);
-                let batch = order.f_narrow(0, from as i64, size as i64)?;
-                let losses = gradient(&batch, size)?;
+                let losses = gradient(&batches.next(self, from, size)?)?;
                 let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
                 if !loss_sum.is_finite() {
                     return Err(TrainError::Diverged { step });

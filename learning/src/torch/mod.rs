@@ -4,6 +4,7 @@
 //! parameters; the CNN's gradient uses autograd. Directional derivatives use hand-written
 //! forward-mode differentiation for all models.
 
+mod batches;
 mod coalitions;
 mod descent;
 pub(crate) mod dispatch;
@@ -27,6 +28,7 @@ use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::select::EngineError;
 use crate::training::Training;
+use batches::{BatchRows, RESIDENT_BYTES_MAX};
 use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
 use graph::GraphTraining;
@@ -55,6 +57,8 @@ pub enum TorchDevice {
 pub struct Torch {
     device: Device,
     threads: i32,
+    /// Largest features of a training that are copied to the device as a whole, in bytes.
+    resident_bytes_max: usize,
 }
 
 impl From<TchError> for BackendError {
@@ -98,7 +102,7 @@ impl Torch {
             .ok()
             .filter(|&threads| threads > 0)
             .ok_or(EngineError::Threads { threads })?;
-        Ok(Self { device, threads })
+        Ok(Self { device, threads, resident_bytes_max: RESIDENT_BYTES_MAX })
     }
 
     /// Sets the number of threads: libtorch stores it per calling thread, and an engine may move to
@@ -176,15 +180,15 @@ impl Trainer for Torch {
             return self.train_graph(&training, progress);
         }
         check_precision(ENGINE, how)?;
-        let (features, labels) = self.rows(data, 0..data.rows(), Kind::Float)?;
         let mut descent = GradientDescent::new(&self.to_tensor(start)?, how)?;
         let net = TensorNet::new(model, &descent.params)?;
         let slots = TensorNet::new(model, &descent.gradient)?;
         let steps = Steps { rows: data.rows(), how, seed };
-        self.descend(&steps, &mut descent, progress, &mut |batch, size| {
-            let features = features.f_index_select(0, batch)?;
-            let labels = labels.f_index_select(0, batch)?;
-            Ok(net.gradient(&features, &labels, Objective::training(size), &slots)?)
+        let rows = BatchRows::new(self, data, &steps)?;
+        self.descend(&steps, &rows, &mut descent, progress, &mut |batch| {
+            let (labels, objective) =
+                (batch.labels.f_view([-1, 1])?, Objective::training(batch.len()));
+            Ok(net.gradient(&batch.numbers, &labels, objective, &slots)?)
         })
     }
 

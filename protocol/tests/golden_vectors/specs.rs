@@ -62,11 +62,15 @@ pub(super) fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSp
     }
 }
 
-/// One scale for all pixels.
-fn pixels() -> RowEncoding {
-    let factor = "0.00392156862745098".parse().unwrap();
-    let number = NumberEncoding { offset: DecimalFloat::ZERO, factor, fill: None };
-    let features = FeatureEncoding::Uniform(number);
+/// Images, each cut out of a larger one.
+fn images() -> RowEncoding {
+    let channel = NumberEncoding {
+        offset: "33.3".parse().unwrap(),
+        factor: "0.0127".parse().unwrap(),
+        fill: None,
+    };
+    let images = ImageEncoding { height: 8, width: 8, resize: Some(9), channels: vec![channel] };
+    let features = FeatureEncoding::Images(images);
     RowEncoding { class_names: Vec::new(), features, target: None }
 }
 
@@ -110,7 +114,8 @@ pub(super) fn specs() -> [TaskSpec; 3] {
     cnn.rounds.format = UpdateFormat::Int8;
     let accounts = [5u8, 6, 7, 8, 9].map(|n| Address([n; 20])).to_vec();
     cnn.admission = Admission::AllowList { accounts };
-    cnn.data.encoding = Some(pixels());
+    cnn.data.encoding = Some(images());
+    cnn.training.augmentation = Augmentation { flip: true, crop_padding: 2 };
     let betas = [Micro(900_000), Micro(999_000)];
     cnn.training.momentum = Micro::ZERO;
     cnn.training.optimizer = Optimizer::Adam { beta1: betas[0], beta2: betas[1] };

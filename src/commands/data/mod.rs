@@ -1,6 +1,7 @@
 //! `florin data show|split`: inspects rows, and splits them into shards.
 
 mod show;
+mod show_images;
 mod split;
 
 use crate::cli::DataCommand;

@@ -1,11 +1,13 @@
 //! `florin data show`: the columns and labels of a source, and their encoding in a new task.
 
+use florin_learning::DataSource;
 use florin_learning::data::{
     Cells, ColumnProfile, ColumnSummary, FitError, IgnoredReason, NumberSummary, RowEncoder, Table,
     TableProfile, Treatment, default_scale, fit, load_table,
 };
 use serde_json::{Value, json};
 
+use super::show_images;
 use crate::cli::DataShow;
 use crate::failure::Exit;
 use crate::progress::Progress;
@@ -21,6 +23,9 @@ const LABELS_SHOWN_MAX: usize = 40;
 pub(super) fn run(arguments: &DataShow) -> anyhow::Result<Exit> {
     let source = &arguments.source;
     let table = Progress::during(format!("reading {source}"), || load_table(source))?;
+    if let DataSource::Images { .. } = source {
+        return show_images::run(arguments, &table);
+    }
     let profile = TableProfile::new(&table);
     let encoder = fit(&table, &profile, default_scale(&table));
     let labels = labels(&table, encoder.as_ref().ok());
@@ -55,14 +60,14 @@ pub(super) fn run(arguments: &DataShow) -> anyhow::Result<Exit> {
 }
 
 /// A label: its name in the source, and its number of rows.
-struct LabelCount {
-    name: String,
-    rows: usize,
+pub(super) struct LabelCount {
+    pub(super) name: String,
+    pub(super) rows: usize,
 }
 
 /// The labels with their rows: in the order of the task's classes, or of the source if its labels are
 /// no classes.
-fn labels(table: &Table, encoder: Option<&RowEncoder>) -> Vec<LabelCount> {
+pub(super) fn labels(table: &Table, encoder: Option<&RowEncoder>) -> Vec<LabelCount> {
     let mut counts: Vec<LabelCount> = Vec::new();
     match table.labels() {
         Cells::Texts { texts, cells } => {
@@ -88,7 +93,7 @@ fn labels(table: &Table, encoder: Option<&RowEncoder>) -> Vec<LabelCount> {
     counts
 }
 
-fn label_table(labels: &[LabelCount]) -> TextTable {
+pub(super) fn label_table(labels: &[LabelCount]) -> TextTable {
     let mut table = TextTable::new(&["label", ">rows"]);
     for label in labels.iter().take(LABELS_SHOWN_MAX) {
         table.row([(&label.name).into(), label.rows.into()]);

@@ -32,11 +32,15 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
             let folder = path.parent().unwrap_or(Path::new(""));
             let parties = unknown_parties();
             let task = match &arguments.model {
-                None => task_for_data(source, folder, salt, &parties)?,
+                None => {
+                    let image = arguments.image.map(|image| image.0);
+                    task_for_data(source, image, folder, salt, &parties)?
+                }
                 Some(file) => {
                     let TaskNew { loss, loss_bound, trainable, buffers, .. } = arguments;
                     let (loss, loss_bound, buffers) = (*loss, *loss_bound, *buffers);
-                    let graph = NewGraph { file, loss, loss_bound, trainable, buffers };
+                    let image = arguments.image.map(|image| image.0);
+                    let graph = NewGraph { file, loss, loss_bound, trainable, buffers, image };
                     task_for_graph(&graph, source, folder, salt, &parties)?
                 }
             };
@@ -190,6 +194,10 @@ fn rows(spec: &TaskSpec) -> String {
         Some(FeatureEncoding::Uniform(_)) => "encoded with one scale".to_owned(),
         Some(FeatureEncoding::Columns(columns)) => {
             format!("encoded from {} columns", columns.len())
+        }
+        Some(FeatureEncoding::Images(images)) => {
+            let (channels, height, width) = (images.channels.len(), images.height, images.width);
+            format!("encoded from images, {channels} × {height} × {width}")
         }
     };
     let ModelArchitecture::Graph(graph) = &spec.model else {

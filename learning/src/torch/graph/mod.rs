@@ -12,13 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::batches::Rows;
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, mean,
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
-use net::{GraphFailure, GraphNet, Rows, program};
+use net::{GraphFailure, GraphNet, program};
 pub(super) use training::GraphTraining;
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it
@@ -52,7 +53,7 @@ impl Torch {
     fn graph_evaluation<'m>(&self, model: &'m GraphModel) -> Result<Evaluation<'m>, EvalError> {
         let program = program(model)?;
         let device = if program.refuses_values { Device::Cpu } else { self.device };
-        let engine = Self { device, threads: self.threads };
+        let engine = Self { device, ..*self };
         let net = GraphNet::new(model, program, device, Kind::Double)?;
         Ok(Evaluation { engine, model, net })
     }

@@ -11,6 +11,7 @@ use crate::graph::{
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
+use crate::torch::batches::Rows;
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, Autocast, retain_memory};
 use crate::training::Precision;
 
@@ -107,21 +108,9 @@ impl TravellingTensor<'_> {
     }
 }
 
-/// Rows on a device.
-pub(super) struct Rows {
-    /// `[rows, numbers]`, in `f32`.
-    pub(super) numbers: Tensor,
-    /// `[rows]`.
-    pub(super) labels: Tensor,
-}
-
 impl Rows {
-    pub(super) fn len(&self) -> usize {
-        self.labels.size().first().map_or(0, |&rows| rows as usize)
-    }
-
     /// The rows one by one; none if there is one row: it has no smaller parts.
-    pub(super) fn each(&self) -> impl Iterator<Item = Result<Self, TchError>> {
+    pub(in crate::torch) fn each(&self) -> impl Iterator<Item = Result<Self, TchError>> {
         let rows = if self.len() > 1 { self.len() } else { 0 };
         (0..rows).map(|row| {
             let one = |tensor: &Tensor| tensor.f_narrow(0, row as i64, 1);

@@ -522,3 +522,20 @@ mod losses {
         close(&Vec::<f64>::try_from(found).unwrap(), &[0.0]);
     }
 }
+
+#[test]
+fn graphs_train_to_the_same_bits_on_gathered_batches_and_in_parts() {
+    for name in ["vit", "gpt"] {
+        let task = GraphTask::load(name, ALL, BufferPolicy::Refuse);
+        let part = Execution { memory_bytes: Some(1), ..Execution::default() };
+        for how in [training(2), Training { execution: part, ..training(2) }] {
+            let [resident, gathered] = [usize::MAX, 0].map(|most| {
+                let mut engine = Torch { resident_bytes_max: most, ..engine() };
+                let trained =
+                    engine.train(&task.model, &task.start, &task.rows, &how, 3, &mut go_on);
+                trained.unwrap()
+            });
+            assert_eq!(resident, gathered, "{name}");
+        }
+    }
+}

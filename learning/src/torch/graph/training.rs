@@ -1,12 +1,13 @@
 //! Training of graphs: the gradient of a batch, in parts if it is too large for the memory.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::generator;
-use super::net::{GraphFailure, GraphNet, Rows, program};
+use super::net::{GraphFailure, GraphNet, program};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress};
 use crate::graph::{GraphModel, RunMode};
+use crate::torch::batches::{BatchRows, Rows};
 use crate::torch::descent::{GradientDescent, Steps};
 use crate::torch::{Torch, memory};
 use crate::training::{Precision, Training};
@@ -40,7 +41,6 @@ impl Torch {
         let program = program(model)?;
         let net = GraphNet::new(model, program, self.device, Kind::Float)?
             .with_precision(how.execution.precision);
-        let rows = self.graph_rows(data, 0..data.rows())?;
         let start = self.to_tensor(&net.align(start))?;
         // The forward pass sets the buffers; decay and proximal term leave them.
         let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
@@ -55,11 +55,11 @@ impl Torch {
             },
             scale: LossScale::new(how.execution.precision),
             net: &net,
-            rows,
         };
         let steps = Steps { rows: data.rows(), how, seed };
-        let trained = self.descend(&steps, &mut descent, progress, &mut |batch, size| {
-            Ok(batches.gradient(batch, size).map_err(BackendError::from)?)
+        let rows = BatchRows::new(self, data, &steps)?;
+        let trained = self.descend(&steps, &rows, &mut descent, progress, &mut |batch| {
+            Ok(batches.gradient(batch).map_err(BackendError::from)?)
         })?;
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
@@ -78,7 +78,6 @@ impl Torch {
 /// Computes the gradients of batches.
 struct BatchGradients<'a> {
     net: &'a GraphNet<'a>,
-    rows: Rows,
     views: Vec<Tensor>,
     /// The gradient of the batch, and its views.
     total: Tensor,
@@ -94,10 +93,11 @@ impl BatchGradients<'_> {
     /// Writes the gradient of the mean loss of a batch; returns the loss of each row. A batch that does
     /// not fit into memory is computed in smaller parts, and one whose scaled gradient overflows again
     /// with a smaller scale.
-    fn gradient(&mut self, batch: &Tensor, size: usize) -> Result<Tensor, GraphFailure> {
+    fn gradient(&mut self, batch: &Rows) -> Result<Tensor, GraphFailure> {
+        let size = batch.len();
         loop {
             let scale = self.scale.as_ref().map_or(1.0, |scale| scale.factor);
-            let losses = match self.scaled_gradient(batch, size, scale) {
+            let losses = match self.scaled_gradient(batch, scale) {
                 Err(failure)
                     if failure.is_out_of_memory()
                         && self.net.can_split_batches()
@@ -118,16 +118,11 @@ impl BatchGradients<'_> {
     }
 
     /// The gradient of the mean loss times `scale`.
-    fn scaled_gradient(
-        &mut self,
-        batch: &Tensor,
-        size: usize,
-        scale: f64,
-    ) -> Result<Tensor, GraphFailure> {
+    fn scaled_gradient(&mut self, batch: &Rows, scale: f64) -> Result<Tensor, GraphFailure> {
+        let size = batch.len();
         let (net, share) = (self.net, scale / size as f64);
         if size <= self.rows_of_part {
-            let rows = self.rows.select(batch)?;
-            return net.gradient(&self.views, &rows, RunMode::Training, share, &self.slots);
+            return net.gradient(&self.views, batch, RunMode::Training, share, &self.slots);
         }
         let (part, slots) = match &self.part {
             Some(part) => part,
@@ -141,7 +136,7 @@ impl BatchGradients<'_> {
         let mut losses = Vec::with_capacity(size.div_ceil(self.rows_of_part));
         for from in (0..size).step_by(self.rows_of_part) {
             let rows = (size - from).min(self.rows_of_part);
-            let rows = self.rows.select(&batch.f_narrow(0, from as i64, rows as i64)?)?;
+            let rows = batch.part(from, rows)?;
             losses.push(net.gradient(&self.views, &rows, RunMode::Training, share, slots)?);
             let _ = self.total.f_add_(part)?;
         }
@@ -174,16 +169,6 @@ impl LossScale {
             (self.factor, self.steps) = (self.factor * 2.0, 0);
         }
         true
-    }
-}
-
-impl Rows {
-    /// The rows with these indices.
-    fn select(&self, indices: &Tensor) -> Result<Self, TchError> {
-        Ok(Self {
-            numbers: self.numbers.f_index_select(0, indices)?,
-            labels: self.labels.f_index_select(0, indices)?,
-        })
     }
 }
 

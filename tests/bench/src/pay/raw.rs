@@ -139,7 +139,7 @@ fn run_split(folder: &Path, split: Split) -> anyhow::Result<RawTask> {
     };
     let file = own.join("task.toml");
     let task: FittedTask =
-        task_file::task_for_data(&source("holdout.csv")?, &own, split.seed, &parties)?;
+        task_file::task_for_data(&source("holdout.csv")?, None, &own, split.seed, &parties)?;
     fs::write(&file, task.text)?;
     let task = task_file::read(&file, &parties)?;
     let load = |name: &str| task_file::load_for_task(&task.spec, &source(name)?);

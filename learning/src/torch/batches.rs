@@ -1,0 +1,238 @@
+//! The batches of a training: from rows on the device, or gathered by a second thread.
+//!
+//! The second thread gathers the next batches from the memory of the host while the device computes,
+//! and changes their images where the training does. Both ways give the same bits.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tch::{Kind, TchError, Tensor};
+
+use super::Torch;
+use super::descent::Steps;
+use crate::augmentation::TrainingRows;
+use crate::data::Dataset;
+use crate::rng::epoch_order;
+
+/// Batches that are ready before their steps, at most.
+pub(super) const PREFETCHED_BATCHES_MAX: usize = 2;
+/// Largest features of a training that are copied to the device as a whole, in bytes: 4 GiB.
+pub(super) const RESIDENT_BYTES_MAX: usize = 4 << 30;
+
+/// The rows of a training.
+pub(super) enum BatchRows<'a> {
+    /// All of them are on the device.
+    Resident(Rows),
+    /// Each batch is gathered.
+    Gathered(TrainingRows<'a>),
+}
+
+/// Rows on a device.
+pub(super) struct Rows {
+    /// `[rows, numbers]`, in `f32`.
+    pub(super) numbers: Tensor,
+    /// `[rows]`.
+    pub(super) labels: Tensor,
+}
+
+impl Rows {
+    pub(super) fn len(&self) -> usize {
+        self.labels.size().first().map_or(0, |&rows| rows as usize)
+    }
+
+    /// The rows with these indices.
+    fn select(&self, indices: &Tensor) -> Result<Self, TchError> {
+        Ok(Self {
+            numbers: self.numbers.f_index_select(0, indices)?,
+            labels: self.labels.f_index_select(0, indices)?,
+        })
+    }
+
+    /// A copy of `count` rows from `first` on, aligned as any tensor is.
+    pub(super) fn part(&self, first: usize, count: usize) -> Result<Self, TchError> {
+        let part =
+            |tensor: &Tensor| tensor.f_narrow(0, first as i64, count as i64)?.f_detach_copy();
+        Ok(Self { numbers: part(&self.numbers)?, labels: part(&self.labels)? })
+    }
+}
+
+/// The numbers of a gathered batch.
+pub(super) struct HostBatch {
+    features: Vec<f32>,
+    labels: Vec<i64>,
+}
+
+/// The batches of a training, in the order of its steps.
+pub(super) enum Batches<'a> {
+    Resident { rows: &'a Rows, order: Tensor },
+    Gathered { from: Receiver<HostBatch>, width: usize },
+}
+
+impl<'a> BatchRows<'a> {
+    /// The rows of a training, on the device unless they change or are too many.
+    pub(super) fn new(
+        torch: &Torch,
+        data: &'a Dataset,
+        steps: &Steps<'_>,
+    ) -> Result<Self, TchError> {
+        let augmentation = steps.how.augmentation.filter(|changes| !changes.is_empty());
+        let bytes = size_of_val(data.features());
+        if augmentation.is_some() || bytes > torch.resident_bytes_max {
+            return Ok(Self::Gathered(TrainingRows { data, augmentation, seed: steps.seed }));
+        }
+        let (numbers, labels) = torch.rows(data, 0..data.rows(), Kind::Float)?;
+        Ok(Self::Resident(Rows { numbers, labels: labels.f_view([-1])? }))
+    }
+}
+
+impl TrainingRows<'_> {
+    /// Sends all batches until the last one, or until the training ends.
+    fn send(&self, steps: &Steps<'_>, to: &SyncSender<HostBatch>) {
+        for epoch in 0..steps.how.epochs {
+            let order = epoch_order(steps.rows, steps.seed, epoch);
+            for rows in order.chunks(steps.how.batch as usize) {
+                let mut features = Vec::with_capacity(rows.len() * self.data.width());
+                self.gather(rows, epoch, &mut features);
+                let labels = rows.iter().map(|&row| self.data.labels()[row].into()).collect();
+                if to.send(HostBatch { features, labels }).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Calls `train` with the batches of a training. It must end when they do.
+pub(super) fn with_batches<T>(
+    rows: &BatchRows<'_>,
+    steps: &Steps<'_>,
+    train: impl FnOnce(Batches<'_>) -> T,
+) -> T {
+    match rows {
+        BatchRows::Resident(rows) => train(Batches::Resident { rows, order: Tensor::new() }),
+        BatchRows::Gathered(rows) => {
+            let (to, from) = sync_channel(PREFETCHED_BATCHES_MAX);
+            std::thread::scope(|scope| {
+                // It ends when the receiver does, which `train` owns.
+                scope.spawn(move || rows.send(steps, &to));
+                train(Batches::Gathered { from, width: rows.data.width() })
+            })
+        }
+    }
+}
+
+impl Batches<'_> {
+    /// Begins an epoch.
+    pub(super) fn begin(
+        &mut self,
+        torch: &Torch,
+        steps: &Steps<'_>,
+        epoch: u32,
+    ) -> Result<(), TchError> {
+        if let Self::Resident { order, .. } = self {
+            let rows = epoch_order(steps.rows, steps.seed, epoch);
+            let rows: Vec<i64> = rows.into_iter().map(|row| row as i64).collect();
+            *order = torch.to_tensor(&rows)?;
+        }
+        Ok(())
+    }
+
+    /// The next batch: `count` rows from place `first` of the epoch's order on.
+    pub(super) fn next(
+        &mut self,
+        torch: &Torch,
+        first: usize,
+        count: usize,
+    ) -> Result<Rows, TchError> {
+        match self {
+            Self::Resident { rows, order } => {
+                rows.select(&order.f_narrow(0, first as i64, count as i64)?)
+            }
+            Self::Gathered { from, width } => {
+                let batch = from.recv().map_err(|_| {
+                    TchError::Torch("the thread that gathers batches has ended".to_owned())
+                })?;
+                let numbers = torch.to_tensor(&batch.features)?.f_view([-1, *width as i64])?;
+                Ok(Rows { numbers, labels: torch.to_tensor(&batch.labels)? })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+    use crate::augmentation::Augmentation;
+    use crate::data::{DataSource, ImageShape, load};
+    use crate::engine::{TrainError, Trainer, TrainingStep};
+    use crate::model::ModelSpec;
+    use crate::reference::Reference;
+    use crate::torch::TorchDevice;
+    use crate::training::Training;
+
+    fn go_on(_: TrainingStep) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn digits() -> Dataset {
+        load(&DataSource::Digits).unwrap().slice(0..70).unwrap()
+    }
+
+    fn changing() -> Training {
+        let image = ImageShape { channels: 1, height: 8, width: 8 };
+        let augmentation = Augmentation { image, flip: true, crop_padding: 2 };
+        Training { augmentation: Some(augmentation), ..Training::sgd(3, 16, 0.1) }
+    }
+
+    fn engine(resident_bytes_max: usize) -> Torch {
+        Torch { resident_bytes_max, ..Torch::new(TorchDevice::Cpu, 1).unwrap() }
+    }
+
+    #[test]
+    fn gathered_batches_give_the_bits_of_resident_rows() {
+        let (data, how) = (digits(), Training::sgd(3, 16, 0.1));
+        for model in [
+            ModelSpec::Mlp { inputs: 64, hidden: vec![16], classes: 10 },
+            ModelSpec::Cnn {
+                channels: 1,
+                height: 8,
+                width: 8,
+                filters: [2, 3],
+                hidden: 8,
+                classes: 10,
+            },
+        ] {
+            let start = model.init(1).into_vec();
+            let [resident, gathered] = [usize::MAX, 0].map(|most| {
+                engine(most).train(&model, &start, &data, &how, 7, &mut go_on).unwrap()
+            });
+            assert_eq!(resident, gathered);
+        }
+    }
+
+    #[test]
+    fn both_engines_train_on_the_same_changed_images() {
+        let (data, how) = (digits(), changing());
+        let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
+        let start = model.init(1).into_vec();
+        let torch = engine(0).train(&model, &start, &data, &how, 7, &mut go_on).unwrap();
+        let plain = Reference::new().train(&model, &start, &data, &how, 7, &mut go_on).unwrap();
+        let pairs = torch.params.iter().zip(&plain.params);
+        assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5), "{pairs:?}");
+        let unchanged = Training { augmentation: None, ..how.clone() };
+        let other = Reference::new().train(&model, &start, &data, &unchanged, 7, &mut go_on);
+        assert_ne!(other.unwrap().params, plain.params);
+        let again = engine(usize::MAX).train(&model, &start, &data, &how, 7, &mut go_on).unwrap();
+        assert_eq!(again, torch, "a training repeats from its seed");
+    }
+
+    #[test]
+    fn a_stopped_training_ends_the_thread_that_gathers() {
+        let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
+        let start = model.init(1).into_vec();
+        let stop = &mut |_| ControlFlow::Break(());
+        let stopped = engine(0).train(&model, &start, &digits(), &changing(), 7, stop);
+        assert!(matches!(stopped, Err(TrainError::Stopped { step: 1 })));
+    }
+}
