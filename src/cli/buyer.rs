@@ -47,7 +47,7 @@ pub(crate) struct TaskNew {
     #[arg(default_value = "task.toml")]
     pub(crate) file: PathBuf,
     /// The buyer's labelled rows, which become the holdout: csv:FILE#LABEL, parquet:FILE#LABEL,
-    /// npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
+    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     #[arg(long, value_name = "SOURCE")]
     pub(crate) data: Option<DataSource>,
     /// Another way to give the path
@@ -154,7 +154,7 @@ pub(crate) struct TaskModel {
     #[arg(long, value_name = "FILE.pt2")]
     pub(crate) from: Option<PathBuf>,
     /// Evaluate the model on this data source, encoded as the task declares: digits,
-    /// csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, text:FILE#LENGTH,
+    /// csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, text:FILE#LENGTH,
     /// florin:FILE
     #[arg(long, value_name = "DATA")]
     pub(crate) evaluate: Option<DataSource>,

@@ -20,7 +20,7 @@ pub(crate) enum DataCommand {
 /// `florin data show`
 #[derive(Debug, Args)]
 pub(crate) struct DataShow {
-    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS,
+    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS,
     /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct ModelShow {
         --holdout 0.2 --test 0.2 --seed 1 --out shards/"
 )]
 pub(crate) struct DataSplit {
-    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, idx:IMAGES,LABELS,
+    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS,
     /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
     /// Encode the rows as this task file declares; without it, features must be numbers and are

@@ -566,6 +566,9 @@ pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
         DataSource::Npz { file, features, labels } => {
             DataSource::Npz { file: folder.join(file), features, labels }
         }
+        DataSource::Safetensors { file, features, labels } => {
+            DataSource::Safetensors { file: folder.join(file), features, labels }
+        }
         DataSource::Npy { features, labels } => {
             DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }
         }

@@ -281,6 +281,14 @@ pub enum LoadError {
         /// The reason.
         why: String,
     },
+    /// The file is no safetensors file, or does not have the tensors.
+    #[error("{} is not a usable safetensors file: {why}", path.display())]
+    SafetensorsMalformed {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The numbers of rows and labels differ.
     #[error("{features} has {rows} rows, but {labels} has {count} labels: must be equal")]
     NpyCountsDiffer {

@@ -10,7 +10,7 @@ use super::source::DataSource;
 use super::table::MatrixValues;
 use super::{
     Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, images,
-    npy, npz, text,
+    npy, npz, safetensors, text,
 };
 
 /// Loads a data set of at least one row whose features and labels are used as they are; pixels are
@@ -24,6 +24,7 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
         DataSource::Parquet { .. }
         | DataSource::Npy { .. }
         | DataSource::Npz { .. }
+        | DataSource::Safetensors { .. }
         | DataSource::Images { .. }
         | DataSource::Text { .. } => {
             return plain(&load_table(source)?).map_err(|error| LoadError::NotPlain {
@@ -60,6 +61,9 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
         DataSource::Npy { features, labels } => npy::table(features, labels)?,
         DataSource::Npz { file, features, labels } => {
             npz::table(file, features.as_deref(), labels)?
+        }
+        DataSource::Safetensors { file, features, labels } => {
+            safetensors::table(file, features.as_deref(), labels)?
         }
         DataSource::Text { file, length } => text::table(file, *length)?,
         DataSource::Images { folder } => images::table(folder)?,

@@ -17,6 +17,7 @@ mod npz;
 mod parquet;
 mod profile;
 mod row_encoder;
+mod safetensors;
 mod source;
 mod table;
 #[cfg(test)]

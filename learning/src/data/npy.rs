@@ -29,6 +29,16 @@ pub(super) fn table_of(
 ) -> Result<Table, LoadError> {
     let x = Array::decode(features, feature_bytes)?;
     let y = Array::decode(labels, label_bytes)?;
+    table_of_arrays(features, x, labels, &y)
+}
+
+/// As [`table`], of arrays; the paths are for messages.
+pub(super) fn table_of_arrays(
+    features: &Path,
+    x: Array,
+    labels: &Path,
+    y: &Array,
+) -> Result<Table, LoadError> {
     let rows = x.shape[0];
     // Without rows, the other dimensions may have any product.
     let width = x.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
@@ -49,7 +59,7 @@ pub(super) fn table_of(
 }
 
 /// One array.
-struct Array {
+pub(super) struct Array {
     shape: Vec<usize>,
     values: MatrixValues,
 }
@@ -67,7 +77,7 @@ struct Header {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum NumberKind {
+pub(super) enum NumberKind {
     Bool,
     Signed,
     Unsigned,
@@ -82,6 +92,23 @@ impl Array {
     fn decode(path: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
         let (header, body) = split(bytes).map_err(|why| malformed(path, why))?;
         let header = parse_header(header).map_err(|why| malformed(path, why))?;
+        Self::of_header(path, header, body)
+    }
+
+    /// An array of little-endian numbers, row after row, each of `size` bytes.
+    pub(super) fn new(
+        path: &Path,
+        kind: NumberKind,
+        size: usize,
+        shape: &[usize],
+        body: &[u8],
+    ) -> Result<Self, LoadError> {
+        let shape = shape.to_vec();
+        let header = Header { kind, size, big_endian: false, is_fortran: false, shape };
+        Self::of_header(path, header, body)
+    }
+
+    fn of_header(path: &Path, header: Header, body: &[u8]) -> Result<Self, LoadError> {
         let count = header.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
         let expected = count.and_then(|count| count.checked_mul(header.size));
         if expected != Some(body.len()) {

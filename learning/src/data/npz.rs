@@ -39,7 +39,7 @@ pub(super) fn table(path: &Path, features: Option<&str>, labels: &str) -> Result
 }
 
 /// The name of the array of features. The error is a sentence.
-fn select<'a>(
+pub(super) fn select<'a>(
     names: &'a [String],
     features: Option<&'a str>,
     labels: &str,

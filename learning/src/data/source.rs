@@ -8,8 +8,10 @@ use thiserror::Error;
 
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
 /// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
-/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`, `text:FILE#LENGTH`,
-/// `images:FOLDER` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in `.csv`, `.csv.gz`, `.tsv`, `.parquet` or `.npz`.
+/// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`,
+/// `safetensors:FILE#LABELS`, `safetensors:FILE#FEATURES,LABELS`, `text:FILE#LENGTH`,
+/// `images:FOLDER` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in `.csv`,
+/// `.csv.gz`, `.tsv`, `.parquet`, `.npz` or `.safetensors`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
     /// The embedded UCI digits.
@@ -57,6 +59,15 @@ pub enum DataSource {
         /// The name of the array of labels.
         labels: String,
     },
+    /// Two tensors of a safetensors file.
+    Safetensors {
+        /// The file.
+        file: PathBuf,
+        /// The name of the tensor of features; `None` if the file has one tensor besides the labels.
+        features: Option<String>,
+        /// The name of the tensor of labels.
+        labels: String,
+    },
     /// Text, as rows of bytes.
     Text {
         /// The file; of one that ends in `.jsonl` the `text` of each line.
@@ -80,8 +91,8 @@ pub enum DataSource {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
-     `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, \
-     `images:FOLDER`, `text:FILE#LENGTH` or `florin:FILE`"
+     `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `safetensors:FILE#LABELS`, `idx:IMAGES,LABELS`, \
+     `cifar10:FILE[,FILE…]`, `images:FOLDER`, `text:FILE#LENGTH` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -89,12 +100,13 @@ pub struct SourceError {
 }
 
 /// File name endings of tables that need no `kind:`.
-const TABLE_ENDINGS: [(&str, &str); 5] = [
+const TABLE_ENDINGS: [(&str, &str); 6] = [
     (".csv", "csv"),
     (".csv.gz", "csv"),
     (".tsv", "csv"),
     (".parquet", "parquet"),
     (".npz", "npz"),
+    (".safetensors", "safetensors"),
 ];
 
 impl FromStr for DataSource {
@@ -130,7 +142,7 @@ impl FromStr for DataSource {
             }
             "csv" => table().map(|(file, label)| Self::Csv { file, label }),
             "parquet" => table().map(|(file, label)| Self::Parquet { file, label }),
-            "npz" => {
+            "npz" | "safetensors" => {
                 let (file, arrays) = table()?;
                 let (features, labels) = match arrays.split_once(',') {
                     Some((features, labels)) => (Some(features.to_owned()), labels.to_owned()),
@@ -139,7 +151,10 @@ impl FromStr for DataSource {
                 if labels.is_empty() || features.as_deref() == Some("") {
                     return Err(fail("the name of an array is empty"));
                 }
-                Ok(Self::Npz { file, features, labels })
+                Ok(match kind {
+                    "npz" => Self::Npz { file, features, labels },
+                    _ => Self::Safetensors { file, features, labels },
+                })
             }
             "text" => {
                 let (file, length) = table()?;
@@ -185,8 +200,9 @@ impl fmt::Display for DataSource {
             Self::Npy { features, labels } => {
                 write!(f, "npy:{},{}", features.display(), labels.display())
             }
-            Self::Npz { file, features, labels } => {
-                write!(f, "npz:{}#", file.display())?;
+            Self::Npz { file, features, labels } | Self::Safetensors { file, features, labels } => {
+                let kind = if let Self::Npz { .. } = self { "npz" } else { "safetensors" };
+                write!(f, "{kind}:{}#", file.display())?;
                 if let Some(features) = features {
                     write!(f, "{features},")?;
                 }
