@@ -6,8 +6,10 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::decimal_float::DecimalFloat;
+use crate::graph_model::Blob;
 use crate::limits::{
     CATEGORIES_MAX, CELL_TEXT_BYTES_MAX, ENCODED_COLUMNS_MAX, ENCODING_BYTES_MAX, IMAGE_SIDE_MAX,
+    TOKENIZER_BYTES_MAX, TOKENS_MAX,
 };
 use crate::model::DataSchema;
 use crate::spec_error::{SpecError, require, spec_error};
@@ -41,6 +43,23 @@ pub enum FeatureEncoding {
     Columns(Vec<ColumnEncoding>),
     /// Images of files, channel after channel.
     Images(ImageEncoding),
+    /// Texts as tokens.
+    Tokens(TokenEncoding),
+}
+
+/// Encoding of texts as rows of tokens.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct TokenEncoding {
+    /// Tokens of a row.
+    pub length: u32,
+    /// A `tokenizer.json` of Hugging Face, of at most [`TOKENIZER_BYTES_MAX`].
+    pub tokenizer: Blob,
+    /// The token behind each document, below [`TOKENS_MAX`]; `None` for none.
+    pub separator: Option<u32>,
 }
 
 /// Encoding of an image: its size, and the scale of each channel.
@@ -153,6 +172,15 @@ impl RowEncoding {
             FeatureEncoding::Images(images) => {
                 images.check(schema.width, self.target.is_some().into())
             }
+            FeatureEncoding::Tokens(tokens) => {
+                require(
+                    self.target.is_none() && self.class_names.is_empty(),
+                    "data.tokens",
+                    "…",
+                    "rows of tokens have neither labels nor a target: remove these keys",
+                )?;
+                tokens.check(schema.width)
+            }
         }
     }
 
@@ -164,6 +192,27 @@ impl RowEncoding {
             return Err(spec_error(KEY, format!("{names} names"), right));
         }
         check_texts(KEY, &self.class_names)
+    }
+}
+
+impl TokenEncoding {
+    fn check(&self, width: u32) -> Result<(), SpecError> {
+        const KEY: &str = "data.tokens";
+        let bytes = self.tokenizer.bytes;
+        require(
+            (1..=TOKENIZER_BYTES_MAX).contains(&bytes),
+            KEY,
+            format!("a tokenizer of {bytes} bytes"),
+            "a tokenizer has 1 to 67108864 bytes",
+        )?;
+        let separator = self.separator.unwrap_or_default();
+        let right = "the token between documents is below 16777216";
+        require(separator < TOKENS_MAX, KEY, separator, right)?;
+        if self.length != width {
+            let right = format!("a row has {} tokens: make both equal", self.length);
+            return Err(spec_error("data.width", width, right));
+        }
+        Ok(())
     }
 }
 

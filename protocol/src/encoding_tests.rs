@@ -146,3 +146,42 @@ fn images_have_one_or_three_channels_and_the_width_of_the_row() {
         assert!(message.contains(part), "{message} lacks {part}");
     }
 }
+
+#[test]
+fn tokens_need_a_graph_and_belong_to_its_consent() {
+    let blob = Blob { digest: crate::id::Digest([7; 32]), bytes: 9 };
+    let tokens = TokenEncoding { length: 4, tokenizer: blob, separator: Some(3) };
+    let encoding = |tokens| RowEncoding {
+        class_names: Vec::new(),
+        features: FeatureEncoding::Tokens(tokens),
+        target: None,
+    };
+    let check = |encoding: RowEncoding| {
+        let schema = DataSchema { width: 4, classes: 1, encoding: Some(encoding) };
+        schema.encoding.as_ref().unwrap().check(&schema).map_err(|error| error.to_string())
+    };
+    assert_eq!(check(encoding(tokens)), Ok(()));
+    let large = Blob { bytes: TOKENIZER_BYTES_MAX + 1, ..blob };
+    let mut named = encoding(tokens);
+    named.class_names.push("a".to_owned());
+    for (wrong, part) in [
+        (encoding(TokenEncoding { length: 5, ..tokens }), "data.width = 4: a row has 5 tokens"),
+        (encoding(TokenEncoding { tokenizer: large, ..tokens }), "1 to 67108864 bytes"),
+        (encoding(TokenEncoding { separator: Some(TOKENS_MAX), ..tokens }), "below 16777216"),
+        (named, "neither labels nor a target"),
+    ] {
+        let message = check(wrong).unwrap_err();
+        assert!(message.contains(part), "{message} lacks {part}");
+    }
+    let mut spec = TaskSpec::example();
+    assert_eq!(spec.tokenizer(), None);
+    let blobs = spec.blobs().count();
+    let width = spec.data.width;
+    spec.data.encoding = Some(encoding(TokenEncoding { length: width, ..tokens }));
+    assert_eq!(spec.tokenizer(), Some(blob));
+    assert_eq!(spec.blobs().count(), blobs + 1);
+    assert_eq!(spec.blob_bytes(blob.digest, 1), Some(9));
+    assert_eq!(spec.blob_bytes(crate::id::Digest([8; 32]), 1), None);
+    let error = spec.check().unwrap_err().to_string();
+    assert!(error.contains("only a model of kind \"graph\" takes tokens"), "{error}");
+}

@@ -113,6 +113,7 @@ pub use earlier_updates::EarlierUpdates;
 pub use eip712::{TypedData, TypedValue};
 pub use encoding::{
     ColumnEncoding, ColumnKind, FeatureEncoding, ImageEncoding, NumberEncoding, RowEncoding,
+    TokenEncoding,
 };
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};

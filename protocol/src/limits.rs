@@ -10,6 +10,10 @@ pub const CELL_TEXT_BYTES_MAX: usize = 128;
 pub const ENCODING_BYTES_MAX: usize = 64 * 1024;
 /// Rows and columns of pixels of an encoded image.
 pub const IMAGE_SIDE_MAX: u32 = 4_096;
+/// Bytes of a tokenizer.
+pub const TOKENIZER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Tokens of a vocabulary: larger numbers are not exact in a row.
+pub const TOKENS_MAX: u32 = 1 << 24;
 
 /// Participants enrolled in one task.
 pub const ENROLLED_MAX: usize = 10_000;

@@ -342,6 +342,12 @@ impl TaskSpec {
             .as_ref()
             .is_some_and(|encoding| matches!(encoding.features, FeatureEncoding::Images(_)));
         self.training.augmentation.check(are_images)?;
+        require(
+            self.tokenizer().is_none() || matches!(self.model, ModelArchitecture::Graph(_)),
+            "data.tokens",
+            "…",
+            "only a model of kind \"graph\" takes tokens",
+        )?;
         self.holdout.check(self.rounds.count, self.data.width)
     }
 

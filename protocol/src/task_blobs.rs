@@ -1,6 +1,7 @@
 //! The blobs of a task that its buyer uploads besides the holdout, and consent to them.
 
-use crate::graph_model::GraphModel;
+use crate::encoding::FeatureEncoding;
+use crate::graph_model::{Blob, GraphModel};
 use crate::id::Digest;
 use crate::model::ModelArchitecture;
 use crate::task::TaskSpec;
@@ -10,7 +11,7 @@ const CONSENT_CONTEXT: &str = "florin v1 graph consent";
 
 impl TaskSpec {
     /// The digest by which a participant accepts a model that its buyer chose: that of the initial
-    /// parameters, and of a graph with its blobs and them.
+    /// parameters, and of a graph with its blobs, a tokenizer and them.
     #[must_use]
     pub fn consent_digest(&self) -> Digest {
         let ModelArchitecture::Graph(graph) = &self.model else { return self.base_model };
@@ -18,19 +19,35 @@ impl TaskSpec {
         for blob in graph.blobs() {
             hasher.update(&blob.digest.0);
         }
+        if let Some(tokenizer) = self.tokenizer() {
+            hasher.update(&tokenizer.digest.0);
+        }
         hasher.update(&self.base_model.0);
         Digest(*hasher.finalize().as_bytes())
     }
 
-    /// The digests of the blobs that the buyer uploads besides the holdout: the initial model, and
-    /// those of a graph.
-    pub fn blobs(&self) -> impl Iterator<Item = Digest> {
+    /// The tokenizer of a task of tokens.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<Blob> {
+        match self.data.encoding.as_ref()?.features {
+            FeatureEncoding::Tokens(tokens) => Some(tokens.tokenizer),
+            _ => None,
+        }
+    }
+
+    /// The blobs that the buyer uploads besides the holdout and the initial model.
+    fn other_blobs(&self) -> impl Iterator<Item = Blob> {
         let graph = match &self.model {
             ModelArchitecture::Graph(graph) => Some(graph),
             _ => None,
         };
-        let others = graph.into_iter().flat_map(GraphModel::blobs);
-        std::iter::once(self.base_model).chain(others.map(|blob| blob.digest))
+        graph.into_iter().flat_map(GraphModel::blobs).chain(self.tokenizer())
+    }
+
+    /// The digests of the blobs that the buyer uploads besides the holdout: the initial model, those
+    /// of a graph, and a tokenizer.
+    pub fn blobs(&self) -> impl Iterator<Item = Digest> {
+        std::iter::once(self.base_model).chain(self.other_blobs().map(|blob| blob.digest))
     }
 
     /// The length of one of these blobs, given that of the initial model; `None` for another digest.
@@ -39,11 +56,6 @@ impl TaskSpec {
         if digest == self.base_model {
             return Some(model_bytes);
         }
-        match &self.model {
-            ModelArchitecture::Graph(graph) => {
-                graph.blobs().find(|blob| blob.digest == digest).map(|blob| blob.bytes)
-            }
-            _ => None,
-        }
+        self.other_blobs().find(|blob| blob.digest == digest).map(|blob| blob.bytes)
     }
 }

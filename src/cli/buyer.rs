@@ -47,7 +47,7 @@ pub(crate) struct TaskNew {
     #[arg(default_value = "task.toml")]
     pub(crate) file: PathBuf,
     /// The buyer's labelled rows, which become the holdout: csv:FILE#LABEL, parquet:FILE#LABEL,
-    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
+    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
     #[arg(long, value_name = "SOURCE")]
     pub(crate) data: Option<DataSource>,
     /// Another way to give the path
@@ -73,6 +73,16 @@ pub(crate) struct TaskNew {
     /// default those that the model takes
     #[arg(long, value_name = "3x64x64", requires = "data")]
     pub(crate) image: Option<ImageArgument>,
+    /// A tokenizer.json of Hugging Face, by which a text:FILE becomes rows of tokens
+    #[arg(long, value_name = "FILE", requires = "model", conflicts_with = "image")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// Tokens of a row; by default those that the model takes
+    #[arg(long, value_name = "N", requires = "tokenizer",
+          value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    pub(crate) length: Option<u32>,
+    /// The tokenizer's token behind each document, such as "<|endoftext|>"
+    #[arg(long, value_name = "TOKEN", requires = "tokenizer")]
+    pub(crate) end_of_text: Option<String>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

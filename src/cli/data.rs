@@ -21,8 +21,14 @@ pub(crate) enum DataCommand {
 #[derive(Debug, Args)]
 pub(crate) struct DataShow {
     /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS,
-    /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
+    /// cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
+    /// A tokenizer.json of Hugging Face, for text:FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// Tokens of a row
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "tokenizer")]
+    pub(crate) length: usize,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }
@@ -69,7 +75,7 @@ pub(crate) struct ModelShow {
 )]
 pub(crate) struct DataSplit {
     /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS,
-    /// cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
+    /// cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
     pub(crate) source: DataSource,
     /// Encode the rows as this task file declares; without it, features must be numbers and are
     /// used as they are

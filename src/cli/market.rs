@@ -104,7 +104,7 @@ pub(crate) struct Participate {
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
     /// Training data, encoded as the task declares: csv:FILE#LABEL, parquet:FILE#LABEL,
-    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE#LENGTH, florin:FILE, digits
+    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
     pub(crate) data: Option<DataSource>,
     /// Use only the rows from A to B, B excluded

@@ -9,9 +9,9 @@ use anyhow::Context;
 use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
 use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
-    Backoff, BehaviourKind, CommandEngine, Isolation, ParticipantConfig, ParticipantContext,
-    ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown,
-    TrainerConfig, TrainerError, participate,
+    AgentError, Backoff, BehaviourKind, CommandEngine, Isolation, ParticipantConfig,
+    ParticipantContext, ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig,
+    Shutdown, TrainerConfig, TrainerError, participate, task_blob,
 };
 use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
 use serde_json::json;
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let view = || Ok(market.task(market.find(&arguments.task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
-    let data = rows(arguments, &view.spec)?;
+    let data = rows(arguments, &market, &view.spec)?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
     let privacy = privacy(&arguments.noise)?;
@@ -182,13 +182,23 @@ pub(super) fn stop_on_request() -> anyhow::Result<Shutdown> {
 }
 
 /// The rows to train on, encoded as the task declares.
-fn rows(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Dataset> {
+fn rows(
+    arguments: &Participate,
+    market: &MarketConnection,
+    spec: &TaskSpec,
+) -> anyhow::Result<Dataset> {
     let shard = arguments.shard.clone().map(|file| DataSource::Florin { file });
     let Some(source) = shard.or_else(|| arguments.data.clone()) else {
         let message = "no training data: set --data or --shard";
         return Err(Failure::input("NO_DATA", message).into());
     };
-    let data = load_for_task(spec, &source)?;
+    let (task, model) = (spec.id(), spec.consent_digest());
+    if spec.tokenizer().is_some() && !arguments.accept_model.contains(&model) {
+        // No part of the buyer's is used before consent, the tokenizer included.
+        return Err(AgentError::ModelNotDerived { task, model }.into());
+    }
+    let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
+    let data = load_for_task(spec, &source, &|blob| Ok(task_blob(&folder, market, blob)?))?;
     match &arguments.rows {
         None => Ok(data),
         Some(range) => select_rows(&data, range.clone())

@@ -31,7 +31,8 @@ pub(super) fn run(arguments: &Predict) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     let view = market.task(market.find(&arguments.task)?)?;
     let spec = &view.spec;
-    let mut data = load_for_task(spec, &arguments.data)?;
+    let mut data =
+        load_for_task(spec, &arguments.data, &|blob| Ok(market.blob(blob.digest, blob.bytes)?))?;
     if let Some(range) = &arguments.rows {
         let outside = |right| Failure::input("INVALID_DATA", format!("--rows: {right}"));
         data = select_rows(&data, range.clone()).map_err(outside)?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::TaskFileError;
 use super::image_section::ImageSection;
+use super::token_section::TokenSection;
 
 /// `[data]`
 #[derive(Debug, Deserialize)]
@@ -25,6 +26,7 @@ pub(super) struct DataSection {
     class_names: Option<Vec<String>>,
     columns: Option<Vec<ColumnSection>>,
     image: Option<ImageSection>,
+    pub(super) tokens: Option<TokenSection>,
     /// The label is a number, and this is its encoding.
     target: Option<TargetSection>,
     /// Publishes features that are far from unit scale. It is not part of the task.
@@ -103,6 +105,7 @@ impl DataSection {
             || self.class_names.is_some()
             || self.columns.is_some()
             || self.image.is_some()
+            || self.tokens.is_some()
             || self.target.is_some()
     }
 
@@ -205,7 +208,7 @@ impl DataSection {
     }
 
     /// Refuses keys that contradict each other.
-    fn check_keys(&self) -> Result<(), TaskFileError> {
+    pub(super) fn check_keys(&self) -> Result<(), TaskFileError> {
         let both = self.offset.is_some() == self.factor.is_some();
         if !both || (self.fill.is_some() && self.offset.is_none()) {
             let right = "offset and factor belong together, and fill belongs to them";
@@ -214,6 +217,18 @@ impl DataSection {
         if self.columns.is_some() && self.offset.is_some() {
             let right = "data.columns have an offset and a factor each: remove this one";
             return Err(TaskFileError::key("data.offset", "…", right));
+        }
+        let others = [
+            self.columns.is_some(),
+            self.image.is_some(),
+            self.offset.is_some(),
+            self.class_names.is_some(),
+            self.target.is_some(),
+        ];
+        if self.tokens.is_some() && others.contains(&true) {
+            let right =
+                "a row of tokens has no columns, scale, labels or target: remove these keys";
+            return Err(TaskFileError::key("data.tokens", "…", right));
         }
         if let Some(image) = &self.image {
             image.check()?;

@@ -11,15 +11,17 @@ mod image_section;
 mod locate;
 mod new_task;
 mod overlay;
+mod relative;
 mod rows;
 mod rows_for_task;
 mod rows_per_round;
+mod token_section;
 
 use std::path::Path;
 
 use anyhow::Context;
 use florin_learning::data::{
-    FEATURE_MEAN_MAX, FEATURE_SD_MAX, SourceError, canonical_bytes, load, load_table,
+    FEATURE_MEAN_MAX, FEATURE_SD_MAX, SourceError, canonical_bytes, load, load_table, load_tokens,
     unscaled_feature,
 };
 use florin_learning::graph::GraphModel;
@@ -39,12 +41,15 @@ pub use new_task::{FittedTask, task_for_data};
 pub(crate) use new_task::{NewGraph, task_for_graph};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
+pub(crate) use relative::relative_to;
 pub(crate) use rows::{parse_rows, select_rows};
-pub use rows_for_task::load_for_task;
+pub use rows_for_task::{BlobReader, load_for_task};
+pub(crate) use token_section::{NewTokens, read_tokenizer};
 
 use crate::failure::Failure;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 use graph_section::{GraphFile, read_graph};
+use token_section::TokenizerFile;
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -191,7 +196,7 @@ pub fn parse_spec(text: &str, parties: &Parties) -> Result<TaskSpec, Failure> {
     let spec = toml::from_str(text)
         .map_err(TaskFileError::from)
         .and_then(|file| build_spec(&file, parties, None))
-        .map(|(spec, _)| spec);
+        .map(|built| built.spec);
     spec.map_err(|problem| problem.at(Path::new("task.toml"), text))
 }
 
@@ -207,8 +212,9 @@ fn from_text_with_table(
     table: Option<Table>,
 ) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
-    let (mut spec, graph) = build_spec(&file, parties, Some(folder))?;
-    let rows = read_holdout(&file, folder, &mut spec, table)?;
+    let BuiltSpec { mut spec, graph, tokenizer } = build_spec(&file, parties, Some(folder))?;
+    let source = HoldoutSource { folder, tokenizer: tokenizer.as_ref(), table };
+    let rows = read_holdout(&file, source, &mut spec)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
@@ -229,8 +235,29 @@ fn from_text_with_table(
         holdout,
         is_per_round_derived: shared,
         is_model_brought: file.model.initial.is_some() || graph.is_some(),
-        blobs: graph.map(|graph| graph.blobs).unwrap_or_default(),
+        blobs: graph
+            .map(|graph| graph.blobs)
+            .into_iter()
+            .flatten()
+            .chain(tokenizer.map(TokenizerFile::into_blob))
+            .collect(),
     })
+}
+
+/// A task without its holdout and its initial model, and the files that its blobs come from.
+struct BuiltSpec {
+    spec: TaskSpec,
+    graph: Option<GraphFile>,
+    tokenizer: Option<TokenizerFile>,
+}
+
+/// The source of a holdout.
+struct HoldoutSource<'a> {
+    /// The folder of the task file.
+    folder: &'a Path,
+    tokenizer: Option<&'a TokenizerFile>,
+    /// The table of the source, if the caller has read it.
+    table: Option<Table>,
 }
 
 /// The task's arbiter. A task whose coordinator decides alone must say so.
@@ -256,7 +283,7 @@ fn build_spec(
     file: &TaskFile,
     parties: &Parties,
     folder: Option<&Path>,
-) -> Result<(TaskSpec, Option<GraphFile>), TaskFileError> {
+) -> Result<BuiltSpec, TaskFileError> {
     let expires = duration::parse_moment(&file.expires, parties.now)
         .map_err(|right| TaskFileError::key("expires", format!("{:?}", file.expires), right))?;
     if expires <= parties.now {
@@ -271,6 +298,13 @@ fn build_spec(
         ModelKind::Graph => Some(read_graph(&file.model, folder)?),
         _ => None,
     };
+    file.data.check_keys()?;
+    let tokens = file.data.tokens.as_ref().map(|tokens| tokens.read(folder));
+    let tokenizer = tokens.transpose()?;
+    let encoding = match &tokenizer {
+        Some(tokenizer) => Some(tokenizer.row_encoding()),
+        None => file.data.complete_encoding()?,
+    };
     let spec = TaskSpec {
         version: SPEC_VERSION,
         market: parties.market,
@@ -281,11 +315,7 @@ fn build_spec(
         salt: file.salt,
         model: model(&file.model, graph.as_ref())?,
         base_model: Default::default(),
-        data: DataSchema {
-            width: file.data.width,
-            classes: file.data.classes,
-            encoding: file.data.complete_encoding()?,
-        },
+        data: DataSchema { width: file.data.width, classes: file.data.classes, encoding },
         holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
         training: file.training.settings()?,
         rounds: file.rounds.rules()?,
@@ -294,7 +324,7 @@ fn build_spec(
         admission: file.members.admission()?,
         expires,
     };
-    Ok((spec, graph))
+    Ok(BuiltSpec { spec, graph, tokenizer })
 }
 
 fn model(
@@ -432,31 +462,32 @@ fn commit_holdout(
 }
 
 /// Reads the holdout rows, selects the range, completes the task's encoding with their numbers,
-/// encodes them, and checks them against the task's data schema. `loaded` is the table of the
-/// source, if the caller has read it.
+/// encodes them, and checks them against the task's data schema.
 fn read_holdout(
     file: &TaskFile,
-    folder: &Path,
+    from: HoldoutSource<'_>,
     spec: &mut TaskSpec,
-    loaded: Option<Table>,
 ) -> Result<Dataset, TaskFileError> {
     let written = format!("{:?}", file.holdout.source);
     let wrong = |right: String| TaskFileError::key("holdout.source", written.as_str(), right);
     let source: DataSource =
         file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
-    let source = relative_to(folder, source);
+    let source = relative_to(from.folder, source);
     let (data, names) = if file.data.is_encoded() {
         if let DataSource::Florin { .. } = source {
             let right = "features of a florin: file are used as they are: remove the encoding from \
                 [data], or use the original table";
             return Err(wrong(right.to_owned()));
         }
-        let table = match loaded {
-            Some(table) => table,
-            None => load_table(&source).map_err(|e| wrong(e.to_string()))?,
+        let loaded = match (from.table, from.tokenizer) {
+            (Some(table), _) => Ok(table),
+            (None, Some(own)) => load_tokens(&source, &own.tokenizer, own.encoder()),
+            (None, None) => load_table(&source),
         };
-        let table = select_holdout(file, table)?;
-        spec.data.encoding = Some(file.data.encoding(&table)?);
+        let table = select_holdout(file, loaded.map_err(|e| wrong(e.to_string()))?)?;
+        if from.tokenizer.is_none() {
+            spec.data.encoding = Some(file.data.encoding(&table)?);
+        }
         let data = encode_holdout(spec, &table).map_err(wrong)?;
         (data, Some(table))
     } else {
@@ -467,7 +498,7 @@ fn read_holdout(
         };
         (data, None)
     };
-    if !file.data.accept_unscaled {
+    if !file.data.accept_unscaled && from.tokenizer.is_none() {
         refuse_unscaled(file, spec, &data, names.as_ref())?;
     }
     if let Some(right) = schema_mismatch(&data, spec) {
@@ -547,35 +578,6 @@ pub(crate) fn schema_mismatch(data: &Dataset, spec: &TaskSpec) -> Option<String>
     let used = data.labels().iter().max().map_or(0, |label| *label as usize + 1);
     (used > classes)
         .then(|| format!("it has {used} labels, but the task requires data.classes = {classes}"))
-}
-
-/// Resolves the file names of a data source relative to a folder.
-pub(crate) fn relative_to(folder: &Path, source: DataSource) -> DataSource {
-    match source {
-        DataSource::Digits => DataSource::Digits,
-        DataSource::Idx { images, labels } => {
-            DataSource::Idx { images: folder.join(images), labels: folder.join(labels) }
-        }
-        DataSource::Cifar10 { files } => {
-            DataSource::Cifar10 { files: files.into_iter().map(|f| folder.join(f)).collect() }
-        }
-        DataSource::Csv { file, label } => DataSource::Csv { file: folder.join(file), label },
-        DataSource::Parquet { file, label } => {
-            DataSource::Parquet { file: folder.join(file), label }
-        }
-        DataSource::Npz { file, features, labels } => {
-            DataSource::Npz { file: folder.join(file), features, labels }
-        }
-        DataSource::Safetensors { file, features, labels } => {
-            DataSource::Safetensors { file: folder.join(file), features, labels }
-        }
-        DataSource::Npy { features, labels } => {
-            DataSource::Npy { features: folder.join(features), labels: folder.join(labels) }
-        }
-        DataSource::Text { file, length } => DataSource::Text { file: folder.join(file), length },
-        DataSource::Images { folder: images } => DataSource::Images { folder: folder.join(images) },
-        DataSource::Florin { file } => DataSource::Florin { file: folder.join(file) },
-    }
 }
 
 #[cfg(test)]

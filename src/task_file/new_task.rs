@@ -8,7 +8,7 @@ use florin_learning::DataSource;
 use florin_learning::data::{
     FeatureEncoder, FitError, IgnoredReason, ImageShape, RowEncoder, ScaleKind, Table,
     TableFeatures, TableProfile, Treatment, default_scale, fit, fit_class_names, fit_features,
-    fit_images, fit_target, load_table,
+    fit_images, fit_target, load_table, load_tokens,
 };
 use florin_learning::graph::read_archive;
 use florin_protocol::{ColumnKind, FeatureEncoding, NumberEncoding, RowEncoding};
@@ -17,6 +17,7 @@ use super::graph_section::ALL_PARAMETERS;
 use super::image_section::{image_key, image_of_graph};
 use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
+use super::token_section::{NewTokens, TokenizerFile, length_of_graph};
 use super::{BuffersName, LossName, Parties, from_text_with_table, relative_to};
 use crate::failure::Failure;
 
@@ -64,6 +65,8 @@ pub(crate) struct NewGraph<'a> {
     pub(crate) buffers: BuffersName,
     /// The images that a row becomes; `None` for those of the graph's input.
     pub(crate) image: Option<ImageShape>,
+    /// The tokens that a row has, if it has tokens of a text.
+    pub(crate) tokens: Option<NewTokens<'a>>,
 }
 
 /// The shape of a task's rows.
@@ -114,6 +117,9 @@ pub(crate) fn task_for_graph(
     salt: u64,
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
+    if let Some(tokens) = graph.tokens {
+        return task_for_tokens(graph, tokens, source, folder, salt, parties);
+    }
     let table = load_table(source)?;
     let are_images = graph.image.is_some() || matches!(table.features(), TableFeatures::Images(_));
     let shape = match graph.loss {
@@ -131,6 +137,45 @@ pub(crate) fn task_for_graph(
         LossName::TokenCrossEntropy | LossName::Output | LossName::Binary => shape_as_is(&table),
         LossName::CrossEntropy => shape(source, &table)?,
     };
+    written_for_graph(graph, source, folder, salt, parties, shape, table)
+}
+
+/// As [`task_for_graph`], for rows of tokens.
+fn task_for_tokens(
+    graph: &NewGraph<'_>,
+    tokens: NewTokens<'_>,
+    source: &DataSource,
+    folder: &Path,
+    salt: u64,
+    parties: &Parties,
+) -> anyhow::Result<FittedTask> {
+    let invalid = |why: String| Failure::input("INVALID_MODEL", why);
+    let length = match tokens.length {
+        Some(length) => length,
+        None => {
+            let (found, _) = read_archive(graph.file)
+                .map_err(|error| invalid(format!("{}: {error}", graph.file.display())))?;
+            length_of_graph(&found, graph.file).map_err(invalid)?
+        }
+    };
+    let file = TokenizerFile::read(tokens.tokenizer, length, tokens.end_of_text)
+        .map_err(|why| Failure::input("INVALID_TOKENIZER", why))?;
+    let table = load_tokens(source, &file.tokenizer, file.encoder())?;
+    let encoding = tokens.keys(&absolute_unless_here(folder)?, length);
+    let shape = RowShape { encoding, ..shape_as_is(&table) };
+    written_for_graph(graph, source, folder, salt, parties, shape, table)
+}
+
+/// The text of a task with a graph, after a check.
+fn written_for_graph(
+    graph: &NewGraph<'_>,
+    source: &DataSource,
+    folder: &Path,
+    salt: u64,
+    parties: &Parties,
+    shape: RowShape,
+    table: Table,
+) -> anyhow::Result<FittedTask> {
     let here = absolute_unless_here(folder)?;
     let written = relative_to(&here, source.clone());
     let text = text(&shape, &written.to_string(), salt);
@@ -329,7 +374,7 @@ fn task_name(source: &str) -> String {
 }
 
 /// A text as a TOML string.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
@@ -375,6 +420,8 @@ fn encoding_keys(kind: ScaleKind, encoding: &RowEncoding) -> String {
             lines.push("]".to_owned());
         }
         FeatureEncoding::Images(images) => lines.push(image_key(images)),
+        // A task of tokens has its keys from its own arguments.
+        FeatureEncoding::Tokens(_) => {}
     }
     if let Some(target) = &encoding.target {
         lines.push(format!("target = {{ {} }}", number_keys(target).join(", ")));

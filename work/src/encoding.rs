@@ -1,7 +1,7 @@
 //! Converts a task's declared encoding into the encoder of its tables, and back.
 
 use florin_learning::data::{
-    ColumnEncoder, ColumnRole, FeatureEncoder, ImageEncoder, NumberScale, RowEncoder,
+    ColumnEncoder, ColumnRole, FeatureEncoder, ImageEncoder, NumberScale, RowEncoder, TokenEncoder,
 };
 use florin_protocol::{
     ColumnEncoding, ColumnKind, DataSchema, DecimalFloat, FeatureEncoding, ImageEncoding,
@@ -27,18 +27,34 @@ pub fn row_encoder(schema: &DataSchema) -> Option<RowEncoder> {
             resize: images.resize.map(to_usize),
             channels: images.channels.iter().map(scale).collect(),
         }),
+        FeatureEncoding::Tokens(tokens) => FeatureEncoder::Tokens(TokenEncoder {
+            length: to_usize(tokens.length),
+            separator: tokens.separator,
+        }),
     };
     let (classes, class_names) = (to_usize(schema.classes), encoding.class_names.clone());
     let target = encoding.target.as_ref().map(scale);
     Some(RowEncoder { classes, class_names, features, target })
 }
 
-/// The declaration of an encoder.
+/// A declaration does not follow from an encoder.
+#[derive(Debug, thiserror::Error)]
+pub enum DeclarationError {
+    /// A number is beyond the range of a declaration.
+    #[error(transparent)]
+    Number(#[from] ParseDecimalFloatError),
+    /// An encoder of tokens has no tokenizer.
+    #[error("an encoding of tokens names its tokenizer")]
+    Tokenizer,
+}
+
+/// The declaration of an encoder. That of tokens has a tokenizer besides, and is written by its task.
 ///
 /// # Errors
-/// [`ParseDecimalFloatError`] if a number is beyond the range of a declaration.
-pub fn row_encoding(encoder: &RowEncoder) -> Result<RowEncoding, ParseDecimalFloatError> {
+/// [`DeclarationError`].
+pub fn row_encoding(encoder: &RowEncoder) -> Result<RowEncoding, DeclarationError> {
     let features = match &encoder.features {
+        FeatureEncoder::Tokens(_) => return Err(DeclarationError::Tokenizer),
         FeatureEncoder::Uniform { scale, .. } => FeatureEncoding::Uniform(number_encoding(scale)?),
         FeatureEncoder::Columns(columns) => {
             FeatureEncoding::Columns(columns.iter().map(column_encoding).collect::<Result<_, _>>()?)

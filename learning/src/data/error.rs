@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::source::DataSource;
-use super::{CanonicalError, DatasetError, EncodeError, FILE_BYTES_MAX};
+use super::{CanonicalError, DatasetError, EncodeError, FILE_BYTES_MAX, TokenizerError};
 
 /// Loading or saving failed. Every message contains the file and the position in it.
 #[derive(Debug, Error)]
@@ -300,6 +300,24 @@ pub enum LoadError {
         labels: PathBuf,
         /// Number of labels.
         count: usize,
+    },
+    /// A text without the length of its rows.
+    #[error(
+        "{}: text becomes tokens by a tokenizer, which a task of tokens has, or --tokenizer \
+         tokenizer.json; text:FILE#LENGTH reads rows of bytes",
+        path.display()
+    )]
+    NeedsTokenizer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A tokenizer refuses a text.
+    #[error("{}: {source}", path.display())]
+    Tokens {
+        /// The file of the text.
+        path: PathBuf,
+        /// The error.
+        source: TokenizerError,
     },
     /// A folder of images has another form.
     #[error("{}: {why}", path.display())]

@@ -8,6 +8,7 @@ use super::file::read;
 use super::row_encoder::{FeatureEncoder, NumberScale, RowEncoder};
 use super::source::DataSource;
 use super::table::MatrixValues;
+use super::tokenizer::{TextTokenizer, TokenEncoder};
 use super::{
     Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, images,
     npy, npz, safetensors, text,
@@ -65,7 +66,10 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
         DataSource::Safetensors { file, features, labels } => {
             safetensors::table(file, features.as_deref(), labels)?
         }
-        DataSource::Text { file, length } => text::table(file, *length)?,
+        DataSource::Text { file, length: Some(length) } => text::table(file, *length)?,
+        DataSource::Text { file, length: None } => {
+            return Err(LoadError::NeedsTokenizer { path: file.clone() });
+        }
         DataSource::Images { folder } => images::table(folder)?,
         DataSource::Florin { .. } => {
             let data = load(source)?;
@@ -79,6 +83,17 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
         return Err(LoadError::NoRows { data_source: source.clone() });
     }
     Ok(table)
+}
+
+/// As [`load_table`], for a task of tokens: a text without a length becomes rows of tokens. Rows of
+/// another source are tokens already.
+pub fn load_tokens(
+    source: &DataSource,
+    tokenizer: &TextTokenizer,
+    encoder: TokenEncoder,
+) -> Result<Table, LoadError> {
+    let DataSource::Text { file, length: None } = source else { return load_table(source) };
+    Ok(text::tokenize(file, tokenizer, encoder)?.table)
 }
 
 /// A table of numbers and whole labels, used as they are.

@@ -25,6 +25,7 @@ mod table_tests;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tokenizer;
 mod unit_scale;
 
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub use images::{
     IMAGE_DECODED_BYTES_MAX, IMAGE_FILE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX, ImageEncoder,
     ImageShape, ImageSummary, image_summaries,
 };
-pub use load::{load, load_table, save};
+pub use load::{load, load_table, load_tokens, save};
 pub use profile::{
     ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,
 };
@@ -53,6 +54,11 @@ pub use row_encoder::{
 };
 pub use source::{DataSource, SourceError};
 pub use table::{Cells, MISSING_TEXTS, MatrixValues, Table, TableColumn, TableFeatures};
+pub use text::{TokenizedText, tokenize};
+pub use tokenizer::{
+    NORMALIZER_GROWTH_MAX, PATTERN_BYTES_MAX, PIECE_BYTES_MAX, TOKENIZER_BYTES_MAX,
+    TOKENIZER_PARTS_MAX, TextTokenizer, TokenEncoder, TokenizerError, VOCABULARY_MAX,
+};
 pub use unit_scale::{
     FEATURE_MEAN_MAX, FEATURE_SD_MAX, FEATURE_SD_MIN, UnscaledFeature, unscaled_feature,
 };

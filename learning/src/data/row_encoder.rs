@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::images::{self, ImageEncoder};
 use super::table::{CellValue, Cells, MatrixValues, parse_number};
+use super::tokenizer::TokenEncoder;
 use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, Table, TableColumn, TableFeatures};
 
 /// An encoding of tables of one kind.
@@ -36,6 +37,8 @@ pub enum FeatureEncoder {
     Columns(Vec<ColumnEncoder>),
     /// Images. A source of numbers fits if it has as many: from 0 to 255, channel after channel.
     Images(ImageEncoder),
+    /// Tokens of a text. A source of numbers fits if its rows are as long.
+    Tokens(TokenEncoder),
 }
 
 /// Encoding of a number x as (x − offset) · factor.
@@ -194,6 +197,7 @@ impl RowEncoder {
         match &self.features {
             FeatureEncoder::Uniform { width, .. } => *width,
             FeatureEncoder::Images(encoder) => encoder.shape().features(),
+            FeatureEncoder::Tokens(encoder) => encoder.length,
             FeatureEncoder::Columns(columns) => {
                 columns.iter().map(|column| column.role.features()).sum()
             }
@@ -217,6 +221,9 @@ impl RowEncoder {
             (_, TableFeatures::Images(_)) => return Err(EncodeError::TakesNoImages),
             (FeatureEncoder::Images(encoder), features) => {
                 uniform(table, features, width, |feature| encoder.scale_of(feature))?
+            }
+            (FeatureEncoder::Tokens(_), features) => {
+                uniform(table, features, width, |_| &NumberScale::IDENTITY)?
             }
             (FeatureEncoder::Uniform { width, scale }, features) => {
                 uniform(table, features, *width, |_| scale)?

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The location of a data set. `FromStr` parses the output of `Display`: `digits`,
 /// `idx:IMAGES,LABELS`, `cifar10:FILE[,FILE…]`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`,
 /// `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `npz:FILE#FEATURES,LABELS`,
-/// `safetensors:FILE#LABELS`, `safetensors:FILE#FEATURES,LABELS`, `text:FILE#LENGTH`,
+/// `safetensors:FILE#LABELS`, `safetensors:FILE#FEATURES,LABELS`, `text:FILE#LENGTH`, `text:FILE`,
 /// `images:FOLDER` or `florin:FILE`. It also accepts `FILE#LABEL` for a file that ends in `.csv`,
 /// `.csv.gz`, `.tsv`, `.parquet`, `.npz` or `.safetensors`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +68,12 @@ pub enum DataSource {
         /// The name of the tensor of labels.
         labels: String,
     },
-    /// Text, as rows of bytes.
+    /// Text, as rows of bytes or of tokens.
     Text {
         /// The file; of one that ends in `.jsonl` the `text` of each line.
         file: PathBuf,
-        /// Bytes of a row.
-        length: usize,
+        /// Bytes of a row; `None` for tokens, whose number a task states.
+        length: Option<usize>,
     },
     /// A folder with one subfolder of PNG and JPEG files for each class.
     Images {
@@ -92,7 +92,7 @@ pub enum DataSource {
 #[error(
     "`{given}` is not a data source: {why}; use `digits`, `csv:FILE#LABEL`, `parquet:FILE#LABEL`, \
      `npy:FEATURES,LABELS`, `npz:FILE#LABELS`, `safetensors:FILE#LABELS`, `idx:IMAGES,LABELS`, \
-     `cifar10:FILE[,FILE…]`, `images:FOLDER`, `text:FILE#LENGTH` or `florin:FILE`"
+     `cifar10:FILE[,FILE…]`, `images:FOLDER`, `text:FILE`, `text:FILE#LENGTH` or `florin:FILE`"
 )]
 pub struct SourceError {
     given: String,
@@ -157,10 +157,14 @@ impl FromStr for DataSource {
                 })
             }
             "text" => {
-                let (file, length) = table()?;
-                let why = "text needs FILE#LENGTH, with 2 to 1048576 bytes of a row";
+                let Some((path, length)) = rest.rsplit_once('#') else {
+                    return Ok(Self::Text { file: file(rest)?, length: None });
+                };
+                let why = "text needs FILE#LENGTH, with 2 to 1048576 bytes of a row, or FILE";
                 match length.parse() {
-                    Ok(length @ 2..=super::WIDTH_MAX) => Ok(Self::Text { file, length }),
+                    Ok(length @ 2..=super::WIDTH_MAX) => {
+                        Ok(Self::Text { file: file(path)?, length: Some(length) })
+                    }
                     _ => Err(fail(why)),
                 }
             }
@@ -208,7 +212,10 @@ impl fmt::Display for DataSource {
                 }
                 f.write_str(labels)
             }
-            Self::Text { file, length } => write!(f, "text:{}#{length}", file.display()),
+            Self::Text { file, length: Some(length) } => {
+                write!(f, "text:{}#{length}", file.display())
+            }
+            Self::Text { file, length: None } => write!(f, "text:{}", file.display()),
             Self::Images { folder } => write!(f, "images:{}", folder.display()),
             Self::Florin { file } => write!(f, "florin:{}", file.display()),
         }

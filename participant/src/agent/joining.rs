@@ -106,10 +106,9 @@ impl Agent<'_, '_> {
         }
         let client = self.context.client;
         let mut blobs = BTreeMap::new();
-        for Blob { digest, bytes } in declared.blobs().collect::<Vec<_>>() {
-            let stored = self.store.blob(digest, bytes)?;
-            let stored = stored.filter(|stored| blob_digest(stored) == digest);
-            let found = match stored {
+        for blob in declared.blobs().collect::<Vec<_>>() {
+            let Blob { digest, bytes } = blob;
+            let found = match self.store.blob(blob)? {
                 Some(stored) => stored,
                 None => {
                     let fetched = self.with_client(|| client.blob(digest, bytes))?;

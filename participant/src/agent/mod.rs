@@ -52,7 +52,7 @@ pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
-pub use task_folder::{stored_receipts, stored_tasks};
+pub use task_folder::{stored_receipts, stored_tasks, task_blob};
 
 use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;

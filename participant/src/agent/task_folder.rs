@@ -3,7 +3,7 @@
 //! ```text
 //! FOLDER/guard                                  signatures (see `guard`)
 //! FOLDER/privacy                                private trainings of all tasks (see `privacy`)
-//! FOLDER/blobs/DIGEST                           graphs of tasks, and their frozen weights
+//! FOLDER/blobs/DIGEST                           graphs of tasks, their frozen weights, tokenizers
 //! FOLDER/TASK/bond.json                         all deposits of bond, less what came back
 //! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
@@ -15,18 +15,36 @@
 
 use std::path::{Path, PathBuf};
 
-use florin_protocol::{Digest, Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt};
+use florin_protocol::{
+    Blob, Digest, Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt, blob_digest,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::AgentError;
 use crate::atomic_file::{self, FileError};
-use crate::client::JSON_BYTES_MAX;
+use crate::client::{Client, JSON_BYTES_MAX};
 use crate::deposits::DepositRecord;
 
+const BLOBS: &str = "blobs";
 const UPDATE: &str = "update.safetensors";
 const RESIDUAL: &str = "residual.safetensors";
 const REPORT: &str = "report.json";
 const DISPUTED_REPORT: &str = "disputed_report.json";
+
+/// A blob of a task from a data folder, or from the market, after which the folder has it.
+///
+/// # Errors
+/// [`AgentError::Client`] or [`AgentError::File`].
+pub fn task_blob(folder: &Path, client: &Client, blob: Blob) -> Result<Vec<u8>, AgentError> {
+    let files = TaskFolder { folder: folder.to_owned(), blobs: folder.join(BLOBS) };
+    if let Some(stored) = files.blob(blob)? {
+        return Ok(stored);
+    }
+    let fetched = client.blob(blob.digest, blob.bytes)?;
+    files.write_blob(blob.digest, &fetched)?;
+    Ok(fetched)
+}
 
 /// Files of one task.
 #[derive(Debug)]
@@ -42,7 +60,7 @@ impl TaskFolder {
     }
 
     pub(super) fn new(folder: &Path, task: TaskId) -> Self {
-        Self { folder: folder.join(task.to_string()), blobs: folder.join("blobs") }
+        Self { folder: folder.join(task.to_string()), blobs: folder.join(BLOBS) }
     }
 
     /// The record of the bond's deposits.
@@ -55,9 +73,10 @@ impl TaskFolder {
         self.folder.exists()
     }
 
-    /// A blob of a task, if it is on disk; the caller compares its digest.
-    pub(super) fn blob(&self, digest: Digest, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
-        atomic_file::read_limited(&self.blob_path(digest), limit)
+    /// A blob of a task, if its bytes are on disk.
+    pub(super) fn blob(&self, blob: Blob) -> Result<Option<Vec<u8>>, FileError> {
+        let stored = atomic_file::read_limited(&self.blob_path(blob.digest), blob.bytes)?;
+        Ok(stored.filter(|stored| blob_digest(stored) == blob.digest))
     }
 
     pub(super) fn write_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), FileError> {

@@ -52,6 +52,13 @@ pub(super) fn graphs() -> Vec<(&'static str, TaskSpec)> {
             spec.data.encoding =
                 Some(RowEncoding { class_names: Vec::new(), features, target: Some(target) });
         }
+        if let ModelLoss::TokenCrossEntropy { .. } = loss {
+            let tokenizer = Blob { digest: Digest([0x77; 32]), bytes: 1 << 26 };
+            let tokens = TokenEncoding { length: 4, tokenizer, separator: Some(2) };
+            let features = FeatureEncoding::Tokens(tokens);
+            spec.data.encoding =
+                Some(RowEncoding { class_names: Vec::new(), features, target: None });
+        }
         (name, spec)
     };
     losses.into_iter().map(task).collect()

@@ -2,6 +2,7 @@
 
 mod show;
 mod show_images;
+mod show_text;
 mod split;
 
 use crate::cli::DataCommand;

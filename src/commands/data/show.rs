@@ -7,7 +7,7 @@ use florin_learning::data::{
 };
 use serde_json::{Value, json};
 
-use super::show_images;
+use super::{show_images, show_text};
 use crate::cli::DataShow;
 use crate::failure::Exit;
 use crate::progress::Progress;
@@ -22,6 +22,11 @@ const LABELS_SHOWN_MAX: usize = 40;
 
 pub(super) fn run(arguments: &DataShow) -> anyhow::Result<Exit> {
     let source = &arguments.source;
+    if let (DataSource::Text { file, length: None }, Some(tokenizer)) =
+        (source, &arguments.tokenizer)
+    {
+        return show_text::run(arguments, file, tokenizer);
+    }
     let table = Progress::during(format!("reading {source}"), || load_table(source))?;
     if let DataSource::Images { .. } = source {
         return show_images::run(arguments, &table);

@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::Context;
 use florin_learning::data::{LoadError, load, load_table, save};
 use florin_learning::{DataSource, Dataset, SplitPart, partition, split};
-use florin_protocol::blob_digest;
+use florin_protocol::{Blob, blob_digest};
 use serde_json::json;
 
 use crate::cli::DataSplit;
-use crate::commands::task::spec_of_file;
+use crate::commands::task::prepared_task;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::show::{self, TextTable};
@@ -28,7 +28,14 @@ fn read(arguments: &DataSplit) -> anyhow::Result<Dataset> {
     let source = &arguments.source;
     let read = || match &arguments.task {
         None => load(source).map_err(|error| unencoded(source, error)),
-        Some(file) => load_for_task(&spec_of_file(file)?, source),
+        Some(file) => {
+            let task = prepared_task(file)?;
+            let blob = |blob: Blob| {
+                let found = task.blobs.iter().find(|(digest, _)| *digest == blob.digest);
+                Ok(found.map(|(_, bytes)| bytes.clone()).unwrap_or_default())
+            };
+            load_for_task(&task.spec, source, &blob)
+        }
     };
     Progress::during(format!("reading {source}"), read)
 }

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::loss_text;
 use crate::show;
 use crate::task_file::{
-    self, NewGraph, Parties, PreparedTask, task_for_data, task_for_graph, template,
+    self, NewGraph, NewTokens, Parties, PreparedTask, task_for_data, task_for_graph, template,
 };
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
@@ -40,7 +40,13 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
                     let TaskNew { loss, loss_bound, trainable, buffers, .. } = arguments;
                     let (loss, loss_bound, buffers) = (*loss, *loss_bound, *buffers);
                     let image = arguments.image.map(|image| image.0);
-                    let graph = NewGraph { file, loss, loss_bound, trainable, buffers, image };
+                    let tokens = arguments.tokenizer.as_ref().map(|tokenizer| NewTokens {
+                        tokenizer,
+                        length: arguments.length,
+                        end_of_text: arguments.end_of_text.as_deref(),
+                    });
+                    let graph =
+                        NewGraph { file, loss, loss_bound, trainable, buffers, image, tokens };
                     task_for_graph(&graph, source, folder, salt, &parties)?
                 }
             };
@@ -69,8 +75,8 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
 }
 
 /// The task of a file, without its parties.
-pub(in crate::commands) fn spec_of_file(file: &Path) -> anyhow::Result<TaskSpec> {
-    Ok(task_file::read(file, &unknown_parties())?.spec)
+pub(in crate::commands) fn prepared_task(file: &Path) -> anyhow::Result<PreparedTask> {
+    task_file::read(file, &unknown_parties())
 }
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
@@ -199,6 +205,7 @@ fn rows(spec: &TaskSpec) -> String {
             let (channels, height, width) = (images.channels.len(), images.height, images.width);
             format!("encoded from images, {channels} × {height} × {width}")
         }
+        Some(FeatureEncoding::Tokens(_)) => "tokens of a text".to_owned(),
     };
     let ModelArchitecture::Graph(graph) = &spec.model else {
         return format!("{width} features, {encoding}; {classes} labels");

@@ -12,7 +12,7 @@ mod publish;
 mod quote;
 mod show;
 
-pub(super) use file::spec_of_file;
+pub(super) use file::prepared_task;
 
 use crate::cli::TaskCommand;
 use crate::failure::Exit;

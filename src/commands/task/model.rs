@@ -31,7 +31,9 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
         None => None,
         Some(source) => {
             let mut engine = compose::engine(arguments.engine)?;
-            let data = load_for_task(&view.spec, source)?;
+            let data = load_for_task(&view.spec, source, &|blob| {
+                Ok(market.blob(blob.digest, blob.bytes)?)
+            })?;
             let graph = market.graph(&view.spec)?;
             Some(evaluate(&view.spec, graph.as_ref(), &bytes, &data, &mut *engine)?)
         }

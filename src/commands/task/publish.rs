@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     }
     for (digest, bytes) in &ready.blobs {
         if view.missing_blobs.contains(digest) {
-            Progress::during("uploading the graph", || market.put_blob(bytes))?;
+            Progress::during("uploading the blobs", || market.put_blob(bytes))?;
         }
     }
     if view.holdout_missing {

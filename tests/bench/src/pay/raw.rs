@@ -142,7 +142,8 @@ fn run_split(folder: &Path, split: Split) -> anyhow::Result<RawTask> {
         task_file::task_for_data(&source("holdout.csv")?, None, &own, split.seed, &parties)?;
     fs::write(&file, task.text)?;
     let task = task_file::read(&file, &parties)?;
-    let load = |name: &str| task_file::load_for_task(&task.spec, &source(name)?);
+    let load =
+        |name: &str| task_file::load_for_task(&task.spec, &source(name)?, &|_| Ok(Vec::new()));
     let mut parts = Vec::new();
     for (number, rows) in members.chunks(members.len().div_ceil(MEMBERS)).enumerate() {
         let name = format!("member-{number}.csv");
