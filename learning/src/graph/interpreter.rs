@@ -10,9 +10,7 @@ use super::held::Held;
 use super::operators::Effect;
 use super::size_function;
 use super::step::{NodeTraits, Step, steps};
-use super::value::{
-    Argument, Graph, InputRole, Node, NodeOutput, RunMode, ValueId, WeightTensor,
-};
+use super::value::{Argument, Graph, InputRole, Node, NodeOutput, RunMode, ValueId, WeightTensor};
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator as Aten, Value};
 
 /// Results of a run: the tensors among the graph's outputs, in order.

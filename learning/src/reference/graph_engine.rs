@@ -4,6 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use super::graph::{Evaluated, PlainGraph, RunOf};
 use super::{NAME, Reference};
+use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
@@ -36,6 +37,8 @@ impl GraphTraining<'_> {
         let steps = how.steps(data.rows());
         let mut descent = Descent::new(start, how, steps);
         let mut params = start.to_vec();
+        let augmentation = how.augmentation.filter(|changes| !changes.is_empty());
+        let seen = TrainingRows { data, augmentation, seed };
         let (mut step, mut mean_loss) = (0, 0.0);
         for epoch in 0..how.epochs {
             let mut losses = Vec::with_capacity(data.rows());
@@ -43,6 +46,12 @@ impl GraphTraining<'_> {
                 step += 1;
                 // A training has fewer steps than a stream has parts.
                 let random = (seed, u32::try_from(step).unwrap_or(u32::MAX));
+                let (batch, all) =
+                    (augmented(&seen, rows, epoch)?, (0..rows.len()).collect::<Vec<_>>());
+                let (data, rows) = match &batch {
+                    Some(batch) => (batch, all.as_slice()),
+                    None => (data, rows),
+                };
                 let of = RunOf { data, rows, mode: RunMode::Training, random };
                 let mut found = graph.gradient(&params, of)?;
                 let loss = mean(&found.losses);
@@ -64,6 +73,22 @@ impl GraphTraining<'_> {
         }
         Ok(TrainedModel { params, steps, mean_loss })
     }
+}
+
+/// The rows of a batch with their changes; `None` without changes.
+fn augmented(
+    seen: &TrainingRows<'_>,
+    rows: &[usize],
+    epoch: u32,
+) -> Result<Option<Dataset>, InputError> {
+    if seen.augmentation.is_none() {
+        return Ok(None);
+    }
+    let mut features = Vec::new();
+    seen.gather(rows, epoch, &mut features);
+    let labels = rows.iter().map(|&row| seen.data.labels()[row]).collect();
+    let batch = Dataset::new(features, labels, seen.data.width(), seen.data.classes());
+    batch.map(Some).map_err(|_| InputError::NoRows)
 }
 
 /// A step of the parameters. Buffers have the numbers of the run: decay and proximal term leave them.

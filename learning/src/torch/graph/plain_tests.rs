@@ -1,10 +1,11 @@
 //! The plain-Rust engine against libtorch: losses, gradients and trainings of graphs.
 
 use super::tests::{ALL, GraphTask, engine, go_on, is_random, models, optimizers, training};
-use crate::Reference;
+use crate::data::ImageShape;
 use crate::engine::{Evaluator, InputError, ParameterSegment, SegmentPoint, Trainer};
 use crate::graph::{BufferPolicy, GraphModel};
 use crate::model::ModelSpec;
+use crate::{Augmentation, Reference};
 
 /// Models that the plain-Rust engine runs, and those that it refuses, with their operators.
 fn plain_models() -> (Vec<(String, GraphTask)>, Vec<String>) {
@@ -111,6 +112,20 @@ fn trainings_in_plain_rust_end_where_those_of_libtorch_end() {
         }
     }
     assert!(compared >= 12, "{compared}");
+}
+
+#[test]
+fn both_engines_train_graphs_on_the_same_changed_images() {
+    let case = GraphTask::load("convnext", ALL, BufferPolicy::Refuse);
+    let image = ImageShape { channels: 1, height: 2, width: case.rows.width() / 2 };
+    let augmentation = Some(Augmentation { image, flip: true, crop_padding: 1 });
+    let how = crate::Training { augmentation, ..training(2) };
+    let run = |engine: &mut dyn Trainer, how| {
+        engine.train(&case.model, &case.start, &case.rows, how, 7, &mut go_on).unwrap().params
+    };
+    let (plain, torch) = (run(&mut Reference::new(), &how), run(&mut engine(), &how));
+    assert!(plain.iter().zip(&torch).all(|(a, b)| (a - b).abs() < 1e-5));
+    assert_ne!(run(&mut Reference::new(), &training(2)), plain);
 }
 
 #[test]
