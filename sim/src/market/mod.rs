@@ -13,9 +13,9 @@ use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
 use florin_protocol::limits::{GLOBAL_DELTAS_MAX, TASK_MS_MAX};
 use florin_protocol::{
-    Address, Amount, Canonical, Commit, Digest, EnrolRequest, ModelArchitecture, NodeKey,
-    NodeSignature, Offer, Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId,
-    TaskPhase, TaskSpec, Timestamp, UpdateHeader, WalletSignature, blob_digest,
+    Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
+    Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec,
+    Timestamp, UpdateHeader, WalletSignature, blob_digest,
 };
 use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
@@ -204,11 +204,9 @@ impl SimulatedMarket {
         self.apply(&Event::TaskPublished { spec, model_bytes, update_bytes })?;
         let digest = blob_digest(&base);
         self.blobs.insert(digest, base);
-        self.apply(&Event::BlobArrived { task, digest })?;
-        if let ModelArchitecture::Graph(graph) = &self.spec.model.clone() {
-            for blob in graph.blobs() {
-                self.apply(&Event::BlobArrived { task, digest: blob.digest })?;
-            }
+        // A graph and a tokenizer have blobs of their own.
+        for digest in self.spec.blobs().collect::<Vec<_>>() {
+            self.apply(&Event::BlobArrived { task, digest })?;
         }
         self.apply(&Event::HoldoutArrived { task, digest: self.spec.holdout.root })
     }
