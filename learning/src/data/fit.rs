@@ -229,7 +229,7 @@ pub fn fit_images(
     let channels = vec![scale; shape.channels];
     let encoder = ImageEncoder { height: shape.height, width: shape.width, resize, channels };
     match kind {
-        ScaleKind::Standard => Ok(images::fit(table, encoder)?),
+        ScaleKind::Standard => Ok(images::fit(table, &encoder)?),
         ScaleKind::MinMax | ScaleKind::None => Ok(encoder),
     }
 }

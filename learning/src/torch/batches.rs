@@ -220,7 +220,7 @@ mod tests {
         let plain = Reference::new().train(&model, &start, &data, &how, 7, &mut go_on).unwrap();
         let pairs = torch.params.iter().zip(&plain.params);
         assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-5), "{pairs:?}");
-        let unchanged = Training { augmentation: None, ..how.clone() };
+        let unchanged = Training { augmentation: None, ..how };
         let other = Reference::new().train(&model, &start, &data, &unchanged, 7, &mut go_on);
         assert_ne!(other.unwrap().params, plain.params);
         let again = engine(usize::MAX).train(&model, &start, &data, &how, 7, &mut go_on).unwrap();

@@ -166,12 +166,10 @@ pub(in super::super) fn features(
 /// As [`features`], and [`EncodeError::Width`] for a table of numbers that is not as wide.
 pub(in super::super) fn fit(
     table: &Table,
-    encoder: ImageEncoder,
+    encoder: &ImageEncoder,
 ) -> Result<ImageEncoder, EncodeError> {
-    let plain = ImageEncoder {
-        channels: vec![NumberScale::IDENTITY; encoder.channels.len()],
-        ..encoder.clone()
-    };
+    let plain =
+        ImageEncoder { channels: vec![NumberScale::IDENTITY; encoder.channels.len()], ..*encoder };
     let pixels = encoder.height * encoder.width;
     let mut sums = vec![[0.0_f64; 2]; encoder.channels.len()];
     let look = |image: &[f32]| {
@@ -197,7 +195,7 @@ pub(in super::super) fn fit(
         let factor = if sd > 1e-3 { 1.0 / sd } else { 1.0 };
         NumberScale { offset: mean, factor, fill: None }
     };
-    Ok(ImageEncoder { channels: sums.into_iter().map(scale).collect(), ..encoder })
+    Ok(ImageEncoder { channels: sums.into_iter().map(scale).collect(), ..*encoder })
 }
 
 /// Calls `look` with the features of each file, in order.

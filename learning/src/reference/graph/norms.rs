@@ -445,10 +445,7 @@ fn difference<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     }
     let last = with_last(run, &first, dim);
     let inner = first.sizes[dim];
-    let before = match run.optional(node, "prepend") {
-        Some(tensor) => Some(with_last(run, &tensor, dim)),
-        None => None,
-    };
+    let before = run.optional(node, "prepend").map(|tensor| with_last(run, &tensor, dim));
     let added = before.as_ref().map_or(0, |tensor| *tensor.sizes.last().unwrap_or(&0));
     if !matches!(last.elements, Elements::Whole(_)) {
         return Err(RunFailure::graph("this engine has differences of integers only"));

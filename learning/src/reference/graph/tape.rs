@@ -282,7 +282,7 @@ impl<T: Real> Tape<T> {
                 let mut sums = pull.to_vec();
                 for part in sums.chunks_exact_mut((*inner).max(1)) {
                     for at in (1..part.len()).rev() {
-                        part[at - 1] = part[at - 1] + part[at];
+                        part[at - 1] += part[at];
                     }
                 }
                 pulls.add(*source, sums.into_iter());
