@@ -144,6 +144,33 @@ fn a_task_is_made_for_a_model_and_its_rows() {
     }
 }
 
+/// A recurrent layer is none of the plain-Rust engine's operators.
+#[test]
+fn a_graph_without_a_public_baseline_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("tokens.csv");
+    let row = |at: usize| {
+        let tokens: Vec<String> =
+            (0..6).map(|n| ((at * 7 + at * at * n) % 5).to_string()).collect();
+        format!("{},{}\n", tokens.join(","), at % 3)
+    };
+    let rows: String = (0..200).map(row).collect();
+    std::fs::write(&table, format!("a,b,c,d,e,f,label\n{rows}")).unwrap();
+    let gru = format!("{}/learning/data/graphs/gru.pt2", env!("CARGO_MANIFEST_DIR"));
+    let data = format!("csv:{}#label", table.display());
+    new_task(folder.path(), &["--model", &gru, "--data", &data]).expect(0);
+    let file = folder.path().join("task.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\nbaseline_epochs = 0\n"), "{text}");
+    let text = text.replace("\nbaseline_epochs = 0\n", "\nbaseline_epochs = 2\n");
+    std::fs::write(&file, text).unwrap();
+    let check = ["task", "check", &file.display().to_string()];
+    let refused = florin(&check).refused(2, "MODEL_FAILS");
+    for part in ["rounds.baseline_epochs = 0", "the reference engine has no gru.input"] {
+        assert!(refused.err.contains(part), "no {part} in {}", refused.err);
+    }
+}
+
 #[test]
 fn a_model_that_does_not_fit_is_refused_with_its_key() {
     let (net, table) = (example("table/net.pt2"), example("table/diabetes.csv"));

@@ -1,5 +1,6 @@
 //! The graph of a task: its blobs, checked and loaded.
 
+use florin_learning::engine::InputError;
 use florin_learning::graph::{Graph, GraphModel, ROW_BYTES_MAX};
 use florin_learning::{ModelSpec, Reference};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
@@ -70,7 +71,12 @@ fn check_baseline(spec: &TaskSpec, graph: &GraphModel) -> Result<(), Rejection> 
     };
     let batch = u64::from(spec.training.batch).min(baseline_rows_max(spec));
     let batch = usize::try_from(batch).unwrap_or(usize::MAX);
-    Reference::check_model(&model, batch).map_err(|error| refuse(error.to_string()))?;
+    Reference::check_model(&model, batch).map_err(|error| match error {
+        InputError::Operators { engine, operators } => {
+            refuse(format!("the {engine} engine has no {}", operators.join(", ")))
+        }
+        other => refuse(other.to_string()),
+    })?;
     let flops = baseline_flops(spec, graph, spec.rounds.baseline_epochs)?;
     if flops > BASELINE_FLOPS_MAX {
         let why = format!(
