@@ -150,8 +150,8 @@ fn a_graph_without_a_public_baseline_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("tokens.csv");
     let row = |at: usize| {
-        let tokens: Vec<String> =
-            (0..6).map(|n| ((at * 7 + at * at * n) % 5).to_string()).collect();
+        let token = |n: usize| ((at * 6 + n) * 2_654_435_761 / 128 % 5).to_string();
+        let tokens: Vec<String> = (0..6).map(token).collect();
         format!("{},{}\n", tokens.join(","), at % 3)
     };
     let rows: String = (0..200).map(row).collect();
