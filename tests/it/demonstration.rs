@@ -24,7 +24,8 @@ fn the_demonstration_holds_what_it_promises(on: On) {
         On::Embedded => vec!["--ledger", "embedded"],
         On::Ethereum => vec!["--ledger", "ethereum", "--anvil", &program],
     };
-    let call = ["demo", "--rounds", "4", "--json", &json, "--out", &page];
+    // With some seeds, chance lifts the noise above its threshold in so few rounds.
+    let call = ["demo", "--rounds", "4", "--seed", "2", "--json", &json, "--out", &page];
     let output = florin(&[&call[..], &ledger].concat()).expect(0);
     assert!(output.out.contains("4 of 4 rounds recomputed, 0 mismatches"), "{}", output.out);
     assert!(!output.out.contains('\u{1b}'), "a pipe gets no colours");
