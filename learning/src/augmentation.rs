@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::{Dataset, ImageShape};
 use crate::rng::{Purpose, below, rng};
+use crate::training::Training;
 
 /// Largest number of pixels by which a crop is shifted.
 pub const CROP_PADDING_MAX: usize = 64;
@@ -80,12 +81,19 @@ impl Augmentation {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrainingRows<'a> {
     pub(crate) data: &'a Dataset,
+    /// The changes; `None` for none.
     pub(crate) augmentation: Option<Augmentation>,
     /// Seed of the training.
     pub(crate) seed: u64,
 }
 
-impl TrainingRows<'_> {
+impl<'a> TrainingRows<'a> {
+    /// The rows of a training with this seed.
+    pub(crate) fn new(data: &'a Dataset, how: &Training, seed: u64) -> Self {
+        let augmentation = how.augmentation.filter(|changes| !changes.is_empty());
+        Self { data, augmentation, seed }
+    }
+
     /// Replaces `out` by the features of the rows with these indices.
     pub(crate) fn gather(&self, rows: &[usize], epoch: u32, out: &mut Vec<f32>) {
         out.clear();

@@ -384,6 +384,24 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { sum / values.len() as f64 }
 }
 
+/// The directional derivatives of each row's loss, `[direction][row]`, by `gradient`, which returns the
+/// gradient of a row.
+pub(crate) fn derivatives_by_gradients(
+    rows: usize,
+    directions: &[&[f32]],
+    mut gradient: impl FnMut(usize) -> Result<Vec<f64>, EvalError>,
+) -> Result<Vec<Vec<f64>>, EvalError> {
+    let mut slopes = vec![Vec::with_capacity(rows); directions.len()];
+    for row in 0..rows {
+        let gradient = gradient(row)?;
+        for (slopes, direction) in slopes.iter_mut().zip(directions) {
+            let products = gradient.iter().zip(*direction);
+            slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
+        }
+    }
+    Ok(slopes)
+}
+
 /// Preconditions of every engine's training.
 pub(crate) fn check_training(
     model: &ModelSpec,

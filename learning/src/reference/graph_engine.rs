@@ -1,20 +1,18 @@
 //! The engine's operations on graphs.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use super::graph::{Evaluated, PlainGraph, RunOf};
-use super::{NAME, Reference};
+use super::{NAME, Reference, TrainingBatch, take_steps, trained};
 use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
-    EvalError, InputError, ParameterSegment, RowGradient, SegmentPoint, TrainError, TrainedModel,
-    TrainingStep, mean, predicts_label,
+    BackendError, EvalError, InputError, ParameterSegment, RowGradient, SegmentPoint, TrainError,
+    TrainedModel, TrainingProgress, derivatives_by_gradients, mean, predicts_label,
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use crate::parallel::parallel_map;
-use crate::params::first_not_finite;
-use crate::rng::epoch_order;
 use crate::training::Training;
 
 /// A training of a graph.
@@ -27,51 +25,31 @@ pub(super) struct GraphTraining<'a> {
 }
 
 impl GraphTraining<'_> {
-    pub(super) fn train(
-        &self,
-        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
-    ) -> Result<TrainedModel, TrainError> {
+    pub(super) fn train(&self, progress: TrainingProgress<'_>) -> Result<TrainedModel, TrainError> {
         let Self { model, start, data, how, seed } = *self;
-        let mut graph = PlainGraph::<f32>::new(model)?;
+        let graph = PlainGraph::<f32>::new(model)?;
         check(model, data.rows().min(how.batch as usize))?;
-        let steps = how.steps(data.rows());
-        let mut descent = Descent::new(start, how, steps);
+        let mut descent = Descent::new(start, how, how.steps(data.rows()));
         let mut params = start.to_vec();
-        let augmentation = how.augmentation.filter(|changes| !changes.is_empty());
-        let seen = TrainingRows { data, augmentation, seed };
-        let (mut step, mut mean_loss) = (0, 0.0);
-        for epoch in 0..how.epochs {
-            let mut losses = Vec::with_capacity(data.rows());
-            for rows in epoch_order(data.rows(), seed, epoch).chunks(how.batch as usize) {
-                step += 1;
-                // A training has fewer steps than a stream has parts.
-                let random = (seed, u32::try_from(step).unwrap_or(u32::MAX));
-                let (batch, all) =
-                    (augmented(&seen, rows, epoch)?, (0..rows.len()).collect::<Vec<_>>());
-                let (data, rows) = match &batch {
-                    Some(batch) => (batch, all.as_slice()),
-                    None => (data, rows),
-                };
-                let of = RunOf { data, rows, mode: RunMode::Training, random };
-                let mut found = graph.gradient(&params, of)?;
-                let loss = mean(&found.losses);
-                if !loss.is_finite() {
-                    return Err(TrainError::Diverged { step });
-                }
-                losses.extend_from_slice(&found.losses);
-                let share = 1.0 / rows.len() as f32;
-                found.gradient.iter_mut().for_each(|slope| *slope *= share);
-                descent_step(&graph, &mut descent, &mut params, &mut found);
-                if progress(TrainingStep { step, steps, loss }).is_break() {
-                    return Err(TrainError::Stopped { step });
-                }
-            }
-            mean_loss = mean(&losses);
-        }
-        if first_not_finite(&params).is_some() {
-            return Err(TrainError::Diverged { step });
-        }
-        Ok(TrainedModel { params, steps, mean_loss })
+        let seen = TrainingRows::new(data, how, seed);
+        let mean_loss = take_steps(&seen, how, progress, |batch| {
+            let TrainingBatch { step, epoch, rows } = batch;
+            // A training has fewer steps than a stream has parts.
+            let random = (seed, u32::try_from(step).unwrap_or(u32::MAX));
+            let (changed, all) =
+                (augmented(&seen, rows, epoch)?, (0..rows.len()).collect::<Vec<_>>());
+            let (data, rows) = match &changed {
+                Some(changed) => (changed, all.as_slice()),
+                None => (data, rows),
+            };
+            let of = RunOf { data, rows, mode: RunMode::Training, random };
+            let mut found = graph.gradient(&params, of)?;
+            let share = 1.0 / rows.len() as f32;
+            found.gradient.iter_mut().for_each(|slope| *slope *= share);
+            descent_step(&graph, &mut descent, &mut params, &mut found);
+            Ok(found.losses)
+        })?;
+        trained(params, how.steps(data.rows()), mean_loss)
     }
 }
 
@@ -118,7 +96,7 @@ pub(super) fn row_gradients(
     rows: &[usize],
     look: &mut dyn FnMut(RowGradient<'_>),
 ) -> Result<(), TrainError> {
-    let mut graph = PlainGraph::<f32>::new(model)?;
+    let graph = PlainGraph::<f32>::new(model)?;
     if graph.has_travelling_buffers() {
         return Err(InputError::Statistics { model: model.to_string() }.into());
     }
@@ -133,31 +111,33 @@ pub(super) fn row_gradients(
 
 /// An evaluation of a graph, in `f64`.
 pub(super) struct GraphEvaluation<'a> {
-    pub(super) engine: &'a Reference,
-    pub(super) model: &'a GraphModel,
-    pub(super) data: &'a Dataset,
+    threads: usize,
+    model: &'a GraphModel,
+    data: &'a Dataset,
+    graph: PlainGraph<'a, f64>,
 }
 
-impl GraphEvaluation<'_> {
-    fn graph(&self) -> Result<PlainGraph<'_, f64>, EvalError> {
-        Ok(PlainGraph::new(self.model)?)
+impl<'a> GraphEvaluation<'a> {
+    pub(super) fn new(
+        engine: &Reference,
+        model: &'a GraphModel,
+        data: &'a Dataset,
+    ) -> Result<Self, EvalError> {
+        Ok(Self { threads: engine.threads, model, data, graph: PlainGraph::new(model)? })
     }
 
     /// The results of a function of each chunk of rows, in order.
     fn each_chunk<R: Send>(
         &self,
         rows: Range<usize>,
-        function: impl Fn(&mut PlainGraph<'_, f64>, RunOf<'_>) -> Result<R, crate::engine::BackendError>
-        + Sync,
+        function: impl Fn(&PlainGraph<'_, f64>, RunOf<'_>) -> Result<R, BackendError> + Sync,
     ) -> Result<Vec<R>, EvalError> {
-        let each = self.graph()?.chunk_rows();
         let all: Vec<usize> = rows.collect();
-        let chunks: Vec<&[usize]> = all.chunks(each).collect();
-        let results = parallel_map(self.engine.threads, chunks, |rows| {
-            let mut graph = PlainGraph::new(self.model).map_err(EvalError::from)?;
-            Ok(function(&mut graph, RunOf::evaluation(self.data, rows))?)
+        let chunks: Vec<&[usize]> = all.chunks(self.graph.chunk_rows()).collect();
+        let results = parallel_map(self.threads, chunks, |rows| {
+            function(&self.graph, RunOf::evaluation(self.data, rows))
         });
-        results.into_iter().collect()
+        Ok(results.into_iter().collect::<Result<_, _>>()?)
     }
 
     pub(super) fn losses(&self, params: &[f64], rows: Range<usize>) -> Result<Vec<f64>, EvalError> {
@@ -191,15 +171,9 @@ impl GraphEvaluation<'_> {
         params: &[f64],
         directions: &[&[f32]],
     ) -> Result<Vec<Vec<f64>>, EvalError> {
-        let mut slopes = vec![Vec::with_capacity(self.data.rows()); directions.len()];
-        for row in 0..self.data.rows() {
-            let gradient = self.gradient(params, row..row + 1)?.1;
-            for (slopes, direction) in slopes.iter_mut().zip(directions) {
-                let products = gradient.iter().zip(*direction);
-                slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
-            }
-        }
-        Ok(slopes)
+        derivatives_by_gradients(self.data.rows(), directions, |row| {
+            Ok(self.gradient(params, row..row + 1)?.1)
+        })
     }
 
     /// Rows whose prediction is right: the class of the largest logit, or all of a row's truth values.

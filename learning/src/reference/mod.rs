@@ -17,8 +17,8 @@ use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_groups,
-    check_precision, check_row_gradients, check_training, chunks, chunks_in, mean,
+    TrainError, TrainedModel, Trainer, TrainingProgress, TrainingStep, check_evaluation,
+    check_groups, check_precision, check_row_gradients, check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -83,11 +83,29 @@ impl Reference {
         }
     }
 
-    fn graph<'a>(&'a self, model: &'a ModelSpec, data: &'a Dataset) -> Option<GraphEvaluation<'a>> {
+    /// The evaluation of a graph; `None` for another model.
+    fn graph<'a>(
+        &self,
+        model: &'a ModelSpec,
+        data: &'a Dataset,
+    ) -> Result<Option<GraphEvaluation<'a>>, EvalError> {
         match model {
-            ModelSpec::Graph(model) => Some(GraphEvaluation { engine: self, model, data }),
-            _ => None,
+            ModelSpec::Graph(model) => GraphEvaluation::new(self, model, data).map(Some),
+            _ => Ok(None),
         }
+    }
+
+    /// The same after a check of its inputs.
+    fn checked_graph<'a>(
+        &self,
+        model: &'a ModelSpec,
+        params: &[f64],
+        data: &'a Dataset,
+    ) -> Result<Option<GraphEvaluation<'a>>, EvalError> {
+        if matches!(model, ModelSpec::Graph(_)) {
+            check_evaluation(model, params, &[], data)?;
+        }
+        self.graph(model, data)
     }
 
     /// Number of threads for this many directions.
@@ -114,35 +132,18 @@ impl Trainer for Reference {
         }
         let layout = layout(model)?;
         let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
-        let steps = how.steps(data.rows());
-        let mut descent = GradientDescent::new(start, how, steps);
-        let (mut step, mut mean_loss) = (0, 0.0);
-        let seen = TrainingRows { data, augmentation: how.augmentation, seed };
+        let mut descent = GradientDescent::new(start, how, how.steps(data.rows()));
+        let seen = TrainingRows::new(data, how, seed);
         let mut features = Vec::new();
-        for epoch in 0..how.epochs {
-            let mut losses = Vec::with_capacity(data.rows());
-            for rows in epoch_order(data.rows(), seed, epoch).chunks(how.batch as usize) {
-                step += 1;
+        let mean_loss =
+            take_steps(&seen, how, progress, |TrainingBatch { epoch, rows, .. }| {
                 seen.gather(rows, epoch, &mut features);
                 batch.load_changed(rows, data, features.iter().copied());
                 batch.forward(&layout, &descent.params);
-                let row_losses = batch.losses();
-                let loss = mean(&row_losses);
-                if !loss.is_finite() {
-                    return Err(TrainError::Diverged { step });
-                }
-                losses.extend(row_losses);
                 descent.step(&layout, &batch, rows.len());
-                if progress(TrainingStep { step, steps, loss }).is_break() {
-                    return Err(TrainError::Stopped { step });
-                }
-            }
-            mean_loss = mean(&losses);
-        }
-        if first_not_finite(&descent.params).is_some() {
-            return Err(TrainError::Diverged { step });
-        }
-        Ok(TrainedModel { params: descent.params, steps, mean_loss })
+                Ok(batch.losses())
+            })?;
+        trained(descent.params, how.steps(data.rows()), mean_loss)
     }
 
     fn row_gradients(
@@ -169,6 +170,52 @@ impl Trainer for Reference {
             look(RowGradient { loss: mean(&batch.losses()), gradient: &gradient });
         }
         Ok(())
+    }
+}
+
+/// A batch of a training.
+struct TrainingBatch<'a> {
+    /// The step, from 1.
+    step: u64,
+    epoch: u32,
+    rows: &'a [usize],
+}
+
+/// Takes all steps of a training. `take` takes one, and returns the loss of each row before it. Returns
+/// the mean loss over the last epoch.
+fn take_steps(
+    seen: &TrainingRows<'_>,
+    how: &Training,
+    progress: TrainingProgress<'_>,
+    mut take: impl FnMut(TrainingBatch<'_>) -> Result<Vec<f64>, TrainError>,
+) -> Result<f64, TrainError> {
+    let count = seen.data.rows();
+    let steps = how.steps(count);
+    let (mut step, mut mean_loss) = (0, 0.0);
+    for epoch in 0..how.epochs {
+        let mut losses = Vec::with_capacity(count);
+        for rows in epoch_order(count, seen.seed, epoch).chunks(how.batch as usize) {
+            step += 1;
+            let row_losses = take(TrainingBatch { step, epoch, rows })?;
+            let loss = mean(&row_losses);
+            if !loss.is_finite() {
+                return Err(TrainError::Diverged { step });
+            }
+            losses.extend(row_losses);
+            if progress(TrainingStep { step, steps, loss }).is_break() {
+                return Err(TrainError::Stopped { step });
+            }
+        }
+        mean_loss = mean(&losses);
+    }
+    Ok(mean_loss)
+}
+
+/// The result of a training of so many steps.
+fn trained(params: Vec<f32>, steps: u64, mean_loss: f64) -> Result<TrainedModel, TrainError> {
+    match first_not_finite(&params) {
+        Some(_) => Err(TrainError::Diverged { step: steps }),
+        None => Ok(TrainedModel { params, steps, mean_loss }),
     }
 }
 
@@ -216,8 +263,7 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
-        if let Some(graph) = self.graph(model, data) {
-            check_evaluation(model, params, &[], data)?;
+        if let Some(graph) = self.checked_graph(model, params, data)? {
             return graph.losses(params, 0..data.rows());
         }
         let mut losses = Vec::with_capacity(data.rows());
@@ -247,7 +293,7 @@ impl Evaluator for Reference {
             // All models have the same directions, so check them once.
             check_evaluation(model, params, if at == 0 { directions } else { &[] }, data)?;
         }
-        if let Some(graph) = self.graph(model, data) {
+        if let Some(graph) = self.graph(model, data)? {
             let at = |params: &&[f64]| graph.directional_derivatives(params, directions);
             return params.iter().map(at).collect();
         }
@@ -284,8 +330,7 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError> {
-        if let Some(graph) = self.graph(model, data) {
-            check_evaluation(model, params, &[], data)?;
+        if let Some(graph) = self.checked_graph(model, params, data)? {
             return graph.outputs(params);
         }
         let mut outputs = Vec::with_capacity(data.rows() * model.classes());
@@ -299,8 +344,7 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<usize, EvalError> {
-        if let Some(graph) = self.graph(model, data) {
-            check_evaluation(model, params, &[], data)?;
+        if let Some(graph) = self.checked_graph(model, params, data)? {
             return graph.correct_predictions(params);
         }
         let mut correct = 0;
@@ -314,8 +358,7 @@ impl Evaluator for Reference {
         params: &[f64],
         data: &Dataset,
     ) -> Result<(f64, Vec<f64>), EvalError> {
-        if let Some(graph) = self.graph(model, data) {
-            check_evaluation(model, params, &[], data)?;
+        if let Some(graph) = self.checked_graph(model, params, data)? {
             let (losses, mut sum) = graph.gradient(params, 0..data.rows())?;
             sum.iter_mut().for_each(|value| *value /= data.rows() as f64);
             return Ok((mean(&losses), sum));
@@ -341,7 +384,7 @@ impl Evaluator for Reference {
     ) -> Result<(), EvalError> {
         way.check()?;
         check_groups(data, groups)?;
-        if let Some(graph) = self.graph(way.model, data) {
+        if let Some(graph) = self.graph(way.model, data)? {
             return graph.on_segment(way, places, groups, look);
         }
         let layout = layout(way.model)?;

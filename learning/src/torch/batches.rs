@@ -74,10 +74,10 @@ impl<'a> BatchRows<'a> {
         data: &'a Dataset,
         steps: &Steps<'_>,
     ) -> Result<Self, TchError> {
-        let augmentation = steps.how.augmentation.filter(|changes| !changes.is_empty());
+        let seen = TrainingRows::new(data, steps.how, steps.seed);
         let bytes = size_of_val(data.features());
-        if augmentation.is_some() || bytes > torch.resident_bytes_max {
-            return Ok(Self::Gathered(TrainingRows { data, augmentation, seed: steps.seed }));
+        if seen.augmentation.is_some() || bytes > torch.resident_bytes_max {
+            return Ok(Self::Gathered(seen));
         }
         let (numbers, labels) = torch.rows(data, 0..data.rows(), Kind::Float)?;
         Ok(Self::Resident(Rows { numbers, labels: labels.f_view([-1])? }))

@@ -9,7 +9,7 @@ use super::tensor::Tensor;
 use crate::graph::GraphLoss;
 use crate::loss::{BoundedLoss, RowLoss};
 use crate::reference::real::Real;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The numbers of rows that a loss compares with the output.
 pub(super) struct Targets {
@@ -147,7 +147,7 @@ fn cross_entropy<T: Real>(
         Ok(label) if label < classes => (row * classes + label) as u32,
         _ => NONE,
     });
-    let own = run.tape.take(logarithms, Rc::new(index.collect()));
+    let own = run.tape.take(logarithms, Arc::new(index.collect()));
     let entropy = run.scale(own, -1.0);
     if form == RowLoss::Bounded {
         let bounded = bound_entropy(run, entropy, classes);
@@ -191,7 +191,7 @@ fn tokens<T: Real>(
             let index = (0..rows as u32)
                 .flat_map(|row| row * line..(row + 1) * line - classes as u32)
                 .collect();
-            (run.tape.take(source, Rc::new(index)), whole(&next))
+            (run.tape.take(source, Arc::new(index)), whole(&next))
         }
         false => (source, whole(&targets.numbers)),
     };

@@ -23,7 +23,7 @@ mod windows;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::data::Dataset;
 use crate::engine::{BackendError, InputError};
@@ -104,13 +104,14 @@ pub(super) struct PlainGraph<'m, T> {
     model: &'m GraphModel,
     program: &'m GraphProgram,
     frozen: Vec<Frozen<T>>,
-    shapes: BTreeMap<usize, Vec<Shaped>>,
+    /// The shapes of runs, by their number of rows.
+    shapes: Mutex<BTreeMap<usize, Arc<Vec<Shaped>>>>,
     chunk_rows: usize,
 }
 
 /// A frozen tensor.
 enum Frozen<T> {
-    Real(Vec<usize>, Rc<Vec<T>>),
+    Real(Vec<usize>, Arc<Vec<T>>),
     Whole(Tensor),
 }
 
@@ -155,7 +156,8 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         let chunk_rows = usize::try_from(CHUNK_BYTES / row_bytes.max(1)).unwrap_or(CHUNK_ROWS);
         let frozen = program.frozen.iter().map(Frozen::new).collect();
         let chunk_rows = chunk_rows.clamp(1, CHUNK_ROWS);
-        Ok(Self { model, program, frozen, shapes: BTreeMap::new(), chunk_rows })
+        let shapes = Mutex::new(BTreeMap::new());
+        Ok(Self { model, program, frozen, shapes, chunk_rows })
     }
 
     /// Rows of a chunk of an evaluation: the same on every machine.
@@ -178,26 +180,26 @@ impl<'m, T: Real> PlainGraph<'m, T> {
     }
 
     /// The first output for some rows.
-    pub(super) fn outputs(&mut self, params: &[T], of: RunOf<'_>) -> Result<Vec<T>, BackendError> {
-        self.prepare(of.rows.len())?;
-        let (run, output, _) = self.forward(params, of, false)?;
+    pub(super) fn outputs(&self, params: &[T], of: RunOf<'_>) -> Result<Vec<T>, BackendError> {
+        let shapes = self.shapes(of.rows.len())?;
+        let (run, output, _) = self.forward(&shapes, params, of, false)?;
         let numbers = match &output.elements {
             tensor::Elements::Real(var) => run.tape.numbers(*var),
-            tensor::Elements::Whole(_) => Rc::new(Vec::new()),
+            tensor::Elements::Whole(_) => Arc::new(Vec::new()),
         };
         Ok(numbers.to_vec())
     }
 
     /// The losses of rows; of the bounded loss the largest for a row of which an operator refuses a
     /// value.
-    pub(super) fn losses(&mut self, params: &[T], of: RunOf<'_>) -> Result<Vec<f64>, BackendError> {
+    pub(super) fn losses(&self, params: &[T], of: RunOf<'_>) -> Result<Vec<f64>, BackendError> {
         Ok(self.evaluate(params, of, false)?.losses)
     }
 
     /// The losses of rows, and the gradient of their sum. In an evaluation an element that is not a
     /// number becomes 0, and a row of which an operator refuses a value has no gradient.
     pub(super) fn gradient(
-        &mut self,
+        &self,
         params: &[T],
         of: RunOf<'_>,
     ) -> Result<Evaluated<T>, BackendError> {
@@ -205,13 +207,13 @@ impl<'m, T: Real> PlainGraph<'m, T> {
     }
 
     fn evaluate(
-        &mut self,
+        &self,
         params: &[T],
         of: RunOf<'_>,
         with_gradient: bool,
     ) -> Result<Evaluated<T>, BackendError> {
-        self.prepare(of.rows.len())?;
-        match self.run(params, of, with_gradient) {
+        let shapes = self.shapes(of.rows.len())?;
+        match self.run(&shapes, params, of, with_gradient) {
             Err(RunFailure::Value(_)) if of.mode == RunMode::Evaluation => {}
             found => return Ok(found?),
         }
@@ -234,18 +236,22 @@ impl<'m, T: Real> PlainGraph<'m, T> {
         Ok(all)
     }
 
-    /// Computes the shapes of a run of this many rows.
-    fn prepare(&mut self, rows: usize) -> Result<(), BackendError> {
-        if !self.shapes.contains_key(&rows) {
-            let bytes = ROW_BYTES_MAX.saturating_mul(rows as u64);
-            let shapes = value_shapes(&self.program.graph, &[rows as u64], bytes);
-            self.shapes.insert(rows, shapes.map_err(RunFailure::from)?);
+    /// The shapes of a run of this many rows.
+    fn shapes(&self, rows: usize) -> Result<Arc<Vec<Shaped>>, BackendError> {
+        let mut known = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shapes) = known.get(&rows) {
+            return Ok(Arc::clone(shapes));
         }
-        Ok(())
+        let bytes = ROW_BYTES_MAX.saturating_mul(rows as u64);
+        let shapes = value_shapes(&self.program.graph, &[rows as u64], bytes);
+        let shapes = Arc::new(shapes.map_err(RunFailure::from)?);
+        known.insert(rows, Arc::clone(&shapes));
+        Ok(shapes)
     }
 
     fn run(
         &self,
+        shapes: &[Shaped],
         params: &[T],
         of: RunOf<'_>,
         with_gradient: bool,
@@ -254,7 +260,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
             RunMode::Training => RowLoss::CrossEntropy,
             RunMode::Evaluation => RowLoss::Bounded,
         };
-        let (mut run, output, leaves) = self.forward(params, of, with_gradient)?;
+        let (mut run, output, leaves) = self.forward(shapes, params, of, with_gradient)?;
         let loss = self.model.declaration().loss;
         let losses = row_losses(&mut run, loss, form, &output, &self.targets(of))?;
         let numbers = run.tape.numbers(losses);
@@ -278,13 +284,13 @@ impl<'m, T: Real> PlainGraph<'m, T> {
 
     /// Runs the graph. Returns the first output, and the travelling tensors with their ranges.
     #[expect(clippy::type_complexity, reason = "the parts of one run")]
-    fn forward(
+    fn forward<'s>(
         &self,
+        shapes: &'s [Shaped],
         params: &[T],
         of: RunOf<'_>,
         with_gradient: bool,
-    ) -> Result<(Run<'_, T>, Tensor, Vec<(Var, Range<usize>)>), RunFailure> {
-        let shapes = self.shapes.get(&of.rows.len()).map(Vec::as_slice).unwrap_or_default();
+    ) -> Result<(Run<'s, T>, Tensor, Vec<(Var, Range<usize>)>), RunFailure> {
         let (seed, part) = of.random;
         let mut run = Run::new(shapes, of.mode, rng(seed, Purpose::Dropout, part));
         run.has_frozen_statistics = self.program.has_frozen_statistics;
@@ -300,7 +306,7 @@ impl<'m, T: Real> PlainGraph<'m, T> {
                 }
                 Place::Frozen(at) => match &self.frozen[*at] {
                     Frozen::Real(sizes, numbers) => {
-                        Tensor::real(sizes.clone(), run.tape.shared(Rc::clone(numbers), false))
+                        Tensor::real(sizes.clone(), run.tape.shared(Arc::clone(numbers), false))
                     }
                     Frozen::Whole(tensor) => tensor.clone(),
                 },
@@ -378,7 +384,7 @@ impl<T: Real> Frozen<T> {
         let sizes = tensor.sizes.iter().map(|&size| size as usize).collect();
         match tensor.real_numbers() {
             Some(numbers) => {
-                Self::Real(sizes, Rc::new(numbers.into_iter().map(T::from_f64).collect()))
+                Self::Real(sizes, Arc::new(numbers.into_iter().map(T::from_f64).collect()))
             }
             None => Self::Whole(Tensor::whole(sizes, tensor.whole_numbers())),
         }

@@ -1,6 +1,6 @@
 //! Products of matrices, and attention.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::RunFailure;
 use super::norms::softmax;
@@ -112,7 +112,7 @@ fn spread_blocks<T: Real>(
     let starts = strided(outer, &broadcast_strides(own, outer), 0);
     let block = block as u32;
     let index = starts.iter().flat_map(|&start| start * block..(start + 1) * block);
-    (run.tape.take(source, Rc::new(index.collect())), wanted)
+    (run.tape.take(source, Arc::new(index.collect())), wanted)
 }
 
 /// Attention from its definition (Vaswani et al. 2017).

@@ -1,6 +1,6 @@
 //! A run of a graph: the value of each node from those before it, on a tape.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 
@@ -244,9 +244,9 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// Which elements are not 0.
-    pub(super) fn truth(&self, tensor: &Tensor) -> Rc<Vec<i64>> {
+    pub(super) fn truth(&self, tensor: &Tensor) -> Arc<Vec<i64>> {
         let is_one = |holds: bool| i64::from(holds);
-        Rc::new(match &tensor.elements {
+        Arc::new(match &tensor.elements {
             Elements::Real(var) => {
                 let numbers = self.tape.numbers(*var);
                 numbers.iter().map(|number| is_one(*number != T::ZERO)).collect()
@@ -260,13 +260,13 @@ impl<'a, T: Real> Run<'a, T> {
     }
 
     /// The elements as whole numbers, without the part behind the point.
-    pub(super) fn whole(&self, tensor: &Tensor) -> Rc<Vec<i64>> {
+    pub(super) fn whole(&self, tensor: &Tensor) -> Arc<Vec<i64>> {
         match &tensor.elements {
             Elements::Real(var) => {
                 let numbers = self.tape.numbers(*var);
-                Rc::new(numbers.iter().map(|number| number.to_f64() as i64).collect())
+                Arc::new(numbers.iter().map(|number| number.to_f64() as i64).collect())
             }
-            Elements::Whole(numbers) => Rc::clone(numbers),
+            Elements::Whole(numbers) => Arc::clone(numbers),
         }
     }
 
@@ -278,7 +278,7 @@ impl<'a, T: Real> Run<'a, T> {
         index: Vec<u32>,
     ) -> Tensor {
         match &tensor.elements {
-            Elements::Real(var) => Tensor::real(sizes, self.tape.take(*var, Rc::new(index))),
+            Elements::Real(var) => Tensor::real(sizes, self.tape.take(*var, Arc::new(index))),
             Elements::Whole(numbers) => {
                 let at = |&index: &u32| numbers.get(index as usize).copied().unwrap_or(0);
                 Tensor::whole(sizes, index.iter().map(at).collect())
@@ -331,7 +331,7 @@ impl<'a, T: Real> Run<'a, T> {
     pub(super) fn repeat(&mut self, source: Var, times: usize) -> Var {
         let count = self.tape.numbers(source).len();
         let index = (0..count as u32).flat_map(|at| std::iter::repeat_n(at, times));
-        self.tape.take(source, Rc::new(index.collect()))
+        self.tape.take(source, Arc::new(index.collect()))
     }
 
     /// Multiplies with draws of a random tensor: `1 / (1 − share)` with the probability `1 − share`,

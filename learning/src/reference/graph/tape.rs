@@ -1,7 +1,7 @@
 //! Derivatives of flat arrays in reverse mode: a tape of elementary steps, each in a fixed order of
 //! additions (Griewank and Walther 2008, chapter 3).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::reference::matrix::{OutputMode, ProductSize, Strided, product};
 use crate::reference::real::Real;
@@ -36,7 +36,7 @@ enum TapeStep<T> {
     /// Elements of the source by their index.
     Take {
         source: Var,
-        index: Rc<Vec<u32>>,
+        index: Arc<Vec<u32>>,
     },
     /// Arrays one after another.
     Join(Vec<Var>),
@@ -61,7 +61,7 @@ enum TapeStep<T> {
 }
 
 struct Entry<T> {
-    numbers: Rc<Vec<T>>,
+    numbers: Arc<Vec<T>>,
     step: TapeStep<T>,
     /// Whether it depends on a leaf whose derivative is requested.
     is_active: bool,
@@ -77,7 +77,7 @@ impl<T: Real> Tape<T> {
         Self { entries: Vec::new() }
     }
 
-    fn push(&mut self, numbers: Rc<Vec<T>>, step: TapeStep<T>, is_active: bool) -> Var {
+    fn push(&mut self, numbers: Arc<Vec<T>>, step: TapeStep<T>, is_active: bool) -> Var {
         // Without a derivative, the way to a number is not needed.
         let step = if is_active { step } else { TapeStep::Leaf };
         self.entries.push(Entry { numbers, step, is_active });
@@ -86,11 +86,11 @@ impl<T: Real> Tape<T> {
 
     /// An array that is given; `is_active` requests the derivative by it.
     pub(super) fn leaf(&mut self, numbers: Vec<T>, is_active: bool) -> Var {
-        self.push(Rc::new(numbers), TapeStep::Leaf, is_active)
+        self.push(Arc::new(numbers), TapeStep::Leaf, is_active)
     }
 
     /// The same of numbers that others share.
-    pub(super) fn shared(&mut self, numbers: Rc<Vec<T>>, is_active: bool) -> Var {
+    pub(super) fn shared(&mut self, numbers: Arc<Vec<T>>, is_active: bool) -> Var {
         self.push(numbers, TapeStep::Leaf, is_active)
     }
 
@@ -100,8 +100,8 @@ impl<T: Real> Tape<T> {
         self.push(numbers, TapeStep::Leaf, false)
     }
 
-    pub(super) fn numbers(&self, Var(at): Var) -> Rc<Vec<T>> {
-        Rc::clone(&self.entries[at].numbers)
+    pub(super) fn numbers(&self, Var(at): Var) -> Arc<Vec<T>> {
+        Arc::clone(&self.entries[at].numbers)
     }
 
     pub(super) fn is_active(&self, Var(at): Var) -> bool {
@@ -109,10 +109,10 @@ impl<T: Real> Tape<T> {
     }
 
     /// The elements of `source` at the indices; zero for [`NONE`].
-    pub(super) fn take(&mut self, source: Var, index: Rc<Vec<u32>>) -> Var {
+    pub(super) fn take(&mut self, source: Var, index: Arc<Vec<u32>>) -> Var {
         let from = self.numbers(source);
         let at = |&index: &u32| if index == NONE { T::ZERO } else { from[index as usize] };
-        let numbers = Rc::new(index.iter().map(at).collect());
+        let numbers = Arc::new(index.iter().map(at).collect());
         let is_active = self.is_active(source);
         self.push(numbers, TapeStep::Take { source, index }, is_active)
     }
@@ -124,7 +124,7 @@ impl<T: Real> Tape<T> {
             numbers.extend_from_slice(&self.numbers(*source));
         }
         let is_active = sources.iter().any(|source| self.is_active(*source));
-        self.push(Rc::new(numbers), TapeStep::Join(sources.to_vec()), is_active)
+        self.push(Arc::new(numbers), TapeStep::Join(sources.to_vec()), is_active)
     }
 
     /// `function` of each element: the value and its derivative.
@@ -139,7 +139,7 @@ impl<T: Real> Tape<T> {
             }
             y
         });
-        let numbers = Rc::new(numbers.collect());
+        let numbers = Arc::new(numbers.collect());
         self.push(numbers, TapeStep::Pointwise(vec![(source, slopes)]), is_active)
     }
 
@@ -163,7 +163,7 @@ impl<T: Real> Tape<T> {
             }
             z
         });
-        let numbers = Rc::new(numbers.collect());
+        let numbers = Arc::new(numbers.collect());
         let sources = [(a, by_a, a_active), (b, by_b, b_active)];
         let sources = sources.into_iter().filter(|(_, _, is_active)| *is_active);
         let step = TapeStep::Pointwise(sources.map(|(source, by, _)| (source, by)).collect());
@@ -181,7 +181,7 @@ impl<T: Real> Tape<T> {
         let from = self.numbers(source);
         let mut slopes = vec![T::ZERO; from.len()];
         let parts = from.chunks_exact(inner.max(1)).zip(slopes.chunks_exact_mut(inner.max(1)));
-        let numbers = Rc::new(parts.map(|(from, slopes)| function(from, slopes)).collect());
+        let numbers = Arc::new(parts.map(|(from, slopes)| function(from, slopes)).collect());
         let is_active = self.is_active(source);
         self.push(numbers, TapeStep::Reduce { source, inner, slopes: Some(slopes) }, is_active)
     }
@@ -190,7 +190,7 @@ impl<T: Real> Tape<T> {
     pub(super) fn sum(&mut self, source: Var, inner: usize) -> Var {
         let from = self.numbers(source);
         let sum = |part: &[T]| part.iter().fold(T::ZERO, |sum, &x| sum + x);
-        let numbers = Rc::new(from.chunks_exact(inner.max(1)).map(sum).collect());
+        let numbers = Arc::new(from.chunks_exact(inner.max(1)).map(sum).collect());
         let is_active = self.is_active(source);
         self.push(numbers, TapeStep::Reduce { source, inner, slopes: None }, is_active)
     }
@@ -204,14 +204,14 @@ impl<T: Real> Tape<T> {
             }
         }
         let is_active = self.is_active(source);
-        self.push(Rc::new(numbers), TapeStep::RunningSum { source, inner }, is_active)
+        self.push(Arc::new(numbers), TapeStep::RunningSum { source, inner }, is_active)
     }
 
     /// Products of matrices, one after another.
     pub(super) fn product(&mut self, left: Var, right: Var, blocks: Blocks) -> Var {
         let (a, b) = (self.numbers(left), self.numbers(right));
         let Blocks { rows, columns, depth, is_transposed, .. } = blocks;
-        let b = if is_transposed { Rc::new(transpose(&b, columns, depth)) } else { b };
+        let b = if is_transposed { Arc::new(transpose(&b, columns, depth)) } else { b };
         let mut numbers = vec![T::ZERO; blocks.count * rows * columns];
         for (at, c) in numbers.chunks_exact_mut((rows * columns).max(1)).enumerate() {
             let a = Strided::rows(blocks.left_of(&a, at), depth);
@@ -219,7 +219,7 @@ impl<T: Real> Tape<T> {
             product(size, a, blocks.right_of(&b, at), OutputMode::Accumulate, c);
         }
         let is_active = self.is_active(left) || self.is_active(right);
-        self.push(Rc::new(numbers), TapeStep::Product { left, right, blocks }, is_active)
+        self.push(Arc::new(numbers), TapeStep::Product { left, right, blocks }, is_active)
     }
 
     /// The derivatives of the inner product of `output` and `pull` by each of `wanted`; `None` for an
@@ -306,8 +306,11 @@ impl<T: Real> Tape<T> {
         let parts = || pull.chunks_exact((rows * columns).max(1)).enumerate();
         let onto = OutputMode::Accumulate;
         if self.is_active(left) {
-            let b =
-                if is_transposed { Rc::clone(&b) } else { Rc::new(transpose(&b, depth, columns)) };
+            let b = if is_transposed {
+                Arc::clone(&b)
+            } else {
+                Arc::new(transpose(&b, depth, columns))
+            };
             let size = ProductSize { rows, columns: depth, depth: columns };
             let sums = pulls.of(left, a.len());
             for (at, pull) in parts() {
@@ -411,8 +414,8 @@ mod tests {
 
     #[test]
     fn derivatives_of_each_step_are_those_of_its_values() {
-        let index = Rc::new(vec![2, 0, NONE, 2, 1]);
-        check(|tape, a, _| tape.take(a, Rc::clone(&index)), [3, 1]);
+        let index = Arc::new(vec![2, 0, NONE, 2, 1]);
+        check(|tape, a, _| tape.take(a, Arc::clone(&index)), [3, 1]);
         check(|tape, a, b| tape.join(&[a, b, a]), [3, 2]);
         check(|tape, a, _| tape.map(a, |x| (x * x, x + x)), [4, 1]);
         check(|tape, a, b| tape.zip(a, b, |x, y| (x * y, y, x)), [4, 4]);

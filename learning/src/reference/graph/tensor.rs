@@ -1,6 +1,6 @@
 //! Values of a run: arrays with sizes, and the indices of their rearrangements.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::tape::{NONE, Var};
 
@@ -16,7 +16,7 @@ pub(super) struct Tensor {
 pub(super) enum Elements {
     Real(Var),
     /// Integers, and truth values as 0 and 1.
-    Whole(Rc<Vec<i64>>),
+    Whole(Arc<Vec<i64>>),
 }
 
 impl Tensor {
@@ -25,7 +25,7 @@ impl Tensor {
     }
 
     pub(super) fn whole(sizes: Vec<usize>, numbers: Vec<i64>) -> Self {
-        Self { sizes, elements: Elements::Whole(Rc::new(numbers)) }
+        Self { sizes, elements: Elements::Whole(Arc::new(numbers)) }
     }
 
     pub(super) fn count(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Convolutions, pooling, padding and resizing: windows of images as columns of a matrix.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
@@ -162,7 +162,7 @@ fn multiply_windows<T: Real>(
         }
     }
     let source = run.real(input);
-    let right = run.tape.take(source, Rc::new(index));
+    let right = run.tape.take(source, Arc::new(index));
     let left = run.real(weight);
     let blocks = Blocks {
         count: images * groups,
@@ -178,7 +178,7 @@ fn multiply_windows<T: Real>(
         let outputs = weight.sizes[0];
         let index = (0..count(&node.sizes)).map(|at| (at / columns % outputs) as u32);
         let bias = run.real(&bias);
-        let bias = run.tape.take(bias, Rc::new(index.collect()));
+        let bias = run.tape.take(bias, Arc::new(index.collect()));
         result = run.add(result, bias);
     }
     Ok(vec![Tensor::real(node.sizes.clone(), result)])
@@ -219,7 +219,7 @@ fn pool<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Tensor
         let places = index.chunks_exact(size).map(|window| largest_of(&numbers, window));
         let places = places.collect::<Option<Vec<u32>>>();
         let places = places.ok_or_else(|| RunFailure::graph("a window without elements"))?;
-        let result = run.tape.take(source, Rc::new(places));
+        let result = run.tape.take(source, Arc::new(places));
         return Ok(vec![Tensor::real(node.sizes.clone(), result)]);
     }
     let is_padding_counted =
@@ -258,7 +258,7 @@ fn mean_of<T: Real>(
     size: usize,
     divisors: &[usize],
 ) -> Var {
-    let windows = run.tape.take(source, Rc::new(index));
+    let windows = run.tape.take(source, Arc::new(index));
     let sums = run.tape.sum(windows, size);
     let shares = divisors.iter().map(|&n| T::from_f64(1.0 / n.max(1) as f64)).collect();
     let shares = run.tape.leaf(shares, false);
@@ -368,7 +368,7 @@ fn bilinear<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result<Vec<Te
     let planes = first.count() / plane.max(1);
     let index = windows_of(&first, &elements, plane);
     let source = run.real(&first);
-    let near = run.tape.take(source, Rc::new(index));
+    let near = run.tape.take(source, Arc::new(index));
     let shares = shares.iter().map(|&share| T::from_f64(share)).collect::<Vec<T>>();
     let shares = run.tape.leaf(shares.repeat(planes), false);
     let weighted = run.multiply(near, shares);

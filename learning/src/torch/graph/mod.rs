@@ -16,7 +16,8 @@ use super::batches::Rows;
 use super::{Torch, to_vec};
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError, mean,
+    BackendError, EvalError, ParameterSegment, RowGradient, SegmentPoint, TrainError,
+    derivatives_by_gradients, mean,
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use net::{GraphFailure, GraphNet, program};
@@ -133,16 +134,10 @@ impl Torch {
     ) -> Result<Vec<Vec<f64>>, EvalError> {
         let evaluation = self.graph_evaluation(model)?;
         let point = evaluation.point(params)?;
-        let mut slopes = vec![Vec::with_capacity(data.rows()); directions.len()];
-        for row in 0..data.rows() {
+        derivatives_by_gradients(data.rows(), directions, |row| {
             let rows = evaluation.engine.graph_rows(data, row..row + 1)?;
-            let gradient = point.gradient(&rows)?.1;
-            for (slopes, direction) in slopes.iter_mut().zip(directions) {
-                let products = gradient.iter().zip(*direction);
-                slopes.push(products.map(|(slope, step)| slope * f64::from(*step)).sum());
-            }
-        }
-        Ok(slopes)
+            Ok(point.gradient(&rows)?.1)
+        })
     }
 
     /// Rows whose prediction is right: the class of the largest logit, or all of a row's truth values.
