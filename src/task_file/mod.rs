@@ -91,10 +91,13 @@ impl PreparedTask {
     /// A [`Rejection`] if the blobs do not fit, or if the graph has no public baseline and the task asks
     /// for one.
     pub(crate) fn load_graph(&self, spec: &TaskSpec) -> Result<Option<GraphModel>, Rejection> {
-        florin_work::load_graph(spec, |digest, _| {
-            let found = self.blobs.iter().find(|(own, _)| *own == digest);
-            Ok(found.map(|(_, bytes)| bytes.clone()).unwrap_or_default())
-        })
+        florin_work::load_graph(spec, |digest, _| Ok(self.blob(digest)))
+    }
+
+    /// The bytes of a blob; none for an unknown digest.
+    pub(crate) fn blob(&self, digest: Digest) -> Vec<u8> {
+        let found = self.blobs.iter().find(|(own, _)| *own == digest);
+        found.map(|(_, bytes)| bytes.clone()).unwrap_or_default()
     }
 }
 

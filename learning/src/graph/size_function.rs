@@ -71,7 +71,7 @@ fn of_integers(name: &str, a: i64, b: i64) -> Option<Number> {
 }
 
 /// Rounded towards negative infinity, as Python divides integers.
-fn floor_div(a: i64, b: i64) -> Option<i64> {
+pub(crate) fn floor_div(a: i64, b: i64) -> Option<i64> {
     let quotient = a.checked_div(b)?;
     Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }

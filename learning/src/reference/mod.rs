@@ -211,7 +211,7 @@ fn take_steps(
     Ok(mean_loss)
 }
 
-/// The result of a training of so many steps.
+/// The result of a training of this number of steps.
 fn trained(params: Vec<f32>, steps: u64, mean_loss: f64) -> Result<TrainedModel, TrainError> {
     match first_not_finite(&params) {
         Some(_) => Err(TrainError::Diverged { step: steps }),

@@ -30,11 +30,7 @@ fn read(arguments: &DataSplit) -> anyhow::Result<Dataset> {
         None => load(source).map_err(|error| unencoded(source, error)),
         Some(file) => {
             let task = prepared_task(file)?;
-            let blob = |blob: Blob| {
-                let found = task.blobs.iter().find(|(digest, _)| *digest == blob.digest);
-                Ok(found.map(|(_, bytes)| bytes.clone()).unwrap_or_default())
-            };
-            load_for_task(&task.spec, source, &blob)
+            load_for_task(&task.spec, source, &|blob: Blob| Ok(task.blob(blob.digest)))
         }
     };
     Progress::during(format!("reading {source}"), read)

@@ -13,11 +13,12 @@ mod views;
 use super::error::GraphErrorKind::{Malformed, TooLarge, Unsupported};
 use super::operators::{self, Effect};
 use super::size_function;
-pub(crate) use super::size_function::Number;
+pub(crate) use super::size_function::{Number, floor_div};
 use super::value::{Argument, DataType, Dimension, Graph, Node, NodeOutput, Operation, ValueId};
 use super::{DIMENSIONS_MAX, GraphError};
 pub(crate) use call::{Call, axis};
 pub(crate) use convolutions::{spatial_rank, spread};
+pub(crate) use views::limited;
 
 /// Type and sizes of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,7 +30,7 @@ fn reshaped(elements: u64, wanted: &[i64]) -> Result<Vec<u64>, GraphError> {
 }
 
 /// A position in a dimension, limited to it as Python limits slices.
-fn limited(at: i64, size: u64) -> u64 {
+pub(crate) fn limited(at: i64, size: u64) -> u64 {
     let size = i64::try_from(size).unwrap_or(i64::MAX);
     let at = if at < 0 { at.saturating_add(size) } else { at };
     at.clamp(0, size) as u64

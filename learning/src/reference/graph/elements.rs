@@ -2,10 +2,11 @@
 
 use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
+use super::selection::converted;
 use super::tape::Var;
-use super::tensor::{Elements, Tensor, count};
+use super::tensor::{Tensor, count};
 use crate::graph::RunMode;
-use crate::graph::shapes::Number;
+use crate::graph::shapes::{Number, floor_div};
 use crate::reference::real::Real;
 
 /// A function of an element: its value and its derivative.
@@ -16,6 +17,7 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
         let first = run.first(node)?;
         let source = run.real(&first);
         let result = run.tape.map(source, function);
+        let result = Tensor::real(node.sizes.clone(), result);
         return Ok(Some(vec![converted(run, node, result)]));
     }
     match node.base {
@@ -73,8 +75,8 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
             let gate = run.tape.map(gate, sigmoid);
             Ok(Some(vec![Tensor::real(node.sizes.clone(), run.multiply(value, gate))]))
         }
-        "where" => choice(run, node),
-        "masked_fill" => fill(run, node),
+        "where" => choice(run, node, ["condition", "self", "other"]),
+        "masked_fill" => choice(run, node, ["mask", "value", "self"]),
         _ => two(run, node),
     }
 }
@@ -93,16 +95,6 @@ fn text<'a>(node: &'a NodeCall<'_>, name: &str) -> &'a str {
         Some(crate::graph::Argument::Text(text)) => text,
         _ => "",
     }
-}
-
-/// A result on the tape; as whole numbers if the operator's result has them.
-fn converted<T: Real>(run: &Run<'_, T>, node: &NodeCall<'_>, result: Var) -> Tensor {
-    let tensor = Tensor::real(node.sizes.clone(), result);
-    if node.is_real {
-        return tensor;
-    }
-    let numbers = run.whole(&tensor);
-    Tensor { elements: Elements::Whole(numbers), ..tensor }
 }
 
 /// Real operands, repeated to the sizes of the result.
@@ -132,20 +124,22 @@ fn drop_channels<T: Real>(run: &mut Run<'_, T>, first: &Tensor, source: Var, sha
     run.multiply(source, draws)
 }
 
-/// Elements of one or another tensor.
-fn choice<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
-    let condition = run.tensor(node, "condition")?;
-    let condition = run.spread(&condition, &node.sizes);
-    let condition = run.whole(&condition);
-    let (a, b) = (run.tensor(node, "self")?, run.tensor(node, "other")?);
-    let (a, b) = (run.spread(&a, &node.sizes), run.spread(&b, &node.sizes));
+/// Elements of the tensor `names[1]` where `names[0]` holds, those of `names[2]` elsewhere.
+fn choice<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>, names: [&str; 3]) -> Results {
+    let mut given = Vec::with_capacity(names.len());
+    for name in names {
+        let tensor = run.tensor(node, name)?;
+        given.push(run.spread(&tensor, &node.sizes));
+    }
+    let [condition, a, b] = given.as_slice() else { return Ok(None) };
+    let condition = run.whole(condition);
     if !node.is_real {
-        let (a, b) = (run.whole(&a), run.whole(&b));
+        let (a, b) = (run.whole(a), run.whole(b));
         let both = a.iter().zip(b.iter()).zip(condition.iter());
         let numbers = both.map(|((&a, &b), &holds)| if holds == 0 { b } else { a }).collect();
         return Ok(Some(vec![Tensor::whole(node.sizes.clone(), numbers)]));
     }
-    let (a, b) = (run.real(&a), run.real(&b));
+    let (a, b) = (run.real(a), run.real(b));
     Ok(Some(vec![Tensor::real(node.sizes.clone(), choose(run, &condition, a, b))]))
 }
 
@@ -156,22 +150,6 @@ pub(super) fn choose<T: Real>(run: &mut Run<'_, T>, condition: &[i64], a: Var, b
         Some(0) | None => (b, T::ZERO, T::ONE),
         Some(_) => (a, T::ONE, T::ZERO),
     })
-}
-
-fn fill<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
-    let (first, mask, value) =
-        (run.first(node)?, run.tensor(node, "mask")?, run.tensor(node, "value")?);
-    let mask = run.spread(&mask, &node.sizes);
-    let mask = run.whole(&mask);
-    let (first, value) = (run.spread(&first, &node.sizes), run.spread(&value, &node.sizes));
-    if !node.is_real {
-        let (first, value) = (run.whole(&first), run.whole(&value));
-        let both = first.iter().zip(value.iter()).zip(mask.iter());
-        let numbers = both.map(|((&own, &new), &holds)| if holds == 0 { own } else { new });
-        return Ok(Some(vec![Tensor::whole(node.sizes.clone(), numbers.collect())]));
-    }
-    let (first, value) = (run.real(&first), run.real(&value));
-    Ok(Some(vec![Tensor::real(node.sizes.clone(), choose(run, &mask, value, first))]))
 }
 
 /// Functions of two operands.
@@ -268,10 +246,6 @@ fn whole_pair<T: Real>(
     let (a, b) = (run.whole(&a), run.whole(&b));
     let factor = factor as i64;
     let function = |a: i64, b: i64| -> Option<i64> {
-        let floor = |a: i64, b: i64| {
-            let quotient = a.checked_div(b)?;
-            Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
-        };
         match (node.base, text(node, "rounding_mode")) {
             ("add", _) => a.checked_add(b.checked_mul(factor)?),
             ("sub" | "subtract", _) => a.checked_sub(b.checked_mul(factor)?),
@@ -279,9 +253,9 @@ fn whole_pair<T: Real>(
             ("mul" | "multiply", _) => a.checked_mul(b),
             ("maximum" | "max", _) => Some(a.max(b)),
             ("minimum" | "min", _) => Some(a.min(b)),
-            ("floor_divide", _) | ("div", "floor") => floor(a, b),
+            ("floor_divide", _) | ("div", "floor") => floor_div(a, b),
             ("div", "trunc") => a.checked_div(b),
-            ("remainder", _) => a.checked_sub(floor(a, b)?.checked_mul(b)?),
+            ("remainder", _) => a.checked_sub(floor_div(a, b)?.checked_mul(b)?),
             _ => None,
         }
     };
@@ -406,7 +380,7 @@ const SQRT_2_PI: f64 = 0.797_884_560_802_865_4;
 /// The factor of the cube in the approximation of GELU (Hendrycks and Gimpel 2016).
 const GELU_CUBE: f64 = 0.044_715;
 
-fn sign<T: Real>(x: T) -> T {
+pub(super) fn sign<T: Real>(x: T) -> T {
     if x > T::ZERO {
         T::ONE
     } else if x < T::ZERO {

@@ -1,7 +1,7 @@
 //! The loss of each row from a graph's output, with its derivatives.
 
 use super::RunFailure;
-use super::elements::softplus;
+use super::elements::{choose, sigmoid, sign, softplus};
 use super::norms::log_softmax;
 use super::run::Run;
 use super::tape::{NONE, Var};
@@ -42,7 +42,7 @@ pub(super) fn row_losses<T: Real>(
         GraphLoss::Binary => {
             let wanted = numbers(run, targets);
             let entropy = run.tape.zip(source, wanted, |x, y| {
-                let share = super::elements::sigmoid(x).0;
+                let share = sigmoid(x).0;
                 (softplus(x) - x * y, share - y, T::ZERO - x)
             });
             let entropy = match form {
@@ -89,16 +89,6 @@ pub(super) fn row_losses<T: Real>(
         true => (most, T::ZERO),
         false => (x, T::ONE),
     }))
-}
-
-fn sign<T: Real>(x: T) -> T {
-    if x > T::ZERO {
-        T::ONE
-    } else if x < T::ZERO {
-        T::ZERO - T::ONE
-    } else {
-        T::ZERO
-    }
 }
 
 fn numbers<T: Real>(run: &mut Run<'_, T>, targets: &Targets) -> Var {
@@ -153,7 +143,7 @@ fn cross_entropy<T: Real>(
         let bounded = bound_entropy(run, entropy, classes);
         let is_left_out: Vec<i64> = labels.iter().map(|&label| i64::from(label < 0)).collect();
         let none = run.constant(labels.len(), 0.0);
-        return super::elements::choose(run, &is_left_out, none, bounded);
+        return choose(run, &is_left_out, none, bounded);
     }
     if smoothing == 0.0 {
         return entropy;

@@ -6,7 +6,7 @@ use super::RunFailure;
 use super::norms::softmax;
 use super::run::{NodeCall, Results, Run};
 use super::tape::{Blocks, Var};
-use super::tensor::{Elements, Tensor, broadcast_strides, count, indexed, strided, strides};
+use super::tensor::{Elements, Tensor, broadcast_strides, count, strided};
 use crate::graph::RunMode;
 use crate::reference::real::Real;
 
@@ -178,14 +178,7 @@ fn turned<T: Real>(run: &mut Run<'_, T>, tensor: &Tensor) -> Tensor {
 fn repeat_heads<T: Real>(run: &mut Run<'_, T>, tensor: &Tensor, query: &Tensor) -> Tensor {
     let Some(dim) = query.sizes.len().checked_sub(3) else { return tensor.clone() };
     let times = (query.sizes[dim] / tensor.sizes[dim].max(1)).max(1);
-    let own = strides(&tensor.sizes);
-    let mut sizes = tensor.sizes.clone();
-    sizes[dim] *= times;
-    let index = indexed(&sizes, |place| {
-        let steps = place.iter().zip(&own).enumerate();
-        Some(steps.map(|(at, (n, s))| if at == dim { n / times * s } else { n * s }).sum())
-    });
-    run.rearranged(tensor, sizes, index)
+    super::views::interleaved(run, tensor, dim, times)
 }
 
 /// A sum of products of two tensors by an equation such as `btc,dc->btd`.

@@ -32,7 +32,11 @@ pub(super) fn rule<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Result
 }
 
 /// The tensor with elements of the result's type.
-fn converted<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>, tensor: Tensor) -> Tensor {
+pub(super) fn converted<T: Real>(
+    run: &mut Run<'_, T>,
+    node: &NodeCall<'_>,
+    tensor: Tensor,
+) -> Tensor {
     match (&tensor.elements, node.is_real) {
         (Elements::Real(_), true) => tensor,
         (Elements::Whole(_), true) => {

@@ -3,7 +3,7 @@
 use super::RunFailure;
 use super::run::{NodeCall, Results, Run};
 use super::tensor::{Elements, Tensor, broadcast_strides, count, indexed, strided, strides};
-use crate::graph::shapes::{Shaped, TensorShape};
+use crate::graph::shapes::{Shaped, TensorShape, axis, limited};
 use crate::graph::{NodeOutput, ValueId};
 use crate::reference::real::Real;
 
@@ -47,7 +47,7 @@ fn order(node: &NodeCall<'_>, rank: usize) -> Result<Vec<usize>, RunFailure> {
         "t" | "numpy_T" => order.reverse(),
         "permute" => {
             let dims = call.ints("dims").unwrap_or_default();
-            let axis = |&dim: &i64| crate::graph::shapes::axis(dim, rank);
+            let axis = |&dim: &i64| axis(dim, rank);
             order = dims.iter().map(axis).collect::<Result<_, _>>()?;
         }
         "movedim" => {
@@ -114,13 +114,6 @@ pub(super) fn part<T: Real>(
     run.rearranged(first, sizes, index)
 }
 
-/// A position in a dimension, counted from the end if it is negative, and limited to it.
-fn limited(at: i64, size: usize) -> usize {
-    let size = size as i64;
-    let at = if at < 0 { at.saturating_add(size) } else { at };
-    at.clamp(0, size) as usize
-}
-
 /// Operators that take a part of a tensor, or divide it.
 fn parts<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     let call = &node.call;
@@ -128,7 +121,7 @@ fn parts<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         "select" => {
             let first = run.first(node)?;
             let dim = call.dim("dim", 0, first.sizes.len())?;
-            let at = limited(call.int_or("index", 0), first.sizes[dim]);
+            let at = limited(call.int_or("index", 0), first.sizes[dim] as u64) as usize;
             if at >= first.sizes[dim] {
                 return Err(RunFailure::graph("a selection beyond the end"));
             }
@@ -137,7 +130,7 @@ fn parts<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         "slice" | "narrow" => {
             let first = run.first(node)?;
             let dim = call.dim("dim", 0, first.sizes.len())?;
-            let from = limited(call.int_or("start", 0), first.sizes[dim]);
+            let from = limited(call.int_or("start", 0), first.sizes[dim] as u64) as usize;
             let step = usize::try_from(call.int_or("step", 1)).unwrap_or(1).max(1);
             Ok(Some(vec![part(run, &first, dim, (from, step), node.sizes.clone())]))
         }
@@ -211,16 +204,28 @@ fn joins<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
         "repeat_interleave" if call.argument("dim").is_some() => {
             let first = run.first(node)?;
             let dim = call.dim("dim", 0, first.sizes.len())?;
-            let own = strides(&first.sizes);
             let times = node.sizes[dim] / first.sizes[dim].max(1);
-            let index = indexed(&node.sizes, |place| {
-                let steps = place.iter().zip(&own).enumerate();
-                Some(steps.map(|(at, (n, s))| if at == dim { n / times * s } else { n * s }).sum())
-            });
-            Ok(Some(vec![run.rearranged(&first, node.sizes.clone(), index)]))
+            Ok(Some(vec![interleaved(run, &first, dim, times)]))
         }
         _ => moves(run, node),
     }
+}
+
+/// The tensor with each part along a dimension repeated `times` times.
+pub(super) fn interleaved<T: Real>(
+    run: &mut Run<'_, T>,
+    tensor: &Tensor,
+    dim: usize,
+    times: usize,
+) -> Tensor {
+    let own = strides(&tensor.sizes);
+    let mut sizes = tensor.sizes.clone();
+    sizes[dim] *= times;
+    let index = indexed(&sizes, |place| {
+        let steps = place.iter().zip(&own).enumerate();
+        Some(steps.map(|(at, (n, s))| if at == dim { n / times * s } else { n * s }).sum())
+    });
+    run.rearranged(tensor, sizes, index)
 }
 
 /// Operators that move elements within a tensor.
@@ -231,7 +236,7 @@ fn moves<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
             let first = run.first(node)?;
             let rank = first.sizes.len();
             let dims = call.ints("dims").unwrap_or_default();
-            let dims = dims.iter().map(|&dim| crate::graph::shapes::axis(dim, rank));
+            let dims = dims.iter().map(|&dim| axis(dim, rank));
             let dims = dims.collect::<Result<Vec<usize>, _>>()?;
             let own = strides(&first.sizes);
             let index = indexed(&node.sizes, |place| {
@@ -272,7 +277,7 @@ fn roll<T: Real>(run: &mut Run<'_, T>, node: &NodeCall<'_>) -> Results {
     }
     let mut by = vec![0_i64; first.sizes.len()];
     for (dim, shift) in dims.into_iter().zip(shifts) {
-        by[crate::graph::shapes::axis(dim, first.sizes.len())?] += shift;
+        by[axis(dim, first.sizes.len())?] += shift;
     }
     let own = strides(&first.sizes);
     let index = indexed(&node.sizes, |place| {
