@@ -3,7 +3,7 @@
 use std::env;
 use std::process::{Command, Stdio};
 
-use crate::{process, torch};
+use crate::{process, sandbox, torch};
 
 /// The cargo that runs xtask, with the environment of a plain shell: the variables that cargo sets
 /// for xtask would cause rebuilds. Builds are not incremental unless the environment requests it:
@@ -22,5 +22,6 @@ pub(crate) fn command() -> Command {
         cargo.env("CARGO_INCREMENTAL", "0");
     }
     torch::set_libtorch_env(&mut cargo);
+    sandbox::add_to_path(&mut cargo);
     cargo
 }

@@ -15,6 +15,7 @@ mod keys;
 mod process;
 mod program;
 mod python;
+mod sandbox;
 mod setup;
 mod tally;
 mod tools;

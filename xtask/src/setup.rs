@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::ExitCode;
 
 use crate::failure::Failure;
-use crate::{contracts, process, tools, torch};
+use crate::{contracts, process, sandbox, tools, torch};
 
 /// `cargo xtask setup`.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
@@ -22,6 +22,7 @@ pub(crate) fn fetch_all() -> Result<(), Failure> {
     tools::http_client_if_missing()?;
     tools::bucket_service_if_missing()?;
     tools::node_if_missing()?;
+    sandbox::fetch_if_missing()?;
     contracts::install()
 }
 
