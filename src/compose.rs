@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
+use florin_learning::trainer::{TrainerEngine, TrainerHost};
 use florin_ledger::{EmbeddedChain, FollowError, Ledger, LedgerClock, RemoteLedger};
 use florin_participant::{Client, HeadError, Wallet, follow_recorded_head};
-use florin_protocol::{LedgerInfo, NodeSigner};
+use florin_protocol::{LedgerInfo, ModelArchitecture, NodeSigner, TaskSpec};
 
 use crate::cli::{EngineArg, NodeArg};
 use crate::ethereum;
@@ -19,6 +20,30 @@ use crate::failure::Failure;
 /// [`Failure`] with code `NO_ENGINE`: the missing part and a remedy.
 pub(crate) fn engine(arg: EngineArg) -> anyhow::Result<Box<dyn Engine>> {
     florin_learning::engine(arg.engine, arg.threads.into()).map_err(|error| no_engine(&error))
+}
+
+/// The same, which also runs trainers.
+///
+/// # Errors
+/// As [`engine`].
+pub(crate) fn engine_with_trainers(
+    arg: EngineArg,
+    host: TrainerHost,
+) -> anyhow::Result<Box<dyn Engine>> {
+    Ok(Box::new(TrainerEngine::new(host, engine(arg)?)))
+}
+
+/// Refuses a task whose model is a trainer that this machine does not run.
+///
+/// # Errors
+/// `TRAINER_NOT_ACCEPTED`, `SANDBOX_MISSING`, `TRAINER_SEES_SECRETS`.
+pub(crate) fn check_trainer(spec: &TaskSpec, host: &TrainerHost) -> anyhow::Result<()> {
+    let ModelArchitecture::Graph(graph) = &spec.model else { return Ok(()) };
+    if !graph.is_trainer() {
+        return Ok(());
+    }
+    let checked = host.check_accepted(&graph.graph.digest.0).and_then(|()| host.check_sandbox());
+    checked.map_err(|error| Failure::input(error.code(), error.to_string()).into())
 }
 
 fn no_engine(error: &EngineError) -> anyhow::Error {

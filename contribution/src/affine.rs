@@ -21,6 +21,15 @@ pub trait AffineSource {
     /// The source's own evaluation error.
     fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError>;
 
+    /// The losses at several points. Override this if the source evaluates a batch faster than single
+    /// points; the losses of a point must not depend on its batch.
+    ///
+    /// # Errors
+    /// The source's own evaluation error.
+    fn losses_at(&mut self, points: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
+        points.iter().map(|point| self.losses(point)).collect()
+    }
+
     /// The derivative of each row's loss in each player's direction, at the same point:
     /// `result[player][row]`.
     ///
@@ -57,6 +66,11 @@ pub trait AffineSource {
         let _ = coefficients;
         Ok(None)
     }
+
+    /// Passes over the rows that [`random_direction_std`](Self::random_direction_std) takes.
+    fn random_direction_passes(&self) -> u64 {
+        1
+    }
 }
 
 impl<S: AffineSource + ?Sized> AffineSource for &mut S {
@@ -66,6 +80,10 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
 
     fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
         (**self).losses(coefficients)
+    }
+
+    fn losses_at(&mut self, points: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
+        (**self).losses_at(points)
     }
 
     fn directional_derivatives(
@@ -88,6 +106,10 @@ impl<S: AffineSource + ?Sized> AffineSource for &mut S {
         coefficients: &[f64],
     ) -> Result<Option<Vec<f64>>, GameError> {
         (**self).random_direction_std(coefficients)
+    }
+
+    fn random_direction_passes(&self) -> u64 {
+        (**self).random_direction_passes()
     }
 }
 
@@ -299,15 +321,16 @@ impl<S: AffineSource> AffineGame<S> {
         Ok(self.base.as_deref().unwrap_or_default())
     }
 
-    /// The null standard deviation of each member's score: the source's value half-way along the
-    /// diagonal, times the member's share. All zeros and `false` if the source does not provide it.
+    /// The null standard deviation of each member's score, and the passes that it took: the source's
+    /// value half-way along the diagonal, times the member's share. All zeros and no pass if the source
+    /// does not provide it.
     ///
     /// # Errors
     /// The source's own error of differentiation, and a value that is missing or not finite.
-    pub(crate) fn member_random_direction_std(&mut self) -> Result<(Vec<f64>, bool), GameError> {
+    pub(crate) fn member_random_direction_std(&mut self) -> Result<(Vec<f64>, u64), GameError> {
         let half_way = self.weights.coefficients(0.5, |_| true);
         let Some(of_players) = self.source.random_direction_std(&half_way)? else {
-            return Ok((vec![0.0; self.weights.members.len()], false));
+            return Ok((vec![0.0; self.weights.members.len()], 0));
         };
         let members = self.weights.members.iter().zip(&self.weights.shares);
         let of = |(&member, share): (&usize, &f64)| match of_players.get(member) {
@@ -316,24 +339,37 @@ impl<S: AffineSource> AffineGame<S> {
                 "player {member} has no finite null standard deviation"
             ))),
         };
-        Ok((members.map(of).collect::<Result<_, _>>()?, true))
+        let passes = self.source.random_direction_passes();
+        Ok((members.map(of).collect::<Result<_, _>>()?, passes))
     }
 
     /// The loss reduction of each row when the model moves by `coefficients`.
-    fn loss_reductions(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
+    fn loss_reductions(&mut self, coefficients: Vec<f64>) -> Result<Vec<f64>, GameError> {
+        Ok(self.loss_reductions_at(vec![coefficients])?.concat())
+    }
+
+    /// The loss reductions at several points.
+    fn loss_reductions_at(&mut self, points: Vec<Vec<f64>>) -> Result<Vec<Vec<f64>>, GameError> {
         let base = self.base_losses()?.to_vec();
-        if coefficients.iter().all(|coefficient| *coefficient == 0.0) {
-            return Ok(vec![0.0; base.len()]);
-        }
-        let moved = self.source.losses(coefficients)?;
-        if moved.len() != base.len() {
-            return Err(GameError::new(format!(
-                "the source returned {} losses, but {} at the base point",
-                moved.len(),
-                base.len()
-            )));
-        }
-        Ok(base.iter().zip(&moved).map(|(before, after)| before - after).collect())
+        let rests = |point: &Vec<f64>| point.iter().all(|coefficient| *coefficient == 0.0);
+        let resting: Vec<bool> = points.iter().map(rests).collect();
+        let moving: Vec<Vec<f64>> = points.into_iter().filter(|point| !rests(point)).collect();
+        let mut found = self.source.losses_at(&moving)?.into_iter();
+        let reduction = |rests: bool| {
+            if rests {
+                return Ok(vec![0.0; base.len()]);
+            }
+            let moved = found.next().unwrap_or_default();
+            if moved.len() != base.len() {
+                return Err(GameError::new(format!(
+                    "the source returned {} losses, but {} at the base point",
+                    moved.len(),
+                    base.len()
+                )));
+            }
+            Ok(base.iter().zip(&moved).map(|(before, after)| before - after).collect())
+        };
+        resting.into_iter().map(reduction).collect()
     }
 }
 
@@ -348,14 +384,22 @@ impl<S: AffineSource> Game for AffineGame<S> {
 
     fn value_rows(&mut self, coalition: &Coalition) -> Result<Vec<f64>, GameError> {
         let coefficients = self.weights.coefficients(1.0, |player| coalition.contains(player));
-        self.loss_reductions(&coefficients)
+        self.loss_reductions(coefficients)
+    }
+
+    fn value_rows_of(&mut self, coalitions: &[Coalition]) -> Result<Vec<Vec<f64>>, GameError> {
+        let point = |coalition: &Coalition| {
+            self.weights.coefficients(1.0, |player| coalition.contains(player))
+        };
+        let points = coalitions.iter().map(point).collect();
+        self.loss_reductions_at(points)
     }
 }
 
 impl<S: AffineSource> SmoothGame for AffineGame<S> {
     fn diagonal(&mut self, t: f64) -> Result<Vec<f64>, GameError> {
         let coefficients = self.weights.coefficients(t, |_| true);
-        self.loss_reductions(&coefficients)
+        self.loss_reductions(coefficients)
     }
 
     fn directional_derivatives(&mut self, t: f64) -> Result<Vec<Vec<f64>>, GameError> {

@@ -11,6 +11,9 @@ const PLAYERS_MAX: usize = 24;
 /// standard errors; otherwise the table contains only the means.
 const TABLE_MAX: usize = 1 << PLAYERS_MAX;
 
+/// Coalitions that are evaluated in one call of the game.
+const BATCH: usize = 64;
+
 /// The Shapley value (L. S. Shapley, "A value for n-person games", 1953) by enumeration, for at
 /// most 24 players: `φ_i = 1/n Σ_s mean_{|S|=s, S∌i} (v(S∪i) − v(S))`.
 ///
@@ -74,9 +77,11 @@ impl ValueTable {
         let width = if empty_rows.len() <= TABLE_MAX / coalitions { empty_rows.len() } else { 1 };
         let mut table = Self { width, values: Vec::with_capacity(coalitions * width) };
         table.push(&empty_rows);
-        for mask in 1..1_u64 << players {
-            let rows = meter.value_rows(game, &Coalition::from_mask(players, mask))?;
-            table.push(&rows);
+        let masks: Vec<u64> = (1..1_u64 << players).collect();
+        for masks in masks.chunks(BATCH) {
+            let coalition = |mask: &u64| Coalition::from_mask(players, *mask);
+            let batch: Vec<Coalition> = masks.iter().map(coalition).collect();
+            meter.value_rows_of(game, &batch)?.iter().for_each(|rows| table.push(rows));
         }
         Ok(table)
     }

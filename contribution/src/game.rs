@@ -58,6 +58,15 @@ pub trait Game {
     fn value_rows(&mut self, coalition: &Coalition) -> Result<Vec<f64>, GameError> {
         Ok(vec![self.value(coalition)?])
     }
+
+    /// The value of each of several coalitions on each row. Override this if the game evaluates a
+    /// batch faster than single coalitions.
+    ///
+    /// # Errors
+    /// As [`value`](Game::value).
+    fn value_rows_of(&mut self, coalitions: &[Coalition]) -> Result<Vec<Vec<f64>>, GameError> {
+        coalitions.iter().map(|coalition| self.value_rows(coalition)).collect()
+    }
 }
 
 /// A game with a differentiable extension to players that participate with a fraction.

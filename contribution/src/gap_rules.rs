@@ -34,11 +34,11 @@ pub enum StageEstimator {
 }
 
 /// The estimators that a stage of `players` players tries, in order; `nodes` is the task's own
-/// number.
-pub fn stage_estimators(nodes: u8, players: usize) -> Vec<StageEstimator> {
-    let more = MORE_NODES.into_iter().filter(|more| *more > nodes);
-    let mut all: Vec<StageEstimator> =
-        std::iter::once(nodes).chain(more).map(|nodes| StageEstimator::Path { nodes }).collect();
+/// number, `None` if the task has only estimators without a gap.
+pub fn stage_estimators(nodes: Option<u8>, players: usize) -> Vec<StageEstimator> {
+    let more = MORE_NODES.into_iter().filter(|more| nodes.is_some_and(|nodes| *more > nodes));
+    let path = |nodes| StageEstimator::Path { nodes };
+    let mut all: Vec<StageEstimator> = nodes.into_iter().chain(more).map(path).collect();
     match players {
         0..=ENUMERATED_PLAYERS_MAX => all.push(StageEstimator::Shapley),
         _ if players <= PERMUTED_PLAYERS_MAX => {
@@ -70,10 +70,13 @@ mod tests {
         use StageEstimator::{Path, Permutations, Shapley};
         let nodes = |n| Path { nodes: n };
         let pairs = Permutations { pairs: 32 };
-        assert_eq!(stage_estimators(3, 8), [nodes(3), nodes(6), nodes(12), Shapley]);
-        assert_eq!(stage_estimators(6, 9), [nodes(6), nodes(12), pairs]);
-        assert_eq!(stage_estimators(8, 64), [nodes(8), nodes(12), pairs]);
-        assert_eq!(stage_estimators(3, 65), [nodes(3), nodes(6), nodes(12)]);
+        assert_eq!(stage_estimators(Some(3), 8), [nodes(3), nodes(6), nodes(12), Shapley]);
+        assert_eq!(stage_estimators(Some(6), 9), [nodes(6), nodes(12), pairs]);
+        assert_eq!(stage_estimators(Some(8), 64), [nodes(8), nodes(12), pairs]);
+        assert_eq!(stage_estimators(Some(3), 65), [nodes(3), nodes(6), nodes(12)]);
+        assert_eq!(stage_estimators(None, 8), [Shapley]);
+        assert_eq!(stage_estimators(None, 64), [pairs]);
+        assert_eq!(stage_estimators(None, 65), []);
     }
 
     #[test]

@@ -201,23 +201,46 @@ impl<'a> EvaluationMeter<'a> {
         game: &mut G,
         coalition: &Coalition,
     ) -> Result<Vec<f64>, ValuationError> {
-        let known = self.cache().rows(coalition).map(<[f64]>::to_vec);
-        let rows = match known {
-            Some(rows) => rows,
-            None => game.value_rows(coalition)?,
-        };
-        self.check_rows(rows.len())?;
-        if let Some((row, &worth)) = first_not_finite(&rows) {
-            let coalition = coalition.clone();
-            return Err(ValuationError::ValueNotFinite { coalition, row, value: worth });
+        Ok(self.value_rows_of(game, std::slice::from_ref(coalition))?.concat())
+    }
+
+    /// The values of several coalitions on each row, in the given order: one batch of the game.
+    ///
+    /// # Errors
+    /// As [`value_rows`](Self::value_rows).
+    pub fn value_rows_of<G: Game + ?Sized>(
+        &mut self,
+        game: &mut G,
+        coalitions: &[Coalition],
+    ) -> Result<Vec<Vec<f64>>, ValuationError> {
+        let is_new = |coalition: &&Coalition| self.cache().rows(coalition).is_none();
+        let asked: Vec<Coalition> = coalitions.iter().filter(is_new).cloned().collect();
+        let answers = if asked.is_empty() { Vec::new() } else { game.value_rows_of(&asked)? };
+        if answers.len() != asked.len() {
+            let (got, expected) = (answers.len(), asked.len());
+            return Err(ValuationError::ShapeMismatch { what: "values", got, expected });
+        }
+        let mut answers = answers.into_iter();
+        let mut all = Vec::with_capacity(coalitions.len());
+        for coalition in coalitions {
+            let known = self.cache().rows(coalition).map(<[f64]>::to_vec);
+            let rows = known.or_else(|| answers.next()).unwrap_or_default();
+            self.check_rows(rows.len())?;
+            if let Some((row, &worth)) = first_not_finite(&rows) {
+                let coalition = coalition.clone();
+                return Err(ValuationError::ValueNotFinite { coalition, row, value: worth });
+            }
+            self.count_use(coalition);
+            all.push(rows);
         }
         // Only a borrowed cache outlives this valuation; no estimator evaluates the same rows
         // twice.
         if let Some(cache) = self.run.cache.as_mut() {
-            cache.insert_rows(coalition.clone(), &rows);
+            for (coalition, rows) in coalitions.iter().zip(&all) {
+                cache.insert_rows(coalition.clone(), rows);
+            }
         }
-        self.count_use(coalition);
-        Ok(rows)
+        Ok(all)
     }
 
     /// The value on each row when every player participates with `t`.

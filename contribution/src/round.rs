@@ -40,8 +40,8 @@ pub struct RoundRules {
     /// Number of standard errors below zero beyond which an update is excluded, in millionths:
     /// 2_000_000 is 2.0.
     pub z_micro: u64,
-    /// Gradients with which each stage begins, 1 to 8.
-    pub nodes: u8,
+    /// Gradients with which each stage begins, 1 to 8; `None` if coalitions alone value it.
+    pub nodes: Option<u8>,
     /// Seed of the permutations, if a stage samples them.
     pub seed: u64,
     /// Whether a stage is resolved, given its gap and its gain in nano-nats.
@@ -403,8 +403,7 @@ fn value_stage<S: AffineSource>(
     }
     let before_nano = round_to_nano("the loss before", mean(&base))?;
     let (estimators, seed) = climb.estimators(members.len());
-    let (chances, differentiated) = game.member_random_direction_std()?;
-    let mut passes = u64::from(differentiated);
+    let (chances, mut passes) = game.member_random_direction_std()?;
     let mut last = None;
     for estimator in estimators {
         let valuation = estimate(&mut game, estimator, &members, seed)?;

@@ -50,14 +50,10 @@ impl<G: Game + ?Sized> Estimator<G> for RowPermutations {
             let reverse: Vec<usize> = order.iter().rev().copied().collect();
             let mut of_pair = vec![0.0; players];
             for order in [&order, &reverse] {
-                let mut coalition = Coalition::empty(players);
                 let mut before = empty.clone();
-                for (at, &player) in order.iter().enumerate() {
-                    coalition.insert(player);
-                    let after = match at + 1 == players {
-                        true => grand.clone(),
-                        false => meter.value_rows(game, &coalition)?,
-                    };
+                let mut found = meter.value_rows_of(game, &prefixes(players, order))?.into_iter();
+                for &player in order {
+                    let after = found.next().unwrap_or_else(|| grand.clone());
                     let marginals = after.iter().zip(&before).map(|(after, before)| after - before);
                     let marginals: Vec<f64> = marginals.collect();
                     of_pair[player] += 0.5 * mean(&marginals);
@@ -77,6 +73,17 @@ impl<G: Game + ?Sized> Estimator<G> for RowPermutations {
             ..Estimate::default()
         })
     }
+}
+
+/// The coalitions of the first players of an order: of one, of two, and so on, without that of all.
+fn prefixes(players: usize, order: &[usize]) -> Vec<Coalition> {
+    let mut coalition = Coalition::empty(players);
+    let (_, first) = order.split_last().unwrap_or((&0, &[]));
+    let with = |&player: &usize| {
+        coalition.insert(player);
+        coalition.clone()
+    };
+    first.iter().map(with).collect()
 }
 
 #[cfg(test)]

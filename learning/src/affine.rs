@@ -4,12 +4,18 @@
 use pulp::Arch;
 
 use crate::data::Dataset;
-use crate::engine::{Engine, EvalError, InputError};
+use crate::engine::{Engine, EvalError, InputError, mean};
 use crate::model::ModelSpec;
 use crate::params::norm;
+use crate::rng::{Purpose, below, rng};
 
 /// Number of parameters in one cached block while all updates are added.
 const BLOCK: usize = 1_024;
+
+/// Random directions whose derivatives give a null standard deviation without a gradient.
+pub const DIRECTION_PAIRS: u32 = 8;
+/// Points that are evaluated in one call, in bytes, unless a single pair has more.
+const POINTS_BYTES_MAX: usize = 256 << 20;
 
 /// The models `base + Σ cᵢ·deltaᵢ`, evaluated on a holdout. A coalition is a coefficient vector of
 /// its members' shares and zeros; a path between two coalitions is a line segment of coefficient
@@ -53,6 +59,19 @@ impl<'a> AffineLoss<'a> {
     pub fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let params = self.combined(coefficients)?;
         self.engine.row_losses(self.model, &params, self.holdout)
+    }
+
+    /// The losses at several points, `[point][row]`.
+    pub fn losses_at(&mut self, points: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, EvalError> {
+        let at_a_time = (POINTS_BYTES_MAX / (8 * self.base.len()).max(1)).max(1);
+        let mut all = Vec::with_capacity(points.len());
+        for points in points.chunks(at_a_time) {
+            let params =
+                points.iter().map(|at| self.combined(at)).collect::<Result<Vec<_>, _>>()?;
+            let params: Vec<&[f64]> = params.iter().map(Vec::as_slice).collect();
+            all.extend(self.engine.row_losses_at(self.model, &params, self.holdout)?);
+        }
+        Ok(all)
     }
 
     /// The derivative of each row's loss with respect to each coefficient at this point:
@@ -108,6 +127,52 @@ impl<'a> AffineLoss<'a> {
             square += slope * slope;
         }
         let typical = (square / gradient.len() as f64).sqrt();
+        Ok(self.deltas.iter().map(|delta| norm(delta) * typical).collect())
+    }
+
+    /// The null standard deviation of each update for a model without a gradient: the derivatives
+    /// along [`DIRECTION_PAIRS`] random directions are central differences, at the distance that the
+    /// updates move the model. The directions have random signs, drawn from `seed`, so that the expected
+    /// square of a derivative is that of a random direction, `‖∇ mean loss‖² / d`.
+    pub fn sampled_direction_std(
+        &mut self,
+        coefficients: &[f64],
+        seed: u64,
+    ) -> Result<Vec<f64>, EvalError> {
+        let middle = self.combined(coefficients)?;
+        let moved = middle.iter().zip(self.base).map(|(at, &base)| at - f64::from(base));
+        let mut square = 0.0;
+        for step in moved {
+            square += step * step;
+        }
+        let distance = square.sqrt();
+        if distance == 0.0 {
+            return Ok(vec![0.0; self.deltas.len()]);
+        }
+        let step = distance / (middle.len() as f64).sqrt();
+        let pair = |number: u32| {
+            let signs = &mut rng(seed, Purpose::Directions, number);
+            let (mut ahead, mut behind) = (middle.clone(), middle.clone());
+            for (ahead, behind) in ahead.iter_mut().zip(&mut behind) {
+                let step = if below(signs, 2) == 0 { step } else { -step };
+                *ahead += step;
+                *behind -= step;
+            }
+            [ahead, behind]
+        };
+        let pairs: Vec<u32> = (0..DIRECTION_PAIRS).collect();
+        let at_a_time = (POINTS_BYTES_MAX / (2 * size_of_val(middle.as_slice()))).max(1);
+        let mut square = 0.0;
+        for pairs in pairs.chunks(at_a_time) {
+            let points: Vec<Vec<f64>> = pairs.iter().flat_map(|number| pair(*number)).collect();
+            let points: Vec<&[f64]> = points.iter().map(Vec::as_slice).collect();
+            let found = self.engine.row_losses_at(self.model, &points, self.holdout)?;
+            for [ahead, behind] in found.as_chunks::<2>().0 {
+                let slope = (mean(ahead) - mean(behind)) / (2.0 * distance);
+                square += slope * slope;
+            }
+        }
+        let typical = (square / f64::from(DIRECTION_PAIRS)).sqrt();
         Ok(self.deltas.iter().map(|delta| norm(delta) * typical).collect())
     }
 
@@ -195,6 +260,35 @@ mod tests {
         let chance = affine.random_direction_std(&[0.0, 0.0]).unwrap();
         assert_eq!(chance[0], 0.0);
         assert!((chance[1] - 5.0 * 0.15 * 2.0_f64.sqrt() / 2.0).abs() < 1e-15, "{chance:?}");
+    }
+
+    #[test]
+    fn random_directions_give_the_null_standard_deviation_without_a_gradient() {
+        let holdout = load(&DataSource::Digits).unwrap().slice(0..64).unwrap();
+        let model = ModelSpec::Softmax { inputs: 64, classes: 10 };
+        let base = model.init(1);
+        // A short move, on which the loss is almost linear.
+        let step = |seed| model.init(seed).as_slice().iter().map(|x| x * 1e-3).collect::<Vec<_>>();
+        let (one, two) = (step(2), step(3).iter().map(|x| x * 2.0).collect::<Vec<_>>());
+        let deltas = [one.as_slice(), &two, &[0.0; 650]];
+        let mut engine = Reference::new();
+        let mut affine =
+            AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
+        let at = [0.25, 0.25, 0.0];
+        let exact = affine.random_direction_std(&at).unwrap();
+        let mut squares = 0.0;
+        const SEEDS: u64 = 40;
+        for seed in 0..SEEDS {
+            let sampled = affine.sampled_direction_std(&at, seed).unwrap();
+            let ratio = sampled[0] / exact[0];
+            assert!((0.3..2.0).contains(&ratio), "seed {seed}: {ratio}");
+            assert!((sampled[1] / sampled[0] - exact[1] / exact[0]).abs() < 1e-9, "seed {seed}");
+            assert_eq!(sampled[2], 0.0, "a zero update has no error");
+            squares += ratio * ratio / SEEDS as f64;
+        }
+        // The mean of the squares is exact: 320 directions are within 3 · √(2 / 320) of it.
+        assert!((squares - 1.0).abs() < 0.24, "{squares}");
+        assert_eq!(affine.sampled_direction_std(&[0.0; 3], 1).unwrap(), [0.0; 3]);
     }
 
     #[test]

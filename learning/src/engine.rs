@@ -68,14 +68,9 @@ pub enum TrainError {
         /// Number of steps done.
         step: u64,
     },
-    /// A participant's own program failed to train.
-    #[error("{why}")]
-    Command {
-        /// The stable error code.
-        code: &'static str,
-        /// The reason, with the program's own messages.
-        why: String,
-    },
+    /// A trainer failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -87,9 +82,32 @@ pub enum EvalError {
     /// The model, the parameters, the data or the directions do not match.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// A trainer failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+impl From<EvalError> for TrainError {
+    fn from(error: EvalError) -> Self {
+        match error {
+            EvalError::Input(error) => error.into(),
+            EvalError::Command(error) => error.into(),
+            EvalError::Backend(error) => error.into(),
+        }
+    }
+}
+
+/// A trainer cannot be run, or failed.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("{why}")]
+pub struct CommandError {
+    /// The stable error code.
+    pub code: &'static str,
+    /// The reason, with the program's own messages.
+    pub why: String,
 }
 
 /// Invalid input of an engine.
@@ -157,6 +175,9 @@ pub enum InputError {
     /// The engine does not return the outputs of a model.
     #[error("this engine returns losses, not predictions: choose another one by --engine")]
     NoOutputs,
+    /// A trainer has no gradients of single rows.
+    #[error("a model that is a trainer has no gradients of rows: train without --clip and --noise")]
+    NoRowGradients,
     /// The data has no rows.
     #[error("the data has no rows; at least one is required")]
     NoRows,
@@ -239,6 +260,17 @@ pub trait Evaluator {
         data: &Dataset,
     ) -> Result<Vec<f64>, EvalError>;
 
+    /// The loss of each row at several models, `[model][row]`, with the same bits. An engine can share
+    /// work between the models.
+    fn row_losses_at(
+        &mut self,
+        model: &ModelSpec,
+        params: &[&[f64]],
+        data: &Dataset,
+    ) -> Result<Vec<Vec<f64>>, EvalError> {
+        params.iter().map(|params| self.row_losses(model, params, data)).collect()
+    }
+
     /// The directional derivatives of each row's loss: `[i][r]` is `d/dε loss_r(params +
     /// ε·directions[i])` at ε = 0, in nats. The derivative of ReLU at zero is zero.
     fn row_directional_derivatives(
@@ -309,23 +341,35 @@ pub trait Evaluator {
         groups: &[Range<usize>],
         look: &mut dyn FnMut(usize, usize, &[f64]),
     ) -> Result<(), EvalError> {
-        way.check()?;
-        check_groups(data, groups)?;
-        let models: Vec<Vec<f64>> = places.iter().map(|place| way.at(place.t)).collect();
-        for (group, rows) in groups.iter().enumerate() {
-            let own = data.slice(rows.clone()).map_err(|_| InputError::NoRows)?;
-            for (at, (place, params)) in places.iter().zip(&models).enumerate() {
-                if place.gradient {
-                    let (_, mut gradient) = self.gradient(way.model, params, &own)?;
-                    gradient.iter_mut().for_each(|slope| *slope *= own.rows() as f64);
-                    look(group, at, &gradient);
-                } else {
-                    look(group, at, &self.row_losses(way.model, params, &own)?);
-                }
+        evaluate_point_by_point(self, way, places, data, groups, look)
+    }
+}
+
+/// [`Evaluator::evaluate_on_segment`] by the engine's own losses and gradients at each point.
+pub(crate) fn evaluate_point_by_point<E: Evaluator + ?Sized>(
+    engine: &mut E,
+    way: ParameterSegment<'_>,
+    places: &[SegmentPoint],
+    data: &Dataset,
+    groups: &[Range<usize>],
+    look: &mut dyn FnMut(usize, usize, &[f64]),
+) -> Result<(), EvalError> {
+    way.check()?;
+    check_groups(data, groups)?;
+    let models: Vec<Vec<f64>> = places.iter().map(|place| way.at(place.t)).collect();
+    for (group, rows) in groups.iter().enumerate() {
+        let own = data.slice(rows.clone()).map_err(|_| InputError::NoRows)?;
+        for (at, (place, params)) in places.iter().zip(&models).enumerate() {
+            if place.gradient {
+                let (_, mut gradient) = engine.gradient(way.model, params, &own)?;
+                gradient.iter_mut().for_each(|slope| *slope *= own.rows() as f64);
+                look(group, at, &gradient);
+            } else {
+                look(group, at, &engine.row_losses(way.model, params, &own)?);
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The line segment of a round's parameters from the base model to the aggregate.

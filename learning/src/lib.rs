@@ -1,7 +1,7 @@
 //! Data, models, local training, evaluation and aggregation rules.
 //!
 //! The crate defines models and their training. It contains no money, rounds, networking or
-//! signatures, and reads no clock; all randomness derives from a seed of the caller.
+//! signatures, and reads no clock but that of a trainer's time limit; all randomness derives from a seed of the caller.
 //!
 //! * [`data`]: labelled rows, from files or embedded; [`partition`]: their distribution over
 //!   owners.
@@ -9,6 +9,7 @@
 //!   [`wire`]: the wire formats of updates.
 //! * [`engine`]: the traits [`Trainer`] and [`Evaluator`]; [`reference`] and (feature `torch`)
 //!   `torch` are the two engines that implement them; [`select`] creates one.
+//! * [`trainer`]: programs in a sandbox that train, and may be a model.
 //! * [`training`]: hyperparameters of a training, its optimizer and schedule; [`augmentation`]: random
 //!   changes of its images.
 //! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
@@ -65,6 +66,7 @@ mod tile_kernel;
 pub mod timing;
 #[cfg(feature = "torch")]
 pub mod torch;
+pub mod trainer;
 pub mod training;
 pub mod wire;
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::data::{CLASSES_MAX, Dataset, WIDTH_MAX};
 use crate::graph::GraphModel;
+use crate::loss::BoundedLoss;
 use crate::params::{Params, ParamsError, same_length};
 use crate::rng::{Purpose, rng, uniform};
 
@@ -195,6 +196,24 @@ impl ModelSpec {
             return Err(ModelError::Classes { data, classes, model: self.to_string() });
         }
         Ok(())
+    }
+
+    /// Whether the model is a trainer.
+    pub fn is_trainer(&self) -> bool {
+        matches!(self, Self::Graph(graph) if graph.is_trainer())
+    }
+
+    /// Whether the gradient of the loss can be computed.
+    pub fn has_gradient(&self) -> bool {
+        !matches!(self, Self::Graph(graph) if !graph.has_gradient())
+    }
+
+    /// The bounded loss of a row, and its derivative, from the loss that a trainer returned.
+    pub(crate) fn bound(&self, loss: f64) -> (f64, f64) {
+        match self {
+            Self::Graph(graph) => graph.declaration().loss.bound(loss, self.classes()),
+            _ => BoundedLoss::new(self.classes()).of_cross_entropy(loss),
+        }
     }
 
     /// Numbers per row: features, and a graph's targets.

@@ -14,6 +14,7 @@ pub(crate) enum Purpose {
     Rounding,
     Augmentation,
     Dropout,
+    Directions,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

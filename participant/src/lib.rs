@@ -58,7 +58,6 @@ mod signed_heads;
 mod statement;
 #[cfg(test)]
 mod testing;
-mod trainer;
 mod wallet;
 mod watch;
 
@@ -101,10 +100,6 @@ pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shutdown::Shutdown;
 pub use signed_heads::{HeadError, follow_recorded_head, read_signed_head};
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
-pub use trainer::{
-    CODE_BYTES_MAX, CODE_FILES_MAX, CommandEngine, Isolation, PROGRAM, TrainerConfig, TrainerError,
-    code_digest,
-};
 pub use wallet::{
     DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,
     PHRASE_WORDS, Wallet, WalletError, check_keystore,

@@ -14,8 +14,8 @@ use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, ErrorCode, Role, Signed, TaskId, TaskPhase, TaskSpec, WalletSigner,
-    WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    Address, Amount, Canonical, Digest, ErrorCode, ModelArchitecture, Role, Signed, TaskId,
+    TaskPhase, TaskSpec, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim_pay, register};
@@ -53,6 +53,8 @@ pub struct ProviderConfig {
     pub stake_max: Amount,
     /// The arbiters that may take the stake. Tasks of others are skipped.
     pub arbiters: ArbiterPolicy,
+    /// Digests of the trainers that this machine runs. Tasks whose model is another one are skipped.
+    pub accepted_trainers: Vec<Digest>,
     /// Whether to end when every named task is over; otherwise run until shutdown.
     pub until_done: bool,
     /// Long-poll time for work orders, in milliseconds. A graceful shutdown takes about as long.
@@ -333,6 +335,16 @@ impl ProviderDaemon<'_, '_> {
         let me = wallet.address();
         if let Err(error) = spec.check() {
             return Ok(Err(error.to_string()));
+        }
+        if let ModelArchitecture::Graph(graph) = &spec.model
+            && graph.is_trainer()
+            && !self.config.accepted_trainers.contains(&graph.graph.digest)
+        {
+            let digest = graph.graph.digest;
+            return Ok(Err(format!(
+                "its model is a program: read its code by `florin task code`, and run it by \
+                 --accept-trainer {digest}"
+            )));
         }
         let coordinator = self.context.client.coordinator().account;
         if spec.coordinator != coordinator {

@@ -57,6 +57,7 @@ fn config(market: &TestMarket) -> ProviderConfig {
         tasks: Some(vec![market.task]),
         stake_max: fln("100"),
         arbiters: ArbiterPolicy { accepted: vec![wallet(3).address()], ..ArbiterPolicy::default() },
+        accepted_trainers: Vec::new(),
         until_done: true,
         poll_ms: 200,
         backoff: QUICK,

@@ -119,6 +119,8 @@ codes! {
     InvitationUsed = "INVITATION_USED",
     /// The coordinator does not put a bond at risk under the task's arbiter.
     ArbiterNotAccepted = "ARBITER_NOT_ACCEPTED",
+    /// The model of the task is a program that the operator has not accepted.
+    TrainerNotAccepted = "TRAINER_NOT_ACCEPTED",
     /// The expiry is later than the market accepts.
     InvalidExpiry = "INVALID_EXPIRY",
     /// The task has its most participants or providers, and takes no more.

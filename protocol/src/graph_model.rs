@@ -1,5 +1,5 @@
-//! A model that is a graph of operators: the tensors that travel, the blobs that complete it, and
-//! its loss.
+//! A model that its buyer brings, as a graph of operators or as a trainer: the tensors that travel,
+//! the blobs that complete it, and its loss.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,20 @@ use serde::{Deserialize, Serialize};
 use crate::id::Digest;
 use crate::limits::{
     BLOB_BYTES_MAX, GRAPH_BYTES_MAX, GRAPH_TENSORS_MAX, PARAMETERS_MAX, ROW_NUMBERS_MAX,
-    TENSOR_DIMENSIONS_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_NAMES_BYTES_MAX,
+    TENSOR_DIMENSIONS_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_NAMES_BYTES_MAX, TRAINER_BYTES_MAX,
 };
 use crate::micro::Micro;
 use crate::spec_error::{SpecError, require, spec_error};
 
-/// A model that is a graph of operators. A row is `inputs` numbers, which the graph's inputs take in
+/// A model that its buyer brings. A row is `inputs` numbers, which the graph's inputs take in
 /// order, and behind them `targets` numbers, which the loss compares with the graph's output.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct GraphModel {
-    /// The graph's canonical bytes.
+    /// What the first blob is.
+    pub form: GraphForm,
+    /// The graph's canonical bytes, or the code of a trainer.
     pub graph: Blob,
     /// A safetensors file with the graph's other tensors: frozen weights, buffers and constants.
     /// `None` if the graph has none.
@@ -35,6 +37,22 @@ pub struct GraphModel {
     pub loss: ModelLoss,
     /// The tensors that are trained, sent, valued and aggregated, in the order of the graph.
     pub tensors: Vec<TensorShape>,
+}
+
+/// What computes the losses of a model.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub enum GraphForm {
+    /// A graph of operators.
+    Operators,
+    /// A trainer: a program that every party runs in a sandbox, after consent to its code.
+    Trainer {
+        /// Whether it computes gradients. If not, coalitions value the updates.
+        has_gradient: bool,
+    },
 }
 
 /// A blob of the market: its digest and its length.
@@ -198,8 +216,21 @@ impl GraphModel {
         self.tensors.iter().try_fold(0_u64, |sum, tensor| sum.checked_add(tensor.elements()?))
     }
 
+    /// Whether the model is a trainer.
+    #[must_use]
+    pub const fn is_trainer(&self) -> bool {
+        matches!(self.form, GraphForm::Trainer { .. })
+    }
+
+    /// Whether the gradient of the loss can be computed.
+    #[must_use]
+    pub const fn has_gradient(&self) -> bool {
+        !matches!(self.form, GraphForm::Trainer { has_gradient: false })
+    }
+
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         self.check_blobs()?;
+        self.check_trainer()?;
         let width = self.width().unwrap_or(u32::MAX);
         require(
             self.inputs > 0 && width <= ROW_NUMBERS_MAX,
@@ -249,9 +280,30 @@ impl GraphModel {
         }
     }
 
+    fn check_trainer(&self) -> Result<(), SpecError> {
+        if !self.is_trainer() {
+            return Ok(());
+        }
+        let is_known = match self.loss {
+            ModelLoss::Output { .. } => true,
+            ModelLoss::CrossEntropy { label_smoothing } => label_smoothing == Micro::ZERO,
+            _ => false,
+        };
+        let right = "a trainer returns the loss of each row: cross_entropy without smoothing for rows \
+                     with classes, output for others";
+        require(is_known, "model.loss", "…", right)?;
+        require(
+            self.frozen.is_none(),
+            "model.frozen",
+            "…",
+            "a trainer has its constants in its code",
+        )
+    }
+
     fn check_blobs(&self) -> Result<(), SpecError> {
+        let code_max = if self.is_trainer() { TRAINER_BYTES_MAX } else { GRAPH_BYTES_MAX };
         for (key, blob, most) in [
-            ("model.graph", Some(self.graph), GRAPH_BYTES_MAX),
+            ("model.graph", Some(self.graph), code_max),
             ("model.frozen", self.frozen, BLOB_BYTES_MAX),
         ] {
             let Some(Blob { bytes, .. }) = blob else { continue };

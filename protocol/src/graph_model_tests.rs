@@ -11,6 +11,7 @@ fn tensor(name: &str, shape: &[u32]) -> TensorShape {
 /// 4 inputs, 3 classes, and two tensors of 15 numbers.
 fn graph() -> GraphModel {
     GraphModel {
+        form: GraphForm::Operators,
         graph: Blob { digest: Digest([7; 32]), bytes: 1_000 },
         frozen: None,
         inputs: 4,

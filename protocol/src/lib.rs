@@ -117,7 +117,7 @@ pub use encoding::{
 };
 pub use error_code::{ErrorCode, Rejection};
 pub use format::{TOP_K_PERMILLE_MAX, UpdateFormat};
-pub use graph_model::{Blob, GraphModel, ModelLoss, TensorShape};
+pub use graph_model::{Blob, GraphForm, GraphModel, ModelLoss, TensorShape};
 pub use holdout::{DisclosedRow, DisclosedRows, Holdout, HoldoutTree};
 pub use id::{
     Address, ChainId, Digest, IdError, MarketId, NodeKey, RoundNumber, SettlementId, TaskId,

@@ -46,6 +46,8 @@ pub const HIDDEN_LAYERS_MAX: usize = 16;
 pub const LAYER_UNITS_MAX: u32 = 65_536;
 /// Canonical bytes of a graph.
 pub const GRAPH_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Code of a trainer that is a task's model.
+pub const TRAINER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Tensors of a graph that travel.
 pub const GRAPH_TENSORS_MAX: usize = 4_096;
 /// Length of a tensor's name, in bytes.
@@ -64,6 +66,8 @@ pub const NODES_MAX: u8 = 8;
 pub const CROSS_CHECK_PAIRS_MAX: u8 = 16;
 /// Largest cohort whose scores are cross-checked by coalitions.
 pub const CROSS_CHECK_COHORT_MAX: usize = 64;
+/// Largest cohort of a task whose updates coalitions value, over-selection included.
+pub const COALITIONS_COHORT_MAX: u32 = 64;
 /// Longest phase, window or delay, in milliseconds (30 days).
 pub const PHASE_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// Longest time from a task's opening to its expiry, in milliseconds: 366 days.

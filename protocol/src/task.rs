@@ -13,8 +13,8 @@ use crate::format::UpdateFormat;
 use crate::holdout::Holdout;
 use crate::id::{Address, ChainId, Digest, MarketId, TaskId};
 use crate::limits::{
-    BASELINE_EPOCHS_MAX, COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX, NODES_MAX,
-    PHASE_MS_MAX, ROUNDS_MAX, TASK_MS_MAX,
+    BASELINE_EPOCHS_MAX, COALITIONS_COHORT_MAX, COHORT_MAX, CROSS_CHECK_PAIRS_MAX, NAME_BYTES_MAX,
+    NODES_MAX, PHASE_MS_MAX, ROUNDS_MAX, TASK_MS_MAX,
 };
 use crate::micro::Micro;
 use crate::model::{DataSchema, ModelArchitecture};
@@ -132,6 +132,9 @@ pub enum Estimator {
         /// evaluates; 0 disables it.
         cross_check_pairs: u8,
     },
+    /// Shapley values by the losses of coalitions alone: all of them in a small round, those of
+    /// random orders in a larger one.
+    Coalitions,
 }
 
 /// Budgets, prices, bonds and stakes.
@@ -354,17 +357,36 @@ impl TaskSpec {
     /// Only the models of the reference engine have a public baseline. Whether a graph is one follows
     /// from its operators, which the specification does not contain.
     fn check_baseline(&self) -> Result<(), SpecError> {
-        let is_cnn = matches!(self.model, ModelArchitecture::Cnn { .. });
+        let has_none = match &self.model {
+            ModelArchitecture::Cnn { .. } => true,
+            ModelArchitecture::Graph(graph) => graph.is_trainer(),
+            _ => false,
+        };
         require(
-            !is_cnn || self.rounds.baseline_epochs == 0,
+            !has_none || self.rounds.baseline_epochs == 0,
             "rounds.baseline_epochs",
             self.rounds.baseline_epochs,
-            "use 0 with a cnn: it has no public baseline",
+            "use 0 with a cnn or a trainer: it has no public baseline",
         )
     }
 
     fn check_estimator(&self) -> Result<(), SpecError> {
-        let Estimator::Path { nodes, cross_check_pairs } = self.estimator;
+        let Estimator::Path { nodes, cross_check_pairs } = self.estimator else {
+            return require(
+                self.rounds.selection_size() <= COALITIONS_COHORT_MAX,
+                "rounds.cohort_target",
+                self.rounds.cohort_target,
+                "coalitions value at most 64 updates, rounds.over_selection included",
+            );
+        };
+        if let ModelArchitecture::Graph(graph) = &self.model {
+            require(
+                graph.has_gradient(),
+                "estimator.kind",
+                "\"path\"",
+                "use \"coalitions\": the model's trainer has no gradient",
+            )?;
+        }
         require(
             cross_check_pairs <= CROSS_CHECK_PAIRS_MAX,
             "estimator.cross_check_pairs",

@@ -51,7 +51,8 @@ def check_gap(v):
 
 def rungs(nodes, updates):
     """The estimators that a stage tries, in order, each with its passes."""
-    rungs = [({"path": n}, n + 1) for n in [nodes] + [n for n in (6, 12) if n > nodes]]
+    tried = [nodes] + [n for n in (6, 12) if n > nodes] if nodes else []
+    rungs = [({"path": n}, n + 1) for n in tried]
     if updates <= 8:
         rungs.append(("shapley", 2**updates - 1))
     elif updates <= 64:

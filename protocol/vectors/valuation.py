@@ -193,7 +193,7 @@ class Round:
     def stage(self, members, with_gap=True):
         """Values members on the first rung that resolves them; returns whether one does."""
         game, passes = Game(self, members), 1
-        ladder = rungs(self.task["estimator"]["nodes"], len(members))
+        ladder = rungs(self.task["estimator"].get("nodes"), len(members))
         nulls, before = game.null_deviations(), nano(sum(self.before) / len(self.before))
         after = game.losses([1.0] * len(members))
         total = before - nano(sum(after) / len(after))
@@ -254,7 +254,7 @@ class Round:
         return resolved, remaining
 
     def cross_check(self, members):
-        pairs, count, self.check = self.task["estimator"]["cross_check_pairs"], len(members), None
+        pairs, count, self.check = self.task["estimator"].get("cross_check_pairs"), len(members), None
         if not pairs or not 2 <= count <= PERMUTED_MAX or not any(self.weights[i] for i in members):
             return
         game, table = Game(self, members), {frozenset(): 0}

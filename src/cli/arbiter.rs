@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use florin_protocol::{Address, Amount};
 
-use super::{EngineArg, JsonArg, MarketArg, WalletArg};
+use super::{EngineArg, JsonArg, MarketArg, TrainerHostArg, WalletArg};
 
 /// `florin arbiter …`
 #[derive(Debug, Subcommand)]
@@ -50,6 +50,8 @@ pub(crate) struct ArbiterWatch {
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) trainers: TrainerHostArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use florin_learning::DataSource;
 use florin_protocol::Address;
 
-use super::{EngineArg, JsonArg, MarketArg, WalletArg};
+use super::{EngineArg, JsonArg, MarketArg, SandboxArg, TRAINER, TrainerHostArg, WalletArg};
 use crate::task_file::{BuffersName, ImageArgument, LossName, parse_rows};
 
 /// `florin task …`
@@ -27,6 +27,8 @@ pub(crate) enum TaskCommand {
     Follow(TaskFollow),
     /// Fetch the newest model of a task and check its digest
     Model(TaskModel),
+    /// Fetch the code of a task whose model is a trainer, to read it
+    Code(TaskCode),
     /// Sign invitations to a task that admits invited accounts only
     Invite(TaskInvite),
     /// Close a task after its current round and refund the unspent budget
@@ -56,11 +58,21 @@ pub(crate) struct TaskNew {
     /// A model of the buyer's: a file that `torch.export.save` wrote, of PyTorch 2.8 to 2.11
     #[arg(long, value_name = "FILE.pt2", requires = "data")]
     pub(crate) model: Option<PathBuf>,
+    /// The model as a program: a folder with a file `trainer`, see docs/trainer.md
+    #[arg(long, value_name = "DIR", requires = "initial", requires = "data",
+        conflicts_with = "model", help_heading = TRAINER)]
+    pub(crate) trainer: Option<PathBuf>,
+    /// The trainer's initial parameters: a safetensors file of F32 tensors
+    #[arg(long, value_name = "FILE", requires = "trainer", help_heading = TRAINER)]
+    pub(crate) initial: Option<PathBuf>,
+    /// The trainer has the verb `gradient`: path integrals value the updates, not coalitions
+    #[arg(long, requires = "trainer", help_heading = TRAINER)]
+    pub(crate) gradient: bool,
     /// The meaning of the model's output
-    #[arg(long, value_enum, default_value = "cross_entropy", requires = "model")]
+    #[arg(long, value_enum, default_value = "cross_entropy")]
     pub(crate) loss: LossName,
     /// Largest loss of a row in the valuation, in units of the loss
-    #[arg(long, value_name = "NUMBER", requires = "model")]
+    #[arg(long, value_name = "NUMBER")]
     pub(crate) loss_bound: Option<f64>,
     /// Train only parameters whose name fits, such as "head.*" or "*lora*"; may be repeated
     #[arg(long, value_name = "PATTERN", requires = "model")]
@@ -96,6 +108,8 @@ pub(crate) struct TaskCheck {
     #[arg(long)]
     pub(crate) no_quote: bool,
     #[command(flatten)]
+    pub(crate) sandbox: SandboxArg,
+    #[command(flatten)]
     pub(crate) json: JsonArg,
 }
 
@@ -113,6 +127,8 @@ pub(crate) struct TaskPublish {
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }
@@ -170,6 +186,22 @@ pub(crate) struct TaskModel {
     pub(crate) evaluate: Option<DataSource>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) trainers: TrainerHostArg,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin task code`
+#[derive(Debug, Args)]
+pub(crate) struct TaskCode {
+    /// Task id, or its first digits (6 or more)
+    pub(crate) task: String,
+    /// A new folder for the files. Nothing of them is run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use super::chain::{
     HEADING, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify,
     NodeArg,
 };
-use super::{EngineArg, JsonArg, MarketArg, WalletArg, allocation};
+use super::{EngineArg, JsonArg, MarketArg, TRAINER, TrainerHostArg, WalletArg, allocation};
 use crate::task_file::parse_rows;
 
 /// Help heading of the TLS options of `florin coordinate`.
@@ -21,7 +21,6 @@ const TLS: &str = "TLS";
 /// Help heading of the options about clip and noise.
 const PRIVACY: &str = "Privacy of rows";
 /// Help heading of the options about a trainer of one's own.
-const TRAINER: &str = "Own trainer";
 /// δ, unless --delta is given.
 pub(crate) const DELTA: f64 = 1e-5;
 /// Help heading of the options about --check.
@@ -70,6 +69,8 @@ pub(crate) struct Coordinate {
     pub(crate) allocate: Vec<(Address, Amount)>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) trainers: TrainerHostArg,
     /// Ledger of the market
     #[arg(long, value_enum, default_value_t = LedgerKind::Embedded)]
     pub(crate) ledger: LedgerKind,
@@ -186,20 +187,8 @@ pub(crate) struct TrainerArg {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["noise", "experiment"],
         help_heading = TRAINER)]
     pub(crate) trainer: Option<PathBuf>,
-    /// Run the trainer if its code has this digest; without it, the digest is printed
-    #[arg(long, value_name = "DIGEST", requires = "trainer", help_heading = TRAINER)]
-    pub(crate) accept_trainer: Option<Digest>,
-    /// Show this file, folder or device to the trainer, read-only: a virtual environment, a GPU. May
-    /// be repeated
-    #[arg(long, value_name = "PATH", requires = "trainer", help_heading = TRAINER)]
-    pub(crate) trainer_bind: Vec<PathBuf>,
-    /// Stop a training after this number of seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "trainer",
-        value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = TRAINER)]
-    pub(crate) trainer_limit: u32,
-    /// Run the trainer without a sandbox: its code can read your keys and files, and use the network
-    #[arg(long, requires = "trainer", help_heading = TRAINER)]
-    pub(crate) unsandboxed: bool,
+    #[command(flatten)]
+    pub(crate) host: TrainerHostArg,
 }
 
 /// Clip and noise of the updates.
@@ -281,6 +270,8 @@ pub(crate) struct Provide {
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) trainers: TrainerHostArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -13,10 +13,12 @@ mod wallet;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use florin_learning::EngineKind;
-use florin_protocol::{Address, Amount};
+use florin_learning::trainer::{Isolation, TrainerHost};
+use florin_protocol::{Address, Amount, Digest};
 
 use crate::log::LogOptions;
 
@@ -26,8 +28,8 @@ pub(crate) use arbiter::{
 };
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    Predict, TaskCheck, TaskClose, TaskCommand, TaskFollow, TaskInvite, TaskList, TaskModel,
-    TaskNew, TaskPublish, TaskShow,
+    Predict, TaskCheck, TaskClose, TaskCode, TaskCommand, TaskFollow, TaskInvite, TaskList,
+    TaskModel, TaskNew, TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,
@@ -266,6 +268,63 @@ pub(crate) struct EngineArg {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
+}
+
+/// Heading of the arguments of trainers.
+pub(crate) const TRAINER: &str = "Trainers";
+
+/// The trainers that this machine runs, and how.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TrainerHostArg {
+    /// Run the trainer whose code has this digest, in a sandbox without network and home folder: it is
+    /// the model of a task, or your own. May be repeated; see docs/trainer.md
+    #[arg(long, value_name = "DIGEST", help_heading = TRAINER)]
+    pub(crate) accept_trainer: Vec<Digest>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArg,
+}
+
+/// The sandbox of trainers.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SandboxArg {
+    /// Show this file, folder or device to the trainer, read-only: a virtual environment, a GPU. May
+    /// be repeated
+    #[arg(long, value_name = "PATH", help_heading = TRAINER)]
+    pub(crate) trainer_bind: Vec<PathBuf>,
+    /// Stop a run of the trainer after this number of seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600,
+        value_parser = clap::value_parser!(u32).range(1..=86_400), help_heading = TRAINER)]
+    pub(crate) trainer_limit: u32,
+    /// Run the trainer without a sandbox: its code can read your keys and files, and use the network
+    #[arg(long, help_heading = TRAINER)]
+    pub(crate) unsandboxed: bool,
+}
+
+impl TrainerHostArg {
+    /// The settings of the engine: `secrets` are shown to no trainer, and files of a run go to
+    /// `scratch`.
+    pub(crate) fn host(&self, secrets: Vec<PathBuf>, scratch: PathBuf) -> TrainerHost {
+        let accepted = self.accept_trainer.iter().map(|digest| digest.0).collect();
+        TrainerHost { accepted, ..self.sandbox.host(secrets, scratch) }
+    }
+}
+
+impl SandboxArg {
+    /// The settings of the engine, which runs no trainer yet.
+    pub(crate) fn host(&self, secrets: Vec<PathBuf>, scratch: PathBuf) -> TrainerHost {
+        let isolation = match self.unsandboxed {
+            true => Isolation::Unsandboxed,
+            false => Isolation::Sandbox,
+        };
+        TrainerHost {
+            accepted: Vec::new(),
+            binds: self.trainer_bind.clone(),
+            secrets,
+            scratch,
+            limit: Duration::from_secs(self.trainer_limit.into()),
+            isolation,
+        }
+    }
 }
 
 fn allocation(text: &str) -> Result<(Address, Amount), String> {

@@ -18,7 +18,9 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
     let ledger = market.ledger()?;
-    let mut engine = compose::engine(arguments.engine)?;
+    let host = arguments.trainers.host(Vec::new(), std::env::temp_dir());
+    compose::check_trainer(&market.task(task)?.spec, &host)?;
+    let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
     let rounds = arguments.round.map(|round| round..=round);
     let receipts = match &arguments.receipts {
         Some(folder) => stored_receipts(folder, task)?,

@@ -3,17 +3,18 @@
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
 use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
+use florin_learning::trainer::{TrainerEngine, TrainerError};
 use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
-    AgentError, Backoff, BehaviourKind, CommandEngine, Isolation, ParticipantConfig,
-    ParticipantContext, ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig,
-    Shutdown, TrainerConfig, TrainerError, participate, task_blob,
+    AgentError, Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
+    ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate, task_blob,
 };
-use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
+use florin_protocol::{
+    Amount, Invitation, InvitationTextError, Micro, ModelArchitecture, TaskSpec,
+};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     require_policy(arguments)?;
     let privacy = privacy(&arguments.noise)?;
-    let mut engine = engine(arguments)?;
+    let mut engine = engine(arguments, &view.spec)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
@@ -83,28 +84,31 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     summary(&outcome, &printer)
 }
 
-/// The engine, with the participant's own trainer if there is one.
-fn engine(arguments: &Participate) -> anyhow::Result<Box<dyn Engine>> {
-    let inner = compose::engine(arguments.engine)?;
-    let wanted = &arguments.trainer;
-    let Some(code) = wanted.trainer.clone() else { return Ok(inner) };
+/// The engine, with the participant's own trainer if there is one, or the one that is the task's
+/// model: consent to the model is consent to its code.
+fn engine(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Box<dyn Engine>> {
     let wallet = arguments.wallet.wallet.clone();
     let scratch = state_folder(arguments.state.as_deref(), &wallet);
-    let isolation = match wanted.unsandboxed {
-        true => Isolation::Unsandboxed,
-        false => Isolation::Sandbox,
-    };
-    let config = TrainerConfig {
-        code,
-        accepted: wanted.accept_trainer,
-        binds: wanted.trainer_bind.clone(),
-        secrets: vec![wallet, scratch.clone()],
-        scratch,
-        limit: Duration::from_secs(wanted.trainer_limit.into()),
-        isolation,
-    };
+    let mut host = arguments.trainer.host.host(vec![wallet, scratch.clone()], scratch);
     let refused = |error: TrainerError| Failure::input(error.code(), error.to_string());
-    Ok(Box::new(CommandEngine::new(&config, inner).map_err(refused)?))
+    if let ModelArchitecture::Graph(graph) = &spec.model
+        && graph.is_trainer()
+    {
+        if arguments.noise.noise.is_some() {
+            let message = "the task's model is a trainer, which has no gradients of rows: take part \
+                           without --clip and --noise";
+            return Err(Failure::input("NOISE_UNSUPPORTED", message).into());
+        }
+        if arguments.accept_model.contains(&spec.consent_digest()) {
+            host.accepted.push(graph.graph.digest.0);
+            host.check_sandbox().map_err(refused)?;
+        }
+    }
+    let engine = TrainerEngine::new(host, compose::engine(arguments.engine)?);
+    Ok(Box::new(match &arguments.trainer.trainer {
+        None => engine,
+        Some(code) => engine.with_own(code).map_err(refused)?,
+    }))
 }
 
 /// Whether a person can answer.

@@ -23,13 +23,16 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
-    let mut engine = compose::engine(arguments.engine)?;
+    let state = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
+    let host = arguments.trainers.host(vec![arguments.wallet.wallet.clone(), state.clone()], state);
+    let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         until_done: tasks.is_some(),
         tasks,
         stake_max: arguments.max_stake,
         arbiters: arguments.arbiters.policy(),
+        accepted_trainers: arguments.trainers.accept_trainer.clone(),
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     };

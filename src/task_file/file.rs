@@ -67,6 +67,10 @@ pub(super) struct ModelSection {
     pub(super) classes: Option<u32>,
     /// A file of initial parameters, as `florin task model` writes it.
     pub(super) initial: Option<PathBuf>,
+    /// The folder with a trainer's code.
+    pub(super) code: Option<PathBuf>,
+    /// Whether a trainer computes gradients.
+    pub(super) gradient: Option<bool>,
     /// A file of `torch.export.save`, for a graph.
     pub(super) file: Option<PathBuf>,
     pub(super) trainable: Option<Vec<String>>,
@@ -85,6 +89,7 @@ pub(super) enum ModelKind {
     Mlp,
     Cnn,
     Graph,
+    Trainer,
 }
 
 /// The units of one hidden layer, or of several.
@@ -325,20 +330,32 @@ enum AggregationKind {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EstimatorSection {
-    #[expect(
-        dead_code,
-        reason = "there is only one kind so far; the key makes the choice explicit in the file"
-    )]
     kind: EstimatorKind,
-    nodes: u8,
+    nodes: Option<u8>,
     cross_check_pairs: Option<u8>,
 }
 
 impl EstimatorSection {
-    pub(super) fn estimator(&self) -> Estimator {
-        Estimator::Path {
-            nodes: self.nodes,
-            cross_check_pairs: self.cross_check_pairs.unwrap_or(CROSS_CHECK_PAIRS),
+    pub(super) fn estimator(&self) -> Result<Estimator, TaskFileError> {
+        let wrong = |key: &str, value: &str, right: &str| TaskFileError::key(key, value, right);
+        match (self.kind, self.nodes) {
+            (EstimatorKind::Path, Some(nodes)) => {
+                let cross_check_pairs = self.cross_check_pairs.unwrap_or(CROSS_CHECK_PAIRS);
+                Ok(Estimator::Path { nodes, cross_check_pairs })
+            }
+            (EstimatorKind::Path, None) => {
+                let right =
+                    "the estimator \"path\" requires this key; 3 is the default of new files";
+                Err(wrong("estimator.nodes", "nothing", right))
+            }
+            (EstimatorKind::Coalitions, None) if self.cross_check_pairs.is_none() => {
+                Ok(Estimator::Coalitions)
+            }
+            (EstimatorKind::Coalitions, nodes) => {
+                let key = if nodes.is_some() { "nodes" } else { "cross_check_pairs" };
+                let right = "the estimator \"coalitions\" has no such key: remove it";
+                Err(wrong(&format!("estimator.{key}"), "…", right))
+            }
         }
     }
 }
@@ -347,6 +364,7 @@ impl EstimatorSection {
 #[serde(rename_all = "snake_case")]
 enum EstimatorKind {
     Path,
+    Coalitions,
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,7 +6,9 @@ use clap::ValueEnum;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
 };
-use florin_protocol::{Blob, Digest, GraphModel, Micro, ModelLoss, TensorShape, blob_digest};
+use florin_protocol::{
+    Blob, Digest, GraphForm, GraphModel, Micro, ModelLoss, TensorShape, blob_digest,
+};
 use serde::Deserialize;
 
 use super::TaskFileError;
@@ -121,6 +123,7 @@ fn declare(
     };
     let blob = |bytes: &Vec<u8>| Blob { digest: blob_digest(bytes), bytes: bytes.len() as u64 };
     let declared = GraphModel {
+        form: GraphForm::Operators,
         graph: blob(&parts.graph),
         frozen: parts.frozen.as_ref().map(blob),
         inputs: count(parts.inputs),
@@ -134,7 +137,7 @@ fn declare(
     Ok(GraphFile { declared, initial: parts.initial, blobs })
 }
 
-fn loss(section: &ModelSection) -> Result<ModelLoss, TaskFileError> {
+pub(super) fn loss(section: &ModelSection) -> Result<ModelLoss, TaskFileError> {
     let or = |value: &Option<Decimal>, default: Micro| {
         value.as_ref().map_or(default, |decimal| decimal.0)
     };

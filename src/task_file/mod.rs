@@ -16,6 +16,7 @@ mod rows;
 mod rows_for_task;
 mod rows_per_round;
 mod token_section;
+mod trainer_section;
 
 use std::path::Path;
 
@@ -38,18 +39,20 @@ pub(crate) use graph_section::{BuffersName, LossName};
 pub(crate) use image_section::ImageArgument;
 pub(crate) use new_task::ignored_because;
 pub use new_task::{FittedTask, task_for_data};
-pub(crate) use new_task::{NewGraph, task_for_graph};
+pub(crate) use new_task::{NewGraph, task_for_graph, task_for_trainer};
 pub use overlay::overlay;
 pub(crate) use overlay::template;
 pub(crate) use relative::relative_to;
 pub(crate) use rows::{parse_rows, select_rows};
 pub use rows_for_task::{BlobReader, load_for_task};
 pub(crate) use token_section::{NewTokens, read_tokenizer};
+pub(crate) use trainer_section::NewTrainer;
 
 use crate::failure::Failure;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 use graph_section::{GraphFile, read_graph};
 use token_section::TokenizerFile;
+use trainer_section::read_trainer;
 
 /// Maximum size of a task file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -223,7 +226,9 @@ fn from_text_with_table(
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
-    let base_model = match (&file.model.initial, &graph) {
+    // The initial parameters of a trainer are in its section already.
+    let initial = file.model.initial.as_ref().filter(|_| file.model.kind != ModelKind::Trainer);
+    let base_model = match (initial, &graph) {
         (Some(path), _) => read_initial_model(&spec, folder, path)?,
         (None, Some(graph)) => florin_work::encode_parameters(&spec, &graph.initial),
         (None, None) => florin_work::derived_model(&spec).map_err(|error| {
@@ -299,6 +304,7 @@ fn build_spec(
     }
     let graph = match file.model.kind {
         ModelKind::Graph => Some(read_graph(&file.model, folder)?),
+        ModelKind::Trainer => Some(read_trainer(&file.model, folder)?),
         _ => None,
     };
     file.data.check_keys()?;
@@ -322,7 +328,7 @@ fn build_spec(
         holdout: Holdout { root: Default::default(), rows: 0, rows_per_round: 0 },
         training: file.training.settings()?,
         rounds: file.rounds.rules()?,
-        estimator: file.estimator.estimator(),
+        estimator: file.estimator.estimator()?,
         budget: file.budget.budget(),
         admission: file.members.admission()?,
         expires,
@@ -335,14 +341,17 @@ fn model(
     graph: Option<&GraphFile>,
 ) -> Result<ModelArchitecture, TaskFileError> {
     let kind = section.kind;
-    let is_graph = kind == ModelKind::Graph;
+    let (is_graph, is_trainer) = (kind == ModelKind::Graph, kind == ModelKind::Trainer);
     let is_dense = matches!(kind, ModelKind::Softmax | ModelKind::Mlp);
+    // The classes of a trainer follow from its loss.
+    let has_classes = !is_graph && (!is_trainer || section.classes.is_some());
     let has_hidden = matches!(kind, ModelKind::Mlp | ModelKind::Cnn);
     let given = [
-        ("model.inputs", section.inputs.is_some(), is_dense),
+        ("model.inputs", section.inputs.is_some(), is_dense || is_trainer),
         ("model.hidden", section.hidden.is_some(), has_hidden),
-        ("model.classes", section.classes.is_some(), !is_graph),
+        ("model.classes", section.classes.is_some(), has_classes),
         ("model.file", section.file.is_some(), is_graph),
+        ("model.code", section.code.is_some(), is_trainer),
         ("model.channels", section.channels.is_some(), kind == ModelKind::Cnn),
         ("model.height", section.height.is_some(), kind == ModelKind::Cnn),
         ("model.width", section.width.is_some(), kind == ModelKind::Cnn),
@@ -394,19 +403,22 @@ fn model(
     }
 }
 
-/// Refuses the keys of a graph with another kind of model.
+/// Refuses the keys of graphs and trainers with another kind of model.
 fn check_graph_keys(section: &ModelSection, name: &str) -> Result<(), TaskFileError> {
     let is_graph = section.kind == ModelKind::Graph;
-    let only_graphs = [
-        ("model.trainable", section.trainable.is_some()),
-        ("model.buffers", section.buffers.is_some()),
-        ("model.loss", section.loss.is_some()),
-        ("model.label_smoothing", section.label_smoothing.is_some()),
-        ("model.loss_bound", section.loss_bound.is_some()),
-        ("model.huber_delta", section.huber_delta.is_some()),
-        ("model.targets", section.targets.is_some()),
+    let is_trainer = section.kind == ModelKind::Trainer;
+    let is_brought = is_graph || is_trainer;
+    let given = [
+        ("model.trainable", section.trainable.is_some(), is_graph),
+        ("model.buffers", section.buffers.is_some(), is_graph),
+        ("model.loss", section.loss.is_some(), is_brought),
+        ("model.label_smoothing", section.label_smoothing.is_some(), is_graph),
+        ("model.loss_bound", section.loss_bound.is_some(), is_brought),
+        ("model.huber_delta", section.huber_delta.is_some(), is_graph),
+        ("model.targets", section.targets.is_some(), is_brought),
+        ("model.gradient", section.gradient.is_some(), is_trainer),
     ];
-    if let Some((key, _)) = only_graphs.iter().find(|(_, is_there)| *is_there && !is_graph) {
+    if let Some((key, ..)) = given.iter().find(|(_, is_there, belongs)| *is_there && !belongs) {
         let right = format!("a model of kind {name:?} has no such key: remove it");
         return Err(TaskFileError::key(key, "…", right));
     }

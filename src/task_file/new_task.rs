@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use florin_learning::DataSource;
 use florin_learning::data::{
-    FeatureEncoder, FitError, IgnoredReason, ImageShape, RowEncoder, ScaleKind, Table,
+    Cells, FeatureEncoder, FitError, IgnoredReason, ImageShape, RowEncoder, ScaleKind, Table,
     TableFeatures, TableProfile, Treatment, default_scale, fit, fit_class_names, fit_features,
     fit_images, fit_target, load_table, load_tokens,
 };
@@ -18,6 +18,7 @@ use super::image_section::{image_key, image_of_graph};
 use super::overlay::template;
 use super::rows_per_round::{rounds_for, rows_per_round};
 use super::token_section::{NewTokens, TokenizerFile, length_of_graph};
+use super::trainer_section::NewTrainer;
 use super::{BuffersName, LossName, Parties, from_text_with_table, relative_to};
 use crate::failure::Failure;
 
@@ -140,6 +141,77 @@ pub(crate) fn task_for_graph(
     written_for_graph(graph, source, folder, salt, parties, shape, table)
 }
 
+/// As [`task_for_data`], for a trainer of the buyer's.
+///
+/// # Errors
+/// As [`task_for_graph`].
+pub(crate) fn task_for_trainer(
+    trainer: &NewTrainer<'_>,
+    source: &DataSource,
+    folder: &Path,
+    salt: u64,
+    parties: &Parties,
+) -> anyhow::Result<FittedTask> {
+    let table = load_table(source)?;
+    let has_classes = trainer.loss == LossName::CrossEntropy;
+    let shape = match (has_classes, table.labels()) {
+        (true, _) => shape(source, &table)?,
+        (false, Cells::Numbers(numbers)) if !numbers.is_empty() => {
+            shape_with_number(source, &table)?
+        }
+        _ => shape_as_is(&table),
+    };
+    let here = absolute_unless_here(folder)?;
+    let written = relative_to(&here, source.clone());
+    let targets = usize::from(!has_classes && !shape.encoding.starts_with("accept"));
+    let in_folder = |path: &Path| quoted(&here.join(path).display().to_string());
+    let mut section = vec![
+        "[model]".to_owned(),
+        "# A program of yours that trains and computes losses: docs/trainer.md.".to_owned(),
+        "kind = \"trainer\"".to_owned(),
+        format!("code = {}", in_folder(trainer.code)),
+        "# Its initial parameters, by name.".to_owned(),
+        format!("initial = {}", in_folder(trainer.initial)),
+        "# Whether it has the verb gradient. If not, coalitions value the updates.".to_owned(),
+        format!("gradient = {}", trainer.has_gradient),
+        "# \"cross_entropy\" for rows with classes, \"output\" for any other loss.".to_owned(),
+        format!("loss = {}", quoted(&name_of(&trainer.loss))),
+        format!("inputs = {}", shape.width - targets),
+    ];
+    section.extend(has_classes.then(|| format!("classes = {}", shape.classes)));
+    section.extend((targets > 0).then(|| format!("targets = {targets}")));
+    section.extend(trainer.loss_bound.map(|bound| format!("loss_bound = {bound}")));
+    let text = text(&shape, &written.to_string(), salt);
+    let text = with_value(&text, "rounds", "baseline_epochs", "0");
+    let text = with_section(&text, "[model]\n", "[data]\n", &section);
+    let text = match trainer.has_gradient {
+        true => text,
+        false => {
+            let estimator = [
+                "[estimator]".to_owned(),
+                "# Shapley values by the losses of coalitions: of all in a round of up to 8 updates, of"
+                    .to_owned(),
+                "# those of random orders in a larger one, of at most 64.".to_owned(),
+                "kind = \"coalitions\"".to_owned(),
+            ];
+            with_section(&text, "[estimator]\n", "[budget]\n", &estimator)
+        }
+    };
+    if let Err(problem) = from_text_with_table(&text, folder, parties, Some(table)) {
+        let failure = problem.at(Path::new("the task"), &text);
+        let message = format!("{} with {source}: {failure}", trainer.code.display());
+        return Err(Failure::input("INVALID_MODEL", message).into());
+    }
+    Ok(FittedTask { text, notes: shape.notes })
+}
+
+/// A task file with other lines from one section's line to that of another.
+fn with_section(text: &str, from: &str, to: &str, lines: &[String]) -> String {
+    let bounds = text.find(from).zip(text.find(to));
+    let Some((start, end)) = bounds else { return text.to_owned() };
+    format!("{}{}\n\n{}", &text[..start], lines.join("\n"), &text[end..])
+}
+
 /// As [`task_for_graph`], for rows of tokens.
 fn task_for_tokens(
     graph: &NewGraph<'_>,
@@ -212,12 +284,9 @@ fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
     let trainable = if graph.trainable.is_empty() { &all } else { graph.trainable };
     section.push(format!("trainable = {}", list(trainable)));
     section.extend(graph.loss_bound.map(|bound| format!("loss_bound = {bound}")));
-    section.push(String::new());
     let text = with_value(text, "rounds", "baseline_epochs", "0");
     let text = with_value(&text, "training", "learning_rate", GRAPH_LEARNING_RATE);
-    let bounds = text.find("[model]\n").zip(text.find("[data]\n"));
-    let Some((start, end)) = bounds else { return text };
-    format!("{}{}\n{}", &text[..start], section.join("\n"), &text[end..])
+    with_section(&text, "[model]\n", "[data]\n", &section)
 }
 
 /// The working directory, if the task file is in another folder: file names in it would otherwise be

@@ -14,9 +14,9 @@ pub(crate) fn template(salt: u64) -> String {
     TEMPLATE.replace(SALT_PLACEHOLDER, &salt.to_string())
 }
 
-/// Sections that an overlay replaces as a whole: which keys they have depends on the kind of model
-/// and on the source of the rows.
-const WHOLE_SECTIONS: [&str; 2] = ["model", "holdout"];
+/// Sections that an overlay replaces as a whole: which keys they have depends on the kind of model, on
+/// the source of the rows, and on the kind of estimator.
+const WHOLE_SECTIONS: [&str; 3] = ["model", "holdout", "estimator"];
 
 /// The template with an overlay's settings in place of its own, as the text of a task file. The
 /// salt is 0 unless the overlay sets it.

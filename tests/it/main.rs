@@ -3,6 +3,7 @@
 
 mod a_bond_is_confirmed_on_a_terminal;
 mod a_bucket_replaces_lost_blobs;
+mod a_folder_of_images_is_a_task;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
 mod a_kill_at_any_request_changes_no_balance;
@@ -10,6 +11,7 @@ mod a_market_runs_over_tls;
 mod a_market_that_changed_is_refused;
 mod a_model_of_pytorch_is_shown;
 mod a_model_of_pytorch_is_trained;
+mod a_model_that_is_a_program;
 mod a_participant_trains_with_its_own_program;
 mod a_payout_survives_a_crash;
 mod a_restart_resumes_the_round;

@@ -2,12 +2,14 @@
 //! decimals become floats.
 
 use florin_learning::data::ImageShape;
-use florin_learning::graph::{GraphDeclaration, GraphLoss, GraphModel as LearningGraph};
+use florin_learning::graph::{
+    GraphDeclaration, GraphForm as LearningForm, GraphLoss, GraphModel as LearningGraph,
+};
 use florin_learning::wire::WireFormat;
 use florin_learning::{AggregationRule, Augmentation, Betas, ModelSpec, TaskPart, TensorSpec};
 use florin_protocol::{
-    Aggregation, FeatureEncoding, GraphModel, Micro, ModelArchitecture, ModelLoss, Optimizer,
-    RoundNumber, Schedule, TaskSpec, UpdateFormat,
+    Aggregation, FeatureEncoding, GraphForm, GraphModel, Micro, ModelArchitecture, ModelLoss,
+    Optimizer, RoundNumber, Schedule, TaskSpec, UpdateFormat,
 };
 
 fn to_usize(n: u32) -> usize {
@@ -54,6 +56,10 @@ pub(crate) fn graph_declaration(graph: &GraphModel) -> GraphDeclaration {
         shape: tensor.shape.iter().map(|&size| to_usize(size)).collect(),
     };
     GraphDeclaration {
+        form: match graph.form {
+            GraphForm::Operators => LearningForm::Operators,
+            GraphForm::Trainer { has_gradient } => LearningForm::Trainer { has_gradient },
+        },
         digest: graph.graph.digest.0,
         inputs: to_usize(graph.inputs),
         targets: to_usize(graph.targets),

@@ -68,7 +68,8 @@ fn valued(nodes: u8, loss: Loss, moves: &[f64]) -> RoundValuation {
     };
     let mut source = ClosureSource::new(moves.len(), losses, slopes)
         .with_random_direction_std(|_: &[f64]| Ok::<_, GameError>(vec![0.0; moves.len()]));
-    let rules = RoundRules { z_micro: 2_000_000, nodes, seed: 7, is_resolved: recorded };
+    let rules =
+        RoundRules { z_micro: 2_000_000, nodes: Some(nodes), seed: 7, is_resolved: recorded };
     TRIED.take();
     value_round(&mut source, &vec![1; moves.len()], rules).unwrap()
 }

@@ -2,6 +2,7 @@
 
 use florin_learning::engine::InputError;
 use florin_learning::graph::{Graph, GraphModel, ROW_BYTES_MAX};
+use florin_learning::trainer::TrainerCode;
 use florin_learning::{ModelSpec, Reference};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
 use florin_protocol::{Digest, ErrorCode, ModelArchitecture, Rejection, TaskSpec, blob_digest};
@@ -106,6 +107,10 @@ pub fn inspect_blob(spec: &TaskSpec, digest: Digest, bytes: &[u8]) -> Result<(),
         return crate::codec::inspect_model(spec, bytes);
     }
     match &spec.model {
+        ModelArchitecture::Graph(graph) if graph.graph.digest == digest && graph.is_trainer() => {
+            let read = TrainerCode::from_bytes(bytes);
+            read.map(drop).map_err(|why| invalid(&format!("the trainer's code {why}")))
+        }
         ModelArchitecture::Graph(graph) if graph.graph.digest == digest => {
             Graph::from_bytes(bytes).map(drop).map_err(|error| invalid(&error.to_string()))
         }

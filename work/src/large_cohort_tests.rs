@@ -47,7 +47,7 @@ fn row_by_row(world: &TestRound) -> RoundValuation {
     );
     let z_micro = inputs.spec.budget.confidence_z.0;
     let is_resolved = florin_protocol::void::is_gap_resolved;
-    let rules = RoundRules { z_micro, nodes: 3, seed: 0, is_resolved };
+    let rules = RoundRules { z_micro, nodes: Some(3), seed: 0, is_resolved };
     value_round(&mut source, &opened.updates.rows, rules).unwrap()
 }
 

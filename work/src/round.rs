@@ -154,6 +154,8 @@ pub(crate) struct DecodedRound {
     pub(crate) holdout: Dataset,
     /// The scratch space that is left.
     room: ScratchSpace,
+    /// Seed of the random directions of a model without a gradient.
+    seed: u64,
 }
 
 impl DecodedRound {
@@ -183,7 +185,7 @@ impl DecodedRound {
         let known = PublicHistory { global_deltas: steps, senders, updates };
         let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
         let model = task_model(spec, inputs.graph);
-        Ok(Self { model, base, updates: held, holdout, room })
+        Ok(Self { model, base, updates: held, holdout, room, seed: cross_check_seed(inputs) })
     }
 
     /// The preprocessed updates, as the valuation takes them.
@@ -198,6 +200,7 @@ impl DecodedRound {
         engine: &'a mut dyn Engine,
     ) -> RoundSource<'a> {
         RoundSource::new(&self.model, &self.base, slices, &self.holdout, engine)
+            .with_seed(self.seed)
             .within(&self.room, &self.updates.deltas)
     }
 }
@@ -213,7 +216,10 @@ fn value_updates(
     if held.rows.iter().all(|weight| *weight == 0) {
         return value_nothing(entries, held, &mut source);
     }
-    let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
+    let (nodes, cross_check_pairs) = match spec.estimator {
+        Estimator::Path { nodes, cross_check_pairs } => (Some(nodes), cross_check_pairs),
+        Estimator::Coalitions => (None, 0),
+    };
     let seed = cross_check_seed(inputs);
     let z_micro = spec.budget.confidence_z.0;
     let rules = RoundRules { z_micro, nodes, seed, is_resolved: is_gap_resolved };

@@ -1,5 +1,6 @@
 //! The losses and directional derivatives of a round's models, as the valuation requests them: per
-//! row for ordinary cohorts, per group of rows for large ones and for graphs.
+//! row for ordinary cohorts, per group of rows for large ones and for graphs with a
+//! gradient.
 //!
 //! A derivative per row and participant takes a pass over the rows for each participant. For a
 //! large cohort, the gradients are computed once per group of rows and multiplied with each update:
@@ -9,6 +10,7 @@
 use std::ops::Range;
 
 use florin_contribution::{AffineSource, GameError, PathIntegral};
+use florin_learning::affine::DIRECTION_PAIRS;
 use florin_learning::mapped::UNLIMITED_MEMORY;
 use florin_learning::path::{group_means, weighted_sum};
 use florin_learning::{
@@ -41,13 +43,19 @@ pub(crate) struct RoundSource<'a> {
     groups: Option<usize>,
     /// Restricts the derivatives to one participant; the others' are zero.
     only_player: Option<usize>,
+    /// Seed of the random directions of a model without a gradient.
+    seed: u64,
     /// Cached standard deviations of a random direction, with the coefficients of the path's
     /// midpoint at which the last gradients give them.
     random_direction_stds: Option<(Vec<f64>, Vec<f64>)>,
 }
 
-/// Groups of rows for a number of parameters.
-fn row_groups(parameters: usize) -> usize {
+/// Groups of rows of a model: a trainer is started for each.
+fn row_groups(model: &ModelSpec) -> usize {
+    if model.is_trainer() {
+        return ROW_GROUPS_MIN;
+    }
+    let parameters = model.parameters();
     let most = GROUP_BYTES / parameters.saturating_mul(size_of::<f64>()).max(1);
     most.clamp(ROW_GROUPS_MIN, ROW_GROUPS)
 }
@@ -62,8 +70,8 @@ impl<'a> RoundSource<'a> {
         engine: &'a mut dyn Engine,
     ) -> Self {
         let large = deltas.len() > CROSS_CHECK_COHORT_MAX;
-        let is_graph = matches!(model, ModelSpec::Graph(_));
-        let groups = (large || is_graph).then(|| row_groups(base.len()).min(holdout.rows()));
+        let by_groups = matches!(model, ModelSpec::Graph(_)) && model.has_gradient();
+        let groups = (large || by_groups).then(|| row_groups(model).min(holdout.rows()));
         let threads = cores();
         Self {
             model,
@@ -76,8 +84,15 @@ impl<'a> RoundSource<'a> {
             stored: None,
             groups,
             only_player: None,
+            seed: 0,
             random_direction_stds: None,
         }
+    }
+
+    /// The same with a seed for the random directions of a model without a gradient.
+    pub(crate) fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
     }
 
     /// The same with scratch space, and with the storage of the updates.
@@ -133,9 +148,13 @@ impl AffineSource for RoundSource<'_> {
     }
 
     fn losses(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, GameError> {
-        let losses = self.affine()?.losses(coefficients).map_err(GameError::new)?;
+        Ok(self.losses_at(&[coefficients.to_vec()])?.concat())
+    }
+
+    fn losses_at(&mut self, points: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, GameError> {
+        let losses = self.affine()?.losses_at(points).map_err(GameError::new)?;
         Ok(match self.groups {
-            Some(groups) => group_means(&losses, groups),
+            Some(groups) => losses.iter().map(|rows| group_means(rows, groups)).collect(),
             None => losses,
         })
     }
@@ -210,6 +229,19 @@ impl AffineSource for RoundSource<'_> {
         {
             return Ok(Some(chances.clone()));
         }
-        self.affine()?.random_direction_std(coefficients).map(Some).map_err(GameError::new)
+        let (model, seed) = (self.model, self.seed);
+        let mut affine = self.affine()?;
+        let found = match model.has_gradient() {
+            true => affine.random_direction_std(coefficients),
+            false => affine.sampled_direction_std(coefficients, seed),
+        };
+        found.map(Some).map_err(GameError::new)
+    }
+
+    fn random_direction_passes(&self) -> u64 {
+        match self.model.has_gradient() {
+            true => 1,
+            false => 2 * u64::from(DIRECTION_PAIRS),
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! preprocessing of each update, the new model and its metrics, the losses before and after the
 //! round, the improvement, the units of work, the coalitions of the cross-check and the scores
 //! derived from its table, and all amounts. An abandoned round is audited in full, and so is a round
-//! that needed more than the task's own estimator. An excluded
+//! that needed more than the task's own estimator, or whose task has coalitions alone. An excluded
 //! update must be significantly harmful by its stated score and standard error; if no update is
 //! excluded, no update may be.
 //!
@@ -115,7 +115,7 @@ pub fn spot_check_round(
 
 /// Whether the task's own estimator resolved every stage.
 fn is_first_try(inputs: &AuditInputs<'_>, result: &WorkResult) -> bool {
-    let Estimator::Path { nodes, .. } = inputs.round.spec.estimator;
+    let Estimator::Path { nodes, .. } = inputs.round.spec.estimator else { return false };
     let first = ScoreEstimator::Path(nodes);
     result.valuation.stages.iter().all(|stage| stage.estimator == first && stage.is_resolved())
 }
@@ -205,9 +205,12 @@ impl<'a> SpotChecker<'a> {
         Ok(())
     }
 
+    /// The task's nodes: only rounds of the path integral are sampled.
     fn nodes(&self) -> u8 {
-        let Estimator::Path { nodes, .. } = self.inputs.round.spec.estimator;
-        nodes
+        match self.inputs.round.spec.estimator {
+            Estimator::Path { nodes, .. } => nodes,
+            Estimator::Coalitions => 0,
+        }
     }
 
     fn none_excluded(&self) -> bool {
@@ -280,7 +283,9 @@ impl<'a> SpotChecker<'a> {
     /// The choice of coalitions does not depend on their values, so any game yields the same ones.
     /// This game has interactions of every order and needs no evaluations.
     fn required_cross_check(&self) -> Result<Option<(CrossCheck, u64)>, WorkError> {
-        let Estimator::Path { cross_check_pairs, .. } = self.inputs.round.spec.estimator;
+        let Estimator::Path { cross_check_pairs, .. } = self.inputs.round.spec.estimator else {
+            return Ok(None);
+        };
         let rows = &self.opened.updates.rows;
         let losses = |coefficients: &[f64]| {
             let parts = coefficients.iter().zip(1_u32..);

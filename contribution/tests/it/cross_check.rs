@@ -60,7 +60,7 @@ fn a_forged_or_missing_value_does_not_reproduce_the_scores() {
 #[test]
 fn path_and_cross_check_agree_on_a_quadratic_round_up_to_rounding() {
     let round = round();
-    let rules = RoundRules { z_micro: 1_000_000_000, nodes: 2, seed: 0, is_resolved };
+    let rules = RoundRules { z_micro: 1_000_000_000, nodes: Some(2), seed: 0, is_resolved };
     let weights = [2, 0, 5, 3];
     let valued = value_round(&mut round.source(), &weights, rules).unwrap();
     let check =
@@ -73,7 +73,7 @@ fn path_and_cross_check_agree_on_a_quadratic_round_up_to_rounding() {
 
 #[test]
 fn scores_are_the_quadrature_of_the_published_derivatives() {
-    let rules = RoundRules { z_micro: 1_000_000_000, nodes: 3, seed: 0, is_resolved };
+    let rules = RoundRules { z_micro: 1_000_000_000, nodes: Some(3), seed: 0, is_resolved };
     let valued = value_round(&mut round().source(), &[2, 0, 5, 3], rules).unwrap();
     for row in &valued.rows {
         assert_eq!(row.derivatives_nano.len(), 3);

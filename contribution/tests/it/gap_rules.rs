@@ -10,7 +10,7 @@ use florin_contribution::{
 
 use crate::support::is_resolved;
 
-const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 7, is_resolved };
+const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: Some(3), seed: 7, is_resolved };
 
 /// A loss with one step along the round's path, of a given steepness, on two rows; it counts its
 /// passes.

@@ -22,7 +22,7 @@ fn round(chance: Option<f64>) -> RoundValuation {
     value_round(
         &mut source,
         &[7],
-        RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0, is_resolved },
+        RoundRules { z_micro: 2_000_000, nodes: Some(3), seed: 0, is_resolved },
     )
     .unwrap()
 }
@@ -42,7 +42,7 @@ fn a_null_standard_deviation_that_is_not_finite_is_refused() {
     for chance in [vec![f64::NAN], vec![]] {
         let mut source = ClosureSource::new(1, losses, slopes)
             .with_random_direction_std(move |_: &[f64]| Ok::<_, Infallible>(chance.clone()));
-        let rules = RoundRules { z_micro: 0, nodes: 1, seed: 0, is_resolved };
+        let rules = RoundRules { z_micro: 0, nodes: Some(1), seed: 0, is_resolved };
         assert!(value_round(&mut source, &[1], rules).is_err());
     }
 }

@@ -47,7 +47,7 @@ impl AffineSource for PathIntegralSource<'_> {
     }
 }
 
-const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: 3, seed: 0, is_resolved };
+const RULES: RoundRules = RoundRules { z_micro: 2_000_000, nodes: Some(3), seed: 0, is_resolved };
 const WEIGHTS: [u64; 3] = [4, 1, 3];
 
 fn round() -> LeastSquares {

@@ -9,7 +9,7 @@ use crate::axioms::problem;
 use crate::support::{LeastSquares, is_resolved, runner};
 
 const RULES: RoundRules =
-    RoundRules { z_micro: 2 * Z_MICRO_PER_UNIT, nodes: 3, seed: 0, is_resolved };
+    RoundRules { z_micro: 2 * Z_MICRO_PER_UNIT, nodes: Some(3), seed: 0, is_resolved };
 
 /// The optimum of every row is near w = 1 (losses ½(1 − w)² with a small spread); each update moves
 /// w by its one number.
@@ -106,7 +106,8 @@ fn in_doubt(z_micro: u64) -> RoundValuation {
         |c: &[f64]| Ok::<_, GameError>(vec![1.0 + 1.2 * c[0], 1.0 - c[0]]),
         |_: &[f64]| Ok::<_, GameError>(vec![vec![1.2, -1.0]]),
     );
-    value_round(&mut source, &[1], RoundRules { z_micro, nodes: 3, seed: 0, is_resolved }).unwrap()
+    value_round(&mut source, &[1], RoundRules { z_micro, nodes: Some(3), seed: 0, is_resolved })
+        .unwrap()
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn an_invalid_round_is_refused() {
     assert_eq!(code(4, &[1], RULES), "WEIGHT_COUNT_MISMATCH");
     assert_eq!(code(4, &[], RULES), "WEIGHTS_SUM_TO_ZERO");
     assert_eq!(code(4, &[0, 0], RULES), "WEIGHTS_SUM_TO_ZERO");
-    assert_eq!(code(4, &[1, 1], RoundRules { nodes: 0, ..RULES }), "NODES_OUT_OF_RANGE");
+    assert_eq!(code(4, &[1, 1], RoundRules { nodes: Some(0), ..RULES }), "NODES_OUT_OF_RANGE");
 
     let mut huge = ClosureSource::new(
         1,

@@ -134,6 +134,14 @@ pub const KEYS: &[SettingKey] = &[
         variable: "FLORIN_COORDINATOR_ARBITERS",
     },
     SettingKey {
+        name: "trainers",
+        meaning: "digests of programs that may be the model of a task: this machine runs them in a \
+                  sandbox; a task with another program is refused",
+        bounds: "a list of at most 64 digests, default none",
+        example: "[\"1111111111111111111111111111111111111111111111111111111111111111\"]",
+        variable: "FLORIN_COORDINATOR_TRAINERS",
+    },
+    SettingKey {
         name: "in_flight_mib",
         meaning: "MiB of updates that are checked at the same time, and the same again for models \
                   and holdouts; further uploads wait",

@@ -14,7 +14,7 @@ use std::time::Duration;
 use florin_learning::ScratchSpace;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
-use florin_protocol::Address;
+use florin_protocol::{Address, Digest};
 use florin_store::bucket::BucketSettingsError;
 use serde::Deserialize;
 
@@ -88,6 +88,9 @@ pub struct Config {
     /// Arbiters, besides the coordinator itself, of the tasks that the coordinator accepts.
     #[serde(default)]
     pub arbiters: Vec<Address>,
+    /// Digests of the trainers that this machine runs as the models of tasks.
+    #[serde(default)]
+    pub trainers: Vec<Digest>,
     /// MiB of updates that are checked at the same time, and the same again for models and
     /// holdouts.
     #[serde(default = "defaults::in_flight_mib")]
@@ -236,6 +239,7 @@ impl Config {
             shutdown_ms: defaults::shutdown_ms(),
             trusted_proxies: Vec::new(),
             arbiters: Vec::new(),
+            trainers: Vec::new(),
             in_flight_mib: defaults::in_flight_mib(),
             holdout_mib_max: defaults::holdout_mib_max(),
             round_mib_max: defaults::round_mib_max(),
@@ -297,6 +301,7 @@ impl Config {
             ("shutdown_ms", self.shutdown_ms, 0, 600_000),
             ("trusted_proxies", wide(self.trusted_proxies.len()), 0, LIST_MAX),
             ("arbiters", wide(self.arbiters.len()), 0, LIST_MAX),
+            ("trainers", wide(self.trainers.len()), 0, LIST_MAX),
             ("rate.address_per_second", rate.address_per_second, 1, 1_000_000),
             ("rate.address_burst", rate.address_burst, 1, 1_000_000),
             ("rate.wallet_per_second", rate.wallet_per_second, 1, 1_000_000),

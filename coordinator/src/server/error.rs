@@ -172,6 +172,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidTask
         | ErrorCode::ArbiterNotAccepted
+        | ErrorCode::TrainerNotAccepted
         | ErrorCode::InvalidExpiry
         | ErrorCode::InvalidRowCount
         | ErrorCode::UpdateNotFinite

@@ -155,6 +155,7 @@ fn task_routes() -> Vec<Route> {
             .with_rejections(&[
                 InvalidTask,
                 ArbiterNotAccepted,
+                TrainerNotAccepted,
                 NotFunded,
                 TaskClosed,
                 LimitReached,

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
     Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Invitation, MarketId,
-    Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView,
-    UpdateHeader, VerifyError, WorkRecord,
+    ModelArchitecture, Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec,
+    TaskSummary, TaskView, UpdateHeader, VerifyError, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -34,11 +34,13 @@ pub(super) async fn publish(
         (florin_work::model_bytes(&spec), florin_work::update_bytes(&spec));
     let sizes = check_sizes(app.config(), &spec, update_bytes.max(model_bytes));
     let arbiter = check_arbiter(app.config(), &spec);
+    let trainer = check_trainer(app.config(), &spec);
     let event = Event::TaskPublished { spec: Box::new(spec), model_bytes, update_bytes };
     let asked = event.clone();
     if app.host().read(move |engine, now| engine.check(&asked, now)).await?? == EventStatus::New {
         sizes?;
         arbiter?;
+        trainer?;
     }
     let open = app.ledger(move |ledger| ledger.task(id)).await?;
     check_escrow(open.as_ref(), &terms)?;
@@ -78,6 +80,23 @@ fn check_arbiter(config: &Config, spec: &TaskSpec) -> Result<(), Rejection> {
         spec.arbiter, spec.coordinator
     );
     Err(Rejection::new(ErrorCode::ArbiterNotAccepted, message))
+}
+
+/// Checks that the operator accepts the code of a model that is a trainer.
+fn check_trainer(config: &Config, spec: &TaskSpec) -> Result<(), Rejection> {
+    match &spec.model {
+        ModelArchitecture::Graph(graph)
+            if graph.is_trainer() && !config.trainers.contains(&graph.graph.digest) =>
+        {
+            let message = format!(
+                "the model is a program, and this coordinator does not run it: ask its operator to \
+                 read the code, and to list its digest {} in the setting trainers",
+                graph.graph.digest
+            );
+            Err(Rejection::new(ErrorCode::TrainerNotAccepted, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_escrow(open: Option<&florin_ledger::TaskState>, terms: &Terms) -> ApiResult<()> {

@@ -40,7 +40,7 @@ pub use archive::{read_archive, read_archive_from, read_description};
 pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
 pub use interpreter::{GraphRun, Interpreter, InterpreterError};
-pub use model::{GraphDeclaration, GraphLoss, GraphModel, ROW_BYTES_MAX};
+pub use model::{GraphDeclaration, GraphForm, GraphLoss, GraphModel, ROW_BYTES_MAX};
 pub(crate) use model::{GraphProgram, Place};
 pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};

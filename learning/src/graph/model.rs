@@ -19,6 +19,7 @@ use super::{GraphError, WeightTensor, gate, graph_cost};
 use crate::engine::EVAL_CHUNK_ROWS;
 use crate::loss::BoundedLoss;
 use crate::model::TensorSpec;
+use crate::trainer::TrainerCode;
 
 /// Largest total of the intermediate results of an evaluation's chunk of rows, in bytes: chunks of
 /// larger models have fewer rows.
@@ -67,6 +68,24 @@ pub enum GraphLoss {
 }
 
 impl GraphLoss {
+    /// The bounded loss of a row whose loss is `loss`, and its derivative: for the losses that a trainer
+    /// may have. One that is not a number counts as the largest.
+    pub(crate) fn bound(self, loss: f64, classes: usize) -> (f64, f64) {
+        let (bounded, slope) = match self {
+            Self::Output { bound } => {
+                let share = libm::tanh(loss / bound);
+                (bound * share, 1.0 - share * share)
+            }
+            // No cross-entropy is negative, and `max` would hide one that is not a number.
+            _ if loss < 0.0 => (0.0, 0.0),
+            _ => BoundedLoss::new(classes).of_cross_entropy(loss),
+        };
+        match bounded.is_nan() {
+            true => (self.largest(classes), 0.0),
+            false => (bounded, slope),
+        }
+    }
+
     /// The largest bounded loss of a row whose output has this many classes.
     pub(crate) fn largest(self, classes: usize) -> f64 {
         match self {
@@ -82,10 +101,24 @@ impl GraphLoss {
     }
 }
 
+/// What computes the losses of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GraphForm {
+    /// A graph of operators.
+    Operators,
+    /// A trainer.
+    Trainer {
+        /// Whether it computes gradients.
+        has_gradient: bool,
+    },
+}
+
 /// A task's declaration of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphDeclaration {
-    /// Digest of the graph: its identity.
+    /// What the digest names.
+    pub form: GraphForm,
+    /// Digest of the graph, or of the trainer's code: the identity of the model.
     pub digest: [u8; 32],
     /// Numbers of a row that are inputs.
     pub inputs: usize,
@@ -99,11 +132,12 @@ pub struct GraphDeclaration {
     pub tensors: Vec<TensorSpec>,
 }
 
-/// A graph as a task's model: its declaration, and its program once that is loaded.
+/// A graph as a task's model: its declaration, and its program or code once that is loaded.
 #[derive(Debug, Clone)]
 pub struct GraphModel {
     declaration: GraphDeclaration,
     program: Option<Arc<GraphProgram>>,
+    code: Option<Arc<TrainerCode>>,
 }
 
 /// The place of a tensor or of numbers that a graph's input takes.
@@ -142,18 +176,19 @@ impl PartialEq for GraphModel {
 impl fmt::Display for GraphModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, ..] = self.declaration.digest;
-        write!(f, "graph {a:02x}{b:02x}{c:02x}{d:02x}")
+        let kind = if self.is_trainer() { "trainer" } else { "graph" };
+        write!(f, "{kind} {a:02x}{b:02x}{c:02x}{d:02x}")
     }
 }
 
 impl GraphModel {
     /// A model whose graph is not loaded: its parameters can be read and written.
     pub fn new(declaration: GraphDeclaration) -> Self {
-        Self { declaration, program: None }
+        Self { declaration, program: None, code: None }
     }
 
-    /// The model with its graph, from canonical bytes, and its frozen tensors, from a safetensors file.
-    /// The caller has compared the digests of both.
+    /// The model with its graph, from canonical bytes, and its frozen tensors, from a safetensors file;
+    /// or with its trainer's code. The caller has compared the digests.
     ///
     /// # Errors
     /// [`GraphError`] if one of them is invalid, or does not fit the declaration.
@@ -162,8 +197,28 @@ impl GraphModel {
         graph: &[u8],
         frozen: Option<&[u8]>,
     ) -> Result<Self, GraphError> {
+        if let GraphForm::Trainer { .. } = declaration.form {
+            let code = TrainerCode::from_bytes(graph)
+                .map_err(|why| GraphError::new(Malformed, format!("the trainer's code {why}")))?;
+            return Ok(Self { declaration, program: None, code: Some(Arc::new(code)) });
+        }
         let program = GraphProgram::new(&declaration, Graph::from_bytes(graph)?, frozen)?;
-        Ok(Self { declaration, program: Some(Arc::new(program)) })
+        Ok(Self { declaration, program: Some(Arc::new(program)), code: None })
+    }
+
+    /// Whether the model is a trainer.
+    pub fn is_trainer(&self) -> bool {
+        matches!(self.declaration.form, GraphForm::Trainer { .. })
+    }
+
+    /// Whether the gradient of the loss can be computed.
+    pub fn has_gradient(&self) -> bool {
+        !matches!(self.declaration.form, GraphForm::Trainer { has_gradient: false })
+    }
+
+    /// The loaded code of a trainer.
+    pub fn code(&self) -> Option<&TrainerCode> {
+        self.code.as_deref()
     }
 
     /// The declaration.

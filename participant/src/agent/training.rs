@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use florin_learning::engine::{EvalError, TrainError};
+use florin_learning::engine::{CommandError, TrainError};
 use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_learning::{Training, mean};
 use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
@@ -52,7 +52,10 @@ impl Agent<'_, '_> {
                 return Ok(());
             }
             // The next round has other parameters, and its training may succeed.
-            Err(AgentError::Training { source: TrainError::Command { code, why }, .. }) => {
+            Err(AgentError::Training {
+                source: TrainError::Command(CommandError { code, why }),
+                ..
+            }) => {
                 self.fail_round(code, &why);
                 return Ok(());
             }
@@ -148,8 +151,8 @@ impl Agent<'_, '_> {
         };
         let start = base.iter().map(|value| f64::from(*value)).collect();
         let end = base.iter().zip(delta).map(|(a, b)| f64::from(*a) + f64::from(*b)).collect();
-        let before = loss(start).map_err(|error| failed(train_error(error)))?;
-        let after = loss(end).map_err(|error| failed(train_error(error)))?;
+        let before = loss(start).map_err(|error| failed(TrainError::from(error)))?;
+        let after = loss(end).map_err(|error| failed(TrainError::from(error)))?;
         let rise_max = DIVERGED_RISE_SHARE * f64::from(self.classes()).ln();
         // Written so that a loss that is not a number is too large.
         let is_sound = after - before <= rise_max;
@@ -221,13 +224,6 @@ impl Agent<'_, '_> {
 struct LossRise {
     before: f64,
     after: f64,
-}
-
-fn train_error(error: EvalError) -> TrainError {
-    match error {
-        EvalError::Input(error) => TrainError::Input(error),
-        EvalError::Backend(error) => TrainError::Backend(error),
-    }
 }
 
 /// The seed of one round's training and of the rounding of its update: always the same for a round,

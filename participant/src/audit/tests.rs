@@ -234,6 +234,7 @@ fn run_with_provider(market: &TestMarket, reports: usize) {
                     accepted: vec![wallet(3).address()],
                     ..ArbiterPolicy::default()
                 },
+                accepted_trainers: Vec::new(),
                 until_done: true,
                 poll_ms: 100,
                 backoff: Backoff::default(),

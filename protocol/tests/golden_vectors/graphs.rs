@@ -33,6 +33,7 @@ pub(super) fn graphs() -> Vec<(&'static str, TaskSpec)> {
             shape: shape.to_vec(),
         };
         let graph = GraphModel {
+            form: GraphForm::Operators,
             graph: Blob { digest: Digest([0x55; 32]), bytes: 4_096 },
             frozen,
             inputs: 4,

@@ -58,6 +58,18 @@ pub(crate) fn values() -> Value {
         &[ScoreEstimator::Path(3), ScoreEstimator::Shapley, ScoreEstimator::Permutations(32)],
     ));
     values.extend(values_of(
+        "Estimator",
+        &[Estimator::Path { nodes: 3, cross_check_pairs: 1 }, Estimator::Coalitions],
+    ));
+    values.extend(values_of(
+        "GraphForm",
+        &[
+            GraphForm::Operators,
+            GraphForm::Trainer { has_gradient: false },
+            GraphForm::Trainer { has_gradient: true },
+        ],
+    ));
+    values.extend(values_of(
         "PayReason",
         &[
             PayReason::Paid,

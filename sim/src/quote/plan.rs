@@ -1,6 +1,7 @@
 //! The size of a quote's simulations: how the holdout rows are divided, and how many simulations
 //! fit into the time of a command.
 
+use florin_contribution::PERMUTATION_PAIRS;
 use florin_learning::graph::{GraphModel, ROW_BYTES_MAX};
 use florin_learning::{ModelSpec, Reference};
 use florin_protocol::{Admission, Digest, Estimator, TaskSpec, Timestamp};
@@ -103,6 +104,10 @@ impl QuotePlan {
     pub fn new(spec: &TaskSpec, model: &ModelSpec) -> Result<Self, NoQuote> {
         let batch = usize::try_from(spec.training.batch).unwrap_or(usize::MAX);
         let batch = batch.min(LABEL_ROWS_MAX as usize);
+        if model.is_trainer() {
+            let why = "its trainer is a program, and a simulation runs none".to_owned();
+            return Err(NoQuote::Model(why));
+        }
         Reference::check_model(model, batch).map_err(|error| NoQuote::Model(error.to_string()))?;
         let row_work = match model {
             ModelSpec::Graph(graph) => graph_work(graph)?,
@@ -165,7 +170,11 @@ impl QuotePlan {
     }
 
     fn seed_work(&self, spec: &TaskSpec) -> f64 {
-        let Estimator::Path { nodes, cross_check_pairs } = spec.estimator;
+        let (nodes, cross_check_pairs) = match spec.estimator {
+            Estimator::Path { nodes, cross_check_pairs } => (nodes, cross_check_pairs.into()),
+            // Pairs of random orders, or all coalitions of a few members: no more passes than these.
+            Estimator::Coalitions => (0, PERMUTATION_PAIRS),
+        };
         let parameters = spec.model.parameters().unwrap_or(u64::MAX) as f64;
         let members = f64::from(self.members());
         let trained = f64::from(self.honest + 1)

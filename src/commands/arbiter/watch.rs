@@ -24,7 +24,11 @@ pub(super) fn run(arguments: &ArbiterWatch) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut waiting, ledger)?;
-    let mut engine = compose::engine(arguments.engine)?;
+    let host = arguments.trainers.host(vec![arguments.wallet.wallet.clone()], std::env::temp_dir());
+    if let Some(task) = task {
+        compose::check_trainer(&market.task(task)?.spec, &host)?;
+    }
+    let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
     let config = WatchConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         task,

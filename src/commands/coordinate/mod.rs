@@ -108,6 +108,7 @@ fn settings(arguments: &Coordinate) -> anyhow::Result<Config> {
         "FLORIN_COORDINATOR_TLS_SELF_SIGNED" => self_signed.clone(),
         _ => None,
     })?;
+    config.trainers.extend(&arguments.trainers.accept_trainer);
     config.ethereum = arguments.node.spending.apply_to(config.ethereum);
     Ok(config)
 }
@@ -161,7 +162,10 @@ fn parts(
     };
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
     for _ in 0..config.valuations_max {
-        let engine = compose::engine(arguments.engine)?;
+        let secrets = vec![config.data.clone(), arguments.wallet.wallet.clone()];
+        let mut host = arguments.trainers.host(secrets, config.data.join("trainers"));
+        host.accepted = config.trainers.iter().map(|digest| digest.0).collect();
+        let engine = compose::engine_with_trainers(arguments.engine, host)?;
         valuers.push(Box::new(WorkValuer::new(engine, config.scratch_space())));
     }
     let parts = HostParts {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_protocol::{
-    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, ModelArchitecture,
-    TaskSpec, format_ms,
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, GraphForm, GraphModel, MarketId,
+    ModelArchitecture, TaskSpec, format_ms,
 };
 use serde_json::json;
 
@@ -19,7 +19,8 @@ use crate::failure::{Exit, Failure};
 use crate::loss_text;
 use crate::show;
 use crate::task_file::{
-    self, NewGraph, NewTokens, Parties, PreparedTask, task_for_data, task_for_graph, template,
+    self, NewGraph, NewTokens, NewTrainer, Parties, PreparedTask, task_for_data, task_for_graph,
+    task_for_trainer, template,
 };
 
 pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
@@ -31,12 +32,15 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
         Some(source) => {
             let folder = path.parent().unwrap_or(Path::new(""));
             let parties = unknown_parties();
-            let task = match &arguments.model {
-                None => {
+            let task = match (&arguments.model, new_trainer(arguments)) {
+                (None, Some(trainer)) => {
+                    task_for_trainer(&trainer, source, folder, salt, &parties)?
+                }
+                (None, None) => {
                     let image = arguments.image.map(|image| image.0);
                     task_for_data(source, image, folder, salt, &parties)?
                 }
-                Some(file) => {
+                (Some(file), _) => {
                     let TaskNew { loss, loss_bound, trainable, buffers, .. } = arguments;
                     let (loss, loss_bound, buffers) = (*loss, *loss_bound, *buffers);
                     let image = arguments.image.map(|image| image.0);
@@ -74,6 +78,13 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// The trainer of a new task.
+fn new_trainer(arguments: &TaskNew) -> Option<NewTrainer<'_>> {
+    let (code, initial) = arguments.trainer.as_deref().zip(arguments.initial.as_deref())?;
+    let (loss, loss_bound) = (arguments.loss, arguments.loss_bound);
+    Some(NewTrainer { code, initial, has_gradient: arguments.gradient, loss, loss_bound })
+}
+
 /// The task of a file, without its parties.
 pub(in crate::commands) fn prepared_task(file: &Path) -> anyhow::Result<PreparedTask> {
     task_file::read(file, &unknown_parties())
@@ -81,7 +92,7 @@ pub(in crate::commands) fn prepared_task(file: &Path) -> anyhow::Result<Prepared
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     let ready = task_file::read(&arguments.file, &unknown_parties())?;
-    let graph = check_graph(&arguments.file, &ready)?;
+    let graph = check_graph(&arguments.file, &ready, &arguments.sandbox)?;
     let quote = match arguments.no_quote {
         true => TaskQuote::without_simulation(&ready.spec)?,
         false => TaskQuote::simulate(&arguments.file, &ready, graph.as_ref())?,
@@ -231,7 +242,17 @@ pub(super) fn print_hints(ready: &PreparedTask) {
              {each} each."
         ));
     }
-    if ready.is_model_brought {
+    if let ModelArchitecture::Graph(GraphModel { graph, form: GraphForm::Trainer { .. }, .. }) =
+        &ready.spec.model
+    {
+        show::hint(&format!(
+            "\nThe model is a program. A participant takes part only with `florin participate \
+             --accept-model {}`. The operator of the market must list its code, {}, in the setting \
+             trainers, and providers and auditors run it only with --accept-trainer.",
+            ready.spec.consent_digest(),
+            graph.digest
+        ));
+    } else if ready.is_model_brought {
         show::hint(&format!(
             "\nThe file brings initial parameters. A participant takes part only with \
              `florin participate --accept-model {}`: chosen parameters can read training rows out \

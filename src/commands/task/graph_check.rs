@@ -6,10 +6,11 @@ use std::path::Path;
 
 use florin_learning::data::from_canonical_bytes;
 use florin_learning::graph::GraphModel;
-use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep};
-use florin_protocol::{RoundNumber, TaskSpec};
+use florin_learning::trainer::TrainerHost;
+use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep, mean};
+use florin_protocol::{ModelArchitecture, RoundNumber, TaskSpec};
 
-use crate::cli::EngineArg;
+use crate::cli::{EngineArg, SandboxArg};
 use crate::progress::Progress;
 use crate::task_file::{PreparedTask, refuse};
 
@@ -17,6 +18,11 @@ use crate::task_file::{PreparedTask, refuse};
 const ROWS_TRAINED: usize = 4_096;
 /// Rows that run alone, too, spread over the holdout.
 const ROWS_ALONE: usize = 16;
+/// Rows on which a trainer's gradient is compared with differences of its losses.
+const ROWS_DIFFERENTIATED: usize = 256;
+/// Distance of these differences, and their largest relative error.
+const GRADIENT_STEP: f64 = 1e-4;
+const GRADIENT_DIFFERENCE_MAX: f64 = 1e-2;
 /// Largest relative difference of a row's loss alone and among others, in `f64`.
 const DIFFERENCE_MAX: f64 = 1e-6;
 
@@ -24,9 +30,15 @@ const DIFFERENCE_MAX: f64 = 1e-6;
 ///
 /// # Errors
 /// [`Failure`] with code `MODEL_FAILS`, `MODEL_ROWS_INTERACT` or `MODEL_NOT_TRAINED`.
-pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<Option<GraphModel>> {
+pub(super) fn check_graph(
+    file: &Path,
+    ready: &PreparedTask,
+    sandbox: &SandboxArg,
+) -> anyhow::Result<Option<GraphModel>> {
     let spec = &ready.spec;
-    let key = |code, value: &str, expected: &str| refuse(file, code, "model.file", value, expected);
+    let is_trainer = matches!(&spec.model, ModelArchitecture::Graph(graph) if graph.is_trainer());
+    let name = if is_trainer { "model.code" } else { "model.file" };
+    let key = |code, value: &str, expected: &str| refuse(file, code, name, value, expected);
     let loaded = ready.load_graph(spec);
     let Some(graph) = loaded.map_err(|why| key("MODEL_FAILS", "…", &why.message))? else {
         return Ok(None);
@@ -34,8 +46,10 @@ pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<O
     let holdout = from_canonical_bytes(&ready.holdout)?;
     let model = florin_work::task_model(spec, Some(&graph));
     let params = florin_work::decode_model(spec, &ready.base_model)?;
+    let mut host = sandbox.host(Vec::new(), std::env::temp_dir());
+    host.accepted.push(graph.declaration().digest);
     let tried = Progress::during("running the model on the holdout", || {
-        GraphTrial::run(spec, &params, &model, &holdout)
+        GraphTrial::run(spec, &params, &model, &holdout, host)
     });
     let GraphTrial { together, alone, is_trained } = tried.map_err(|why| {
         key("MODEL_FAILS", "…", &format!("it does not run on the rows of the holdout: {why}"))
@@ -57,6 +71,45 @@ pub(super) fn check_graph(file: &Path, ready: &PreparedTask) -> anyhow::Result<O
     Ok(Some(graph))
 }
 
+/// Checks that a trainer's losses are the same in a second run, and that its gradient is theirs: two
+/// parties must agree, and a wrong gradient would be paid.
+fn check_trainer(
+    engine: &mut dyn Engine,
+    model: &ModelSpec,
+    params: &[f64],
+    rows: &Dataset,
+) -> anyhow::Result<()> {
+    let rows = rows.slice(0..rows.rows().min(ROWS_DIFFERENTIATED))?;
+    let first = engine.row_losses(model, params, &rows)?;
+    let second = engine.row_losses_at(model, &[params, params], &rows)?;
+    anyhow::ensure!(
+        second.iter().all(|losses| *losses == first),
+        "its losses differ between two runs of one model: it must not draw random numbers"
+    );
+    if !model.has_gradient() {
+        return Ok(());
+    }
+    let (_, gradient) = engine.gradient(model, params, &rows)?;
+    // Along the gradient itself the derivative is its length.
+    let length = gradient.iter().map(|slope| slope * slope).sum::<f64>().sqrt();
+    if length == 0.0 {
+        return Ok(());
+    }
+    let step = GRADIENT_STEP / length;
+    let moved = |sign: f64| -> Vec<f64> {
+        params.iter().zip(&gradient).map(|(at, slope)| at + sign * step * slope).collect()
+    };
+    let found = engine.row_losses_at(model, &[&moved(1.0), &moved(-1.0)], &rows)?;
+    let [ahead, behind] = [0, 1].map(|at| found.get(at).map_or(0.0, |losses| mean(losses)));
+    let slope = (ahead - behind) / (2.0 * GRADIENT_STEP);
+    anyhow::ensure!(
+        (slope - length).abs() <= GRADIENT_DIFFERENCE_MAX * length,
+        "its gradient has length {length:.6}, and the losses change by {slope:.6} along it: the verb \
+         gradient must return the gradient of the weighted sum of the losses"
+    );
+    Ok(())
+}
+
 /// A graph on the rows of its holdout.
 struct GraphTrial {
     /// The loss of each row.
@@ -75,9 +128,10 @@ impl GraphTrial {
         params: &[f32],
         model: &ModelSpec,
         holdout: &Dataset,
+        host: TrainerHost,
     ) -> anyhow::Result<Self> {
         let arguments = EngineArg { engine: EngineKind::Auto, threads: 1 };
-        let mut engine: Box<dyn Engine> = crate::compose::engine(arguments)?;
+        let mut engine: Box<dyn Engine> = crate::compose::engine_with_trainers(arguments, host)?;
         let rows = holdout.slice(0..holdout.rows().min(ROWS_TRAINED))?;
         let how = Training { epochs: 1, ..florin_work::training(spec, RoundNumber::FIRST) };
         let go_on = &mut |_: TrainingStep| ControlFlow::Continue(());
@@ -89,6 +143,9 @@ impl GraphTrial {
         for row in (0..holdout.rows()).step_by(step) {
             let loss = engine.row_losses(model, &wide, &holdout.slice(row..row + 1)?)?;
             alone.extend(loss.into_iter().map(|loss| (row, loss)));
+        }
+        if model.is_trainer() {
+            check_trainer(&mut *engine, model, &wide, &rows)?;
         }
         Ok(Self { together, alone, is_trained: trained != params })
     }

@@ -1,6 +1,7 @@
 //! `florin task …`: the buyer's commands.
 
 mod close;
+mod code;
 mod file;
 mod follow;
 mod graph_check;
@@ -26,6 +27,7 @@ pub(super) fn run(command: TaskCommand) -> anyhow::Result<Exit> {
         TaskCommand::Show(arguments) => show::run(&arguments),
         TaskCommand::Follow(arguments) => follow::run(&arguments),
         TaskCommand::Model(arguments) => model::run(&arguments),
+        TaskCommand::Code(arguments) => code::run(&arguments),
         TaskCommand::Invite(arguments) => invite::run(&arguments),
         TaskCommand::Close(arguments) => close::run(&arguments),
     }

@@ -30,7 +30,9 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let measured = match &arguments.evaluate {
         None => None,
         Some(source) => {
-            let mut engine = compose::engine(arguments.engine)?;
+            let host = arguments.trainers.host(Vec::new(), std::env::temp_dir());
+            compose::check_trainer(&view.spec, &host)?;
+            let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
             let data = load_for_task(&view.spec, source, &|blob| {
                 Ok(market.blob(blob.digest, blob.bytes)?)
             })?;

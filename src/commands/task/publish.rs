@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         ready.spec.expires = fresh;
         check_before_escrow(&market, &ready.spec)?;
     }
-    super::graph_check::check_graph(&arguments.file, &ready)?;
+    super::graph_check::check_graph(&arguments.file, &ready, &arguments.sandbox)?;
     store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
     let copyable = copyable_task(&market, &ready)?;

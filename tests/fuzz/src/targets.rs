@@ -5,8 +5,12 @@ use std::sync::LazyLock;
 
 use florin_coordinator::Config;
 use florin_learning::DataSource;
-use florin_learning::data::{ScaleKind, TableProfile, fit, from_canonical_bytes, load, load_table};
+use florin_learning::data::{
+    FeatureEncoder, ImageShape, RowEncoder, ScaleKind, TableProfile, TextTokenizer, fit,
+    fit_images, from_canonical_bytes, load, load_table,
+};
 use florin_learning::graph::{Graph, read_archive_from, read_description};
+use florin_learning::trainer::TrainerCode;
 use florin_ledger::rpc;
 use florin_participant::{Secret, Wallet, check_keystore};
 use florin_protocol::{
@@ -28,7 +32,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 11] = [
+pub(super) const TARGETS: [Target; 14] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -40,11 +44,16 @@ pub(super) const TARGETS: [Target; 11] = [
     Target { name: "keystore", run: keystore },
     Target { name: "invitation", run: invitation },
     Target { name: "graph", run: graph },
+    Target { name: "trainer", run: trainer },
+    Target { name: "image", run: image },
+    Target { name: "tokenizer", run: tokenizer },
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
 const KDF_BYTES_MAX: u64 = 1 << 20;
 const KDF_ROUNDS_MAX: u64 = 4_096;
+/// Largest text that a tokenizer splits.
+const TEXT_CHARS_MAX: usize = 200;
 
 fn parties() -> Parties {
     let [buyer, coordinator] = [1, 2].map(|n| Address([n; 20]));
@@ -263,4 +272,46 @@ fn graph(bytes: &[u8]) -> String {
         assert!(graph.to_bytes() == bytes, "a graph has two encodings");
     }
     format!("{} {} {}", describe(&archive), describe(&described), describe(&canonical))
+}
+
+/// The code of a trainer: an accepted archive is written again with the same bytes.
+fn trainer(bytes: &[u8]) -> String {
+    let read = TrainerCode::from_bytes(bytes);
+    if let Ok(code) = &read {
+        assert!(code.to_bytes() == bytes, "code has two archives");
+        assert!(code.names().all(|name| !name.starts_with('/') && !name.contains("..")));
+    }
+    describe(&read)
+}
+
+/// A file in a folder of images, as pixels of a task.
+fn image(bytes: &[u8]) -> String {
+    let folder = tempfile::tempdir().expect("the temporary folder is writable");
+    let class = folder.path().join("class");
+    let written = std::fs::create_dir(&class).and_then(|()| std::fs::write(class.join("x"), bytes));
+    written.expect("the temporary folder is writable");
+    let source = DataSource::Images { folder: folder.path().to_owned() };
+    let text = match load_table(&source) {
+        Err(error) => error.to_string(),
+        Ok(table) => {
+            let shape = ImageShape { channels: 3, height: 4, width: 4 };
+            match fit_images(&table, shape, Some(4), ScaleKind::Standard) {
+                Err(error) => error.to_string(),
+                Ok(images) => {
+                    let features = FeatureEncoder::Images(images);
+                    let class_names = vec!["class".to_owned()];
+                    let encoder = RowEncoder { classes: 1, class_names, features, target: None };
+                    describe(&encoder.encode(&table))
+                }
+            }
+        }
+    };
+    text.replace(&*folder.path().to_string_lossy(), "FOLDER")
+}
+
+/// A tokenizer, which splits its own file.
+fn tokenizer(bytes: &[u8]) -> String {
+    let Ok(tokenizer) = TextTokenizer::from_bytes(bytes) else { return "refused".to_owned() };
+    let text = String::from_utf8_lossy(bytes).chars().take(TEXT_CHARS_MAX).collect();
+    describe(&tokenizer.tokens(&[text], None))
 }

@@ -71,6 +71,8 @@ pub(crate) struct TestPlan {
     pub(crate) target: usize,
     /// The section `[model]` of a graph; otherwise the model is softmax regression.
     pub(crate) graph: Option<String>,
+    /// Arguments of all processes that have an engine, if the model is a trainer.
+    pub(crate) trainers: Vec<String>,
     /// The update format, as in the task file.
     pub(crate) format: &'static str,
     /// Confirmations that the coordinator requires on Ethereum; all others require one.
@@ -92,6 +94,7 @@ impl TestPlan {
             tls: false,
             target: 3,
             graph: None,
+            trainers: Vec::new(),
             format: r#"{ kind = "f32" }"#,
             confirmations: 1,
         }
@@ -311,6 +314,7 @@ impl TestMarket {
         if let Some(experiment) = self.plan.participants[at].1 {
             call.extend(words(&["--experiment", experiment]));
         }
+        call.extend(self.plan.trainers.clone());
         call.extend(self.at_url(url));
         call.extend(self.signing(name));
         call
@@ -331,6 +335,7 @@ impl TestMarket {
         let engine = self.plan.engine();
         let mut call = words(&["provide", "--engine", engine, "--task", &task.to_string()]);
         call.extend(words(&["--max-stake", STAKE, "--trust-coordinator"]));
+        call.extend(self.plan.trainers.clone());
         call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
         call
@@ -478,6 +483,7 @@ fn start_coordinator(
     let file = |name: &str| folder.join(name).display().to_string();
     let mut call = words(&["coordinate", "--engine", plan.engine(), "--listen", listen]);
     call.extend(["--data".to_owned(), file("coordinator")]);
+    call.extend(plan.trainers.clone());
     match rpc {
         None => call.extend(["--genesis".to_owned(), file("genesis.toml")]),
         Some(rpc) => {

@@ -9,5 +9,5 @@ pub(crate) mod sender;
 pub(crate) mod tripwire;
 
 pub(crate) use chain::{On, on_both};
-pub(crate) use market::{TestMarket, TestPlan};
+pub(crate) use market::{TestMarket, TestPlan, words};
 pub(crate) use process::{CommandOutput, Process, florin};

@@ -66,7 +66,10 @@ fn rungs() -> Vec<Value> {
             scene.spec.estimator = Estimator::Path { nodes: 3, cross_check_pairs: 0 };
         })
     };
+    let coalitions = |scene: &mut Scene| scene.spec.estimator = Estimator::Coalitions;
     vec![
+        vector("a task with coalitions alone", &harmful_last(4, 0.5).with(coalitions)),
+        vector("coalitions of 9 updates", &Scene::new(9, 0.5).with(coalitions)),
         rung("3 nodes", 3, Path(3)),
         rung("6 nodes", 3, Path(6)),
         searched("12 nodes", unchecked, |result| estimators(result) == [Path(12)]),

@@ -136,7 +136,9 @@ fn resize(base: &str, call: &Call<'_>, rank: usize) -> RuleResult {
         | "upsample_nearest2d"
         | "upsample_bilinear2d"
         | "upsample_linear1d"
-        | "upsample_bicubic2d" => {
+        | "upsample_bicubic2d"
+        | "_upsample_bilinear2d_aa"
+        | "_upsample_bicubic2d_aa" => {
             let first = call.first()?;
             let (outer, inner) = divided(first, rank)?;
             let sizes = match (call.argument("output_size"), call.argument("scale_factors")) {

@@ -528,6 +528,7 @@ fn a_graph_that_expands_beyond_the_memory_is_refused_before_it_runs() {
     };
     let load = |times| {
         let declaration = crate::graph::GraphDeclaration {
+            form: crate::graph::GraphForm::Operators,
             digest: [1; 32],
             inputs: 1,
             targets: 1,

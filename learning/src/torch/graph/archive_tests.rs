@@ -8,8 +8,8 @@ use safetensors::SafeTensors;
 
 use crate::engine::{Evaluator, Trainer};
 use crate::graph::{
-    BufferPolicy, GraphDeclaration, GraphError, GraphLoss, GraphModel, GraphParts, read_archive,
-    read_archive_from, split, write_archive,
+    BufferPolicy, GraphDeclaration, GraphError, GraphForm, GraphLoss, GraphModel, GraphParts,
+    read_archive, read_archive_from, split, write_archive,
 };
 use crate::model::ModelSpec;
 use crate::torch::{Torch, TorchDevice};
@@ -26,8 +26,15 @@ fn parts(name: &str, buffers: BufferPolicy) -> Result<GraphParts, GraphError> {
 
 fn load(parts: GraphParts, outputs: usize, loss: GraphLoss) -> Result<ModelSpec, GraphError> {
     let GraphParts { graph, tensors, frozen, inputs, .. } = parts;
-    let declaration =
-        GraphDeclaration { digest: [1; 32], inputs, targets: 0, outputs, loss, tensors };
+    let declaration = GraphDeclaration {
+        form: GraphForm::Operators,
+        digest: [1; 32],
+        inputs,
+        targets: 0,
+        outputs,
+        loss,
+        tensors,
+    };
     let model = GraphModel::load(declaration, &graph, frozen.as_deref())?;
     Ok(ModelSpec::Graph(Box::new(model)))
 }

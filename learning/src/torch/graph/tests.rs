@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use super::*;
 use crate::engine::{Evaluator, TrainedModel, Trainer, TrainingStep};
 use crate::graph::{
-    Argument, BufferPolicy, GraphDeclaration, GraphParts, Operation, read_archive, split,
+    Argument, BufferPolicy, GraphDeclaration, GraphForm, GraphParts, Operation, read_archive, split,
 };
 use crate::model::ModelSpec;
 use crate::torch::TorchDevice;
@@ -66,8 +66,15 @@ impl GraphTask {
         let cost = crate::graph::graph_cost(&graph, &[2], u64::MAX).unwrap();
         let outputs = *cost.outputs[0].sizes.last().unwrap() as usize;
         let GraphParts { graph, tensors, initial, frozen, inputs } = parts;
-        let declaration =
-            GraphDeclaration { digest: [1; 32], inputs, targets, outputs, loss, tensors };
+        let declaration = GraphDeclaration {
+            form: GraphForm::Operators,
+            digest: [1; 32],
+            inputs,
+            targets,
+            outputs,
+            loss,
+            tensors,
+        };
         let model = GraphModel::load(declaration, &graph, frozen.as_deref()).unwrap();
         let mut numbers = Vec::new();
         for row in 0..rows {

@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use florin::show::{self, TextTable};
 use florin_learning::graph::{
-    BufferPolicy, GraphDeclaration, GraphLoss, GraphModel, GraphParts, graph_cost, read_archive,
-    split,
+    BufferPolicy, GraphDeclaration, GraphForm, GraphLoss, GraphModel, GraphParts, graph_cost,
+    read_archive, split,
 };
 use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep};
 use safetensors::SafeTensors;
@@ -36,7 +36,7 @@ const RATE: f64 = 1.0;
 /// Largest difference of a model that matches, as a share of its largest number.
 const CLOSE: f64 = 1e-5;
 /// The loss of a row in an evaluation is bounded.
-const BOUND: f64 = 1e30;
+const BOUND: f64 = 1e100;
 /// The most bytes of a model's intermediate results.
 const BYTES_MAX: u64 = 64 << 30;
 /// Fewest models of a complete run.
@@ -167,8 +167,15 @@ impl LibraryCase {
         graph_cost(&graph, &[ROWS as u64], BYTES_MAX)?;
         let GraphParts { graph, tensors, initial, frozen, inputs } = parts;
         let loss = GraphLoss::Output { bound: BOUND };
-        let declaration =
-            GraphDeclaration { digest: [0; 32], inputs, targets: 0, outputs: 1, loss, tensors };
+        let declaration = GraphDeclaration {
+            form: GraphForm::Operators,
+            digest: [0; 32],
+            inputs,
+            targets: 0,
+            outputs: 1,
+            loss,
+            tensors,
+        };
         let model = GraphModel::load(declaration, &graph, frozen.as_deref())?;
         let computed = std::fs::read(folder.join("model.safetensors"))?;
         let rows = numbers(&SafeTensors::deserialize(&computed)?, "rows")?;

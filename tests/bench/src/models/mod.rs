@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use florin_learning::graph::{
-    BufferPolicy, GraphDeclaration, GraphLoss, GraphModel, GraphParts, read_archive, split,
+    BufferPolicy, GraphDeclaration, GraphForm, GraphLoss, GraphModel, GraphParts, read_archive,
+    split,
 };
 use florin_learning::{
     Dataset, Engine, EngineKind, ModelSpec, ParameterSegment, PathGradient, Training, TrainingStep,
@@ -153,8 +154,15 @@ impl ExportedModel {
             false => (10, 10, GraphLoss::CrossEntropy { label_smoothing }),
         };
         let GraphParts { graph, tensors, initial, frozen, inputs } = parts;
-        let declaration =
-            GraphDeclaration { digest: [0; 32], inputs, targets: 0, outputs, loss, tensors };
+        let declaration = GraphDeclaration {
+            form: GraphForm::Operators,
+            digest: [0; 32],
+            inputs,
+            targets: 0,
+            outputs,
+            loss,
+            tensors,
+        };
         let model = GraphModel::load(declaration, &graph, frozen.as_deref())?;
         let data = Dataset::new(numbers, labels, inputs, classes)?;
         anyhow::ensure!(data.rows() == rows, "{name} has {} rows, not {rows}", data.rows());

@@ -5,17 +5,15 @@ use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use florin_learning::engine::{TrainError, Trainer};
-use florin_learning::{
-    Dataset, EngineKind, ModelSpec, TrainedModel, Training, TrainingStep, engine,
-};
-use florin_protocol::Digest;
 use tempfile::TempDir;
 
-use super::{CommandEngine, Isolation, PROGRAM, TrainerConfig, TrainerError, code_digest};
+use super::{Isolation, PROGRAM, TrainerCode, TrainerEngine, TrainerError, TrainerHost};
+use crate::engine::{CommandError, EvalError, Evaluator, TrainError, Trainer};
+use crate::graph::{GraphDeclaration, GraphForm, GraphLoss, GraphModel};
+use crate::{Dataset, ModelSpec, Reference, TrainedModel, Training, TrainingStep};
 
 /// Writes `base.safetensors` as the update, with the last number changed to 2: what each program
 /// here does unless it fails.
@@ -49,11 +47,14 @@ impl Scene {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    fn config(&self) -> TrainerConfig {
+    fn code(&self) -> PathBuf {
+        self.folder.path().join("code")
+    }
+
+    fn host(&self) -> TrainerHost {
         let at = |name: &str| self.folder.path().join(name);
-        TrainerConfig {
-            code: at("code"),
-            accepted: code_digest(&at("code")).ok(),
+        TrainerHost {
+            accepted: TrainerCode::read(&self.code()).iter().map(TrainerCode::digest).collect(),
             binds: Vec::new(),
             secrets: vec![at("wallet.json"), at("state")],
             scratch: at("state"),
@@ -63,8 +64,9 @@ impl Scene {
     }
 
     /// The engine; `None` where no sandbox can be created.
-    fn engine(&self, config: &TrainerConfig) -> Option<CommandEngine> {
-        match CommandEngine::new(config, engine(EngineKind::Reference, 1).unwrap()) {
+    fn engine(&self, host: TrainerHost) -> Option<TrainerEngine> {
+        let engine = TrainerEngine::new(host, Box::new(Reference::new()));
+        match engine.with_own(&self.code()) {
             Ok(engine) => Some(engine),
             Err(error @ TrainerError::SandboxMissing { .. }) => {
                 eprintln!("SKIPPED: {error}");
@@ -75,26 +77,26 @@ impl Scene {
     }
 
     fn train(&self) -> Option<Result<TrainedModel, TrainError>> {
-        let trained = train(&mut self.engine(&self.config())?, &mut |_| ControlFlow::Continue(()));
+        let trained = train(&mut self.engine(self.host())?, &mut |_| ControlFlow::Continue(()));
         let left = fs::read_dir(self.folder.path().join("state")).unwrap().count();
         assert_eq!(left, 0, "the files of a training are removed");
         Some(trained)
     }
+
+    fn refusal(&self, host: TrainerHost) -> TrainerError {
+        let engine = TrainerEngine::new(host, Box::new(Reference::new()));
+        engine.with_own(&self.code()).err().expect("the trainer is refused")
+    }
 }
 
 fn train(
-    engine: &mut CommandEngine,
+    engine: &mut TrainerEngine,
     progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
 ) -> Result<TrainedModel, TrainError> {
     let model = ModelSpec::Softmax { inputs: 2, classes: 2 };
     let data = Dataset::new(vec![0.5, 1.0, -1.0, 0.25], vec![0, 1], 2, 2).unwrap();
     let how = Training::sgd(1, 2, 0.1);
     engine.train(&model, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &data, &how, 7, progress)
-}
-
-fn refusal(config: &TrainerConfig) -> TrainerError {
-    let inner = engine(EngineKind::Reference, 1).unwrap();
-    CommandEngine::new(config, inner).err().expect("the trainer is refused")
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn wrong_output_fails_the_round_with_its_reason() {
         let scene = Scene::new(program);
         let Some(trained) = scene.train() else { return };
         match trained {
-            Err(TrainError::Command { code: found, why }) => {
+            Err(TrainError::Command(CommandError { code: found, why })) => {
                 assert_eq!(found, code, "{program}: {why}");
                 assert!(why.contains(part), "{program}: no {part:?} in {why:?}");
             }
@@ -222,9 +224,10 @@ fn a_program_that_never_ends_is_stopped_with_its_children() {
     scene.limit = Duration::from_secs(1);
     let start = Instant::now();
     let Some(trained) = scene.train() else { return };
-    assert!(matches!(trained, Err(TrainError::Command { code: "TRAINER_TIMED_OUT", .. })));
+    let timed_out = |error: &CommandError| error.code == "TRAINER_TIMED_OUT";
+    assert!(matches!(trained, Err(TrainError::Command(error)) if timed_out(&error)));
     assert!(start.elapsed() < Duration::from_secs(60));
-    let mut engine = scene.engine(&scene.config()).unwrap();
+    let mut engine = scene.engine(scene.host()).unwrap();
     let stopped = train(&mut engine, &mut |_| ControlFlow::Break(()));
     assert_eq!(stopped, Err(TrainError::Stopped { step: 0 }));
 }
@@ -232,42 +235,44 @@ fn a_program_that_never_ends_is_stopped_with_its_children() {
 #[test]
 fn code_that_is_not_accepted_or_changed_is_refused() {
     let scene = Scene::new("update()");
-    let accepted = scene.config();
-    let refused = refusal(&TrainerConfig { accepted: None, ..accepted.clone() });
-    let digest = code_digest(&accepted.code).unwrap();
+    let accepted = scene.host();
+    let refused = scene.refusal(TrainerHost { accepted: Vec::new(), ..accepted.clone() });
+    let digest = || TrainerCode::read(&scene.code()).unwrap().digest();
+    let text: String = digest().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(refused.code(), "TRAINER_NOT_ACCEPTED");
-    assert!(refused.to_string().contains(&digest.to_string()));
-    fs::write(accepted.code.join("module.py"), "x = 1").unwrap();
-    assert_eq!(refusal(&accepted).code(), "TRAINER_NOT_ACCEPTED");
+    assert!(refused.to_string().contains(&text), "{refused}");
+    fs::write(scene.code().join("module.py"), "x = 1").unwrap();
+    assert_eq!(scene.refusal(accepted).code(), "TRAINER_NOT_ACCEPTED");
     // A byte of a name is no byte of a file.
-    let first = code_digest(&accepted.code).unwrap();
-    fs::remove_file(accepted.code.join("module.py")).unwrap();
-    fs::write(accepted.code.join("module.pyx"), " = 1").unwrap();
-    assert_ne!(code_digest(&accepted.code).unwrap(), first);
+    let first = digest();
+    fs::remove_file(scene.code().join("module.py")).unwrap();
+    fs::write(scene.code().join("module.pyx"), " = 1").unwrap();
+    assert_ne!(digest(), first);
 }
 
 #[test]
 fn a_folder_without_a_program_or_with_links_is_refused() {
     let scene = Scene::new("update()");
-    let code = scene.config().code;
+    let code = scene.code();
     symlink("/etc/passwd", code.join("data")).unwrap();
-    let refused = code_digest(&code).unwrap_err();
+    let refused = TrainerCode::read(&code).unwrap_err();
     assert_eq!(refused.code(), "INVALID_TRAINER");
     assert!(refused.to_string().contains("is a link"), "{refused}");
     fs::remove_file(code.join("data")).unwrap();
     fs::set_permissions(code.join(PROGRAM), fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(code_digest(&code).unwrap_err().to_string().contains("an executable file"));
-    assert!(code_digest(Path::new("/does/not/exist")).is_err());
+    let refused = TrainerCode::read(&code).unwrap_err();
+    assert!(refused.to_string().contains("an executable file"), "{refused}");
+    assert!(TrainerCode::read(Path::new("/does/not/exist")).is_err());
 }
 
 #[test]
-fn a_bind_that_shows_the_wallet_is_refused() {
+fn a_bind_or_a_folder_that_shows_the_wallet_is_refused() {
     let scene = Scene::new("update()");
     let binds = vec![scene.folder.path().to_owned()];
-    let refused = refusal(&TrainerConfig { binds, ..scene.config() });
+    let refused = scene.refusal(TrainerHost { binds, ..scene.host() });
     assert_eq!(refused.code(), "TRAINER_SEES_SECRETS", "{refused}");
-    let secrets = vec![scene.config().code.join(PROGRAM)];
-    let refused = refusal(&TrainerConfig { secrets, ..scene.config() });
+    let secrets = vec![scene.code().join(PROGRAM)];
+    let refused = scene.refusal(TrainerHost { secrets, ..scene.host() });
     assert_eq!(refused.code(), "TRAINER_SEES_SECRETS", "{refused}");
 }
 
@@ -279,10 +284,102 @@ fn without_a_sandbox_the_trainer_is_refused_unless_it_is_trusted() {
     let error = TrainerError::SandboxMissing { why: "bwrap is not installed".to_owned() };
     assert_eq!(error.code(), "SANDBOX_MISSING");
     assert!(error.to_string().contains("--unsandboxed"));
-    let trusted = TrainerConfig { isolation: Isolation::Unsandboxed, ..scene.config() };
-    let mut engine = scene.engine(&trusted).unwrap();
+    let trusted = TrainerHost { isolation: Isolation::Unsandboxed, ..scene.host() };
+    let mut engine = scene.engine(trusted.clone()).unwrap();
     let trained = train(&mut engine, &mut |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(trained.params[3], 2.0);
-    let wrong = TrainerConfig { accepted: Some(Digest([0; 32])), ..trusted };
-    assert_eq!(refusal(&wrong).code(), "TRAINER_NOT_ACCEPTED");
+    let wrong = TrainerHost { accepted: vec![[0; 32]], ..trusted };
+    assert_eq!(scene.refusal(wrong).code(), "TRAINER_NOT_ACCEPTED");
+}
+
+/// The example's softmax regression as the model of a task.
+struct SoftmaxTrainer {
+    model: ModelSpec,
+    plain: ModelSpec,
+    data: Dataset,
+    host: TrainerHost,
+    _folder: TempDir,
+}
+
+impl SoftmaxTrainer {
+    fn new(has_gradient: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/trainer");
+        let code = TrainerCode::read(&example).unwrap();
+        let plain = ModelSpec::Softmax { inputs: 3, classes: 4 };
+        let declaration = GraphDeclaration {
+            form: GraphForm::Trainer { has_gradient },
+            digest: code.digest(),
+            inputs: 3,
+            targets: 0,
+            outputs: 4,
+            loss: GraphLoss::CrossEntropy { label_smoothing: 0.0 },
+            tensors: plain.tensors(),
+        };
+        let model = GraphModel::load(declaration, &code.to_bytes(), None).unwrap();
+        let features = (0..60_u16).map(|at| f32::from(at * 37 % 19) / 10.0 - 0.9).collect();
+        let data = Dataset::new(features, (0..20).map(|row| row % 4).collect(), 3, 4).unwrap();
+        let host = TrainerHost {
+            accepted: vec![code.digest()],
+            binds: Vec::new(),
+            secrets: Vec::new(),
+            scratch: folder.path().to_owned(),
+            limit: Duration::from_secs(60),
+            isolation: Isolation::Unsandboxed,
+        };
+        let model = ModelSpec::Graph(Box::new(model));
+        Self { model, plain, data, host, _folder: folder }
+    }
+
+    fn engine(&self) -> TrainerEngine {
+        TrainerEngine::new(self.host.clone(), Box::new(Reference::new()))
+    }
+}
+
+#[test]
+fn a_trainer_has_the_losses_and_gradients_of_the_model_that_it_is() {
+    let scene = SoftmaxTrainer::new(true);
+    let SoftmaxTrainer { model, plain, data, .. } = &scene;
+    let (mut ours, mut theirs) = (scene.engine(), Reference::new());
+    let near = |a: &[f64], b: &[f64]| {
+        assert_eq!(a.len(), b.len());
+        assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12), "{a:?} {b:?}");
+    };
+    let params: Vec<Vec<f64>> = (1..4)
+        .map(|model| (0..16).map(|at| f64::from(at * model % 7) / 5.0 - 0.6).collect())
+        .collect();
+    let slices: Vec<&[f64]> = params.iter().map(Vec::as_slice).collect();
+    let found = ours.row_losses_at(model, &slices, data).unwrap();
+    for (params, found) in slices.iter().zip(&found) {
+        near(found, &theirs.row_losses(plain, params, data).unwrap());
+        let right = theirs.correct_predictions(plain, params, data).unwrap();
+        assert_eq!(ours.correct_predictions(model, params, data).unwrap(), right);
+        let (loss, gradient) = ours.gradient(model, params, data).unwrap();
+        let (plain_loss, plain_gradient) = theirs.gradient(plain, params, data).unwrap();
+        near(&[loss], &[plain_loss]);
+        near(&gradient, &plain_gradient);
+    }
+    let start = vec![0.0; 16];
+    let how = Training::sgd(3, 4, 0.5);
+    let trained =
+        ours.train(model, &start, data, &how, 7, &mut |_| ControlFlow::Continue(())).unwrap();
+    let before = crate::mean(&ours.row_losses(model, &[0.0; 16], data).unwrap());
+    assert!(trained.mean_loss < before, "{} {before}", trained.mean_loss);
+}
+
+#[test]
+fn a_model_that_is_a_trainer_runs_only_with_consent_and_through_its_engine() {
+    let scene = SoftmaxTrainer::new(false);
+    let params = [0.0; 16];
+    let host = TrainerHost { accepted: Vec::new(), ..scene.host.clone() };
+    let mut engine = TrainerEngine::new(host, Box::new(Reference::new()));
+    match engine.row_losses(&scene.model, &params, &scene.data) {
+        Err(EvalError::Command(error)) => assert_eq!(error.code, "TRAINER_NOT_ACCEPTED"),
+        other => panic!("{other:?}"),
+    }
+    let refused = Reference::new().row_losses(&scene.model, &params, &scene.data);
+    assert!(matches!(refused, Err(EvalError::Input(_))), "{refused:?}");
+    let mut engine = scene.engine();
+    let rows = engine.row_gradients(&scene.model, &[0.0; 16], &scene.data, &[0], &mut |_| ());
+    assert!(rows.unwrap_err().to_string().contains("no gradients of rows"));
 }

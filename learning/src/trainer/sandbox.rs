@@ -1,5 +1,5 @@
 //! Runs a trainer in a sandbox of bubblewrap: no network, no home, no keys, no environment; only
-//! the system's programs, the code and the files of one training.
+//! the system's programs, the code and the files of one run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::code::{PROGRAM, code_error};
-use super::job::OUTPUT;
-use super::{Isolation, TrainerConfig, TrainerError};
+use super::job::Verb;
+use super::{Isolation, TrainerError, TrainerHost};
 
 /// Folders and files of the system that a program needs; the ones that exist are shown read-only.
 const SYSTEM: [&str; 8] =
@@ -69,20 +69,20 @@ pub(super) enum Outcome {
 
 impl Sandbox {
     /// Checks the paths, and that a sandbox can be created.
-    pub(super) fn new(config: &TrainerConfig) -> Result<Self, TrainerError> {
-        let code = real_path(&config.code)?;
+    pub(super) fn new(host: &TrainerHost, code: &Path) -> Result<Self, TrainerError> {
+        let code = real_path(code)?;
         let binds: Vec<PathBuf> =
-            config.binds.iter().map(|path| real_path(path)).collect::<Result<_, _>>()?;
-        if config.isolation == Isolation::Unsandboxed {
+            host.binds.iter().map(|path| real_path(path)).collect::<Result<_, _>>()?;
+        if host.isolation == Isolation::Unsandboxed {
             return Ok(Self { bwrap: None, code, binds });
         }
-        check_secrets(&config.secrets, &code, &binds)?;
+        check_secrets(&host.secrets, &binds)?;
         let missing = |why: String| TrainerError::SandboxMissing { why };
         let bwrap = find_bwrap(std::env::var_os("PATH").as_deref())
             .ok_or_else(|| missing("bwrap is not installed".to_owned()))?;
         let sandbox = Self { bwrap: Some(bwrap.clone()), code, binds };
         let mut probe = Command::new(bwrap);
-        probe.args(sandbox.arguments(None)).args(["/bin/sh", "-c", "exit 0"]).env_clear();
+        probe.args(sandbox.arguments(&[])).args(["/bin/sh", "-c", "exit 0"]).env_clear();
         let tried = probe.stdin(Stdio::null()).output();
         match tried.map_err(|error| missing(error.to_string()))? {
             output if output.status.success() => Ok(sandbox),
@@ -90,17 +90,18 @@ impl Sandbox {
         }
     }
 
-    /// Runs the program for the training in `folder`, whose output file it may write. Asks `go_on`
-    /// all the time, and ends it after `limit`, with all its processes.
+    /// Runs a verb of the program in `folder`, whose output file it may write. Asks `go_on` all the
+    /// time, and ends it after `limit`, with all its processes.
     pub(super) fn run(
         &self,
         folder: &Path,
+        verb: Verb<'_>,
         output_bytes: u64,
         limit: Duration,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> io::Result<Outcome> {
         let mut log = tempfile::tempfile_in(folder.parent().unwrap_or(folder))?;
-        let mut command = self.command(folder, output_bytes);
+        let mut command = self.command(folder, verb, output_bytes);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
         let mut running = Running(command.spawn()?);
         let start = Instant::now();
@@ -123,7 +124,7 @@ impl Sandbox {
     }
 
     /// The command, in a process group of its own, with limits set by a shell.
-    fn command(&self, folder: &Path, output_bytes: u64) -> Command {
+    fn command(&self, folder: &Path, verb: Verb<'_>, output_bytes: u64) -> Command {
         let blocks = FILE_BYTES_MAX.max(output_bytes).div_ceil(BLOCK_BYTES);
         let mut limits = format!("ulimit -c 0 && ulimit -f {blocks} || exit 125\n");
         let (code, job) = match self.bwrap {
@@ -140,7 +141,8 @@ impl Sandbox {
         let mut command = match &self.bwrap {
             Some(bwrap) => {
                 let mut command = Command::new(bwrap);
-                command.env_clear().args(self.arguments(Some(folder))).arg("/bin/sh");
+                let files = self.arguments(&[(folder, verb.output())]);
+                command.env_clear().args(files).arg("/bin/sh");
                 command
             }
             None => {
@@ -151,12 +153,12 @@ impl Sandbox {
             }
         };
         command.args(["-c", limits.as_str(), "trainer"]);
-        command.arg(code.join(PROGRAM)).arg("train").arg(job).process_group(0);
+        command.arg(code.join(PROGRAM)).arg(verb.name()).arg(job).process_group(0);
         command
     }
 
-    /// The arguments of bubblewrap, up to the program.
-    fn arguments(&self, folder: Option<&Path>) -> Vec<OsString> {
+    /// The arguments of bubblewrap, up to the program; `job` is the folder of a run and its output.
+    fn arguments(&self, job: &[(&Path, &str)]) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| all.extend(words.iter().map(OsString::from));
         add(&["--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"]);
@@ -177,9 +179,9 @@ impl Sandbox {
             bind(if is_device(path) { "--dev-bind" } else { "--ro-bind" }, path, path);
         }
         bind("--ro-bind", &self.code, Path::new(CODE));
-        if let Some(folder) = folder {
+        for (folder, output) in job {
             bind("--ro-bind", folder, Path::new(JOB));
-            bind("--bind", &folder.join(OUTPUT), &Path::new(JOB).join(OUTPUT));
+            bind("--bind", &folder.join(output), &Path::new(JOB).join(output));
         }
         // Root outside owns the files of /proc/sys, and keeps that right inside without capabilities.
         all.extend(READ_ONLY.iter().flat_map(|path| ["--remount-ro", path]).map(OsString::from));
@@ -201,16 +203,25 @@ impl Drop for Running {
     }
 }
 
-/// Refuses code and binds that contain a secret.
-fn check_secrets(secrets: &[PathBuf], code: &Path, binds: &[PathBuf]) -> Result<(), TrainerError> {
-    let shown =
-        || SYSTEM.iter().map(Path::new).chain([code]).chain(binds.iter().map(PathBuf::as_path));
+/// Refuses a folder of code that contains a secret, or is in one.
+pub(super) fn check_folder(secrets: &[PathBuf], folder: &Path) -> Result<(), TrainerError> {
+    hide(secrets, &[real_path(folder)?])
+}
+
+/// Refuses binds that contain a secret, and secrets in the system's folders.
+fn check_secrets(secrets: &[PathBuf], binds: &[PathBuf]) -> Result<(), TrainerError> {
+    hide(secrets, &SYSTEM.map(PathBuf::from))?;
+    hide(secrets, binds)
+}
+
+/// Refuses to show a path that contains a secret, or is in one.
+fn hide(secrets: &[PathBuf], shown: &[PathBuf]) -> Result<(), TrainerError> {
     for secret in secrets {
         let Ok(real) = fs::canonicalize(secret) else { continue };
         if let Some(shown) =
-            shown().find(|shown| real.starts_with(shown) || shown.starts_with(&real))
+            shown.iter().find(|shown| real.starts_with(shown) || shown.starts_with(&real))
         {
-            let (secret, shown) = (secret.clone(), shown.to_owned());
+            let (secret, shown) = (secret.clone(), shown.clone());
             return Err(TrainerError::ShowsSecret { secret, shown });
         }
     }
