@@ -9,7 +9,8 @@ pub(super) fn available_bytes() -> Option<u64> {
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| free_of_machine(&text))?;
     let group = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     let left = group("memory.max").zip(group("memory.current"));
-    let left = left.and_then(|(most, current)| left_of_group(&most, &current));
+    let held = group("memory.stat").unwrap_or_default();
+    let left = left.and_then(|(most, current)| left_of_group(&most, &current, &held));
     Some(machine.min(left.unwrap_or(u64::MAX)))
 }
 
@@ -19,10 +20,15 @@ fn free_of_machine(text: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1_024)
 }
 
-/// A control group's limit without what it uses; `None` if it has no limit.
-fn left_of_group(most: &str, current: &str) -> Option<u64> {
+/// A control group's limit without the memory that it uses; `None` if it has no limit. Pages of
+/// files, which `memory.stat` counts, are free: the system takes them back on demand.
+fn left_of_group(most: &str, current: &str, stat: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
-    Some(number(most)?.saturating_sub(number(current)?))
+    let files = stat.lines().filter_map(|line| {
+        line.strip_prefix("active_file ").or(line.strip_prefix("inactive_file ")).and_then(number)
+    });
+    let used = number(current)?.saturating_sub(files.sum());
+    Some(number(most)?.saturating_sub(used))
 }
 
 #[cfg(test)]
@@ -34,8 +40,10 @@ mod tests {
         let text = "MemTotal:       100 kB\nMemAvailable:   64 kB\n";
         assert_eq!(free_of_machine(text), Some(65_536));
         assert_eq!(free_of_machine("MemTotal: 5 kB"), None);
-        assert_eq!(left_of_group("100\n", "30\n"), Some(70));
-        assert_eq!(left_of_group("30", "100"), Some(0));
-        assert_eq!(left_of_group("max\n", "30"), None);
+        assert_eq!(left_of_group("100\n", "30\n", ""), Some(70));
+        assert_eq!(left_of_group("30", "100", ""), Some(0));
+        assert_eq!(left_of_group("max\n", "30", ""), None);
+        let stat = "anon 5\ninactive_file 40\nactive_file 50\nfile_dirty 3\n";
+        assert_eq!(left_of_group("100\n", "99\n", stat), Some(91));
     }
 }
