@@ -97,6 +97,7 @@ impl<'a> TrainingRows<'a> {
     /// Replaces `out` by the features of the rows with these indices.
     pub(crate) fn gather(&self, rows: &[usize], epoch: u32, out: &mut Vec<f32>) {
         out.clear();
+        self.data.will_need(rows);
         for &row in rows {
             let features = self.data.row(row);
             match &self.augmentation {

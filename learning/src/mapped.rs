@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use memmap2::{MmapMut, UncheckedAdvice};
+use memmap2::{Advice, Mmap, MmapMut, UncheckedAdvice};
 
 /// The storage for many numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,6 +184,39 @@ impl ScratchNumbers {
         if let Self::File(map) = self {
             release::<f64>(map, range);
         }
+    }
+}
+
+/// A file of numbers with a name, mapped for reading.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    map: Mmap,
+}
+
+impl MappedFile {
+    /// Maps the whole file. It must not be shortened as long as the map exists: an access to a page
+    /// behind its new end stops the process (SIGBUS).
+    #[expect(unsafe_code, reason = "mapping a file has no safe interface")]
+    pub(crate) fn new(file: &File) -> io::Result<Self> {
+        // SAFETY: nothing writes through this map. Another process may change the file, which has a
+        // name: then its numbers are other `f32`, for which any bits are valid, and no size, index
+        // or label is read from the map after its check. A shortened file stops the process.
+        let map = unsafe { Mmap::map(file)? };
+        Ok(Self { map })
+    }
+
+    /// The numbers of these bytes, in the byte order of the machine.
+    ///
+    /// # Panics
+    /// If the range exceeds the file, or does not consist of whole numbers.
+    pub(crate) fn numbers(&self, bytes: Range<usize>) -> &[f32] {
+        bytemuck::cast_slice(&self.map[bytes])
+    }
+
+    /// Starts to load these bytes, which are read soon.
+    pub(crate) fn will_need(&self, bytes: &Range<usize>) {
+        // A system without this advice loads them on access.
+        let _ = self.map.advise_range(Advice::WillNeed, bytes.start, bytes.len());
     }
 }
 

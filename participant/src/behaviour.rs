@@ -197,8 +197,7 @@ impl Behaviour for Flipped {
             own.labels().iter().zip(draws).map(|(label, draw)| {
                 (label + 1 + u32::from_le_bytes(*draw) % others) % (others + 1)
             });
-        let labels = labels.collect();
-        Dataset::new(own.features().to_vec(), labels, own.width(), own.classes()).map(Cow::Owned)
+        own.with_labels(labels.collect()).map(Cow::Owned)
     }
 
     fn delta(

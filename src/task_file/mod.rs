@@ -511,6 +511,8 @@ fn read_holdout(
             None => data,
             Some(range) => select_rows(&data, range).map_err(wrong)?,
         };
+        // A holdout becomes a blob of the task, as a whole.
+        data.check_fits_memory().map_err(|error| wrong(error.to_string()))?;
         (data, None)
     };
     if !file.data.accept_unscaled && from.tokenizer.is_none() {

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, ROWS_MAX, WIDTH_MAX};
 
-const MAGIC: &[u8; 8] = b"FLORINDS";
+pub(super) const MAGIC: &[u8; 8] = b"FLORINDS";
 const VERSION: u32 = 1;
 
 /// The bytes are not a data set in canonical form.
@@ -42,7 +42,8 @@ pub enum CanonicalError {
     /// The header exceeds the limits.
     #[error(
         "the header declares {rows} rows of {width} features in {classes} classes: at most \
-         {ROWS_MAX} rows, {WIDTH_MAX} features per row, {FEATURES_MAX} in all, {CLASSES_MAX} classes"
+         {ROWS_MAX} rows, {WIDTH_MAX} features per row, {FEATURES_MAX} in memory, {CLASSES_MAX} \
+         classes"
     )]
     TooLarge {
         /// Declared rows.
@@ -67,16 +68,11 @@ pub enum CanonicalError {
 
 /// The canonical bytes of a data set: equal data sets have equal bytes.
 pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
-    let length = Header::BYTES + 4 * (data.features.len() + data.labels.len());
+    let length = Header::BYTES + 4 * (data.features().len() + data.labels.len());
     let mut bytes = Vec::with_capacity(length);
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
-    // Width and classes are far below 2^32 by the data set's own invariants.
-    bytes.extend_from_slice(&(data.width as u32).to_le_bytes());
-    bytes.extend_from_slice(&(data.classes as u32).to_le_bytes());
-    bytes.extend_from_slice(&0_u32.to_le_bytes());
-    bytes.extend_from_slice(&(data.rows() as u64).to_le_bytes());
-    for feature in &data.features {
+    let header = Header { rows: data.rows(), width: data.width, classes: data.classes };
+    bytes.extend_from_slice(&header.to_bytes());
+    for feature in data.features() {
         bytes.extend_from_slice(&feature.to_le_bytes());
     }
     for label in &data.labels {
@@ -119,6 +115,18 @@ impl Header {
             return Err(CanonicalError::TooLarge { rows, width, classes });
         }
         Ok(Self { rows: rows as usize, width: width as usize, classes: classes as usize })
+    }
+
+    /// The header in canonical form.
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        // Width and classes are far below 2³² by the data set's own invariants.
+        for (at, number) in [(8, VERSION), (12, self.width as u32), (16, self.classes as u32)] {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[24..].copy_from_slice(&(self.rows as u64).to_le_bytes());
+        bytes
     }
 
     /// Length of the whole encoding in bytes.

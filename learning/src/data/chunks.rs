@@ -132,6 +132,27 @@ impl CanonicalRows {
     /// # Errors
     /// [`ChunkError`].
     pub fn open(path: &Path, chunk_rows: usize) -> Result<Self, ChunkError> {
+        let (file, header) = Self::open_file(path)?;
+        let width = header.width;
+        if !(1..=FEATURES_MAX / width.max(1)).contains(&chunk_rows) {
+            return Err(ChunkError::Size { rows: chunk_rows, width });
+        }
+        Ok(Self { file, path: path.to_owned(), header, chunk_rows })
+    }
+
+    /// As [`open`](Self::open), in chunks of about `features` features.
+    pub(super) fn open_in_parts(path: &Path, features: usize) -> Result<Self, ChunkError> {
+        let (file, header) = Self::open_file(path)?;
+        let chunk_rows = (features / header.width.max(1)).max(1);
+        Ok(Self { file, path: path.to_owned(), header, chunk_rows })
+    }
+
+    /// The file, and its header.
+    pub(super) fn file(&self) -> (&File, Header) {
+        (&self.file, self.header)
+    }
+
+    fn open_file(path: &Path) -> Result<(File, Header), ChunkError> {
         let io = |why| ChunkError::Io { path: path.to_owned(), why };
         let canonical = |why| ChunkError::Canonical { path: path.to_owned(), why };
         let mut file = File::open(path).map_err(io)?;
@@ -142,11 +163,7 @@ impl CanonicalRows {
         if got != expected {
             return Err(canonical(CanonicalError::WrongLength { expected, got }));
         }
-        let width = header.width;
-        if !(1..=FEATURES_MAX / width.max(1)).contains(&chunk_rows) {
-            return Err(ChunkError::Size { rows: chunk_rows, width });
-        }
-        Ok(Self { file, path: path.to_owned(), header, chunk_rows })
+        Ok((file, header))
     }
 
     fn bytes(&mut self, from: u64, count: usize) -> Result<Vec<u8>, ChunkError> {
@@ -173,7 +190,7 @@ impl CanonicalRows {
 }
 
 /// Converts the row of an error from the chunk to the file.
-fn with_file_row(error: DatasetError, from: usize) -> DatasetError {
+pub(super) fn with_file_row(error: DatasetError, from: usize) -> DatasetError {
     match error {
         DatasetError::NotFinite { row, feature, value } => {
             DatasetError::NotFinite { row: row + from, feature, value }

@@ -343,6 +343,12 @@ pub enum LoadError {
         /// The error.
         source: CanonicalError,
     },
+    /// The file changed between its check and its use.
+    #[error("{} changed while it was read: load it again when it is complete", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
     /// The numbers in the file do not form a valid data set.
     #[error("{path}: {source}")]
     InvalidDataset {

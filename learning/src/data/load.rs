@@ -1,17 +1,15 @@
 //! Loading a data set or a table from its source, and saving a data set.
 
-use std::io::Write;
 use std::path::Path;
 
 use super::error::LoadError;
-use super::file::read;
 use super::row_encoder::{FeatureEncoder, NumberScale, RowEncoder};
 use super::source::DataSource;
 use super::table::MatrixValues;
 use super::tokenizer::{TextTokenizer, TokenEncoder};
 use super::{
-    Cells, Dataset, Table, canonical_bytes, cifar, csv, digits, from_canonical_bytes, idx, images,
-    npy, npz, safetensors, text,
+    CanonicalWriter, Cells, Dataset, RowShape, Table, canonical_file, cifar, csv, digits, idx,
+    images, npy, npz, safetensors, text,
 };
 
 /// Loads a data set of at least one row whose features and labels are used as they are; pixels are
@@ -34,8 +32,7 @@ pub fn load(source: &DataSource) -> Result<Dataset, LoadError> {
             });
         }
         DataSource::Florin { file } => {
-            return from_canonical_bytes(&read(file)?)
-                .map_err(|source| LoadError::NotCanonical { path: file.clone(), source });
+            return canonical_file::load(file);
         }
     };
     if data.rows() == 0 {
@@ -71,8 +68,12 @@ pub fn load_table(source: &DataSource) -> Result<Table, LoadError> {
             return Err(LoadError::NeedsTokenizer { path: file.clone() });
         }
         DataSource::Images { folder } => images::table(folder)?,
-        DataSource::Florin { .. } => {
+        DataSource::Florin { file } => {
             let data = load(source)?;
+            data.check_fits_memory().map_err(|error| LoadError::NotCanonical {
+                path: file.clone(),
+                source: error.into(),
+            })?;
             let labels = data.labels().iter().map(|label| f64::from(*label)).collect();
             let values = MatrixValues::Singles(data.features().to_vec());
             let table = Table::from_matrix(data.width(), values, labels);
@@ -109,12 +110,11 @@ fn plain(table: &Table) -> Result<Dataset, super::EncodeError> {
 }
 
 /// Writes the canonical bytes of a data set to a file, which `florin:FILE` loads. The file is
-/// synced to disk before the function returns; it is not replaced atomically.
+/// synced to disk before the function returns. An existing file is replaced as a whole: a process
+/// that has mapped it still has the old rows.
 pub fn save(data: &Dataset, path: &Path) -> Result<(), LoadError> {
-    let write = || {
-        let mut file = std::fs::File::create(path)?;
-        file.write_all(&canonical_bytes(data))?;
-        file.sync_all()
-    };
-    write().map_err(|source| LoadError::Unwritable { path: path.to_owned(), source })
+    let shape = RowShape { width: data.width(), classes: data.classes() };
+    let mut writer = CanonicalWriter::create(path, shape)?;
+    writer.append(data)?;
+    writer.replace()
 }

@@ -1,11 +1,13 @@
 //! Labelled rows: their invariants and sources.
 
 mod canonical;
+mod canonical_file;
 mod chunks;
 mod cifar;
 mod csv;
 mod digits;
 mod error;
+mod features;
 mod file;
 mod fit;
 mod idx;
@@ -33,8 +35,12 @@ use std::ops::Range;
 use thiserror::Error;
 
 use crate::params::first_not_finite;
+use features::{Features, MappedFeatures};
 
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
+#[cfg(all(test, feature = "torch"))]
+pub(crate) use canonical_file::map;
+pub use canonical_file::{CanonicalWriter, MAPPED_BYTES_MIN, RowShape};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
 pub use error::LoadError;
 pub use fit::{
@@ -69,17 +75,21 @@ pub const FILE_BYTES_MAX: u64 = 2 << 30;
 pub const ROWS_MAX: usize = 10_000_000;
 /// Largest number of features of one row.
 pub const WIDTH_MAX: usize = 1 << 20;
-/// Largest number of features of all rows: 1 GiB as `f32`.
+/// Largest number of features of all rows in memory: 1 GiB as `f32`.
 pub const FEATURES_MAX: usize = 1 << 28;
+/// Largest number of features of all rows of a file that is mapped: 256 GiB as `f32`.
+pub const MAPPED_FEATURES_MAX: usize = 1 << 36;
 /// Largest number of classes; labels are below it.
 pub const CLASSES_MAX: usize = 65_536;
 
 /// Rows of finite features, each with a label below `classes`.
 ///
-/// The constructor checks these invariants, and a data set is immutable.
+/// The constructor checks these invariants, and a data set is immutable. The features of a large
+/// `florin:` file stay in the file, which is mapped: its slices and clones share it, and the system
+/// loads the rows that are in use. Labels are in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    features: Vec<f32>,
+    features: Features,
     labels: Vec<u32>,
     width: usize,
     classes: usize,
@@ -100,9 +110,23 @@ pub enum DatasetError {
         /// The declared number.
         classes: usize,
     },
-    /// More rows or features than the limits.
-    #[error("{rows} rows of {width} features: at most {ROWS_MAX} rows and {FEATURES_MAX} features")]
+    /// More rows or features than memory may have.
+    #[error(
+        "{rows} rows of {width} features: at most {ROWS_MAX} rows and {FEATURES_MAX} features in \
+         memory"
+    )]
     TooLarge {
+        /// Rows.
+        rows: usize,
+        /// Features per row.
+        width: usize,
+    },
+    /// More rows or features than a file may have.
+    #[error(
+        "{rows} rows of {width} features: a file has at most {ROWS_MAX} rows and \
+         {MAPPED_FEATURES_MAX} features"
+    )]
+    FileTooLarge {
         /// Rows.
         rows: usize,
         /// Features per row.
@@ -161,12 +185,7 @@ impl Dataset {
         classes: usize,
     ) -> Result<Self, DatasetError> {
         let rows = labels.len();
-        if width == 0 || width > WIDTH_MAX {
-            return Err(DatasetError::Width { width });
-        }
-        if classes == 0 || classes > CLASSES_MAX {
-            return Err(DatasetError::Classes { classes });
-        }
+        check_shape(width, classes)?;
         if rows > ROWS_MAX || rows * width > FEATURES_MAX {
             return Err(DatasetError::TooLarge { rows, width });
         }
@@ -177,15 +196,45 @@ impl Dataset {
             let (row, feature) = (at / width, at % width);
             return Err(DatasetError::NotFinite { row, feature, value: features[at] });
         }
-        if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
-            return Err(DatasetError::Label { row, label: labels[row], classes });
+        check_labels(&labels, classes)?;
+        Ok(Self { features: Features::Owned(features), labels, width, classes })
+    }
+
+    /// A data set of features in a mapped file, all of which have been checked, and so have the
+    /// labels.
+    fn from_mapped(
+        features: MappedFeatures,
+        labels: Vec<u32>,
+        width: usize,
+        classes: usize,
+    ) -> Result<Self, DatasetError> {
+        check_shape(width, classes)?;
+        let (rows, features) = (labels.len(), Features::Mapped(features));
+        if features.as_slice().len() != rows * width {
+            return Err(DatasetError::Shape { features: features.as_slice().len(), rows, width });
         }
         Ok(Self { features, labels, width, classes })
     }
 
     /// All features, row after row.
     pub fn features(&self) -> &[f32] {
-        &self.features
+        self.features.as_slice()
+    }
+
+    /// Whether the features are in a mapped file, so that they may exceed the memory.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.features, Features::Mapped(_))
+    }
+
+    /// Checks that a copy of all features may be in memory, before an operation that needs one.
+    ///
+    /// # Errors
+    /// [`DatasetError::TooLarge`].
+    pub fn check_fits_memory(&self) -> Result<(), DatasetError> {
+        match self.features().len() > FEATURES_MAX {
+            true => Err(DatasetError::TooLarge { rows: self.rows(), width: self.width }),
+            false => Ok(()),
+        }
     }
 
     /// The label of each row.
@@ -210,7 +259,7 @@ impl Dataset {
 
     /// The features of one row. Panics if the row does not exist.
     pub fn row(&self, row: usize) -> &[f32] {
-        &self.features[row * self.width..(row + 1) * self.width]
+        &self.features()[row * self.width..(row + 1) * self.width]
     }
 
     /// The rows with these indices, in that order; an index may occur twice.
@@ -226,18 +275,41 @@ impl Dataset {
             features.extend_from_slice(self.row(row));
         }
         let labels = rows.iter().map(|&row| self.labels[row]).collect();
-        Ok(Self { features, labels, ..*self })
+        Ok(Self { features: Features::Owned(features), labels, ..*self })
     }
 
-    /// The rows of a range.
+    /// The same features with other labels, one for each row. Mapped features are shared.
+    ///
+    /// # Errors
+    /// [`DatasetError::Shape`] for another number of labels, and [`DatasetError::Label`].
+    pub fn with_labels(&self, labels: Vec<u32>) -> Result<Self, DatasetError> {
+        if labels.len() != self.rows() {
+            let (features, rows) = (self.features().len(), labels.len());
+            return Err(DatasetError::Shape { features, rows, width: self.width });
+        }
+        check_labels(&labels, self.classes)?;
+        Ok(Self { features: self.features.clone(), labels, ..*self })
+    }
+
+    /// The rows of a range. Mapped features are shared.
     pub fn slice(&self, rows: Range<usize>) -> Result<Self, DatasetError> {
         if rows.end > self.rows() || rows.start > rows.end {
             let row = rows.end.max(rows.start);
             return Err(DatasetError::RowOutOfRange { row, rows: self.rows() });
         }
-        let features = self.features[rows.start * self.width..rows.end * self.width].to_vec();
+        let features = self.features.slice(rows.start * self.width..rows.end * self.width);
         let labels = self.labels[rows].to_vec();
         Ok(Self { features, labels, ..*self })
+    }
+
+    /// Starts to load these rows from a mapped file, all at a time, before they are read one after
+    /// another.
+    pub(crate) fn will_need(&self, rows: &[usize]) {
+        if let Features::Mapped(features) = &self.features {
+            for row in rows {
+                features.will_need(&(row * self.width..(row + 1) * self.width));
+            }
+        }
     }
 
     /// Number of rows of each class.
@@ -247,5 +319,22 @@ impl Dataset {
             counts[label as usize] += 1;
         }
         counts
+    }
+}
+
+fn check_shape(width: usize, classes: usize) -> Result<(), DatasetError> {
+    if width == 0 || width > WIDTH_MAX {
+        return Err(DatasetError::Width { width });
+    }
+    match classes == 0 || classes > CLASSES_MAX {
+        true => Err(DatasetError::Classes { classes }),
+        false => Ok(()),
+    }
+}
+
+fn check_labels(labels: &[u32], classes: usize) -> Result<(), DatasetError> {
+    match labels.iter().position(|&label| label as usize >= classes) {
+        Some(row) => Err(DatasetError::Label { row, label: labels[row], classes }),
+        None => Ok(()),
     }
 }

@@ -74,6 +74,7 @@ pub fn train_privately(
         let rows = draw_rows(&mut rng, data.rows(), batch);
         let mut sums = ClippedSums::new(params.len(), privacy);
         let mut losses = Vec::with_capacity(rows.len());
+        data.will_need(&rows);
         trainer.row_gradients(model, &params, data, &rows, &mut |row| {
             sums.add(row.gradient);
             losses.push(row.loss);

@@ -1,14 +1,16 @@
 //! The batches of a training: from rows on the device, or gathered by a second thread.
 //!
 //! The second thread gathers the next batches from the memory of the host while the device computes,
-//! and changes their images where the training does. Both ways give the same bits.
+//! and changes their images where the training does. Rows of a mapped file may exceed the memory, so
+//! they are gathered as well. Both ways give the same bits.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use tch::{Kind, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use super::Torch;
 use super::descent::Steps;
+use super::memory::available_bytes;
 use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
 use crate::rng::epoch_order;
@@ -17,6 +19,9 @@ use crate::rng::epoch_order;
 pub(super) const PREFETCHED_BATCHES_MAX: usize = 2;
 /// Largest features of a training that are copied to the device as a whole, in bytes: 4 GiB.
 pub(super) const RESIDENT_BYTES_MAX: usize = 4 << 30;
+/// Divisor of the free memory of the host: the copy of a mapped file on its way to a GPU is at most
+/// this part.
+const HOST_COPY_DIVISOR: u64 = 4;
 
 /// The rows of a training.
 pub(super) enum BatchRows<'a> {
@@ -75,13 +80,23 @@ impl<'a> BatchRows<'a> {
         steps: &Steps<'_>,
     ) -> Result<Self, TchError> {
         let seen = TrainingRows::new(data, steps.how, steps.seed);
-        let bytes = size_of_val(data.features());
-        if seen.augmentation.is_some() || bytes > torch.resident_bytes_max {
+        if seen.augmentation.is_some() || !may_be_resident(torch, data) {
             return Ok(Self::Gathered(seen));
         }
         let (numbers, labels) = torch.rows(data, 0..data.rows(), Kind::Float)?;
         Ok(Self::Resident(Rows { numbers, labels: labels.f_view([-1])? }))
     }
+}
+
+/// Whether all rows may be copied to the device. Those of a mapped file are on the CPU's device
+/// already, page by page.
+fn may_be_resident(torch: &Torch, data: &Dataset) -> bool {
+    let bytes = size_of_val(data.features());
+    let has_room = || match torch.device {
+        Device::Cpu => false,
+        _ => available_bytes().is_some_and(|free| bytes as u64 <= free / HOST_COPY_DIVISOR),
+    };
+    bytes <= torch.resident_bytes_max && (!data.is_mapped() || has_room())
 }
 
 impl TrainingRows<'_> {
@@ -164,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::augmentation::Augmentation;
-    use crate::data::{DataSource, ImageShape, load};
+    use crate::data::{DataSource, ImageShape, canonical_bytes, load, map};
     use crate::engine::{TrainError, Trainer, TrainingStep};
     use crate::model::ModelSpec;
     use crate::reference::Reference;
@@ -208,6 +223,31 @@ mod tests {
                 engine(most).train(&model, &start, &data, &how, 7, &mut go_on).unwrap()
             });
             assert_eq!(resident, gathered);
+        }
+    }
+
+    #[test]
+    fn a_mapped_file_trains_to_the_bits_of_rows_in_memory() {
+        let owned = digits();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), canonical_bytes(&owned)).unwrap();
+        let mapped = map(file.path()).unwrap();
+        let how = Training::sgd(3, 16, 0.1);
+        for model in [
+            ModelSpec::Softmax { inputs: 64, classes: 10 },
+            ModelSpec::Mlp { inputs: 64, hidden: vec![16], classes: 10 },
+        ] {
+            let start = model.init(1).into_vec();
+            let mut torch = engine(usize::MAX);
+            let steps = Steps { rows: mapped.rows(), how: &how, seed: 7 };
+            let rows = BatchRows::new(&torch, &mapped, &steps).unwrap();
+            assert!(matches!(rows, BatchRows::Gathered(_)), "no copy of a mapped file");
+            let mut plain = Reference::new();
+            for engine in [&mut torch as &mut dyn Trainer, &mut plain] {
+                let [a, b] = [&owned, &mapped]
+                    .map(|data| engine.train(&model, &start, data, &how, 7, &mut go_on).unwrap());
+                assert_eq!(a, b);
+            }
         }
     }
 

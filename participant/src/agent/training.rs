@@ -28,6 +28,8 @@ const DIVERGED_LOSS_FACTOR: f64 = 100.0;
 const MICRO_PER_NAT: f64 = 1e6;
 /// Rows on which the losses before and after a training are compared, at most.
 const COMPARED_ROWS: usize = 1_024;
+/// Features of these rows, at most: 256 MiB. They are copied, also from a mapped file.
+const COMPARED_FEATURES_MAX: usize = 1 << 26;
 
 impl Agent<'_, '_> {
     /// Fetches the base model, trains, encodes the update in the task's format and within its norm
@@ -141,7 +143,8 @@ impl Agent<'_, '_> {
         let round = self.current.round;
         let failed = |source| AgentError::Training { round, source };
         let data = self.context.data;
-        let step = data.rows().div_ceil(COMPARED_ROWS).max(1);
+        let rows_max = COMPARED_ROWS.min(COMPARED_FEATURES_MAX / data.width()).max(1);
+        let step = data.rows().div_ceil(rows_max).max(1);
         let some = data.subset(&(0..data.rows()).step_by(step).collect::<Vec<_>>())?;
         let model = florin_work::task_model(&self.spec, self.graph.as_ref());
         let engine = &mut *self.context.engine;

@@ -78,6 +78,8 @@ fn split_rows(data: &Dataset, deal: &SplitPlan<'_>) -> anyhow::Result<Vec<DataPa
         let message = "holdout and test together must leave at least 5 % of the rows for shards";
         return Err(Failure::input("INVALID_SPLIT", message).into());
     }
+    // Each part is a copy.
+    data.check_fits_memory().map_err(|e| Failure::input("INVALID_DATA", e.to_string()))?;
     let bad = |error: String| Failure::input("INVALID_SPLIT", error);
     let parts = [SplitPart::Fraction(holdout), SplitPart::Fraction(test), SplitPart::Rest];
     let cut = split(data.rows(), deal.seed, &parts).map_err(|e| bad(e.to_string()))?;
