@@ -1,12 +1,19 @@
 //! CSV: a header and columns, one of which is the label.
 
+use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::file::read;
+use super::file::{open, read};
+use super::parts::{TableParts, rows_of_part};
 use super::table::{Cells, Positions, TableColumn, TableFeatures};
 use super::{CLASSES_MAX, Dataset, LoadError, Table, WIDTH_MAX};
+
+/// Most bytes of a record: 64 MiB.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the first line from which the delimiter follows, at most.
+const DELIMITER_BYTES: u64 = 1 << 20;
 
 /// Every column except `label` is a feature, in the order of the file. Cells are numbers and are
 /// used as they are.
@@ -40,32 +47,106 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
 /// The whole file as a table: every column except `label` is a feature column.
 pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
     let bytes = read(path)?;
-    let malformed = |error| malformed(path, error);
-    let mut reader =
-        ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
-    let mut header = reader.headers().map_err(malformed)?.clone();
-    header.trim();
-    let label_at = check_header(path, &header, label)?;
-    let mut records: Vec<StringRecord> = Vec::new();
-    for record in reader.records() {
-        records.push(record.map_err(malformed)?);
-        if !Table::fits(records.len(), header.len()) {
-            let (rows, columns) = (records.len(), header.len());
-            return Err(LoadError::TableSize { path: path.to_owned(), rows, columns });
+    let delimiter = delimiter(&bytes);
+    let mut rows = CsvParts::new(path, label, bytes.as_slice(), delimiter)?;
+    let (mut records, columns) = (Vec::new(), rows.header.len());
+    while let Some(record) = rows.next_record()? {
+        records.push(record);
+        if !Table::fits(records.len(), columns) {
+            let (rows, path) = (records.len(), path.to_owned());
+            return Err(LoadError::TableSize { path, rows, columns });
         }
     }
-    let cells = |at: usize| Cells::from_texts(records.iter().map(move |record| &record[at]));
-    let features = (0..header.len())
-        .filter(|at| *at != label_at)
-        .map(|at| TableColumn { name: column_name(&header[at], at), cells: cells(at) });
-    let line = |record: &StringRecord| record.position().map_or(0, csv::Position::line);
-    Ok(Table {
-        features: TableFeatures::Columns(features.collect()),
-        labels: cells(label_at),
-        label: label.to_owned(),
-        classes_min: 0,
-        positions: Positions::Lines(records.iter().map(line).collect()),
-    })
+    Ok(rows.table(&records))
+}
+
+/// The file, a part of the rows at a time: it may exceed the memory.
+pub(super) fn parts(path: &Path, label: &str) -> Result<impl TableParts + use<>, LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let mut reader = open(path)?.reader;
+    let mut start = Vec::new();
+    reader.by_ref().take(DELIMITER_BYTES).read_to_end(&mut start).map_err(unreadable)?;
+    let delimiter = delimiter(&start);
+    CsvParts::new(path, label, Cursor::new(start).chain(reader), delimiter)
+}
+
+/// A file whose records are read one after another.
+struct CsvParts<R> {
+    reader: csv::Reader<RecordLimit<R>>,
+    path: PathBuf,
+    header: StringRecord,
+    /// Name of the label column, and its index.
+    label: String,
+    label_at: usize,
+}
+
+impl<R: Read> CsvParts<R> {
+    fn new(path: &Path, label: &str, from: R, delimiter: u8) -> Result<Self, LoadError> {
+        let from = RecordLimit { from, left: RECORD_BYTES_MAX };
+        let mut reader = ReaderBuilder::new().delimiter(delimiter).from_reader(from);
+        let mut header = reader.headers().map_err(|error| malformed(path, error))?.clone();
+        header.trim();
+        let label_at = check_header(path, &header, label)?;
+        Ok(Self { reader, path: path.to_owned(), header, label: label.to_owned(), label_at })
+    }
+
+    fn next_record(&mut self) -> Result<Option<StringRecord>, LoadError> {
+        self.reader.get_mut().left = RECORD_BYTES_MAX;
+        let mut record = StringRecord::new();
+        let read = self.reader.read_record(&mut record);
+        let is_there = read.map_err(|error| malformed(&self.path, error))?;
+        Ok(is_there.then_some(record))
+    }
+
+    fn table(&self, records: &[StringRecord]) -> Table {
+        let cells = |at: usize| Cells::from_texts(records.iter().map(move |record| &record[at]));
+        let features = (0..self.header.len())
+            .filter(|at| *at != self.label_at)
+            .map(|at| TableColumn { name: column_name(&self.header[at], at), cells: cells(at) });
+        let line = |record: &StringRecord| record.position().map_or(0, csv::Position::line);
+        Table {
+            features: TableFeatures::Columns(features.collect()),
+            labels: cells(self.label_at),
+            label: self.label.clone(),
+            classes_min: 0,
+            positions: Positions::Lines(records.iter().map(line).collect()),
+        }
+    }
+}
+
+impl<R: Read> TableParts for CsvParts<R> {
+    fn next_part(&mut self, rows: usize) -> Result<Option<Table>, LoadError> {
+        let rows = rows_of_part(rows, self.header.len());
+        let mut records = Vec::with_capacity(rows);
+        while records.len() < rows
+            && let Some(record) = self.next_record()?
+        {
+            records.push(record);
+        }
+        Ok((!records.is_empty()).then(|| self.table(&records)))
+    }
+}
+
+/// A reader that fails beyond a number of bytes: without an end, a quotation would be read into memory
+/// with the rest of the file.
+struct RecordLimit<R> {
+    from: R,
+    left: u64,
+}
+
+impl<R: Read> Read for RecordLimit<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let why = format!(
+                "a record of more than {RECORD_BYTES_MAX} bytes: a quotation mark may be missing"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let most = to.len().min(self.left.try_into().unwrap_or(usize::MAX));
+        let read = self.from.read(&mut to[..most])?;
+        self.left -= read as u64;
+        Ok(read)
+    }
 }
 
 fn malformed(path: &Path, source: csv::Error) -> LoadError {

@@ -17,6 +17,9 @@ mod npy;
 mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod parts;
+#[cfg(test)]
+mod parts_tests;
 mod profile;
 mod row_encoder;
 mod safetensors;
@@ -52,6 +55,7 @@ pub use images::{
     ImageShape, ImageSummary, image_summaries,
 };
 pub use load::{load, load_table, load_tokens, save};
+pub use parts::{TableParts, table_parts};
 pub use profile::{
     ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,
 };

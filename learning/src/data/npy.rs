@@ -4,15 +4,20 @@
 //! it depend on a parser of Python literals and its ten dependencies; this parser reads the only form
 //! that NumPy writes, and refuses any other.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 
-use super::file::read;
-use super::table::MatrixValues;
-use super::{LoadError, Table};
+use super::file::{OpenFile, open, read};
+use super::parts::{TableParts, rows_of_part};
+use super::table::{MatrixValues, Positions};
+use super::{LoadError, ROWS_MAX, Table, WIDTH_MAX};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Largest header; NumPy writes 118 bytes for most arrays.
 const HEADER_BYTES_MAX: usize = 4_096;
+/// Bytes of a file that have its header, at most.
+const START_BYTES_MAX: u64 = HEADER_BYTES_MAX as u64 + 12;
 /// Most dimensions of an array.
 const DIMENSIONS_MAX: usize = 8;
 
@@ -43,6 +48,80 @@ pub(super) fn table_of_arrays(
     // Without rows, the other dimensions may have any product.
     let width = x.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
     let width = width.unwrap_or(usize::MAX);
+    let numbers = labels_of(features, rows, labels, y)?;
+    if width == 0 || !Table::fits(rows, width) {
+        return Err(malformed(features, format!("{rows} rows of {width} features exceed a limit")));
+    }
+    Ok(Table::from_matrix(width, x.values, numbers))
+}
+
+/// Arrays whose rows are read one after another: the features may exceed the memory.
+pub(super) struct NpyParts {
+    features: BufReader<File>,
+    path: PathBuf,
+    /// That of the features; its first dimension is all rows.
+    header: Header,
+    width: usize,
+    labels: Vec<f64>,
+    next: usize,
+}
+
+impl NpyParts {
+    /// Opens the arrays; `None` if their rows are not one after another in the file.
+    pub(super) fn open(features: &Path, labels: &Path) -> Result<Option<Self>, LoadError> {
+        let OpenFile { reader, is_gzip } = open(features)?;
+        let unreadable = |source| LoadError::Unreadable { path: features.to_owned(), source };
+        let mut start = Vec::new();
+        reader.take(START_BYTES_MAX).read_to_end(&mut start).map_err(unreadable)?;
+        let wrong = |why| malformed(features, why);
+        let (header, body) = split(&start).map_err(wrong)?;
+        let header = parse_header(header).map_err(wrong)?;
+        if is_gzip || header.is_fortran || header.shape.is_empty() {
+            return Ok(None);
+        }
+        let at = (start.len() - body.len()) as u64;
+        let mut file = File::open(features).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len().saturating_sub(at);
+        header.check_length(features, bytes)?;
+        file.seek(SeekFrom::Start(at)).map_err(unreadable)?;
+        let width =
+            header.shape[1..].iter().try_fold(1_usize, |width, size| width.checked_mul(*size));
+        let (rows, width) = (header.shape[0], width.unwrap_or(usize::MAX));
+        if !(1..=WIDTH_MAX).contains(&width) || rows > ROWS_MAX {
+            return Err(wrong(format!("{rows} rows of {width} features exceed a limit")));
+        }
+        let y = Array::decode(labels, &read(labels)?)?;
+        let labels = labels_of(features, rows, labels, &y)?;
+        let (features, path) = (BufReader::new(file), features.to_owned());
+        Ok(Some(Self { features, path, header, width, labels, next: 0 }))
+    }
+}
+
+impl TableParts for NpyParts {
+    fn next_part(&mut self, rows: usize) -> Result<Option<Table>, LoadError> {
+        let first = self.next;
+        let rows = rows_of_part(rows, self.width).min(self.labels.len() - first);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let mut body = vec![0; rows * self.width * self.header.size];
+        let unreadable = |source| LoadError::Unreadable { path: self.path.clone(), source };
+        self.features.read_exact(&mut body).map_err(unreadable)?;
+        let values = self.header.finite_numbers(&self.path, &body, first * self.width)?;
+        self.next = first + rows;
+        let labels = self.labels[first..self.next].to_vec();
+        let table = Table::from_matrix(self.width, values, labels);
+        Ok(Some(Table { positions: Positions::Rows(first), ..table }))
+    }
+}
+
+/// The labels of rows.
+fn labels_of(
+    features: &Path,
+    rows: usize,
+    labels: &Path,
+    y: &Array,
+) -> Result<Vec<f64>, LoadError> {
     if y.shape[0] != rows || y.values.len() != rows {
         return Err(LoadError::NpyCountsDiffer {
             features: features.to_owned(),
@@ -51,11 +130,7 @@ pub(super) fn table_of_arrays(
             count: y.values.len(),
         });
     }
-    if width == 0 || !Table::fits(rows, width) {
-        return Err(malformed(features, format!("{rows} rows of {width} features exceed a limit")));
-    }
-    let numbers = (0..rows).map(|row| y.values.value(row)).collect();
-    Ok(Table::from_matrix(width, x.values, numbers))
+    Ok((0..rows).map(|row| y.values.value(row)).collect())
 }
 
 /// One array.
@@ -109,26 +184,14 @@ impl Array {
     }
 
     fn of_header(path: &Path, header: Header, body: &[u8]) -> Result<Self, LoadError> {
-        let count = header.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
-        let expected = count.and_then(|count| count.checked_mul(header.size));
-        if expected != Some(body.len()) {
-            let why = format!(
-                "it has {} bytes of numbers, and its header declares {}",
-                body.len(),
-                expected.map_or("more".to_owned(), |bytes| bytes.to_string())
-            );
-            return Err(malformed(path, why));
-        }
+        header.check_length(path, body.len() as u64)?;
         if header.shape.is_empty() {
             return Err(malformed(path, "it has a single number: an array of rows is needed"));
         }
         let values = match header.is_fortran {
-            true => header.numbers(&header.in_rows(body)),
-            false => header.numbers(body),
+            true => header.finite_numbers(path, &header.in_rows(body), 0)?,
+            false => header.finite_numbers(path, body, 0)?,
         };
-        if let Some(at) = (0..values.len()).find(|at| values.value(*at).is_infinite()) {
-            return Err(malformed(path, format!("number {at} is infinite; must be finite or NaN")));
-        }
         Ok(Self { shape: header.shape, values })
     }
 }
@@ -214,6 +277,37 @@ fn number_type(descr: &str) -> Result<(NumberKind, usize, bool), String> {
 }
 
 impl Header {
+    /// Checks the number of bytes behind the header.
+    fn check_length(&self, path: &Path, bytes: u64) -> Result<(), LoadError> {
+        let count = self.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
+        let expected = count.and_then(|count| count.checked_mul(self.size));
+        if expected.map(|expected| expected as u64) == Some(bytes) {
+            return Ok(());
+        }
+        let why = format!(
+            "it has {bytes} bytes of numbers, and its header declares {}",
+            expected.map_or("more".to_owned(), |bytes| bytes.to_string())
+        );
+        Err(malformed(path, why))
+    }
+
+    /// The numbers of a part of the array, which begins with number `first`; none is infinite.
+    fn finite_numbers(
+        &self,
+        path: &Path,
+        body: &[u8],
+        first: usize,
+    ) -> Result<MatrixValues, LoadError> {
+        let values = self.numbers(body);
+        match (0..values.len()).find(|at| values.value(*at).is_infinite()) {
+            None => Ok(values),
+            Some(at) => {
+                let at = first + at;
+                Err(malformed(path, format!("number {at} is infinite; must be finite or NaN")))
+            }
+        }
+    }
+
     /// The bytes of a matrix in Fortran order, row after row.
     fn in_rows(&self, body: &[u8]) -> Vec<u8> {
         let (rows, size) = (self.shape[0], self.size);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::chunks::with_file_row;
 use super::images::{self, ImageEncoder};
 use super::table::{CellValue, Cells, MatrixValues, parse_number};
 use super::tokenizer::TokenEncoder;
@@ -161,6 +162,17 @@ pub enum EncodeError {
     /// The encoded rows exceed a limit, or a feature is not finite.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+}
+
+impl EncodeError {
+    /// The same error of a part of a table, which begins with row `first` of the whole.
+    #[must_use]
+    pub fn in_part_from(self, first: usize) -> Self {
+        match self {
+            Self::Dataset(error) => Self::Dataset(with_file_row(error, first)),
+            other => other,
+        }
+    }
 }
 
 /// Largest number of names in a message.

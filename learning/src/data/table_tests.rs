@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+pub(super) fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, bytes).unwrap();
     path
@@ -302,12 +302,12 @@ fn labels_that_do_not_count_from_zero_get_names() {
 }
 
 /// A `.npy` file of version 1 with this header.
-fn npy(header: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn npy(header: &str, body: &[u8]) -> Vec<u8> {
     let length = (header.len() as u16).to_le_bytes();
     [&b"\x93NUMPY\x01\x00"[..], &length, header.as_bytes(), body].concat()
 }
 
-fn header(descr: &str, shape: &str) -> String {
+pub(super) fn header(descr: &str, shape: &str) -> String {
     format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}   \n")
 }
 
@@ -437,7 +437,7 @@ fn a_numpy_archive_loads_as_its_two_arrays() {
 }
 
 #[cfg(feature = "parquet")]
-mod parquet_files {
+pub(super) mod parquet_files {
     use std::sync::Arc;
 
     use ::parquet::basic::Compression;
@@ -451,7 +451,7 @@ mod parquet_files {
     const SCHEMA: &str = "message m { REQUIRED DOUBLE a; OPTIONAL BYTE_ARRAY hue (UTF8); \
         REQUIRED INT64 y; }";
 
-    fn bytes(compression: Compression) -> Vec<u8> {
+    pub(in super::super) fn bytes(compression: Compression) -> Vec<u8> {
         let mut out = Vec::new();
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let how = Arc::new(WriterProperties::builder().set_compression(compression).build());

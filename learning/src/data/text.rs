@@ -1,13 +1,19 @@
 //! Text as rows of bytes, the tokens of a language model over bytes, or of tokens by a tokenizer.
 
-use std::path::Path;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::file::read;
-use super::table::MatrixValues;
+use super::file::{open, read};
+use super::parts::{TableParts, rows_of_part};
+use super::table::{MatrixValues, Positions};
 use super::tokenizer::{TextTokenizer, TokenEncoder};
-use super::{DataSource, LoadError, Table};
+use super::{DataSource, FILE_BYTES_MAX, LoadError, Table};
+
+/// Bytes of documents that become tokens at a time, or one document.
+const PART_BYTES: usize = 1 << 20;
 
 /// A line of a file of documents.
 #[derive(Deserialize)]
@@ -80,25 +86,95 @@ pub fn tokenize(
     Ok(TokenizedText { table, documents: documents.len(), tokens: all })
 }
 
-fn has_documents(file: &Path) -> bool {
+/// A file of documents whose tokens are made when they are needed: it may exceed the memory.
+pub(super) struct DocumentParts {
+    lines: BufReader<Box<dyn Read>>,
+    path: PathBuf,
+    tokenizer: TextTokenizer,
+    encoder: TokenEncoder,
+    /// Number of lines so far.
+    line: usize,
+    /// Tokens that are in no row yet.
+    tokens: VecDeque<u32>,
+    next: usize,
+}
+
+impl DocumentParts {
+    pub(super) fn open(
+        path: &Path,
+        tokenizer: TextTokenizer,
+        encoder: TokenEncoder,
+    ) -> Result<Self, LoadError> {
+        let (lines, tokens) = (BufReader::new(open(path)?.reader), VecDeque::new());
+        Ok(Self { lines, path: path.to_owned(), tokenizer, encoder, line: 0, tokens, next: 0 })
+    }
+
+    /// Reads some documents and makes their tokens; `false` at the end of the file.
+    fn read_documents(&mut self) -> Result<bool, LoadError> {
+        let unreadable = |source| LoadError::Unreadable { path: self.path.clone(), source };
+        let (mut texts, mut bytes, mut is_end) = (Vec::new(), 0, false);
+        while bytes < PART_BYTES {
+            let mut line = Vec::new();
+            let limited = self.lines.by_ref().take(FILE_BYTES_MAX + 1);
+            let read = { limited }.read_until(b'\n', &mut line).map_err(unreadable)?;
+            if read as u64 > FILE_BYTES_MAX {
+                return Err(LoadError::FileTooLarge { path: self.path.clone() });
+            }
+            if read == 0 {
+                is_end = true;
+                break;
+            }
+            self.line += 1;
+            bytes += read;
+            texts.extend(document(&self.path, self.line, &line)?);
+        }
+        let found = self.tokenizer.tokens(&texts, self.encoder.separator);
+        let refused = |source| LoadError::Tokens { path: self.path.clone(), source };
+        self.tokens.extend(found.map_err(refused)?);
+        Ok(!is_end)
+    }
+}
+
+impl TableParts for DocumentParts {
+    fn next_part(&mut self, rows: usize) -> Result<Option<Table>, LoadError> {
+        let length = self.encoder.length.max(1);
+        let wanted = rows_of_part(rows, length);
+        while self.tokens.len() < wanted * length && self.read_documents()? {}
+        let rows = wanted.min(self.tokens.len() / length);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let values = self.tokens.drain(..rows * length).map(|token| token as f32).collect();
+        let table = Table::from_matrix(length, MatrixValues::Singles(values), vec![0.0; rows]);
+        let positions = Positions::Rows(self.next);
+        self.next += rows;
+        Ok(Some(Table { positions, ..table }))
+    }
+}
+
+pub(super) fn has_documents(file: &Path) -> bool {
     file.extension().is_some_and(|end| end == "jsonl")
 }
 
 fn documents(file: &Path, bytes: &[u8]) -> Result<Vec<String>, LoadError> {
     let mut all = Vec::new();
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let read: Result<Document, _> = serde_json::from_slice(line);
-        let Document { text } = read.map_err(|error| LoadError::InvalidDocument {
-            path: file.to_owned(),
-            line: number + 1,
-            why: error.to_string(),
-        })?;
-        all.push(text);
+        all.extend(document(file, number + 1, line)?);
     }
     Ok(all)
+}
+
+/// The text of a line, which has this number; `None` of an empty line.
+fn document(file: &Path, line: usize, bytes: &[u8]) -> Result<Option<String>, LoadError> {
+    if bytes.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let read: Result<Document, _> = serde_json::from_slice(bytes);
+    read.map(|document| Some(document.text)).map_err(|error| LoadError::InvalidDocument {
+        path: file.to_owned(),
+        line,
+        why: error.to_string(),
+    })
 }
 
 #[cfg(test)]
