@@ -1,11 +1,12 @@
-//! Arguments of `florin data`: show and split a data source.
+//! Arguments of `florin data`: show, encode and split a data source.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use florin_learning::{DataSource, PartitionScheme};
+use florin_protocol::Digest;
 
-use super::JsonArg;
+use super::{ChainArg, JsonArg};
 use crate::task_file::BuffersName;
 
 /// `florin data …`
@@ -13,6 +14,8 @@ use crate::task_file::BuffersName;
 pub(crate) enum DataCommand {
     /// Show the columns and labels of a data source, and their encoding in a new task
     Show(DataShow),
+    /// Encode a data source as a task declares, into a file that may exceed the memory
+    Encode(DataEncode),
     /// Split a data source into shards, optionally with a holdout and a test set
     Split(DataSplit),
 }
@@ -63,6 +66,30 @@ pub(crate) struct ModelShow {
     /// or refuse a model that has them
     #[arg(long, value_enum, default_value = "refuse", requires = "trainable")]
     pub(crate) buffers: BuffersName,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin data encode`
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  florin data encode images:train --task 3fa9c1 --market \
+        http://127.0.0.1:7700 --out train.florin\n  florin participate --data florin:train.florin …\n\n\
+        Images, documents and the rows of CSV, Parquet and .npy files are read part after part.")]
+pub(crate) struct DataEncode {
+    /// Data source: csv:FILE#LABEL, parquet:FILE#LABEL, npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS,
+    /// cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
+    pub(crate) source: DataSource,
+    /// Encode the rows as this task file declares, or with --market the task with this id
+    #[arg(long, value_name = "FILE|ID")]
+    pub(crate) task: String,
+    /// Use the tokenizer of this task of a market, as for participate. May be repeated
+    #[arg(long, value_name = "DIGEST")]
+    pub(crate) accept_model: Vec<Digest>,
+    /// The file to write; refused if it exists
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) market: ChainArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -35,7 +35,7 @@ pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,
     LedgerStatus, LedgerVerify, NodeArg,
 };
-pub(crate) use data::{DataCommand, DataShow, DataSplit, ModelCommand, ModelShow};
+pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand, ModelShow};
 pub(crate) use market::{
     Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
 };

@@ -44,7 +44,8 @@ pub use overlay::overlay;
 pub(crate) use overlay::template;
 pub(crate) use relative::relative_to;
 pub(crate) use rows::{parse_rows, select_rows};
-pub use rows_for_task::{BlobReader, load_for_task};
+pub(crate) use rows_for_task::encode_for_task;
+pub use rows_for_task::{BlobReader, EncodingTask, load_for_task};
 pub(crate) use token_section::{NewTokens, read_tokenizer};
 pub(crate) use trainer_section::NewTrainer;
 

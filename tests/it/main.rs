@@ -38,6 +38,7 @@ mod only_invited_accounts_take_part;
 mod output_and_results_are_not_lost;
 mod publishing_is_idempotent;
 mod request_ids;
+mod rows_are_encoded_into_a_file;
 mod running_commands_print_json;
 mod schemathesis;
 mod support;

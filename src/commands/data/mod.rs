@@ -1,5 +1,6 @@
-//! `florin data show|split`: inspects rows, and splits them into shards.
+//! `florin data show|encode|split`: inspects rows, encodes them, and splits them into shards.
 
+mod encode;
 mod show;
 mod show_images;
 mod show_text;
@@ -11,6 +12,7 @@ use crate::failure::Exit;
 pub(super) fn run(command: DataCommand) -> anyhow::Result<Exit> {
     match command {
         DataCommand::Show(arguments) => show::run(&arguments),
+        DataCommand::Encode(arguments) => encode::run(&arguments),
         DataCommand::Split(arguments) => split::run(&arguments),
     }
 }
