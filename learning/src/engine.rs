@@ -110,6 +110,19 @@ pub struct CommandError {
     pub why: String,
 }
 
+impl CommandError {
+    /// Whether this machine does not run the trainer: it has not run at all.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self.code, TRAINER_FAILED | TRAINER_TIMED_OUT | TRAINER_OUTPUT_INVALID)
+    }
+}
+
+/// The codes of trainers that ran.
+pub(crate) const TRAINER_FAILED: &str = "TRAINER_FAILED";
+pub(crate) const TRAINER_TIMED_OUT: &str = "TRAINER_TIMED_OUT";
+pub(crate) const TRAINER_OUTPUT_INVALID: &str = "TRAINER_OUTPUT_INVALID";
+
 /// Invalid input of an engine.
 #[derive(Debug, Clone, Error, PartialEq)]
 pub enum InputError {

@@ -20,7 +20,7 @@ use crate::spec_error::{SpecError, require, spec_error};
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct GraphModel {
-    /// What the first blob is.
+    /// The meaning of the first blob.
     pub form: GraphForm,
     /// The graph's canonical bytes, or the code of a trainer.
     pub graph: Blob,
@@ -39,7 +39,7 @@ pub struct GraphModel {
     pub tensors: Vec<TensorShape>,
 }
 
-/// What computes the losses of a model.
+/// The part of a model that computes its losses.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]

@@ -1,8 +1,9 @@
 //! Declarations of graphs: their numbers, and those that are refused.
 
 use super::*;
+use crate::limits::COALITIONS_COHORT_MAX;
 use crate::model::ModelArchitecture;
-use crate::task::TaskSpec;
+use crate::task::{Estimator, TaskSpec};
 
 fn tensor(name: &str, shape: &[u32]) -> TensorShape {
     TensorShape { name: name.to_owned(), shape: shape.to_vec() }
@@ -101,8 +102,67 @@ fn a_task_with_a_graph_is_valid() {
     spec.rounds.baseline_epochs = 1;
     assert_eq!(spec.check(), Ok(()));
     let text = serde_json::to_string(&spec.model).unwrap();
-    assert!(text.starts_with(r#"{"kind":"graph","graph":{"digest":"#), "{text}");
+    assert!(
+        text.starts_with(r#"{"kind":"graph","form":{"kind":"operators"},"graph":{"digest":"#),
+        "{text}"
+    );
     assert_eq!(serde_json::from_str::<ModelArchitecture>(&text).unwrap(), spec.model);
     let unknown = text.replace("\"inputs\"", "\"input\"");
     assert!(serde_json::from_str::<ModelArchitecture>(&unknown).is_err());
+}
+
+/// A task whose model is a trainer without gradients.
+fn trainer_task() -> TaskSpec {
+    let mut spec = TaskSpec::example();
+    let form = GraphForm::Trainer { has_gradient: false };
+    spec.model = ModelArchitecture::Graph(GraphModel { form, ..graph() });
+    (spec.data.width, spec.data.classes) = (4, 3);
+    spec.rounds.baseline_epochs = 0;
+    spec.estimator = Estimator::Coalitions;
+    spec
+}
+
+#[test]
+fn a_task_with_a_trainer_is_checked() {
+    assert_eq!(trainer_task().check(), Ok(()));
+    let path = Estimator::Path { nodes: 3, cross_check_pairs: 1 };
+    let change = |spec: &mut TaskSpec, change: fn(&mut GraphModel)| match &mut spec.model {
+        ModelArchitecture::Graph(graph) => change(graph),
+        _ => unreachable!(),
+    };
+    let mut spec = trainer_task();
+    change(&mut spec, |g| g.form = GraphForm::Trainer { has_gradient: true });
+    spec.estimator = path;
+    assert_eq!(spec.check(), Ok(()), "a gradient allows both estimators");
+    type Wrong = fn(&mut GraphModel);
+    let models: [(&str, Wrong); 4] = [
+        ("model.loss", |g| g.loss = ModelLoss::Squared { bound: Micro::ONE }),
+        ("model.loss", |g| g.loss = ModelLoss::CrossEntropy { label_smoothing: Micro(1) }),
+        ("model.frozen", |g| g.frozen = Some(Blob { digest: Digest([1; 32]), bytes: 1 })),
+        ("model.graph", |g| g.graph.bytes = TRAINER_BYTES_MAX + 1),
+    ];
+    for (at, (key, wrong)) in models.into_iter().enumerate() {
+        let mut spec = trainer_task();
+        change(&mut spec, wrong);
+        assert_eq!(spec.check().unwrap_err().key, key, "{at}");
+    }
+    type WrongTask = fn(&mut TaskSpec);
+    let tasks: [(&str, WrongTask); 4] = [
+        ("rounds.baseline_epochs", |s| s.rounds.baseline_epochs = 1),
+        ("training.noise_min", |s| s.training.noise_min = Micro::ONE),
+        ("estimator.kind", |s| {
+            s.estimator = Estimator::Path { nodes: 3, cross_check_pairs: 1 };
+        }),
+        ("rounds.cohort_target", |s| {
+            (s.rounds.cohort_target, s.rounds.over_selection) = (COALITIONS_COHORT_MAX, 1);
+        }),
+    ];
+    for (key, wrong) in tasks {
+        let mut spec = trainer_task();
+        wrong(&mut spec);
+        assert_eq!(spec.check().unwrap_err().key, key);
+    }
+    let mut most = trainer_task();
+    (most.rounds.cohort_target, most.rounds.over_selection) = (COALITIONS_COHORT_MAX, 0);
+    assert_eq!(most.check(), Ok(()));
 }

@@ -357,13 +357,17 @@ impl TaskSpec {
     /// Only the models of the reference engine have a public baseline. Whether a graph is one follows
     /// from its operators, which the specification does not contain.
     fn check_baseline(&self) -> Result<(), SpecError> {
-        let has_none = match &self.model {
-            ModelArchitecture::Cnn { .. } => true,
-            ModelArchitecture::Graph(graph) => graph.is_trainer(),
-            _ => false,
-        };
+        let is_cnn = matches!(self.model, ModelArchitecture::Cnn { .. });
+        let is_trainer =
+            matches!(&self.model, ModelArchitecture::Graph(graph) if graph.is_trainer());
         require(
-            !has_none || self.rounds.baseline_epochs == 0,
+            !is_trainer || self.training.noise_min == Micro::ZERO,
+            "training.noise_min",
+            self.training.noise_min,
+            "use 0 with a trainer: it has no gradients of rows",
+        )?;
+        require(
+            !(is_cnn || is_trainer) || self.rounds.baseline_epochs == 0,
             "rounds.baseline_epochs",
             self.rounds.baseline_epochs,
             "use 0 with a cnn or a trainer: it has no public baseline",

@@ -203,17 +203,11 @@ fn rows(
     }
     let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     let data = load_for_task(spec, &source, &|blob| Ok(task_blob(&folder, market, blob)?))?;
-    let invalid = |error: String| Failure::input("INVALID_DATA", error);
-    let data = match &arguments.rows {
-        None => data,
+    match &arguments.rows {
+        None => Ok(data),
         Some(range) => select_rows(&data, range.clone())
-            .map_err(|right| invalid(format!("--rows: {right}")))?,
-    };
-    if arguments.trainer.trainer.is_some() {
-        // Each training of such a program writes all rows to a file, from memory.
-        data.check_fits_memory().map_err(|error| invalid(format!("--trainer: {error}")))?;
+            .map_err(|right| Failure::input("INVALID_DATA", format!("--rows: {right}")).into()),
     }
-    Ok(data)
 }
 
 fn kind(experiment: Option<Experiment>) -> BehaviourKind {

@@ -227,7 +227,6 @@ fn from_text_with_table(
     // Everything but the digest of the base model is known here: check before building a model that
     // may be impossibly large.
     spec.check()?;
-    // The initial parameters of a trainer are in its section already.
     let initial = file.model.initial.as_ref().filter(|_| file.model.kind != ModelKind::Trainer);
     let base_model = match (initial, &graph) {
         (Some(path), _) => read_initial_model(&spec, folder, path)?,
@@ -406,17 +405,16 @@ fn model(
 
 /// Refuses the keys of graphs and trainers with another kind of model.
 fn check_graph_keys(section: &ModelSection, name: &str) -> Result<(), TaskFileError> {
-    let is_graph = section.kind == ModelKind::Graph;
-    let is_trainer = section.kind == ModelKind::Trainer;
-    let is_brought = is_graph || is_trainer;
+    let [is_graph, is_trainer] =
+        [ModelKind::Graph, ModelKind::Trainer].map(|kind| section.kind == kind);
     let given = [
         ("model.trainable", section.trainable.is_some(), is_graph),
         ("model.buffers", section.buffers.is_some(), is_graph),
-        ("model.loss", section.loss.is_some(), is_brought),
+        ("model.loss", section.loss.is_some(), is_graph || is_trainer),
         ("model.label_smoothing", section.label_smoothing.is_some(), is_graph),
-        ("model.loss_bound", section.loss_bound.is_some(), is_brought),
+        ("model.loss_bound", section.loss_bound.is_some(), is_graph || is_trainer),
         ("model.huber_delta", section.huber_delta.is_some(), is_graph),
-        ("model.targets", section.targets.is_some(), is_brought),
+        ("model.targets", section.targets.is_some(), is_graph || is_trainer),
         ("model.gradient", section.gradient.is_some(), is_trainer),
     ];
     if let Some((key, ..)) = given.iter().find(|(_, is_there, belongs)| *is_there && !belongs) {

@@ -52,12 +52,12 @@ struct ProgramMarket {
 }
 
 impl ProgramMarket {
-    fn open(rounds: u32, has_gradient: bool) -> Self {
+    fn open(rounds: u32, has_gradient: bool, is_accepted: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         initial(&folder.path().join("zeros.safetensors"));
         let code = TrainerCode::read(Path::new(&example())).unwrap();
         let digest = florin_protocol::Digest(code.digest()).to_string();
-        let host = [words(&["--accept-trainer", &digest]), sandbox_arguments()].concat();
+        let accept = words(&["--accept-trainer", &digest]);
         let mut plan = TestPlan::honest(On::Embedded, rounds);
         plan.participants.push(("di", Some("noise")));
         plan.target = 4;
@@ -71,7 +71,9 @@ impl ProgramMarket {
             example(),
             folder.path().display()
         ));
-        plan.trainers = host.clone();
+        plan.trainers = if is_accepted { accept.clone() } else { Vec::new() };
+        plan.sandbox = sandbox_arguments();
+        let host = [accept, plan.sandbox.clone()].concat();
         let market = TestMarket::open(plan);
         market.change_task(&[("baseline_epochs = 2", "baseline_epochs = 0")]);
         Self { market, digest, host, folder }
@@ -85,7 +87,7 @@ impl ProgramMarket {
 
 #[test]
 fn a_program_is_trained_valued_by_coalitions_paid_and_audited() {
-    let scene = ProgramMarket::open(3, false);
+    let scene = ProgramMarket::open(3, false, true);
     let market = &scene.market;
     let task = market.run();
     let id = task.to_string();
@@ -119,7 +121,7 @@ fn a_program_is_trained_valued_by_coalitions_paid_and_audited() {
 
 #[test]
 fn a_program_with_gradients_is_valued_along_the_path() {
-    let scene = ProgramMarket::open(1, true);
+    let scene = ProgramMarket::open(1, true, true);
     let task = scene.market.run();
     let report = scene.market.report(task, 1);
     let stages = &report.valuation.as_ref().expect("the round was valued").stages;
@@ -130,8 +132,20 @@ fn a_program_with_gradients_is_valued_along_the_path() {
 }
 
 #[test]
+fn a_program_that_the_operator_has_not_accepted_is_refused_before_any_payment() {
+    let scene = ProgramMarket::open(1, false, false);
+    let market = &scene.market;
+    let file = market.file("task.toml");
+    let publish = ["task", "publish", &file];
+    let refused = market.run_command_as("buyer", &publish).refused(1, "TRAINER_NOT_ACCEPTED");
+    assert!(refused.err.contains(&scene.digest), "{}", refused.err);
+    let balance = market.ledger().balance(market.account("buyer")).unwrap();
+    assert_eq!(balance, "1000".parse().unwrap(), "nothing is locked");
+}
+
+#[test]
 fn nobody_runs_a_program_without_consent() {
-    let scene = ProgramMarket::open(1, false);
+    let scene = ProgramMarket::open(1, false, true);
     let market = &scene.market;
     let task = market.publish();
     let view = market.view(task);

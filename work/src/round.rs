@@ -4,7 +4,7 @@ use florin_contribution::{
     AffineSource, NanoError, RoundError, RoundRules, RoundValuation, StageEstimator, StageRecord,
     to_nano, value_round_confirmed,
 };
-use florin_learning::engine::{EvalError, TrainError};
+use florin_learning::engine::{CommandError, EvalError, TrainError};
 use florin_learning::graph::GraphModel;
 use florin_learning::{AggregateError, Dataset, Engine, ModelSpec, RowMatrix, ScratchSpace, mean};
 use florin_protocol::void::is_gap_resolved;
@@ -126,6 +126,21 @@ pub enum WorkError {
     /// A loss is not finite.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),
+}
+
+impl WorkError {
+    /// The failure of a trainer, if it is the cause: it may be this machine's alone.
+    #[must_use]
+    pub fn trainer_failure(&self) -> Option<&CommandError> {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(EvalError::Command(failure)) = error.downcast_ref() {
+                return Some(failure);
+            }
+            cause = error.source();
+        }
+        None
+    }
 }
 
 /// Values the updates, excludes the significantly harmful ones and aggregates the rest.

@@ -43,7 +43,7 @@ pub enum ValuerError {
     #[error("the round cannot be valued: {0}")]
     CannotBeValued(String),
     /// There is no scratch space, or a read failed: the caller retries without a limit.
-    #[error("the valuation waits for scratch space or a readable disk: {0}")]
+    #[error("the valuation waits for scratch space, a readable disk or a trainer: {0}")]
     Transient(String),
     /// A fault of this machine; another attempt may succeed.
     #[error("the valuation failed: {0}")]
@@ -123,13 +123,22 @@ impl Valuer for WorkValuer {
             earlier_rows: &earlier,
             scratch_space: &self.scratch_space,
         };
-        florin_work::value_and_aggregate(&inputs, self.engine.as_mut()).map_err(|error| match error
-        {
-            WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
-                ValuerError::CannotBeValued(error.to_string())
+        let valued = florin_work::value_and_aggregate(&inputs, self.engine.as_mut());
+        valued.map_err(|error| {
+            if let Some(failure) = error.trainer_failure() {
+                // A failure of a program may be this machine's alone, and its operator can accept it later.
+                return match failure.is_refusal() {
+                    true => ValuerError::Transient(error.to_string()),
+                    false => ValuerError::Fault(error.to_string()),
+                };
             }
-            WorkError::ScratchSpace(_) => ValuerError::Transient(error.to_string()),
-            _ => ValuerError::Fault(error.to_string()),
+            match error {
+                WorkError::Valuation(_) | WorkError::Aggregation(_) | WorkError::Loss(_) => {
+                    ValuerError::CannotBeValued(error.to_string())
+                }
+                WorkError::ScratchSpace(_) => ValuerError::Transient(error.to_string()),
+                _ => ValuerError::Fault(error.to_string()),
+            }
         })
     }
 }

@@ -101,7 +101,7 @@ impl GraphLoss {
     }
 }
 
-/// What computes the losses of a model.
+/// The part of a model that computes its losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphForm {
     /// A graph of operators.
@@ -116,7 +116,7 @@ pub enum GraphForm {
 /// A task's declaration of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphDeclaration {
-    /// What the digest names.
+    /// The part of the model that the digest names.
     pub form: GraphForm,
     /// Digest of the graph, or of the trainer's code: the identity of the model.
     pub digest: [u8; 32],

@@ -84,7 +84,9 @@ impl TrainerCode {
             let entry = archive.by_index(number).map_err(damaged)?;
             let name = entry.name().to_owned();
             let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-            if !Path::new(&name).components().all(plain) || name.contains(['\\', '\0']) {
+            let path: PathBuf = Path::new(&name).components().collect();
+            let is_plain = path.components().all(plain) && path.to_str() == Some(&name);
+            if !is_plain || name.contains(['\\', '\0']) {
                 return Err(format!("has a file {name:?}, whose name leaves the folder"));
             }
             if entry.compression() != CompressionMethod::Stored || entry.size() > bytes_left {
@@ -236,7 +238,8 @@ mod tests {
             (write("/etc/passwd", stored, b""), "leaves the folder"),
             (write("a\\b", stored, b""), "leaves the folder"),
             (write("zeros", CompressionMethod::Deflated, &zeros), "compressed"),
-            (write("a/./b", stored, b""), "form"),
+            (write("a/./b", stored, b""), "leaves the folder"),
+            (write("a/", stored, b""), "leaves the folder"),
             // Not in the order of the names.
             (write("a", stored, b""), "form"),
         ];

@@ -22,7 +22,7 @@ const HEADER_BYTES_MAX: u64 = 64 << 10;
 /// Largest entry of a tensor in the header, in bytes.
 const ENTRY_BYTES_MAX: u64 = 1 << 10;
 
-/// What a program is asked to do.
+/// A request to a program.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Verb<'a> {
     /// To train from these parameters.

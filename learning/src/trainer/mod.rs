@@ -18,7 +18,8 @@ use thiserror::Error;
 
 use crate::engine::{
     BackendError, CommandError, EvalError, Evaluator, InputError, RowGradient, SegmentPoint,
-    TrainError, Trainer, check_evaluation, check_training, evaluate_point_by_point,
+    TRAINER_FAILED, TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT, TrainError, Trainer,
+    check_evaluation, check_training, evaluate_point_by_point,
 };
 use crate::{
     Dataset, Engine, ModelSpec, ParameterSegment, TrainedModel, Training, TrainingStep, mean,
@@ -225,10 +226,10 @@ impl TrainerEngine {
     ) -> Result<T, EvalError> {
         let (scratch, limit) = (self.host.scratch.clone(), self.host.limit);
         let ready = self.of_model(job.model)?;
-        let folder = job.write(&scratch).map_err(failed)?;
+        let folder = job.write(&scratch).map_err(|error| failed(&error))?;
         let mut go_on = || ControlFlow::Continue(());
         run_verb(ready, &job, &folder, limit, &mut go_on)?
-            .map_err(|_| failed("the trainer was stopped"))?;
+            .map_err(|_| failed(&"the trainer was stopped"))?;
         read(&job, folder.path()).map_err(|why| invalid_output(job.verb, &why).into())
     }
 
@@ -275,7 +276,7 @@ impl TrainerEngine {
     ) -> Result<f64, TrainError> {
         let rows: Vec<usize> =
             (0..data.rows()).step_by(data.rows().div_ceil(MEASURED_ROWS).max(1)).collect();
-        let some = data.subset(&rows).map_err(failed)?;
+        let some = data.subset(&rows).map_err(|error| failed(&error))?;
         let params: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
         Ok(mean(&self.row_losses(model, &params, &some)?))
     }
@@ -292,7 +293,7 @@ fn run_verb(
     let outcome = ready
         .sandbox
         .run(folder.path(), job.verb, job.output_bytes_max(), limit, go_on)
-        .map_err(failed)?;
+        .map_err(|error| failed(&error))?;
     let (code, why) = match outcome {
         Outcome::Done => return Ok(Ok(())),
         Outcome::Stopped => return Ok(Err(Stopped)),
@@ -302,10 +303,10 @@ fn run_verb(
                 "the trainer ran for more than {seconds} s and was stopped: train less, or raise \
                  --trainer-limit"
             );
-            ("TRAINER_TIMED_OUT", why)
+            (TRAINER_TIMED_OUT, why)
         }
         Outcome::Failed { status, log } => {
-            ("TRAINER_FAILED", format!("the trainer ended with {status}: {log}"))
+            (TRAINER_FAILED, format!("the trainer ended with {status}: {log}"))
         }
     };
     Err(CommandError { code, why }.into())
@@ -316,11 +317,11 @@ struct Stopped;
 
 fn invalid_output(verb: Verb<'_>, why: &str) -> CommandError {
     let why = format!("the trainer's {}: {why}", verb.output());
-    CommandError { code: "TRAINER_OUTPUT_INVALID", why }
+    CommandError { code: TRAINER_OUTPUT_INVALID, why }
 }
 
 /// A failure of this machine that is not the program's.
-fn failed(why: impl ToString) -> BackendError {
+fn failed(why: &impl ToString) -> BackendError {
     BackendError { engine: "trainer", why: why.to_string() }
 }
 
@@ -346,7 +347,7 @@ impl Trainer for TrainerEngine {
         check_training(model, start, data, how)?;
         let job = Job { model, data, verb: Verb::Train { start, how, seed } };
         let steps = how.steps(data.rows());
-        let folder = job.write(&self.host.scratch).map_err(failed)?;
+        let folder = job.write(&self.host.scratch).map_err(|error| failed(&error))?;
         let limit = self.host.limit;
         let ready = match &self.own {
             Some(own) => own,

@@ -45,41 +45,7 @@ impl Agent<'_, '_> {
             RoundNoise::Charged(seed) => Some(seed),
         };
         let seed = training_seed(self.context.wallet, self.config.seed, offer.scope.task, round);
-        let delta = match self.delta(&base, seed, noise) {
-            Ok(delta) => delta,
-            Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => return Ok(()),
-            // No update is better than a broken one, and the next round starts from another model.
-            Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
-                self.fail_round("TRAINING_DIVERGED", &source);
-                return Ok(());
-            }
-            // The next round has other parameters, and its training may succeed.
-            Err(AgentError::Training {
-                source: TrainError::Command(CommandError { code, why }),
-                ..
-            }) => {
-                self.fail_round(code, &why);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        if let Some(loss) = self.diverged_loss() {
-            let why = format!(
-                "the training diverged: the mean loss of its batches was {loss:.3e} nats. The rows of \
-                 this participant probably have other units or another scale than the task's \
-                 holdout: compare them with `florin data show`"
-            );
-            self.fail_round("TRAINING_DIVERGED", &why);
-            return Ok(());
-        }
-        if let Some(LossRise { before, after }) = self.loss_rise(&base, &delta)? {
-            let why = format!(
-                "the training diverged: the loss on this participant's rows rose from {before:.3} \
-                 to {after:.3} nats; the task's learning rate is too high for them"
-            );
-            self.fail_round("TRAINING_DIVERGED", &why);
-            return Ok(());
-        }
+        let Some(delta) = self.useful_delta(&base, seed, noise)? else { return Ok(()) };
         let carried = self.residual_to_add(offer)?;
         let written = florin_work::encode_update(&self.spec, delta, carried.as_deref(), seed)
             .and_then(|written| {
@@ -105,6 +71,60 @@ impl Agent<'_, '_> {
         let loss_micro = self.current.loss_micronats;
         self.emit(&ParticipantEvent::Trained { round, rows, loss_micro, ms });
         Ok(())
+    }
+
+    /// The update of a training; `None` if the round goes on without one, or if the training was stopped.
+    fn useful_delta(
+        &mut self,
+        base: &[f32],
+        seed: u64,
+        noise: Option<[u8; 32]>,
+    ) -> Result<Option<Vec<f32>>, AgentError> {
+        match self.delta_unless_diverged(base, seed, noise) {
+            Err(AgentError::Training { source: TrainError::Stopped { .. }, .. }) => Ok(None),
+            // No update is better than a broken one, and the next round starts from another model.
+            Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
+                self.fail_round("TRAINING_DIVERGED", &source);
+                Ok(None)
+            }
+            // The next round has other parameters, and its training may succeed.
+            Err(AgentError::Training {
+                source: TrainError::Command(CommandError { code, why }),
+                ..
+            }) => {
+                self.fail_round(code, &why);
+                Ok(None)
+            }
+            trained => trained,
+        }
+    }
+
+    /// Trains, and fails the round if the loss of the training or of its rows is too large.
+    fn delta_unless_diverged(
+        &mut self,
+        base: &[f32],
+        seed: u64,
+        noise: Option<[u8; 32]>,
+    ) -> Result<Option<Vec<f32>>, AgentError> {
+        let delta = self.delta(base, seed, noise)?;
+        if let Some(loss) = self.diverged_loss() {
+            let why = format!(
+                "the training diverged: the mean loss of its batches was {loss:.3e} nats. The rows of \
+                 this participant probably have other units or another scale than the task's \
+                 holdout: compare them with `florin data show`"
+            );
+            self.fail_round("TRAINING_DIVERGED", &why);
+            return Ok(None);
+        }
+        if let Some(LossRise { before, after }) = self.loss_rise(base, &delta)? {
+            let why = format!(
+                "the training diverged: the loss on this participant's rows rose from {before:.3} \
+                 to {after:.3} nats; the task's learning rate is too high for them"
+            );
+            self.fail_round("TRAINING_DIVERGED", &why);
+            return Ok(None);
+        }
+        Ok(Some(delta))
     }
 
     /// Whether a training may be refused for its loss. With noise, whether an update is sent must not

@@ -71,8 +71,10 @@ pub(crate) struct TestPlan {
     pub(crate) target: usize,
     /// The section `[model]` of a graph; otherwise the model is softmax regression.
     pub(crate) graph: Option<String>,
-    /// Arguments of all processes that have an engine, if the model is a trainer.
+    /// Arguments of all processes that have an engine, if the model is a trainer: those that accept
+    /// its code, and those of its sandbox.
     pub(crate) trainers: Vec<String>,
+    pub(crate) sandbox: Vec<String>,
     /// The update format, as in the task file.
     pub(crate) format: &'static str,
     /// Confirmations that the coordinator requires on Ethereum; all others require one.
@@ -95,6 +97,7 @@ impl TestPlan {
             target: 3,
             graph: None,
             trainers: Vec::new(),
+            sandbox: Vec::new(),
             format: r#"{ kind = "f32" }"#,
             confirmations: 1,
         }
@@ -258,8 +261,10 @@ impl TestMarket {
 
     /// Publishes the task as the buyer.
     pub(crate) fn publish(&self) -> TaskId {
-        let output =
-            self.run_command_as("buyer", &["task", "publish", "--json", &self.file("task.toml")]);
+        let file = self.file("task.toml");
+        let mut call = vec!["task", "publish", "--json", &file];
+        call.extend(self.plan.sandbox.iter().map(String::as_str));
+        let output = self.run_command_as("buyer", &call);
         output.expect(0).json()["task"].as_str().unwrap().parse().unwrap()
     }
 
@@ -314,7 +319,7 @@ impl TestMarket {
         if let Some(experiment) = self.plan.participants[at].1 {
             call.extend(words(&["--experiment", experiment]));
         }
-        call.extend(self.plan.trainers.clone());
+        call.extend([&self.plan.trainers[..], &self.plan.sandbox].concat());
         call.extend(self.at_url(url));
         call.extend(self.signing(name));
         call
@@ -335,7 +340,7 @@ impl TestMarket {
         let engine = self.plan.engine();
         let mut call = words(&["provide", "--engine", engine, "--task", &task.to_string()]);
         call.extend(words(&["--max-stake", STAKE, "--trust-coordinator"]));
-        call.extend(self.plan.trainers.clone());
+        call.extend([&self.plan.trainers[..], &self.plan.sandbox].concat());
         call.extend(self.at_url(url));
         call.extend(self.signing("provider"));
         call
@@ -483,7 +488,7 @@ fn start_coordinator(
     let file = |name: &str| folder.join(name).display().to_string();
     let mut call = words(&["coordinate", "--engine", plan.engine(), "--listen", listen]);
     call.extend(["--data".to_owned(), file("coordinator")]);
-    call.extend(plan.trainers.clone());
+    call.extend([&plan.trainers[..], &plan.sandbox].concat());
     match rpc {
         None => call.extend(["--genesis".to_owned(), file("genesis.toml")]),
         Some(rpc) => {
