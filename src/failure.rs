@@ -144,7 +144,7 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 54] = [
+const INPUT_CODES: [&str; 55] = [
     "NOISE_MISSING",
     "NOISE_TOO_LOW",
     "UNPROTECTED_UPDATES",
@@ -198,6 +198,7 @@ const INPUT_CODES: [&str; 54] = [
     "GAS_NOT_PAID",
     "DATA_MISMATCH",
     "PRECISION_UNSUPPORTED",
+    "WRONG_WEIGHTS",
     "ROUNDS_OUT_OF_RANGE",
 ];
 

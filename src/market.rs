@@ -12,7 +12,7 @@ use florin_participant::{
 };
 use florin_protocol::{LedgerInfo, Report, RoundNumber, TaskId};
 
-use crate::cli::{MarketArg, WalletArg};
+use crate::cli::{MarketArg, WalletArg, WeightsArg};
 use crate::compose;
 use crate::failure::Failure;
 
@@ -79,6 +79,11 @@ impl MarketConnection {
         on_event: &mut dyn FnMut(&ParticipantEvent),
     ) -> anyhow::Result<Self> {
         with_retries(shutdown, on_event, || Self::connect(at))
+    }
+
+    /// The same connection, with another place of a model's frozen weights.
+    pub(crate) fn with_weights(self, arguments: &WeightsArg) -> Self {
+        Self { client: self.client.with_weights(arguments.weights.clone()), ..self }
     }
 
     /// The same connection, with other arguments for its ledger.

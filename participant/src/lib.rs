@@ -81,7 +81,7 @@ pub use cancellation_record::CancellationRecord;
 pub use claim_summary::ClaimSummary;
 pub use client::{
     Client, ClientConfig, ClientError, CoordinatorIdentity, JSON_BYTES_MAX, WAIT_MS_MAX,
-    is_local_market,
+    WeightsSource, is_local_market,
 };
 pub use event::ParticipantEvent;
 pub use event_json::{claim_fields, statement_fields};

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use florin_protocol::{Address, Amount};
 
-use super::{ChainArg, DELTA, EngineArg, JsonArg, MarketArg, TrainerHostArg, WalletArg};
+use super::{
+    ChainArg, DELTA, EngineArg, JsonArg, MarketArg, TrainerHostArg, WalletArg, WeightsArg,
+};
 
 /// `florin balance`
 #[derive(Debug, Args)]
@@ -117,6 +119,8 @@ pub(crate) struct Audit {
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) weights: WeightsArg,
     #[command(flatten)]
     pub(crate) trainers: TrainerHostArg,
     #[command(flatten)]

@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use florin_learning::DataSource;
 use florin_protocol::Address;
 
-use super::{EngineArg, JsonArg, MarketArg, SandboxArg, TRAINER, TrainerHostArg, WalletArg};
+use super::{
+    EngineArg, JsonArg, MarketArg, SandboxArg, TRAINER, TrainerHostArg, WalletArg, WeightsArg,
+};
 use crate::task_file::{BuffersName, ImageArgument, LossName, parse_rows};
 
 /// `florin task …`
@@ -187,6 +189,8 @@ pub(crate) struct TaskModel {
     #[command(flatten)]
     pub(crate) engine: EngineArg,
     #[command(flatten)]
+    pub(crate) weights: WeightsArg,
+    #[command(flatten)]
     pub(crate) trainers: TrainerHostArg,
     #[command(flatten)]
     pub(crate) market: MarketArg,
@@ -229,6 +233,8 @@ pub(crate) struct Predict {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) weights: WeightsArg,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

@@ -13,7 +13,9 @@ use super::chain::{
     HEADING, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify,
     NodeArg,
 };
-use super::{EngineArg, JsonArg, MarketArg, TRAINER, TrainerHostArg, WalletArg, allocation};
+use super::{
+    EngineArg, JsonArg, MarketArg, TRAINER, TrainerHostArg, WalletArg, WeightsArg, allocation,
+};
 use crate::task_file::parse_rows;
 
 /// Help heading of the TLS options of `florin coordinate`.
@@ -155,6 +157,8 @@ pub(crate) struct Participate {
     #[command(flatten)]
     pub(crate) engine: EngineArg,
     #[command(flatten)]
+    pub(crate) weights: WeightsArg,
+    #[command(flatten)]
     pub(crate) json: JsonArg,
 }
 
@@ -270,6 +274,8 @@ pub(crate) struct Provide {
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) weights: WeightsArg,
     #[command(flatten)]
     pub(crate) trainers: TrainerHostArg,
     #[command(flatten)]

@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use florin_learning::EngineKind;
 use florin_learning::trainer::{Isolation, TrainerHost};
+use florin_participant::WeightsSource;
 use florin_protocol::{Address, Amount, Digest};
 
 use crate::log::LogOptions;
@@ -143,6 +144,15 @@ pub(crate) struct MarketArg {
     pub(crate) trust: TrustArg,
     #[command(flatten)]
     pub(crate) node: NodeArg,
+}
+
+/// Another place of a model's frozen weights.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WeightsArg {
+    /// Take the frozen weights of the task's model from this file or address, if they have the task's
+    /// digest, instead of the coordinator
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) weights: Option<WeightsSource>,
 }
 
 /// Which TLS certificates a client trusts.

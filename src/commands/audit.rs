@@ -15,7 +15,7 @@ use crate::show::{self, BAD, GOOD, NOTE};
 const FORGED_SHARES: [f64; 3] = [0.05, 0.1, 0.5];
 
 pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
-    let market = MarketConnection::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let task = market.find(&arguments.task)?;
     let ledger = market.ledger()?;
     let host = arguments.trainers.host(Vec::new(), std::env::temp_dir());

@@ -38,6 +38,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
+    let market = market.with_weights(&arguments.weights);
     let view = || Ok(market.task(market.find(&arguments.task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
     let data = rows(arguments, &market, &view.spec)?;

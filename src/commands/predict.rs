@@ -28,7 +28,7 @@ const COLUMNS_MAX: usize = 256;
 const CLASSES_SHOWN_MAX: usize = 12;
 
 pub(super) fn run(arguments: &Predict) -> anyhow::Result<Exit> {
-    let market = MarketConnection::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let spec = &view.spec;
     if matches!(&spec.model, ModelArchitecture::Graph(graph) if graph.is_trainer()) {

@@ -17,6 +17,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
+    let market = market.with_weights(&arguments.weights);
     let tasks = || arguments.task.iter().map(|task| market.find(task)).collect();
     let tasks: Vec<_> = with_retries(&shutdown, &mut print, tasks)?;
     let tasks = arguments.task.is_some().then_some(tasks);

@@ -6,6 +6,7 @@ use std::path::Path;
 use florin_learning::DataSource;
 use florin_learning::data::load;
 use florin_learning::graph::read_archive;
+use florin_protocol::ModelArchitecture;
 use serde_json::Value;
 
 use crate::support::{On, TestMarket, TestPlan, florin};
@@ -110,6 +111,20 @@ fn a_graph_is_not_trained_without_consent() {
     call.remove(at);
     let refused = florin(&call).refused(1, "MODEL_NOT_DERIVED");
     assert!(refused.err.contains(&accepted), "{}", refused.err);
+    // Frozen weights of another digest are refused before a deposit, and those of the market fit.
+    let mut call = market.participant_call(&market.url, task, "ann");
+    call.extend(["--weights".to_owned(), example("table/net.pt2")]);
+    florin(&call).refused(2, "WRONG_WEIGHTS");
+    let ModelArchitecture::Graph(graph) = market.view(task).spec.model else { panic!("a graph") };
+    let frozen = graph.frozen.unwrap();
+    let bytes = market.client().blob(frozen.digest, frozen.bytes).unwrap();
+    let copy = market.file("frozen.safetensors");
+    std::fs::write(&copy, bytes).unwrap();
+    let model = market.file("model.safetensors");
+    let id = task.to_string();
+    let evaluate =
+        ["task", "model", &id, "--out", &model, "--evaluate", "digits", "--weights", &copy];
+    market.run_command(&evaluate).expect(0);
 }
 
 fn new_task(folder: &Path, arguments: &[&str]) -> crate::support::CommandOutput {

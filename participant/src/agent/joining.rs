@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
-    Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
+    Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
     ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SignError, Signed,
     TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
     merkle::ClaimTotals,
@@ -104,14 +104,14 @@ impl Agent<'_, '_> {
         if self.graph.is_some() {
             return Ok(());
         }
-        let client = self.context.client;
+        let (client, spec) = (self.context.client, self.spec.clone());
         let mut blobs = BTreeMap::new();
         for blob in declared.blobs().collect::<Vec<_>>() {
-            let Blob { digest, bytes } = blob;
+            let digest = blob.digest;
             let found = match self.store.blob(blob)? {
                 Some(stored) => stored,
                 None => {
-                    let fetched = self.with_client(|| client.blob(digest, bytes))?;
+                    let fetched = self.with_client(|| client.model_blob(&spec, blob))?;
                     self.store.write_blob(digest, &fetched)?;
                     fetched
                 }

@@ -44,6 +44,17 @@ pub enum ClientError {
         /// The cause.
         why: String,
     },
+    /// The place that the caller named for frozen weights does not have them.
+    #[error(
+        "{place} does not have the model's frozen weights: {why}. Leave out --weights to fetch \
+             them from the coordinator"
+    )]
+    Weights {
+        /// The file or the address.
+        place: String,
+        /// The difference, or the failure.
+        why: String,
+    },
     /// The coordinator rejected the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -135,6 +146,7 @@ impl ClientError {
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
             Self::RateLimited { .. } => "RATE_LIMITED",
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",
+            Self::Weights { .. } => "WRONG_WEIGHTS",
             Self::Rejected(rejection) => rejection.code.as_str(),
             Self::InvalidResponse { .. } => "INVALID_RESPONSE",
             Self::NotSigned { .. } => "INVALID_SIGNATURE",

@@ -6,6 +6,7 @@ mod http;
 #[cfg(test)]
 pub(crate) mod tests;
 mod uploads;
+mod weights;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +16,15 @@ use florin_learning::graph::GraphModel;
 use florin_ledger::TrustAnchors;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
-    Address, BlobRequest, Canonical, ClaimProof, CloseRequest, Commit, Digest, EnrolRequest,
-    ErrorCode, LedgerInfo, MarketInfo, Offer, Registration, Report, Role, RoundNumber, RoundScope,
-    Signed, TaskId, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateHeader, WorkAcceptance,
-    WorkOrder, WorkRecord, WorkRequest, blob_digest,
+    Address, Blob, BlobRequest, Canonical, ClaimProof, CloseRequest, Commit, Digest, EnrolRequest,
+    ErrorCode, LedgerInfo, MarketInfo, ModelArchitecture, Offer, Registration, Report, Role,
+    RoundNumber, RoundScope, Signed, TaskId, TaskSpec, TaskSummary, TaskView, Timestamp,
+    UpdateHeader, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, blob_digest,
 };
 
 pub use error::{ClientError, CoordinatorIdentity};
 pub use http::{JSON_BYTES_MAX, is_local_market};
+pub use weights::WeightsSource;
 
 use crate::atomic_file;
 use http::Http;
@@ -66,6 +68,8 @@ pub struct Client {
     clock: Arc<Mutex<(Timestamp, Instant)>>,
     trust: TrustAnchors,
     pin_file: Option<PathBuf>,
+    /// A place of frozen weights besides the coordinator.
+    weights: Option<WeightsSource>,
 }
 
 impl Client {
@@ -108,7 +112,14 @@ impl Client {
         }
         let (ledger, version, trust) = (info.ledger, info.version, config.trust.clone());
         let pin_file = config.pin_file.clone();
-        Ok(Self { http, coordinator, ledger, version, clock, trust, pin_file })
+        Ok(Self { http, coordinator, ledger, version, clock, trust, pin_file, weights: None })
+    }
+
+    /// The same client, which takes the frozen weights of models from this place.
+    #[must_use]
+    pub fn with_weights(mut self, weights: Option<WeightsSource>) -> Self {
+        self.weights = weights;
+        self
     }
 
     /// The file that records the coordinator, if there is one.
@@ -290,7 +301,21 @@ impl Client {
     /// # Errors
     /// Those of [`blob`](Self::blob), and a rejection (`INVALID_TASK`) if it does not fit the task.
     pub fn graph(&self, spec: &TaskSpec) -> Result<Option<GraphModel>, ClientError> {
-        florin_work::load_graph(spec, |digest, bytes| self.blob(digest, bytes))
+        florin_work::load_graph(spec, |digest, bytes| self.model_blob(spec, Blob { digest, bytes }))
+    }
+
+    /// A blob of a task's model: frozen weights from the place that the caller has named, all else from
+    /// the coordinator.
+    ///
+    /// # Errors
+    /// [`ClientError::Weights`], and those of [`blob`](Self::blob).
+    pub fn model_blob(&self, spec: &TaskSpec, blob: Blob) -> Result<Vec<u8>, ClientError> {
+        match (&spec.model, &self.weights) {
+            (ModelArchitecture::Graph(graph), Some(weights)) if graph.frozen == Some(blob) => {
+                weights.read(blob)
+            }
+            _ => self.blob(blob.digest, blob.bytes),
+        }
     }
 
     /// The disclosed holdout rows of a round, at most `limit` bytes. The caller must verify them

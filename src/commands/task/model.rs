@@ -17,7 +17,7 @@ use crate::show;
 use crate::task_file::load_for_task;
 
 pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
-    let market = MarketConnection::connect(&arguments.market)?;
+    let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
     // The digest covers only the bytes: check also that they are a model of this task.
