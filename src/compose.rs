@@ -33,6 +33,19 @@ pub(crate) fn engine_with_trainers(
     Ok(Box::new(TrainerEngine::new(host, engine(arg)?)))
 }
 
+/// Checks that the trainers which this machine accepts have a sandbox, before a deposit or a task
+/// depends on it.
+///
+/// # Errors
+/// `SANDBOX_MISSING`, `TRAINER_SEES_SECRETS`.
+pub(crate) fn check_sandbox(host: &TrainerHost) -> anyhow::Result<()> {
+    if host.accepted.is_empty() {
+        return Ok(());
+    }
+    let checked = host.check_sandbox();
+    checked.map_err(|error| Failure::input(error.code(), error.to_string()).into())
+}
+
 /// Refuses a task whose model is a trainer that this machine does not run.
 ///
 /// # Errors

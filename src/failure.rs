@@ -221,6 +221,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
             | AgentError::PayTooLow { .. }
             | AgentError::ArbiterNotAccepted { .. }
             | AgentError::ModelNotDerived { .. }
+            | AgentError::TrainerNotAccepted { .. }
             | AgentError::Noise(NoiseError::EpsilonExhausted { .. })
             | AgentError::Declined { .. }),
         ) => {

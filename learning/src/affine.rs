@@ -131,8 +131,8 @@ impl<'a> AffineLoss<'a> {
     }
 
     /// The null standard deviation of each update for a model without a gradient: the derivatives
-    /// along [`DIRECTION_PAIRS`] random directions are central differences, at the distance that the
-    /// updates move the model. The directions have random signs, drawn from `seed`, so that the expected
+    /// along [`DIRECTION_PAIRS`] random directions are central differences, at the root of the sum of the
+    /// squared lengths of the moves. The directions have random signs, drawn from `seed`, so that the expected
     /// square of a derivative is that of a random direction, `‖∇ mean loss‖² / d`.
     pub fn sampled_direction_std(
         &mut self,
@@ -140,10 +140,11 @@ impl<'a> AffineLoss<'a> {
         seed: u64,
     ) -> Result<Vec<f64>, EvalError> {
         let middle = self.combined(coefficients)?;
-        let moved = middle.iter().zip(self.base).map(|(at, &base)| at - f64::from(base));
+        // Not the length of their sum: updates that cancel have errors, too.
         let mut square = 0.0;
-        for step in moved {
-            square += step * step;
+        for (coefficient, delta) in coefficients.iter().zip(self.deltas) {
+            let length = coefficient * norm(delta);
+            square += length * length;
         }
         let distance = square.sqrt();
         if distance == 0.0 {
@@ -274,7 +275,7 @@ mod tests {
         let mut engine = Reference::new();
         let mut affine =
             AffineLoss::new(&model, base.as_slice(), &deltas, &holdout, &mut engine).unwrap();
-        let at = [0.25, 0.25, 0.0];
+        let at = [0.25, 0.25, 0.5];
         let exact = affine.random_direction_std(&at).unwrap();
         let mut squares = 0.0;
         const SEEDS: u64 = 40;

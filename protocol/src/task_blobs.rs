@@ -1,7 +1,7 @@
 //! The blobs of a task that its buyer uploads besides the holdout, and consent to them.
 
 use crate::encoding::FeatureEncoding;
-use crate::graph_model::{Blob, GraphModel};
+use crate::graph_model::{Blob, GraphForm, GraphModel};
 use crate::id::Digest;
 use crate::model::ModelArchitecture;
 use crate::task::TaskSpec;
@@ -18,6 +18,9 @@ impl TaskSpec {
         let mut hasher = blake3::Hasher::new_derive_key(CONSENT_CONTEXT);
         for blob in graph.blobs() {
             hasher.update(&blob.digest.0);
+        }
+        if let GraphForm::Trainer { has_gradient } = graph.form {
+            hasher.update(&[u8::from(has_gradient)]);
         }
         if let Some(tokenizer) = self.tokenizer() {
             hasher.update(&tokenizer.digest.0);

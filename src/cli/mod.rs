@@ -179,6 +179,17 @@ pub(crate) struct WalletArg {
     pub(crate) passphrase: PassphraseArg,
 }
 
+impl WalletArg {
+    /// The files that no trainer may see.
+    pub(crate) fn secrets(&self) -> Vec<PathBuf> {
+        [Some(&self.wallet), self.passphrase.passphrase_file.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+}
+
 /// The source of the passphrase. It is never a flag, because other users of the machine can read
 /// flags.
 #[derive(Debug, Clone, Args)]

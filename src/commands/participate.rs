@@ -88,9 +88,9 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
 /// The engine, with the participant's own trainer if there is one, or the one that is the task's
 /// model: consent to the model is consent to its code.
 fn engine(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Box<dyn Engine>> {
-    let wallet = arguments.wallet.wallet.clone();
-    let scratch = state_folder(arguments.state.as_deref(), &wallet);
-    let mut host = arguments.trainer.host.host(vec![wallet, scratch.clone()], scratch);
+    let scratch = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
+    let secrets = [arguments.wallet.secrets(), vec![scratch.clone()]].concat();
+    let mut host = arguments.trainer.host.host(secrets, scratch);
     let refused = |error: TrainerError| Failure::input(error.code(), error.to_string());
     if let ModelArchitecture::Graph(graph) = &spec.model
         && graph.is_trainer()

@@ -25,7 +25,9 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let state = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
-    let host = arguments.trainers.host(vec![arguments.wallet.wallet.clone(), state.clone()], state);
+    let secrets = [arguments.wallet.secrets(), vec![state.clone()]].concat();
+    let host = arguments.trainers.host(secrets, state);
+    compose::check_sandbox(&host)?;
     let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
     let config = ProviderConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),

@@ -304,7 +304,7 @@ fn build_spec(
     }
     let graph = match file.model.kind {
         ModelKind::Graph => Some(read_graph(&file.model, folder)?),
-        ModelKind::Trainer => Some(read_trainer(&file.model, folder)?),
+        ModelKind::Trainer => Some(read_trainer(&file.model, &file.holdout.source, folder)?),
         _ => None,
     };
     file.data.check_keys()?;

@@ -28,10 +28,11 @@ pub(crate) struct NewTrainer<'a> {
     pub(crate) loss_bound: Option<f64>,
 }
 
-/// Reads the code and the initial parameters of a trainer. `folder` is that of the task file; `None`
-/// if no file may be read.
+/// Reads the code and the initial parameters of a trainer. `holdout` is the source of the rows, and
+/// `folder` that of the task file; `None` if no file may be read.
 pub(super) fn read_trainer(
     section: &ModelSection,
+    holdout: &str,
     folder: Option<&Path>,
 ) -> Result<GraphFile, TaskFileError> {
     let missing = |key: &str, right: &str| TaskFileError::key(key, "nothing", right);
@@ -43,6 +44,7 @@ pub(super) fn read_trainer(
         let right = format!("{error} [{}]", error.code());
         TaskFileError::key("model.code", format!("{path:?}"), right)
     })?;
+    check_published(path, section, holdout, folder)?;
     let code = code.to_bytes();
     let (tensors, initial) = read_initial(section, folder)?;
     let loss = loss(section)?;
@@ -67,6 +69,29 @@ pub(super) fn read_trainer(
     };
     let blobs = vec![(declared.graph.digest, code)];
     Ok(GraphFile { declared, initial, blobs })
+}
+
+/// Refuses a folder of code that has the task file, the initial parameters or the holdout: all its
+/// files are published, and every change of one is another program.
+fn check_published(
+    code: &Path,
+    section: &ModelSection,
+    holdout: &str,
+    folder: &Path,
+) -> Result<(), TaskFileError> {
+    let real = |path: &Path| std::fs::canonicalize(folder.join(path)).ok();
+    let Some(inside) = real(code) else { return Ok(()) };
+    // The files in the text of a data source.
+    let rows = holdout.split([':', ',', '#']).filter(|part| !part.is_empty()).map(Path::new);
+    let beside = [Some(Path::new(".")), section.initial.as_deref()];
+    for path in beside.into_iter().flatten().chain(rows) {
+        if real(path).is_some_and(|path| path.starts_with(&inside)) {
+            let right = "has the task file, the initial parameters or the holdout in it, and all its files are \
+                         published: move the program into a folder of its own";
+            return Err(TaskFileError::key("model.code", format!("{code:?}"), right));
+        }
+    }
+    Ok(())
 }
 
 /// The tensors of the file `model.initial`, in the order of their names, and their numbers.

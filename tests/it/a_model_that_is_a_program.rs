@@ -143,6 +143,20 @@ fn a_program_that_the_operator_has_not_accepted_is_refused_before_any_payment() 
     assert_eq!(balance, "1000".parse().unwrap(), "nothing is locked");
 }
 
+/// All files of the folder with the code are published.
+#[test]
+fn a_folder_with_private_files_is_refused() {
+    let scene = ProgramMarket::open(1, false, true);
+    let folder = scene.folder.path();
+    std::fs::copy(format!("{}/trainer", example()), folder.join("trainer")).unwrap();
+    let code = format!("code = \"{}\"", example());
+    let shared = format!("code = \"{}\"", folder.display());
+    scene.market.change_task(&[(&code, &shared)]);
+    let refused = florin(&["task", "check", &scene.market.file("task.toml")]);
+    let refused = refused.refused(2, "INVALID_TASK");
+    assert!(refused.err.contains("all its files are published"), "{}", refused.err);
+}
+
 #[test]
 fn nobody_runs_a_program_without_consent() {
     let scene = ProgramMarket::open(1, false, true);
@@ -159,7 +173,8 @@ fn nobody_runs_a_program_without_consent() {
         })
         .cloned()
         .collect();
-    florin(&without).refused(1, "MODEL_NOT_DERIVED");
+    let refused = florin(&without).refused(1, "TRAINER_NOT_ACCEPTED");
+    assert!(refused.err.contains("florin task code"), "{}", refused.err);
     let noisy = [&call[..], &words(&["--clip", "1", "--noise", "1"])].concat();
     florin(&noisy).refused(2, "NOISE_UNSUPPORTED");
     let bond = market.ledger().bond_of(task, market.account("ann")).unwrap();

@@ -17,6 +17,9 @@ pub const PROGRAM: &str = "trainer";
 pub const CODE_FILES_MAX: usize = 10_000;
 /// Largest size of a trainer's files together, in bytes.
 pub const CODE_BYTES_MAX: u64 = 256 << 20;
+/// Largest path of a file in an archive, and part of it, in bytes.
+const NAME_BYTES_MAX: usize = 1_024;
+const PART_BYTES_MAX: usize = 255;
 /// Whether any of these bits is set, a file is executable.
 const EXECUTABLE: u32 = 0o111;
 /// The modes of files in an archive.
@@ -85,7 +88,12 @@ impl TrainerCode {
             let name = entry.name().to_owned();
             let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
             let path: PathBuf = Path::new(&name).components().collect();
+            let is_short = name.len() <= NAME_BYTES_MAX
+                && name.split('/').all(|part| (1..=PART_BYTES_MAX).contains(&part.len()));
             let is_plain = path.components().all(plain) && path.to_str() == Some(&name);
+            if !is_short {
+                return Err(format!("has a file {name:?}, whose name is too long or empty"));
+            }
             if !is_plain || name.contains(['\\', '\0']) {
                 return Err(format!("has a file {name:?}, whose name leaves the folder"));
             }
@@ -101,6 +109,12 @@ impl TrainerCode {
         }
         let code = Self { files };
         code.check_program()?;
+        let folders = code.names().flat_map(|name| Path::new(name).ancestors().skip(1));
+        if let Some(both) =
+            folders.filter_map(Path::to_str).find(|path| code.files.contains_key(*path))
+        {
+            return Err(format!("has {both:?} as a file and as a folder"));
+        }
         match code.to_bytes() == bytes {
             true => Ok(code),
             false => Err("is not in the form that this program writes".to_owned()),
@@ -145,6 +159,11 @@ impl TrainerCode {
         Ok(())
     }
 
+    /// The first file with these bytes.
+    pub fn file_with(&self, bytes: &[u8]) -> Option<&str> {
+        self.files.iter().find(|(_, file)| file.bytes == bytes).map(|(name, _)| name.as_str())
+    }
+
     /// The paths of the files.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
@@ -153,7 +172,7 @@ impl TrainerCode {
     fn check_program(&self) -> Result<(), &'static str> {
         match self.files.get(PROGRAM) {
             Some(file) if file.is_executable => Ok(()),
-            _ => Err("must be a folder with an executable file `trainer`"),
+            _ => Err("must be a folder with an executable file `trainer` (chmod +x trainer)"),
         }
     }
 }
@@ -235,11 +254,13 @@ mod tests {
             (b"PK".to_vec(), "is no zip archive"),
             (longer, "is n"),
             (write("../outside", stored, b""), "leaves the folder"),
-            (write("/etc/passwd", stored, b""), "leaves the folder"),
+            (write("/etc/passwd", stored, b""), "too long or empty"),
             (write("a\\b", stored, b""), "leaves the folder"),
             (write("zeros", CompressionMethod::Deflated, &zeros), "compressed"),
             (write("a/./b", stored, b""), "leaves the folder"),
-            (write("a/", stored, b""), "leaves the folder"),
+            (write("a/", stored, b""), "too long or empty"),
+            (write(&"a".repeat(256), stored, b""), "too long or empty"),
+            (write("trainer/a", stored, b""), "as a file and as a folder"),
             // Not in the order of the names.
             (write("a", stored, b""), "form"),
         ];

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, View, serialize_to_file};
@@ -74,7 +75,10 @@ impl Job<'_> {
     /// Writes the files into a new folder in `scratch`, with an empty output file.
     pub(super) fn write(&self, scratch: &Path) -> io::Result<TempDir> {
         fs::create_dir_all(scratch)?;
-        let folder = tempfile::Builder::new().prefix("training-").tempdir_in(scratch)?;
+        let folder = tempfile::Builder::new()
+            .prefix("training-")
+            .permissions(Permissions::from_mode(super::PRIVATE))
+            .tempdir_in(scratch)?;
         let file = |name: &str| folder.path().join(name);
         let data = self.data;
         let mut rows = vec![

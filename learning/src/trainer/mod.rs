@@ -9,7 +9,9 @@ mod code;
 mod job;
 mod sandbox;
 
+use std::fs::Permissions;
 use std::ops::{ControlFlow, Range};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,9 +19,9 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::engine::{
-    BackendError, CommandError, EvalError, Evaluator, InputError, RowGradient, SegmentPoint,
-    TRAINER_FAILED, TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT, TrainError, Trainer,
-    check_evaluation, check_training, evaluate_point_by_point,
+    CommandError, EvalError, Evaluator, InputError, RowGradient, SegmentPoint, TRAINER_FAILED,
+    TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT, TrainError, Trainer, check_evaluation,
+    check_training, evaluate_point_by_point,
 };
 use crate::{
     Dataset, Engine, ModelSpec, ParameterSegment, TrainedModel, Training, TrainingStep, mean,
@@ -31,6 +33,8 @@ pub use job::read_parameters;
 use job::{Job, Losses, Verb};
 use sandbox::{Outcome, Sandbox};
 
+/// The mode of folders with rows and code.
+const PRIVATE: u32 = 0o700;
 /// Rows whose loss after the training is measured, at most.
 const MEASURED_ROWS: usize = 1_024;
 /// Parameters of the models of one run, in bytes, unless a single model has more.
@@ -156,7 +160,8 @@ impl TrainerHost {
         let unwritten = |error: std::io::Error| code_error(&self.scratch, &error.to_string());
         std::fs::create_dir_all(&self.scratch).map_err(unwritten)?;
         let builder = &mut tempfile::Builder::new();
-        let folder = builder.prefix("trainer-").tempdir_in(&self.scratch).map_err(unwritten)?;
+        builder.prefix("trainer-").permissions(Permissions::from_mode(PRIVATE));
+        let folder = builder.tempdir_in(&self.scratch).map_err(unwritten)?;
         code.write_to(folder.path()).map_err(unwritten)?;
         let sandbox = Sandbox::new(self, folder.path())?;
         Ok(ReadyTrainer { digest, sandbox, _folder: folder })
@@ -305,6 +310,7 @@ fn run_verb(
             );
             (TRAINER_TIMED_OUT, why)
         }
+        Outcome::NoSandbox { log } => return Err(failed(&log).into()),
         Outcome::Failed { status, log } => {
             (TRAINER_FAILED, format!("the trainer ended with {status}: {log}"))
         }
@@ -321,8 +327,9 @@ fn invalid_output(verb: Verb<'_>, why: &str) -> CommandError {
 }
 
 /// A failure of this machine that is not the program's.
-fn failed(why: &impl ToString) -> BackendError {
-    BackendError { engine: "trainer", why: why.to_string() }
+fn failed(why: &impl ToString) -> CommandError {
+    let why = format!("the trainer cannot be run here: {}", why.to_string());
+    CommandError { code: "TRAINER_UNAVAILABLE", why }
 }
 
 impl Engine for TrainerEngine {

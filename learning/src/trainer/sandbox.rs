@@ -37,6 +37,8 @@ const PROCESSES_MAX: u32 = 1_024;
 const LOG_BYTES: u64 = 2_048;
 /// Interval of the checks whether a program has ended.
 const POLL: Duration = Duration::from_millis(20);
+/// The start of bubblewrap's own messages.
+const BWRAP_MESSAGE: &str = "bwrap: ";
 /// An account without rights.
 const NOBODY: &str = "65534";
 
@@ -59,6 +61,11 @@ pub(super) enum Outcome {
         /// The status, as text.
         status: String,
         /// The end of the program's messages.
+        log: String,
+    },
+    /// Bubblewrap could not create the sandbox.
+    NoSandbox {
+        /// Its message.
         log: String,
     },
     /// It was stopped at its time limit.
@@ -108,9 +115,14 @@ impl Sandbox {
         loop {
             if let Some(status) = running.0.try_wait()? {
                 drop(running);
-                return Ok(match status.success() {
-                    true => Outcome::Done,
-                    false => Outcome::Failed { status: status.to_string(), log: tail(&mut log)? },
+                if status.success() {
+                    return Ok(Outcome::Done);
+                }
+                let log = tail(&mut log)?;
+                let is_of_sandbox = self.bwrap.is_some() && log.starts_with(BWRAP_MESSAGE);
+                return Ok(match is_of_sandbox && status.code() == Some(1) {
+                    true => Outcome::NoSandbox { log },
+                    false => Outcome::Failed { status: status.to_string(), log },
                 });
             }
             if start.elapsed() >= limit {

@@ -61,6 +61,19 @@ pub enum AgentError {
         /// Digest of the base model.
         model: Digest,
     },
+    /// The task's model is a program, and the participant did not accept it.
+    #[error(
+        "task {}: its model is a program of the buyer's, which would run on this machine, in a sandbox. \
+         Read its code: `florin task code {} --out DIR`. Then repeat the command with --accept-model \
+         {model}, or choose another task: `florin task list`",
+        task.short(), task.short()
+    )]
+    TrainerNotAccepted {
+        /// The task.
+        task: TaskId,
+        /// Digest of the code with the base model.
+        model: Digest,
+    },
     /// Only graphs train with products of 16 bits.
     #[error("the model of the task trains in f32 only, not {precision}: leave out --precision")]
     Precision {
@@ -208,6 +221,7 @@ impl AgentError {
             Self::NotFunded { .. } => "NOT_FUNDED",
             Self::TaskClosed { .. } => ErrorCode::TaskClosed.as_str(),
             Self::ModelNotDerived { .. } => "MODEL_NOT_DERIVED",
+            Self::TrainerNotAccepted { .. } => "TRAINER_NOT_ACCEPTED",
             Self::Precision { .. } => "PRECISION_UNSUPPORTED",
             Self::DataDoesNotFit { .. } | Self::Data(_) => "DATA_MISMATCH",
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",

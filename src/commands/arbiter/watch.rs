@@ -24,7 +24,10 @@ pub(super) fn run(arguments: &ArbiterWatch) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut waiting, ledger)?;
-    let host = arguments.trainers.host(vec![arguments.wallet.wallet.clone()], std::env::temp_dir());
+    let state = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
+    let secrets = [arguments.wallet.secrets(), vec![state]].concat();
+    let host = arguments.trainers.host(secrets, std::env::temp_dir());
+    compose::check_sandbox(&host)?;
     if let Some(task) = task {
         compose::check_trainer(&market.task(task)?.spec, &host)?;
     }

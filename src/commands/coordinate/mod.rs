@@ -160,12 +160,16 @@ fn parts(
             (opened.ledger, opened.place, None, Some(opened.lock))
         }
     };
+    let scratch = config.data.join("trainers");
+    // Left by a process that was killed: rows and code of its last runs.
+    let _ = std::fs::remove_dir_all(&scratch);
+    let secrets = [arguments.wallet.secrets(), vec![config.data.clone()]].concat();
+    let mut host = arguments.trainers.host(secrets, scratch);
+    host.accepted = config.trainers.iter().map(|digest| digest.0).collect();
+    compose::check_sandbox(&host)?;
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
     for _ in 0..config.valuations_max {
-        let secrets = vec![config.data.clone(), arguments.wallet.wallet.clone()];
-        let mut host = arguments.trainers.host(secrets, config.data.join("trainers"));
-        host.accepted = config.trainers.iter().map(|digest| digest.0).collect();
-        let engine = compose::engine_with_trainers(arguments.engine, host)?;
+        let engine = compose::engine_with_trainers(arguments.engine, host.clone())?;
         valuers.push(Box::new(WorkValuer::new(engine, config.scratch_space())));
     }
     let parts = HostParts {

@@ -92,7 +92,7 @@ pub(in crate::commands) fn prepared_task(file: &Path) -> anyhow::Result<Prepared
 
 pub(super) fn check(arguments: &TaskCheck) -> anyhow::Result<Exit> {
     let ready = task_file::read(&arguments.file, &unknown_parties())?;
-    let graph = check_graph(&arguments.file, &ready, &arguments.sandbox)?;
+    let graph = check_graph(&arguments.file, &ready, &arguments.sandbox, Vec::new())?;
     let quote = match arguments.no_quote {
         true => TaskQuote::without_simulation(&ready.spec)?,
         false => TaskQuote::simulate(&arguments.file, &ready, graph.as_ref())?,

@@ -2,15 +2,17 @@
 //! whose rows interact, could not be valued.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use florin_learning::data::from_canonical_bytes;
 use florin_learning::graph::GraphModel;
-use florin_learning::trainer::TrainerHost;
+use florin_learning::trainer::{TrainerCode, TrainerHost};
 use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep, mean};
 use florin_protocol::{ModelArchitecture, RoundNumber, TaskSpec};
 
 use crate::cli::{EngineArg, SandboxArg};
+use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::task_file::{PreparedTask, refuse};
 
@@ -22,7 +24,13 @@ const ROWS_ALONE: usize = 16;
 const ROWS_DIFFERENTIATED: usize = 256;
 /// Distance of these differences, and their largest relative error.
 const GRADIENT_STEP: f64 = 1e-4;
-const GRADIENT_DIFFERENCE_MAX: f64 = 1e-2;
+const GRADIENT_DIFFERENCE_MAX: f64 = 2e-2;
+/// Error of a difference of losses that are rounded.
+const GRADIENT_NOISE: f64 = 1e-9;
+/// An odd factor that mixes the bits of an index (2⁶⁴ divided by the golden ratio).
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Directions along which it is compared.
+const GRADIENT_DIRECTIONS: usize = 4;
 /// Largest relative difference of a row's loss alone and among others, in `f64`.
 const DIFFERENCE_MAX: f64 = 1e-6;
 
@@ -34,6 +42,7 @@ pub(super) fn check_graph(
     file: &Path,
     ready: &PreparedTask,
     sandbox: &SandboxArg,
+    secrets: Vec<PathBuf>,
 ) -> anyhow::Result<Option<GraphModel>> {
     let spec = &ready.spec;
     let is_trainer = matches!(&spec.model, ModelArchitecture::Graph(graph) if graph.is_trainer());
@@ -46,8 +55,12 @@ pub(super) fn check_graph(
     let holdout = from_canonical_bytes(&ready.holdout)?;
     let model = florin_work::task_model(spec, Some(&graph));
     let params = florin_work::decode_model(spec, &ready.base_model)?;
-    let mut host = sandbox.host(Vec::new(), std::env::temp_dir());
+    let mut host = sandbox.host(secrets, std::env::temp_dir());
     host.accepted.push(graph.declaration().digest);
+    crate::compose::check_trainer(spec, &host)?;
+    if let Some(code) = graph.code() {
+        check_no_secrets(code, &host)?;
+    }
     let tried = Progress::during("running the model on the holdout", || {
         GraphTrial::run(spec, &params, &model, &holdout, host)
     });
@@ -90,23 +103,44 @@ fn check_trainer(
         return Ok(());
     }
     let (_, gradient) = engine.gradient(model, params, &rows)?;
-    // Along the gradient itself the derivative is its length.
     let length = gradient.iter().map(|slope| slope * slope).sum::<f64>().sqrt();
-    if length == 0.0 {
-        return Ok(());
+    for seed in 0..GRADIENT_DIRECTIONS {
+        // Signs that differ from seed to seed, so that a missing part of the gradient shows.
+        let mixed = |at: usize| (at as u64 + 1).wrapping_mul(MIX) >> (32 + seed);
+        let sign = |at: usize| if mixed(at) & 1 == 0 { 1.0 } else { -1.0 };
+        let scale = 1.0 / (params.len() as f64).sqrt();
+        let stated: f64 =
+            gradient.iter().enumerate().map(|(at, slope)| slope * sign(at) * scale).sum();
+        let moved = |way: f64| -> Vec<f64> {
+            let step = |(at, value): (usize, &f64)| value + way * GRADIENT_STEP * sign(at) * scale;
+            params.iter().enumerate().map(step).collect()
+        };
+        let found = engine.row_losses_at(model, &[&moved(1.0), &moved(-1.0)], &rows)?;
+        let [ahead, behind] = [0, 1].map(|at| found.get(at).map_or(0.0, |losses| mean(losses)));
+        let slope = (ahead - behind) / (2.0 * GRADIENT_STEP);
+        let tolerance = GRADIENT_DIFFERENCE_MAX * (stated.abs() + length * scale) + GRADIENT_NOISE;
+        anyhow::ensure!(
+            (slope - stated).abs() <= tolerance,
+            "along a direction its gradient is {stated:.9}, and the losses change by {slope:.9}: the \
+             verb gradient must return the gradient of the weighted sum of the losses"
+        );
     }
-    let step = GRADIENT_STEP / length;
-    let moved = |sign: f64| -> Vec<f64> {
-        params.iter().zip(&gradient).map(|(at, slope)| at + sign * step * slope).collect()
-    };
-    let found = engine.row_losses_at(model, &[&moved(1.0), &moved(-1.0)], &rows)?;
-    let [ahead, behind] = [0, 1].map(|at| found.get(at).map_or(0.0, |losses| mean(losses)));
-    let slope = (ahead - behind) / (2.0 * GRADIENT_STEP);
-    anyhow::ensure!(
-        (slope - length).abs() <= GRADIENT_DIFFERENCE_MAX * length,
-        "its gradient has length {length:.6}, and the losses change by {slope:.6} along it: the verb \
-         gradient must return the gradient of the weighted sum of the losses"
-    );
+    Ok(())
+}
+
+/// Refuses code that contains one of the buyer's secrets: all files of the folder are published.
+fn check_no_secrets(code: &TrainerCode, host: &TrainerHost) -> anyhow::Result<()> {
+    for secret in host.secrets.iter().filter(|secret| secret.is_file()) {
+        let bytes = std::fs::read(secret).with_context(|| secret.display().to_string())?;
+        if let Some(name) = code.file_with(&bytes) {
+            let message = format!(
+                "the folder of the code has {}, as {name}, and all its files are published: move the \
+                 code into a folder of its own",
+                secret.display()
+            );
+            return Err(Failure::input("TRAINER_SEES_SECRETS", message).into());
+        }
+    }
     Ok(())
 }
 
@@ -136,7 +170,8 @@ impl GraphTrial {
         let how = Training { epochs: 1, ..florin_work::training(spec, RoundNumber::FIRST) };
         let go_on = &mut |_: TrainingStep| ControlFlow::Continue(());
         let trained = engine.train(model, params, &rows, &how, 1, go_on)?.params;
-        let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
+        let to_wide = |params: &[f32]| params.iter().map(|value| f64::from(*value)).collect();
+        let wide: Vec<f64> = to_wide(params);
         let together = engine.row_losses(model, &wide, holdout)?;
         let step = (holdout.rows() / ROWS_ALONE).max(1);
         let mut alone = Vec::new();
@@ -144,9 +179,13 @@ impl GraphTrial {
             let loss = engine.row_losses(model, &wide, &holdout.slice(row..row + 1)?)?;
             alone.extend(loss.into_iter().map(|loss| (row, loss)));
         }
+        let mut is_trained = trained != params;
         if model.is_trainer() {
+            let trained: Vec<f64> = to_wide(&trained);
             check_trainer(&mut *engine, model, &wide, &rows)?;
+            check_trainer(&mut *engine, model, &trained, &rows)?;
+            is_trained &= engine.row_losses(model, &trained, &rows)? != together[..rows.rows()];
         }
-        Ok(Self { together, alone, is_trained: trained != params })
+        Ok(Self { together, alone, is_trained })
     }
 }

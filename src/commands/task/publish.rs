@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
         ready.spec.expires = fresh;
         check_before_escrow(&market, &ready.spec)?;
     }
-    super::graph_check::check_graph(&arguments.file, &ready, &arguments.sandbox)?;
+    let secrets = arguments.wallet.secrets();
+    super::graph_check::check_graph(&arguments.file, &ready, &arguments.sandbox, secrets)?;
     store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
     let copyable = copyable_task(&market, &ready)?;
