@@ -14,6 +14,8 @@
 //! ```
 //! All numbers are little-endian. No bytes follow the labels.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
 use super::{CLASSES_MAX, Dataset, DatasetError, FEATURES_MAX, ROWS_MAX, WIDTH_MAX};
@@ -72,12 +74,8 @@ pub fn canonical_bytes(data: &Dataset) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length);
     let header = Header { rows: data.rows(), width: data.width, classes: data.classes };
     bytes.extend_from_slice(&header.to_bytes());
-    for feature in data.features() {
-        bytes.extend_from_slice(&feature.to_le_bytes());
-    }
-    for label in &data.labels {
-        bytes.extend_from_slice(&label.to_le_bytes());
-    }
+    bytes.extend_from_slice(&little_endian(data.features(), |feature| feature.to_le_bytes()));
+    bytes.extend_from_slice(&little_endian(&data.labels, |label| label.to_le_bytes()));
     bytes
 }
 
@@ -151,6 +149,17 @@ pub fn from_canonical_bytes(bytes: &[u8]) -> Result<Dataset, CanonicalError> {
     }
     let (values, labels) = bytes[Header::BYTES..].split_at(4 * rows * width);
     Ok(Dataset::new(floats(values), words(labels), width, classes)?)
+}
+
+/// The bytes of numbers, without a copy where the machine has this order: they may exceed the memory.
+pub(crate) fn little_endian<T: bytemuck::NoUninit>(
+    numbers: &[T],
+    bytes: impl Fn(&T) -> [u8; 4],
+) -> Cow<'_, [u8]> {
+    match cfg!(target_endian = "little") {
+        true => Cow::Borrowed(bytemuck::cast_slice(numbers)),
+        false => numbers.iter().flat_map(bytes).collect::<Vec<u8>>().into(),
+    }
 }
 
 /// Decodes little-endian numbers of four bytes.

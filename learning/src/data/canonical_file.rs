@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::canonical::{CanonicalError, Header, MAGIC, from_canonical_bytes};
+use super::canonical::{CanonicalError, Header, MAGIC, from_canonical_bytes, little_endian};
 use super::chunks::{CanonicalRows, ChunkError, RowChunks};
 use super::features::MappedFeatures;
 use super::file::read;
@@ -156,7 +156,8 @@ impl CanonicalWriter {
             return Err(invalid(DatasetError::FileTooLarge { rows, width }));
         }
         self.labels.extend_from_slice(data.labels());
-        let written = write_numbers(&mut self.file, data.features(), |value| value.to_le_bytes());
+        let written =
+            self.file.write_all(&little_endian(data.features(), |value| value.to_le_bytes()));
         written.map_err(|source| unwritable(&self.path, source))
     }
 
@@ -182,7 +183,7 @@ impl CanonicalWriter {
     ) -> Result<(), LoadError> {
         let Self { mut file, path, shape, labels } = self;
         let end = || {
-            write_numbers(&mut file, &labels, |label| label.to_le_bytes())?;
+            file.write_all(&little_endian(&labels, |label| label.to_le_bytes()))?;
             let header = Header { rows: labels.len(), width: shape.width, classes: shape.classes };
             file.seek(SeekFrom::Start(0))?;
             file.write_all(&header.to_bytes())?;
@@ -202,18 +203,6 @@ fn unwritable(path: &Path, source: io::Error) -> LoadError {
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
-}
-
-/// Writes numbers of four bytes.
-fn write_numbers<T: bytemuck::NoUninit>(
-    to: &mut impl Write,
-    numbers: &[T],
-    little_endian: impl Fn(&T) -> [u8; 4],
-) -> io::Result<()> {
-    if cfg!(target_endian = "little") {
-        return to.write_all(bytemuck::cast_slice(numbers));
-    }
-    numbers.iter().try_for_each(|number| to.write_all(&little_endian(number)))
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ use thiserror::Error;
 use crate::params::first_not_finite;
 use features::{Features, MappedFeatures};
 
+pub(crate) use canonical::little_endian;
 pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 #[cfg(all(test, feature = "torch"))]
 pub(crate) use canonical_file::map;

@@ -10,6 +10,7 @@ use std::path::Path;
 use safetensors::tensor::{Dtype, SafeTensors, View, serialize_to_file};
 use tempfile::TempDir;
 
+use crate::data::little_endian;
 use crate::{Dataset, ModelSpec, TensorSpec, Training};
 
 /// Version of the files.
@@ -83,7 +84,7 @@ impl Job<'_> {
         let data = self.data;
         let mut rows = vec![
             Numbers::new("features", Dtype::F32, vec![data.rows(), data.width()], {
-                little_endian(data.features())
+                little_endian(data.features(), |value| value.to_le_bytes())
             }),
             Numbers::new("labels", Dtype::I64, vec![data.rows()], {
                 let labels = data.labels().iter().map(|label| i64::from(*label));
@@ -124,7 +125,12 @@ impl Job<'_> {
         let tensor = |tensor: TensorSpec| {
             let (own, others) = rest.split_at(tensor.elements().min(rest.len()));
             rest = others;
-            Numbers::new(&tensor.name, Dtype::F32, tensor.shape, little_endian(own))
+            Numbers::new(
+                &tensor.name,
+                Dtype::F32,
+                tensor.shape,
+                little_endian(own, |value| value.to_le_bytes()),
+            )
         };
         self.model.tensors().into_iter().map(tensor).collect()
     }
@@ -304,14 +310,6 @@ fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     match bytes.len() as u64 <= most {
         true => Ok(bytes),
         false => Err(format!("has more than {most} bytes")),
-    }
-}
-
-/// The bytes of numbers, without a copy where the machine has this order: rows may exceed the memory.
-fn little_endian(numbers: &[f32]) -> Cow<'_, [u8]> {
-    match cfg!(target_endian = "little") {
-        true => Cow::Borrowed(bytemuck::cast_slice(numbers)),
-        false => numbers.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into(),
     }
 }
 
