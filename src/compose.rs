@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_learning::select::EngineError;
-use florin_learning::trainer::{TrainerEngine, TrainerHost};
+use florin_learning::trainer::{TrainerEngine, TrainerError, TrainerHost};
 use florin_ledger::{EmbeddedChain, FollowError, Ledger, LedgerClock, RemoteLedger};
 use florin_participant::{Client, HeadError, Wallet, follow_recorded_head};
-use florin_protocol::{LedgerInfo, ModelArchitecture, NodeSigner, TaskSpec};
+use florin_protocol::{LedgerInfo, NodeSigner, TaskSpec};
 
 use crate::cli::{EngineArg, NodeArg};
 use crate::ethereum;
@@ -42,8 +42,7 @@ pub(crate) fn check_sandbox(host: &TrainerHost) -> anyhow::Result<()> {
     if host.accepted.is_empty() {
         return Ok(());
     }
-    let checked = host.check_sandbox();
-    checked.map_err(|error| Failure::input(error.code(), error.to_string()).into())
+    host.check_sandbox().map_err(trainer_refused)
 }
 
 /// Refuses a task whose model is a trainer that this machine does not run.
@@ -51,12 +50,15 @@ pub(crate) fn check_sandbox(host: &TrainerHost) -> anyhow::Result<()> {
 /// # Errors
 /// `TRAINER_NOT_ACCEPTED`, `SANDBOX_MISSING`, `TRAINER_SEES_SECRETS`.
 pub(crate) fn check_trainer(spec: &TaskSpec, host: &TrainerHost) -> anyhow::Result<()> {
-    let ModelArchitecture::Graph(graph) = &spec.model else { return Ok(()) };
-    if !graph.is_trainer() {
-        return Ok(());
-    }
-    let checked = host.check_accepted(&graph.graph.digest.0).and_then(|()| host.check_sandbox());
-    checked.map_err(|error| Failure::input(error.code(), error.to_string()).into())
+    let Some(trainer) = spec.model.trainer() else { return Ok(()) };
+    let accepted = host.check_accepted(&trainer.graph.digest.0);
+    accepted.and_then(|()| host.check_sandbox()).map_err(trainer_refused)
+}
+
+/// The failure of a trainer that cannot be used here.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(crate) fn trainer_refused(error: TrainerError) -> anyhow::Error {
+    Failure::input(error.code(), error.to_string()).into()
 }
 
 fn no_engine(error: &EngineError) -> anyhow::Error {

@@ -14,8 +14,8 @@ use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, ErrorCode, ModelArchitecture, Role, Signed, TaskId,
-    TaskPhase, TaskSpec, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    Address, Amount, Canonical, Digest, ErrorCode, Role, Signed, TaskId, TaskPhase, TaskSpec,
+    WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim_pay, register};
@@ -336,11 +336,10 @@ impl ProviderDaemon<'_, '_> {
         if let Err(error) = spec.check() {
             return Ok(Err(error.to_string()));
         }
-        if let ModelArchitecture::Graph(graph) = &spec.model
-            && graph.is_trainer()
-            && !self.config.accepted_trainers.contains(&graph.graph.digest)
+        if let Some(trainer) = spec.model.trainer()
+            && !self.config.accepted_trainers.contains(&trainer.graph.digest)
         {
-            let digest = graph.graph.digest;
+            let digest = trainer.graph.digest;
             return Ok(Err(format!(
                 "its model is a program: read its code by `florin task code`, and run it by \
                  --accept-trainer {digest}"

@@ -63,6 +63,15 @@ pub struct DataSchema {
 }
 
 impl ModelArchitecture {
+    /// The declaration of a model that is a trainer; `None` for any other model.
+    #[must_use]
+    pub fn trainer(&self) -> Option<&GraphModel> {
+        match self {
+            Self::Graph(graph) if graph.is_trainer() => Some(graph),
+            _ => None,
+        }
+    }
+
     /// Numbers of a row, targets included; `None` on overflow.
     #[must_use]
     pub fn inputs(&self) -> Option<u32> {

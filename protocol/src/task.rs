@@ -358,8 +358,7 @@ impl TaskSpec {
     /// from its operators, which the specification does not contain.
     fn check_baseline(&self) -> Result<(), SpecError> {
         let is_cnn = matches!(self.model, ModelArchitecture::Cnn { .. });
-        let is_trainer =
-            matches!(&self.model, ModelArchitecture::Graph(graph) if graph.is_trainer());
+        let is_trainer = self.model.trainer().is_some();
         require(
             !is_trainer || self.training.noise_min == Micro::ZERO,
             "training.noise_min",

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
-use florin_learning::trainer::{TrainerEngine, TrainerError};
+use florin_learning::trainer::TrainerEngine;
 use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
     AgentError, Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
     ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate, task_blob,
 };
-use florin_protocol::{
-    Amount, Invitation, InvitationTextError, Micro, ModelArchitecture, TaskSpec,
-};
+use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -91,24 +89,21 @@ fn engine(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Box<dyn En
     let scratch = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     let secrets = [arguments.wallet.secrets(), vec![scratch.clone()]].concat();
     let mut host = arguments.trainer.host.host(secrets, scratch);
-    let refused = |error: TrainerError| Failure::input(error.code(), error.to_string());
-    if let ModelArchitecture::Graph(graph) = &spec.model
-        && graph.is_trainer()
-    {
+    if let Some(trainer) = spec.model.trainer() {
         if arguments.noise.noise.is_some() {
             let message = "the task's model is a trainer, which has no gradients of rows: take part \
                            without --clip and --noise";
             return Err(Failure::input("NOISE_UNSUPPORTED", message).into());
         }
         if arguments.accept_model.contains(&spec.consent_digest()) {
-            host.accepted.push(graph.graph.digest.0);
-            host.check_sandbox().map_err(refused)?;
+            host.accepted.push(trainer.graph.digest.0);
+            compose::check_sandbox(&host)?;
         }
     }
     let engine = TrainerEngine::new(host, compose::engine(arguments.engine)?);
     Ok(Box::new(match &arguments.trainer.trainer {
         None => engine,
-        Some(code) => engine.with_own(code).map_err(refused)?,
+        Some(code) => engine.with_own(code).map_err(compose::trainer_refused)?,
     }))
 }
 

@@ -8,7 +8,7 @@ use florin_learning::metrics::{
     ClassMetrics, Metrics, MetricsCollector, OutputKind, largest, softmax,
 };
 use florin_learning::{Dataset, Engine, ModelSpec};
-use florin_protocol::{ModelArchitecture, TaskSpec};
+use florin_protocol::TaskSpec;
 use serde_json::{Value, json};
 
 use crate::cli::Predict;
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Predict) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let spec = &view.spec;
-    if matches!(&spec.model, ModelArchitecture::Graph(graph) if graph.is_trainer()) {
+    if spec.model.trainer().is_some() {
         let message = "the model is a program, which computes losses and no predictions: run it with \
                        the parameters of `florin task model`, and read its code by `florin task code`";
         return Err(Failure::input("PREDICT_UNSUPPORTED", message).into());

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
     Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Invitation, MarketId,
-    ModelArchitecture, Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec,
-    TaskSummary, TaskView, UpdateHeader, VerifyError, WorkRecord,
+    Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView,
+    UpdateHeader, VerifyError, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -84,14 +84,12 @@ fn check_arbiter(config: &Config, spec: &TaskSpec) -> Result<(), Rejection> {
 
 /// Checks that the operator accepts the code of a model that is a trainer.
 fn check_trainer(config: &Config, spec: &TaskSpec) -> Result<(), Rejection> {
-    match &spec.model {
-        ModelArchitecture::Graph(graph)
-            if graph.is_trainer() && !config.trainers.contains(&graph.graph.digest) =>
-        {
+    match spec.model.trainer() {
+        Some(trainer) if !config.trainers.contains(&trainer.graph.digest) => {
             let message = format!(
                 "the model is a program, and this coordinator does not run it: ask its operator to \
                  read the code, and to list its digest {} in the setting trainers",
-                graph.graph.digest
+                trainer.graph.digest
             );
             Err(Rejection::new(ErrorCode::TrainerNotAccepted, message))
         }

@@ -75,12 +75,11 @@ impl Agent<'_, '_> {
         if self.config.accepted_models.contains(&model) {
             return Ok(());
         }
-        match &self.spec.model {
-            ModelArchitecture::Graph(graph) if graph.is_trainer() => {
-                return Err(AgentError::TrainerNotAccepted { task, model });
-            }
-            ModelArchitecture::Graph(_) => return Err(AgentError::ModelNotDerived { task, model }),
-            _ => {}
+        if self.spec.model.trainer().is_some() {
+            return Err(AgentError::TrainerNotAccepted { task, model });
+        }
+        if matches!(self.spec.model, ModelArchitecture::Graph(_)) {
+            return Err(AgentError::ModelNotDerived { task, model });
         }
         let derived = florin_work::derived_model(&self.spec)
             .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;

@@ -164,7 +164,7 @@ fn parts(
     // Left by a process that was killed: rows and code of its last runs.
     let _ = std::fs::remove_dir_all(&scratch);
     let secrets = [arguments.wallet.secrets(), vec![config.data.clone()]].concat();
-    let mut host = arguments.trainers.host(secrets, scratch);
+    let mut host = arguments.trainers.sandbox.host(secrets, scratch);
     host.accepted = config.trainers.iter().map(|digest| digest.0).collect();
     compose::check_sandbox(&host)?;
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();

@@ -2,7 +2,6 @@
 
 use anyhow::Context;
 use florin_learning::trainer::TrainerCode;
-use florin_protocol::ModelArchitecture;
 use serde_json::json;
 
 use crate::cli::TaskCode;
@@ -13,14 +12,11 @@ use crate::show;
 pub(super) fn run(arguments: &TaskCode) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     let view = market.task(market.find(&arguments.task)?)?;
-    let graph = match &view.spec.model {
-        ModelArchitecture::Graph(graph) if graph.is_trainer() => graph,
-        _ => {
-            let message = "the model of this task is no program: it has no code";
-            return Err(Failure::input("NOT_A_TRAINER", message).into());
-        }
+    let Some(trainer) = view.spec.model.trainer() else {
+        let message = "the model of this task is no program: it has no code";
+        return Err(Failure::input("NOT_A_TRAINER", message).into());
     };
-    let bytes = market.blob(graph.graph.digest, graph.graph.bytes)?;
+    let bytes = market.blob(trainer.graph.digest, trainer.graph.bytes)?;
     let invalid = |why: String| Failure::negative("INVALID_TRAINER", format!("the code {why}"));
     let code = TrainerCode::from_bytes(&bytes).map_err(invalid)?;
     let out = &arguments.out;
@@ -30,7 +26,7 @@ pub(super) fn run(arguments: &TaskCode) -> anyhow::Result<Exit> {
     }
     std::fs::create_dir(out).with_context(|| out.display().to_string())?;
     code.write_to(out).with_context(|| out.display().to_string())?;
-    let digest = graph.graph.digest;
+    let digest = trainer.graph.digest;
     if arguments.json.json {
         let files: Vec<&str> = code.names().collect();
         let consent = view.spec.consent_digest();

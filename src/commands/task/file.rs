@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_protocol::{
-    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, GraphForm, GraphModel, MarketId,
-    ModelArchitecture, TaskSpec, format_ms,
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, ModelArchitecture,
+    TaskSpec, format_ms,
 };
 use serde_json::json;
 
@@ -242,15 +242,13 @@ pub(super) fn print_hints(ready: &PreparedTask) {
              {each} each."
         ));
     }
-    if let ModelArchitecture::Graph(GraphModel { graph, form: GraphForm::Trainer { .. }, .. }) =
-        &ready.spec.model
-    {
+    if let Some(trainer) = ready.spec.model.trainer() {
         show::hint(&format!(
             "\nThe model is a program. A participant takes part only with `florin participate \
              --accept-model {}`. The operator of the market must list its code, {}, in the setting \
              trainers, and providers and auditors run it only with --accept-trainer.",
             ready.spec.consent_digest(),
-            graph.digest
+            trainer.graph.digest
         ));
     } else if ready.is_model_brought {
         show::hint(&format!(

@@ -9,7 +9,7 @@ use florin_learning::data::from_canonical_bytes;
 use florin_learning::graph::GraphModel;
 use florin_learning::trainer::{TrainerCode, TrainerHost};
 use florin_learning::{Dataset, Engine, EngineKind, ModelSpec, Training, TrainingStep, mean};
-use florin_protocol::{ModelArchitecture, RoundNumber, TaskSpec};
+use florin_protocol::{RoundNumber, TaskSpec};
 
 use crate::cli::{EngineArg, SandboxArg};
 use crate::failure::Failure;
@@ -45,8 +45,7 @@ pub(super) fn check_graph(
     secrets: Vec<PathBuf>,
 ) -> anyhow::Result<Option<GraphModel>> {
     let spec = &ready.spec;
-    let is_trainer = matches!(&spec.model, ModelArchitecture::Graph(graph) if graph.is_trainer());
-    let name = if is_trainer { "model.code" } else { "model.file" };
+    let name = if spec.model.trainer().is_some() { "model.code" } else { "model.file" };
     let key = |code, value: &str, expected: &str| refuse(file, code, name, value, expected);
     let loaded = ready.load_graph(spec);
     let Some(graph) = loaded.map_err(|why| key("MODEL_FAILS", "…", &why.message))? else {
