@@ -1,11 +1,23 @@
-//! Compiles the C++ that calls libtorch's dispatcher, with the headers of the libtorch that `tch`
-//! links.
+//! Compiles the C++ beside `tch`, with the headers of the libtorch that `tch` links: the call of its
+//! dispatcher, and c10d, its library of collectives.
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The headers of Gloo that c10d includes and that libtorch's wheel lacks.
+const GLOO_HEADERS: [&str; 6] = [
+    "algorithm.h",
+    "config.h",
+    "context.h",
+    "common/error.h",
+    "rendezvous/store.h",
+    "transport/device.h",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=src/torch/dispatch/dispatch.cpp");
+    println!("cargo::rerun-if-changed=src/torch/c10d");
     println!("cargo::rerun-if-env-changed=LIBTORCH");
     if env::var_os("CARGO_FEATURE_TORCH").is_none() {
         return;
@@ -15,12 +27,42 @@ fn main() {
         return;
     };
     let include = libtorch.join("include");
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    build
         .cpp(true)
         .std("c++17")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .warnings(false)
-        .file("src/torch/dispatch/dispatch.cpp")
-        .compile("florin_aten_dispatch");
+        .file("src/torch/dispatch/dispatch.cpp");
+    if env::var_os("CARGO_FEATURE_DISTRIBUTED").is_some() {
+        let headers = match gloo_headers() {
+            Ok(folder) => folder,
+            Err(error) => {
+                println!("cargo::error=the declarations of Gloo cannot be written: {error}");
+                return;
+            }
+        };
+        build
+            .define("USE_DISTRIBUTED", None)
+            .define("USE_C10D_GLOO", None)
+            .include("src/torch/c10d")
+            .include(headers)
+            .file("src/torch/c10d/c10d.cpp");
+    }
+    build.compile("florin_aten_dispatch");
+}
+
+/// A folder in which each header of Gloo is our own declarations.
+fn gloo_headers() -> std::io::Result<PathBuf> {
+    let out = env::var_os("OUT_DIR").unwrap_or_default();
+    let folder = Path::new(&out).join("include");
+    for header in GLOO_HEADERS {
+        let file = folder.join("gloo").join(header);
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(file, "#include \"gloo.h\"\n")?;
+    }
+    Ok(folder)
 }

@@ -8,9 +8,11 @@ use std::ops::{ControlFlow, Range};
 
 use thiserror::Error;
 
+use crate::checkpoint::CheckpointError;
 use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
+use crate::ranks::RankError;
 use crate::training::{Precision, Training, TrainingError};
 
 /// Number of rows per evaluation chunk, for any size of the data.
@@ -71,6 +73,12 @@ pub enum TrainError {
     /// A trainer failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// Another process of the training failed.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
+    /// The state of a training on disk cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -184,6 +192,15 @@ pub enum InputError {
         engine: &'static str,
         /// The precision asked for.
         precision: Precision,
+    },
+    /// Only graphs on libtorch train by virtual workers.
+    #[error(
+        "the {engine} engine trains this model without virtual workers: leave out --virtual-workers \
+         and start one process"
+    )]
+    VirtualWorkers {
+        /// The engine's name.
+        engine: &'static str,
     },
     /// The engine does not return the outputs of a model.
     #[error("this engine returns losses, not predictions: choose another one by --engine")]
@@ -471,9 +488,12 @@ pub(crate) fn check_training(
     Ok(how.check()?)
 }
 
-/// Refuses a precision with which only graphs train.
-pub(crate) fn check_precision(engine: &'static str, how: &Training) -> Result<(), InputError> {
+/// Refuses a way of computing with which only graphs on libtorch train.
+pub(crate) fn check_execution(engine: &'static str, how: &Training) -> Result<(), InputError> {
     let precision = how.execution.precision;
+    if how.execution.virtual_workers.is_some() {
+        return Err(InputError::VirtualWorkers { engine });
+    }
     match precision {
         Precision::F32 => Ok(()),
         _ => Err(InputError::Precision { engine, precision }),

@@ -12,6 +12,8 @@
 //! * [`trainer`]: programs in a sandbox that train, and may be a model.
 //! * [`training`]: hyperparameters of a training, its optimizer and schedule; [`augmentation`]: random
 //!   changes of its images.
+//! * [`virtual_workers`]: the parts of a batch and the tree of their gradients, on any devices;
+//!   [`ranks`]: the processes that do; [`checkpoint`]: the state of a training on disk.
 //! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
 //! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
 //!   loss.
@@ -42,6 +44,7 @@
 pub mod affine;
 pub mod aggregate;
 pub mod augmentation;
+pub mod checkpoint;
 pub mod coalitions;
 pub mod data;
 mod descent;
@@ -58,6 +61,7 @@ pub mod params;
 pub mod partition;
 pub mod path;
 pub mod privacy;
+pub mod ranks;
 pub mod reference;
 mod rng;
 pub mod select;
@@ -68,6 +72,7 @@ pub mod timing;
 pub mod torch;
 pub mod trainer;
 pub mod training;
+pub mod virtual_workers;
 pub mod wire;
 
 pub use affine::AffineLoss;

@@ -15,6 +15,7 @@ pub(crate) enum Purpose {
     Augmentation,
     Dropout,
     Directions,
+    VirtualWorkers,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::checkpoint::CheckpointSettings;
 use crate::engine::{BackendError, Engine};
+use crate::ranks::Ranks;
 use crate::reference::Reference;
 
 /// Largest number of threads of an engine.
@@ -90,28 +92,68 @@ impl fmt::Display for EngineKind {
 /// best for small models and for many participants on one machine. The pure Rust engine uses them
 /// only for directional derivatives.
 pub fn engine(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
+    engine_with(kind, threads, EngineOptions::default())
+}
+
+/// The parts of an engine beside its kind. The pure Rust engine uses none of it.
+#[derive(Debug, Default)]
+pub struct EngineOptions {
+    /// The other processes of its trainings; this one is rank 0.
+    pub ranks: Option<Ranks>,
+    /// Where trainings by virtual workers store their state.
+    pub checkpoints: Option<CheckpointSettings>,
+    /// The GPU, by number among those of this machine; larger numbers begin again at the first.
+    pub gpu: u32,
+}
+
+/// As [`engine`], with options.
+pub fn engine_with(
+    kind: EngineKind,
+    threads: usize,
+    options: EngineOptions,
+) -> Result<Box<dyn Engine>, EngineError> {
     if threads == 0 || threads > THREADS_MAX {
         return Err(EngineError::Threads { threads });
     }
     match kind {
         EngineKind::Reference => Ok(Box::new(Reference::with_threads(threads))),
-        kind => torch(kind, threads),
+        kind => torch(kind, threads, options),
     }
 }
 
 #[cfg(feature = "torch")]
-fn torch(kind: EngineKind, threads: usize) -> Result<Box<dyn Engine>, EngineError> {
+fn torch(
+    kind: EngineKind,
+    threads: usize,
+    options: EngineOptions,
+) -> Result<Box<dyn Engine>, EngineError> {
+    let mut engine = torch_engine(kind, threads)?.on_gpu(options.gpu);
+    if let Some(settings) = options.checkpoints {
+        engine = engine.with_checkpoints(settings);
+    }
+    if let Some(ranks) = options.ranks {
+        engine = engine.with_ranks(ranks);
+    }
+    Ok(Box::new(engine))
+}
+
+/// The libtorch engine of a kind.
+#[cfg(feature = "torch")]
+pub(crate) fn torch_engine(
+    kind: EngineKind,
+    threads: usize,
+) -> Result<crate::torch::Torch, EngineError> {
     use crate::torch::{Torch, TorchDevice};
     let processor = match kind {
         EngineKind::Auto => TorchDevice::Auto,
         EngineKind::Cuda => TorchDevice::Gpu,
         EngineKind::Torch | EngineKind::Reference => TorchDevice::Cpu,
     };
-    Ok(Box::new(Torch::new(processor, threads)?))
+    Torch::new(processor, threads)
 }
 
 #[cfg(not(feature = "torch"))]
-fn torch(kind: EngineKind, _: usize) -> Result<Box<dyn Engine>, EngineError> {
+fn torch(kind: EngineKind, _: usize, _: EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
     match kind {
         EngineKind::Auto => Ok(Box::new(Reference::new())),
         _ => Err(EngineError::NoTorch),

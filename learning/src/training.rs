@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::augmentation::{Augmentation, CROP_PADDING_MAX};
+use crate::virtual_workers::VIRTUAL_WORKERS_MAX;
 
 /// Largest number of epochs of one local training.
 pub const EPOCHS_MAX: u32 = 1_000;
@@ -85,6 +86,10 @@ pub struct Execution {
     /// whose gradients are added. `None` is half of the memory that the host has free, and as much as a
     /// GPU has.
     pub memory_bytes: Option<u64>,
+    /// Virtual workers that share each batch, 1 to [`VIRTUAL_WORKERS_MAX`]: the bits of the result then
+    /// do not depend on the processes and threads that compute it. `None` is one process.
+    #[serde(default)]
+    pub virtual_workers: Option<u32>,
 }
 
 /// The type of the products in a training. Parameters, gradients, updates and sums have 32 bits in all
@@ -227,7 +232,11 @@ impl Training {
             warmup_steps: 0,
             augmentation: None,
             part: TaskPart { round: 1, rounds: 1 },
-            execution: Execution { precision: Precision::F32, memory_bytes: None },
+            execution: Execution {
+                precision: Precision::F32,
+                memory_bytes: None,
+                virtual_workers: None,
+            },
         }
     }
 
@@ -250,6 +259,9 @@ impl Training {
         }
         let warmup = self.warmup_steps;
         must(warmup <= WARMUP_STEPS_MAX, "warmup_steps", warmup.into(), "0 to 1000000")?;
+        let workers = self.execution.virtual_workers.unwrap_or(1);
+        let valid = (1..=VIRTUAL_WORKERS_MAX).contains(&workers);
+        must(valid, "virtual_workers", workers.into(), "1 to 1024")?;
         let padding = self.augmentation.map_or(0, |augmentation| augmentation.crop_padding);
         must(padding <= CROP_PADDING_MAX, "crop_padding", padding as f64, "0 to 64")?;
         self.check_optimizer()

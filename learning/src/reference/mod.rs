@@ -18,7 +18,7 @@ use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
     TrainError, TrainedModel, Trainer, TrainingProgress, TrainingStep, check_evaluation,
-    check_groups, check_precision, check_row_gradients, check_training, chunks, chunks_in, mean,
+    check_execution, check_groups, check_row_gradients, check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -126,7 +126,7 @@ impl Trainer for Reference {
         progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
     ) -> Result<TrainedModel, TrainError> {
         check_training(model, start, data, how)?;
-        check_precision(NAME, how)?;
+        check_execution(NAME, how)?;
         if let ModelSpec::Graph(model) = model {
             return GraphTraining { model, start, data, how, seed }.train(progress);
         }

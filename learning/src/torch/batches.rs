@@ -4,6 +4,7 @@
 //! and changes their images where the training does. Rows of a mapped file may exceed the memory, so
 //! they are gathered as well. Both ways give the same bits.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -103,8 +104,13 @@ impl TrainingRows<'_> {
     /// Sends all batches until the last one, or until the training ends.
     fn send(&self, steps: &Steps<'_>, to: &SyncSender<HostBatch>) {
         for epoch in 0..steps.how.epochs {
+            let mut batches = steps.batches(epoch).peekable();
+            if batches.peek().is_none() {
+                continue;
+            }
             let order = epoch_order(steps.rows, steps.seed, epoch);
-            for rows in order.chunks(steps.how.batch as usize) {
+            for (_, places) in batches {
+                let rows = &order[places];
                 let mut features = Vec::with_capacity(rows.len() * self.data.width());
                 self.gather(rows, epoch, &mut features);
                 let labels = rows.iter().map(|&row| self.data.labels()[row].into()).collect();
@@ -151,16 +157,11 @@ impl Batches<'_> {
         Ok(())
     }
 
-    /// The next batch: `count` rows from place `first` of the epoch's order on.
-    pub(super) fn next(
-        &mut self,
-        torch: &Torch,
-        first: usize,
-        count: usize,
-    ) -> Result<Rows, TchError> {
+    /// The next batch: the rows at these places of the epoch's order.
+    pub(super) fn next(&mut self, torch: &Torch, places: Range<usize>) -> Result<Rows, TchError> {
         match self {
             Self::Resident { rows, order } => {
-                rows.select(&order.f_narrow(0, first as i64, count as i64)?)
+                rows.select(&order.f_narrow(0, places.start as i64, places.len() as i64)?)
             }
             Self::Gathered { from, width } => {
                 let batch = from.recv().map_err(|_| {
@@ -239,7 +240,7 @@ mod tests {
         ] {
             let start = model.init(1).into_vec();
             let mut torch = engine(usize::MAX);
-            let steps = Steps { rows: mapped.rows(), how: &how, seed: 7 };
+            let steps = Steps::all(mapped.rows(), &how, 7);
             let rows = BatchRows::new(&torch, &mapped, &steps).unwrap();
             assert!(matches!(rows, BatchRows::Gathered(_)), "no copy of a mapped file");
             let mut plain = Reference::new();

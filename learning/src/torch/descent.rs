@@ -17,10 +17,70 @@ pub(super) struct Steps<'a> {
     pub(super) how: &'a Training,
     /// Seed of the order of the rows.
     pub(super) seed: u64,
+    /// Steps that were done before.
+    pub(super) first: u64,
 }
 
-/// Writes the gradient of a batch, and returns the loss of each row.
-type BatchGradient<'a> = &'a mut dyn FnMut(&Rows) -> Result<Tensor, TrainError>;
+impl<'a> Steps<'a> {
+    /// All steps of a training.
+    pub(super) fn all(rows: usize, how: &'a Training, seed: u64) -> Self {
+        Self { rows, how, seed, first: 0 }
+    }
+
+    /// The batches of an epoch that are still to come: the number of their step, from 1, and their
+    /// places in the epoch's order.
+    pub(super) fn batches(&self, epoch: u32) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
+        let (rows, batch, first) = (self.rows, self.how.batch as usize, self.first);
+        let before = u64::from(epoch) * (rows as u64).div_ceil(batch as u64);
+        let places = (0..rows).step_by(batch).map(move |from| from..rows.min(from + batch));
+        (before + 1..).zip(places).filter(move |&(step, _)| step > first)
+    }
+}
+
+/// How far a training is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Progress {
+    /// Steps that were done.
+    pub(super) step: u64,
+    /// Summed losses of the current epoch so far.
+    pub(super) sum: f64,
+    /// Mean loss of the epoch before.
+    pub(super) mean_loss: f64,
+}
+
+/// A batch of a training.
+pub(super) struct Batch {
+    /// Its step, from 1.
+    pub(super) step: u64,
+    pub(super) rows: Rows,
+}
+
+/// Computes the gradients of the batches of a training.
+pub(super) trait BatchGradients {
+    /// Writes the gradient of a batch to that of the descent, and returns the summed loss of its rows.
+    fn gradient(
+        &mut self,
+        batch: &Batch,
+        descent: &mut GradientDescent<'_>,
+    ) -> Result<f64, TrainError>;
+
+    /// The descent has taken a step; with `is_over` none follows.
+    fn stepped(
+        &mut self,
+        _descent: &GradientDescent<'_>,
+        _progress: &Progress,
+        _is_over: bool,
+    ) -> Result<(), TrainError> {
+        Ok(())
+    }
+}
+
+/// By a function of the rows that writes the gradient, and returns the loss of each row.
+impl<F: FnMut(&Rows) -> Result<Tensor, TrainError>> BatchGradients for F {
+    fn gradient(&mut self, batch: &Batch, _: &mut GradientDescent<'_>) -> Result<f64, TrainError> {
+        Ok(f64::try_from(self(&batch.rows)?.f_sum(Kind::Double)?)?)
+    }
+}
 
 impl Torch {
     /// Takes all steps. The parameters of the result are those of the descent, in its layout.
@@ -30,49 +90,69 @@ impl Torch {
         batch_rows: &BatchRows<'_>,
         descent: &mut GradientDescent<'_>,
         progress: TrainingProgress<'_>,
-        gradient: BatchGradient<'_>,
+        gradients: &mut dyn BatchGradients,
+    ) -> Result<TrainedModel, TrainError> {
+        self.descend_from(Progress::default(), given, batch_rows, descent, progress, gradients)
+    }
+
+    /// The same from a place between two steps.
+    pub(super) fn descend_from(
+        &self,
+        from: Progress,
+        given: &Steps<'_>,
+        batch_rows: &BatchRows<'_>,
+        descent: &mut GradientDescent<'_>,
+        progress: TrainingProgress<'_>,
+        gradients: &mut dyn BatchGradients,
     ) -> Result<TrainedModel, TrainError> {
         with_batches(batch_rows, given, |batches| {
-            self.descend_on(given, batches, descent, progress, gradient)
+            self.descend_on(from, given, batches, descent, progress, gradients)
         })
     }
 
     fn descend_on(
         &self,
+        from: Progress,
         given: &Steps<'_>,
         mut batches: Batches<'_>,
         descent: &mut GradientDescent<'_>,
         progress: TrainingProgress<'_>,
-        gradient: BatchGradient<'_>,
+        gradients: &mut dyn BatchGradients,
     ) -> Result<TrainedModel, TrainError> {
         let Steps { rows, how, .. } = *given;
         let steps = how.steps(rows);
-        let (mut step, mut mean_loss) = (0, 0.0);
+        let mut done = from;
         for epoch in 0..how.epochs {
-            batches.begin(self, given, epoch)?;
-            let mut sum = 0.0;
-            for from in (0..rows).step_by(how.batch as usize) {
-                step += 1;
-                let size = (rows - from).min(how.batch as usize);
-                let losses = gradient(&batches.next(self, from, size)?)?;
-                let loss_sum = f64::try_from(losses.f_sum(Kind::Double)?)?;
+            let mut is_begun = false;
+            for (step, places) in given.batches(epoch) {
+                if !is_begun {
+                    batches.begin(self, given, epoch)?;
+                    is_begun = true;
+                }
+                let size = places.len();
+                let rows = batches.next(self, places)?;
+                let loss_sum = gradients.gradient(&Batch { step, rows }, descent)?;
                 if !loss_sum.is_finite() {
                     return Err(TrainError::Diverged { step });
                 }
-                sum += loss_sum;
                 descent.step(step, steps)?;
+                done = Progress { step, sum: done.sum + loss_sum, ..done };
                 let loss = loss_sum / size as f64;
-                if progress(TrainingStep { step, steps, loss }).is_break() {
+                let is_stopped = progress(TrainingStep { step, steps, loss }).is_break();
+                gradients.stepped(descent, &done, is_stopped || step == steps)?;
+                if is_stopped {
                     return Err(TrainError::Stopped { step });
                 }
             }
-            mean_loss = sum / rows as f64;
+            if is_begun {
+                done = Progress { mean_loss: done.sum / rows as f64, sum: 0.0, ..done };
+            }
         }
         let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;
         if params.iter().any(|value| !value.is_finite()) {
-            return Err(TrainError::Diverged { step });
+            return Err(TrainError::Diverged { step: done.step });
         }
-        Ok(TrainedModel { params, steps, mean_loss })
+        Ok(TrainedModel { params, steps, mean_loss: done.mean_loss })
     }
 }
 
@@ -112,10 +192,35 @@ impl<'a> GradientDescent<'a> {
     pub(super) fn new(start: &Tensor, how: &'a Training) -> Result<Self, BackendError> {
         let mut params = start.f_zeros_like()?;
         params.f_copy_(start)?;
+        Self::on(params, start, how)
+    }
+
+    /// A descent that changes `params`, which are at `start`.
+    pub(super) fn on(
+        params: Tensor,
+        start: &Tensor,
+        how: &'a Training,
+    ) -> Result<Self, BackendError> {
         let gradient = start.f_zeros_like()?;
         let state = OptimizerState::new(start, how)?;
         let (start, fixed) = (start.shallow_clone(), Vec::new());
         Ok(Self { how, start, params, gradient, state, add: AddScaled::new()?, fixed })
+    }
+
+    /// The same with a gradient that another one writes.
+    pub(super) fn use_gradient(&mut self, gradient: Tensor) {
+        self.gradient = gradient;
+    }
+
+    /// The tensors of the descent's state: the parameters, and what the optimizer carries.
+    pub(super) fn state(&self) -> Vec<Tensor> {
+        let carried = match &self.state {
+            OptimizerState::Sgd { velocity } => velocity.iter().collect(),
+            OptimizerState::Adam { moments, .. } | OptimizerState::AdamW { moments, .. } => {
+                vec![&moments.first, &moments.second]
+            }
+        };
+        [&self.params].into_iter().chain(carried).map(Tensor::shallow_clone).collect()
     }
 
     /// The same with parameters that another rule changes.

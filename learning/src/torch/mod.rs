@@ -5,6 +5,8 @@
 //! forward-mode differentiation for all models.
 
 mod batches;
+#[cfg(feature = "distributed")]
+mod c10d;
 mod coalitions;
 mod descent;
 pub(crate) mod dispatch;
@@ -12,27 +14,33 @@ mod gpu;
 pub(crate) mod graph;
 mod memory;
 mod net;
+mod peers;
+#[cfg(feature = "distributed")]
+pub(crate) mod ranks;
 mod segment;
 
 use std::ops::{ControlFlow, Range};
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::checkpoint::CheckpointSettings;
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_precision,
+    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_execution,
     check_row_gradients, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
+use crate::ranks::Ranks;
 use crate::select::EngineError;
 use crate::training::Training;
-use batches::{BatchRows, RESIDENT_BYTES_MAX};
+use batches::{BatchRows, RESIDENT_BYTES_MAX, Rows};
 use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
 use graph::GraphTraining;
 use net::{Objective, TensorNet};
+use peers::Peers;
 
 const ENGINE: &str = "torch";
 const NAME_CPU: &str = "torch 2.11.0 (CPU)";
@@ -59,6 +67,10 @@ pub struct Torch {
     threads: i32,
     /// Largest features of a training that are copied to the device as a whole, in bytes.
     resident_bytes_max: usize,
+    /// The other processes of its trainings.
+    peers: Option<Box<dyn Peers>>,
+    /// Where trainings by virtual workers store their state.
+    checkpoints: Option<CheckpointSettings>,
 }
 
 impl From<TchError> for BackendError {
@@ -102,7 +114,49 @@ impl Torch {
             .ok()
             .filter(|&threads| threads > 0)
             .ok_or(EngineError::Threads { threads })?;
-        Ok(Self { device, threads, resident_bytes_max: RESIDENT_BYTES_MAX })
+        Ok(Self::on(device, threads))
+    }
+
+    fn on(device: Device, threads: i32) -> Self {
+        let resident_bytes_max = RESIDENT_BYTES_MAX;
+        Self { device, threads, resident_bytes_max, peers: None, checkpoints: None }
+    }
+
+    /// The same engine on a device, without other processes.
+    fn alone_on(&self, device: Device) -> Self {
+        Self { resident_bytes_max: self.resident_bytes_max, ..Self::on(device, self.threads) }
+    }
+
+    /// The same engine on another GPU, if it is on one: the number counts from 0, and begins again after
+    /// the last one.
+    #[must_use]
+    pub fn on_gpu(self, number: u32) -> Self {
+        let device = match (self.device, probe().gpus) {
+            (Device::Cuda(_), gpus @ 1..) => Device::Cuda(number as usize % gpus),
+            (device, _) => device,
+        };
+        Self { device, ..self }
+    }
+
+    /// The same engine, which stores the state of trainings by virtual workers.
+    #[must_use]
+    pub fn with_checkpoints(self, settings: CheckpointSettings) -> Self {
+        Self { checkpoints: Some(settings), ..self }
+    }
+
+    /// The same engine, whose trainings by virtual workers the other ranks compute too. This process is
+    /// rank 0.
+    #[must_use]
+    #[cfg(feature = "distributed")]
+    pub fn with_ranks(self, ranks: Ranks) -> Self {
+        Self { peers: Some(Box::new(ranks)), ..self }
+    }
+
+    /// There are no ranks in this build.
+    #[must_use]
+    #[cfg(not(feature = "distributed"))]
+    pub fn with_ranks(self, ranks: Ranks) -> Self {
+        match ranks {}
     }
 
     /// Sets the number of threads: libtorch stores it per calling thread, and an engine may move to
@@ -112,7 +166,7 @@ impl Torch {
     }
 
     fn to_tensor<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {
-        Tensor::f_from_slice(numbers)?.f_to_device(self.device)
+        to_tensor_on(self.device, numbers)
     }
 
     /// Rows `from..to` of the data: features of type `kind`, labels as a column.
@@ -179,17 +233,18 @@ impl Trainer for Torch {
             let training = GraphTraining { model, start, data, how, seed };
             return self.train_graph(&training, progress);
         }
-        check_precision(ENGINE, how)?;
+        check_execution(ENGINE, how)?;
         let mut descent = GradientDescent::new(&self.to_tensor(start)?, how)?;
         let net = TensorNet::new(model, &descent.params)?;
         let slots = TensorNet::new(model, &descent.gradient)?;
-        let steps = Steps { rows: data.rows(), how, seed };
+        let steps = Steps::all(data.rows(), how, seed);
         let rows = BatchRows::new(self, data, &steps)?;
-        self.descend(&steps, &rows, &mut descent, progress, &mut |batch| {
+        let mut gradient = |batch: &Rows| -> Result<Tensor, TrainError> {
             let (labels, objective) =
                 (batch.labels.f_view([-1, 1])?, Objective::training(batch.len()));
             Ok(net.gradient(&batch.numbers, &labels, objective, &slots)?)
-        })
+        };
+        self.descend(&steps, &rows, &mut descent, progress, &mut gradient)
     }
 
     fn row_gradients(
@@ -348,6 +403,10 @@ impl Evaluator for Torch {
     ) -> Result<(), EvalError> {
         self.evaluate_segment(way, places, data, groups, look)
     }
+}
+
+fn to_tensor_on<T: tch::kind::Element>(device: Device, numbers: &[T]) -> Result<Tensor, TchError> {
+    Tensor::f_from_slice(numbers)?.f_to_device(device)
 }
 
 fn to_vec(tensor: &Tensor) -> Result<Vec<f64>, TchError> {

@@ -231,6 +231,7 @@ impl AgentError {
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",
             Self::BadModel { .. } => "INVALID_MODEL",
+            Self::Training { source: TrainError::Ranks(error), .. } => error.code.as_str(),
             Self::Training { .. } => "TRAINING_FAILED",
             Self::Audit(error) => error.code(),
             Self::Client(error) => error.code(),

@@ -307,19 +307,24 @@ fn c_text(text: &str, operator: &str) -> Result<CString, AtenError> {
 }
 
 /// The error of a call, if it returned one.
-#[expect(unsafe_code, reason = "reads and frees a text of dispatch.cpp")]
 fn check(error: *mut c_char, operator: &str) -> Result<(), AtenError> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the text ends with zero, and is freed once.
-    let why = unsafe {
-        let why = CStr::from_ptr(error).to_string_lossy().into_owned();
-        florin_aten_free_text(error);
-        why
-    };
+    let Some(why) = take_text(error) else { return Ok(()) };
     let why = why.lines().next().unwrap_or_default().to_owned();
     Err(AtenError { operator: operator.to_owned(), why })
+}
+
+/// The error text that a function of our C++ returned; `None` for null.
+#[expect(unsafe_code, reason = "reads and frees a text of our C++")]
+pub(super) fn take_text(error: *mut c_char) -> Option<String> {
+    if error.is_null() {
+        return None;
+    }
+    // SAFETY: the text ends with zero, and is freed once.
+    unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        florin_aten_free_text(error);
+        Some(text)
+    }
 }
 
 #[cfg(test)]

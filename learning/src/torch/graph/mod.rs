@@ -6,6 +6,8 @@
 mod loss;
 mod net;
 mod training;
+mod virtual_training;
+mod virtual_workers;
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,7 +56,7 @@ impl Torch {
     fn graph_evaluation<'m>(&self, model: &'m GraphModel) -> Result<Evaluation<'m>, EvalError> {
         let program = program(model)?;
         let device = if program.refuses_values { Device::Cpu } else { self.device };
-        let engine = Self { device, ..*self };
+        let engine = self.alone_on(device);
         let net = GraphNet::new(model, program, device, Kind::Double)?;
         Ok(Evaluation { engine, model, net })
     }
@@ -377,4 +379,4 @@ mod archive_tests;
 #[cfg(test)]
 mod plain_tests;
 #[cfg(test)]
-mod tests;
+pub(in crate::torch) mod tests;

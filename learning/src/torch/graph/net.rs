@@ -189,12 +189,17 @@ impl<'m> GraphNet<'m> {
     /// The numbers with each tensor at a multiple of [`ALIGNMENT`], and zeros between them: kernels are
     /// slower on tensors that begin anywhere.
     pub(super) fn align(&self, numbers: &[f32]) -> Vec<f32> {
-        let length = self.travelling().last().map_or(0, |last| last.aligned_range().end);
-        let mut aligned = vec![0.0; length.next_multiple_of(ALIGNMENT)];
+        let mut aligned = vec![0.0; self.aligned_length()];
         for tensor in self.travelling() {
             aligned[tensor.aligned_range()].copy_from_slice(&numbers[tensor.range.clone()]);
         }
         aligned
+    }
+
+    /// The length of an aligned vector.
+    pub(super) fn aligned_length(&self) -> usize {
+        let length = self.travelling().last().map_or(0, |last| last.aligned_range().end);
+        length.next_multiple_of(ALIGNMENT)
     }
 
     /// The numbers of an aligned vector.
@@ -211,6 +216,15 @@ impl<'m> GraphNet<'m> {
     pub(super) fn aligned_buffers(&self) -> Vec<Range<usize>> {
         let buffers = self.travelling().filter(|tensor| tensor.is_buffer);
         buffers.map(|tensor| tensor.aligned_range()).collect()
+    }
+
+    /// Those of the views that are buffers.
+    pub(super) fn buffers_of<'v>(
+        &'v self,
+        views: &'v [Tensor],
+    ) -> impl Iterator<Item = &'v Tensor> {
+        let pairs = views.iter().zip(self.travelling());
+        pairs.filter(|(_, tensor)| tensor.is_buffer).map(|(view, _)| view)
     }
 
     fn travelling(&self) -> impl Iterator<Item = TravellingTensor<'_>> {

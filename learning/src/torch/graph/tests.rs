@@ -14,7 +14,7 @@ use crate::model::ModelSpec;
 use crate::torch::TorchDevice;
 use crate::training::{Betas, Execution, Optimizer, Precision, Training};
 
-pub(super) const ALL: &str = "*";
+pub(in crate::torch) const ALL: &str = "*";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/graphs")).join(name)
@@ -26,10 +26,10 @@ fn parts(name: &str, trainable: &str, buffers: BufferPolicy) -> GraphParts {
 }
 
 /// A model, its initial parameters, and rows with what PyTorch computed.
-pub(super) struct GraphTask {
-    pub(super) model: ModelSpec,
-    pub(super) start: Vec<f32>,
-    pub(super) rows: Dataset,
+pub(in crate::torch) struct GraphTask {
+    pub(in crate::torch) model: ModelSpec,
+    pub(in crate::torch) start: Vec<f32>,
+    pub(in crate::torch) rows: Dataset,
     expected: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ fn integers(file: &SafeTensors<'_>, name: &str) -> Vec<i64> {
 }
 
 impl GraphTask {
-    pub(super) fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
+    pub(in crate::torch) fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
         let parts = parts(name, trainable, buffers);
         let expected = std::fs::read(path(&format!("{name}.safetensors"))).unwrap();
         let file = SafeTensors::deserialize(&expected).unwrap();
@@ -96,7 +96,7 @@ impl GraphTask {
     }
 }
 
-pub(super) fn models() -> Vec<String> {
+pub(in crate::torch) fn models() -> Vec<String> {
     let files = std::fs::read_dir(path("")).unwrap().map(|file| file.unwrap().path());
     let models = files.filter(|file| file.extension().is_some_and(|end| end == "pt2"));
     let mut names: Vec<String> =
@@ -113,12 +113,12 @@ pub(super) fn training(epochs: u32) -> Training {
     Training::sgd(epochs, 5, 0.05)
 }
 
-pub(super) fn go_on(_: TrainingStep) -> ControlFlow<()> {
+pub(in crate::torch) fn go_on(_: TrainingStep) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 /// Whether a model draws random numbers in training: with the rows in another order it draws others.
-pub(super) fn is_random(name: &str) -> bool {
+pub(in crate::torch) fn is_random(name: &str) -> bool {
     let (graph, _) = read_archive(&path(&format!("{name}.pt2"))).unwrap();
     graph.nodes.iter().any(|node| {
         let Operation::Aten(operator) = &node.operation else { return false };

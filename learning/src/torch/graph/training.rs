@@ -30,10 +30,13 @@ pub(in crate::torch) struct GraphTraining<'a> {
 
 impl Torch {
     pub(in crate::torch) fn train_graph(
-        &self,
+        &mut self,
         training: &GraphTraining<'_>,
         progress: TrainingProgress<'_>,
     ) -> Result<TrainedModel, TrainError> {
+        if let Some(workers) = training.how.execution.virtual_workers {
+            return self.train_graph_virtually(training, workers, progress);
+        }
         let GraphTraining { model, start, data, how, seed } = *training;
         let _generator = generator();
         // Dropout and stochastic depth draw from it.
@@ -56,11 +59,12 @@ impl Torch {
             scale: LossScale::new(how.execution.precision),
             net: &net,
         };
-        let steps = Steps { rows: data.rows(), how, seed };
+        let steps = Steps::all(data.rows(), how, seed);
         let rows = BatchRows::new(self, data, &steps)?;
-        let trained = self.descend(&steps, &rows, &mut descent, progress, &mut |batch| {
+        let mut gradient = |batch: &Rows| -> Result<Tensor, TrainError> {
             Ok(batches.gradient(batch).map_err(BackendError::from)?)
-        })?;
+        };
+        let trained = self.descend(&steps, &rows, &mut descent, progress, &mut gradient)?;
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
@@ -146,20 +150,30 @@ impl BatchGradients<'_> {
 
 /// The factor of the loss, so that small gradients are above the smallest number of 16 bits
 /// (Micikevicius et al. 2018).
-struct LossScale {
-    factor: f64,
+pub(super) struct LossScale {
+    pub(super) factor: f64,
     /// Steps since the last change.
     steps: u32,
 }
 
 impl LossScale {
-    fn new(precision: Precision) -> Option<Self> {
+    pub(super) fn new(precision: Precision) -> Option<Self> {
         (precision == Precision::F16).then_some(Self { factor: LOSS_SCALE, steps: 0 })
+    }
+
+    /// The state as bits.
+    pub(super) fn bits(&self) -> (u64, u32) {
+        (self.factor.to_bits(), self.steps)
+    }
+
+    /// The reverse.
+    pub(super) fn from_bits((factor, steps): (u64, u32)) -> Self {
+        Self { factor: f64::from_bits(factor), steps }
     }
 
     /// Whether the gradient is used; otherwise it is computed again with half the factor. Without a
     /// factor an overflow belongs to the model: the training has diverged.
-    fn accepts(&mut self, is_finite: bool) -> bool {
+    pub(super) fn accepts(&mut self, is_finite: bool) -> bool {
         self.steps += 1;
         if !is_finite && self.factor > 1.0 {
             (self.factor, self.steps) = (self.factor / 2.0, 0);

@@ -1,0 +1,211 @@
+//! Ranks: the processes that compute one member's training together.
+//!
+//! A launcher (torchrun, srun, mpirun, a Kubernetes job) starts the same command several times and
+//! states in the environment which rank each process is. Rank 0 is the member of the market; the others
+//! serve its trainings. Before the first training all of them compare what they compute.
+
+mod error;
+mod place;
+#[cfg(not(feature = "distributed"))]
+mod without;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use error::{RankError, RankErrorCode};
+pub use place::{PlaceError, RANKS_MAX, RankPlace};
+#[cfg(not(feature = "distributed"))]
+pub use without::Ranks;
+
+#[cfg(feature = "distributed")]
+pub use crate::torch::ranks::Ranks;
+
+use crate::data::Dataset;
+use crate::training::Training;
+
+/// Seconds that a rank waits for another one, unless the caller sets another limit.
+pub const RANK_SECONDS: u64 = 300;
+
+/// How a rank joins the others.
+#[derive(Debug, Clone)]
+pub struct RankSettings {
+    /// Where it is among them.
+    pub place: RankPlace,
+    /// Network interface of the transfers, such as `eth0`; `None` is the one of this machine's host
+    /// name.
+    pub interface: Option<String>,
+    /// The longest wait for another rank.
+    pub limit: Duration,
+    /// The ranges of virtual workers by rank; `None` follows measured speeds.
+    pub pinned: Option<Vec<Range<u32>>>,
+}
+
+/// The values, by name, about which all ranks must agree.
+pub type RankFacts = BTreeMap<String, String>;
+
+/// The fact that has the fingerprint of the rows.
+pub const DATA_FACT: &str = "data";
+
+/// The measurements of a rank when it joined, by rank 0.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankCard {
+    /// The rank.
+    pub rank: u32,
+    /// Name of its host.
+    pub host: String,
+    /// The vector instructions that libtorch uses there. Where they differ, bits may too.
+    pub capability: String,
+    /// Seconds for a transfer without bytes from rank 0 and back, halved.
+    pub alpha: f64,
+    /// Seconds for each byte of it.
+    pub beta: f64,
+}
+
+/// News of ranks, for display.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankNews {
+    /// All ranks have joined and agree.
+    Joined {
+        /// Each of them.
+        cards: Vec<RankCard>,
+    },
+    /// Virtual workers were assigned.
+    Assigned {
+        /// Ranges of workers by rank.
+        ranges: Vec<Range<u32>>,
+        /// Seconds for the gradient of one worker, by rank.
+        worker_seconds: Vec<f64>,
+    },
+    /// A training continues from a file.
+    Resumed {
+        /// Steps that were done.
+        step: u64,
+        /// All steps.
+        steps: u64,
+    },
+}
+
+impl fmt::Display for RankNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { cards } => {
+                write!(f, "{} ranks have joined:", cards.len())?;
+                for card in cards {
+                    let RankCard { rank, host, capability, .. } = card;
+                    write!(f, "\n  rank {rank:<4} {host:<24} {capability:<10}")?;
+                    if *rank > 0 {
+                        let (us, rate) = (card.alpha * 1e6, 1e-6 / card.beta.max(1e-12));
+                        write!(f, " {us:>7.0} µs and {rate:>6.0} MB/s from rank 0")?;
+                    }
+                }
+                let mut capabilities: Vec<&str> =
+                    cards.iter().map(|card| card.capability.as_str()).collect();
+                capabilities.dedup();
+                if capabilities.len() > 1 {
+                    f.write_str(
+                        "\n  These processors differ: the bits of an update depend on which of them \
+                         computes what",
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Assigned { ranges, worker_seconds } => {
+                f.write_str("virtual workers:")?;
+                for (rank, (own, seconds)) in ranges.iter().zip(worker_seconds).enumerate() {
+                    let ms = seconds * 1e3;
+                    let own = format!("{}..{}", own.start, own.end);
+                    write!(f, "\n  rank {rank:<4} {own:<10} {ms:>9.2} ms each")?;
+                }
+                Ok(())
+            }
+            Self::Resumed { step, steps } => {
+                write!(f, "the training continues after step {step} of {steps}")
+            }
+        }
+    }
+}
+
+/// Features of which the fingerprint of data consists, at most: 256 MiB.
+const FINGERPRINT_NUMBERS_MAX: usize = 1 << 26;
+
+/// A digest of rows, as text: of their labels, and of the features of all rows or, of very many, of
+/// evenly spaced ones.
+#[must_use]
+pub fn data_fingerprint(data: &Dataset) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 fingerprint of rows");
+    let (rows, width) = (data.rows(), data.width());
+    hasher.update(&(rows as u64).to_le_bytes()).update(&(width as u64).to_le_bytes());
+    for label in data.labels() {
+        hasher.update(&label.to_le_bytes());
+    }
+    let most = (FINGERPRINT_NUMBERS_MAX / width.max(1)).max(1);
+    for row in (0..rows).step_by(rows.div_ceil(most).max(1)) {
+        hasher.update(bytemuck::cast_slice(&data.features()[row * width..(row + 1) * width]));
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Receives news of ranks.
+pub type RankNotify = Box<dyn Fn(&RankNews) + Send + Sync>;
+
+/// Work that rank 0 announces to the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[cfg_attr(not(feature = "distributed"), expect(dead_code, reason = "there are no ranks"))]
+pub(crate) enum RankJob {
+    /// A training.
+    Train(RankTraining),
+    /// No work follows.
+    Finish,
+}
+
+/// A training that ranks compute together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RankTraining {
+    /// The hyperparameters.
+    pub(crate) how: Training,
+    /// Seed of the batches.
+    pub(crate) seed: u64,
+    /// Steps that were done before.
+    pub(crate) first_step: u64,
+    /// Whether each rank measures its speed before the first step.
+    pub(crate) measures: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_training_round_trips_as_json() {
+        let job = RankJob::Train(RankTraining {
+            how: Training::sgd(2, 16, 0.1),
+            seed: u64::MAX,
+            first_step: 3,
+            measures: true,
+        });
+        let text = serde_json::to_string(&job).unwrap();
+        assert_eq!(serde_json::from_str::<RankJob>(&text).unwrap(), job);
+    }
+
+    #[test]
+    fn news_of_unequal_processors_warns() {
+        let card = |rank, capability: &str| RankCard {
+            rank,
+            host: "a".to_owned(),
+            capability: capability.to_owned(),
+            alpha: 1e-4,
+            beta: 1e-9,
+        };
+        let text = |cards| RankNews::Joined { cards }.to_string();
+        assert!(!text(vec![card(0, "AVX2"), card(1, "AVX2")]).contains("differ"));
+        let mixed = text(vec![card(0, "AVX2"), card(1, "AVX512")]);
+        assert!(mixed.contains("differ") && mixed.contains("100 µs and   1000 MB/s"), "{mixed}");
+    }
+}

@@ -1,0 +1,435 @@
+//! A training of a graph by virtual workers: rank 0 takes the steps and stores its state, the other
+//! ranks compute their parts of each batch.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use tch::{Device, Kind, Tensor};
+
+use super::generator;
+use super::net::{GraphNet, program};
+use super::training::{GraphTraining, LossScale};
+use super::virtual_workers::VirtualGradients;
+use crate::checkpoint::{Checkpoint, CheckpointNumbers, CheckpointSettings};
+use crate::data::Dataset;
+use crate::engine::{TrainError, TrainedModel, TrainingProgress};
+use crate::graph::GraphModel;
+use crate::ranks::{RankError, RankErrorCode, RankNews, RankTraining, data_fingerprint};
+use crate::rng::{Purpose, below, rng};
+use crate::torch::batches::{BatchRows, with_batches};
+use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
+use crate::torch::peers::{Control, Peers, TAIL};
+use crate::torch::{LIBTORCH_VERSION, Torch, to_tensor_on};
+use crate::training::Training;
+use crate::virtual_workers::merges;
+
+/// Steps in which, on average, the gradient of another rank is checked once.
+const STEPS_OF_A_CHECK: u64 = 20;
+/// Largest relative difference of a checked gradient. Processors with other vector instructions differ by
+/// up to 3e-4; a skipped tenth of the rows, or products of 16 bits, by more than 3e-3.
+const CHECK_TOLERANCE: f64 = 2e-3;
+
+/// A gradient of another rank that rank 0 computes as well.
+#[derive(Debug, Clone, Copy)]
+struct Check {
+    step: u64,
+    draw: u64,
+}
+
+impl Torch {
+    /// Trains by virtual workers, with the other ranks if there are any.
+    pub(in crate::torch) fn train_graph_virtually(
+        &mut self,
+        training: &GraphTraining<'_>,
+        workers: u32,
+        progress: TrainingProgress<'_>,
+    ) -> Result<TrainedModel, TrainError> {
+        let mut peers = self.peers.take();
+        let peers_of_training = peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
+        let trained = self.virtual_training(training, workers, peers_of_training, progress);
+        self.peers = peers;
+        trained
+    }
+
+    fn virtual_training(
+        &self,
+        training: &GraphTraining<'_>,
+        workers: u32,
+        peers: Option<&mut dyn Peers>,
+        progress: TrainingProgress<'_>,
+    ) -> Result<TrainedModel, TrainError> {
+        let GraphTraining { model, start, data, how, seed } = *training;
+        // One thread: the bits of a part must not depend on their number.
+        tch::set_num_threads(1);
+        let _generator = generator();
+        let program = program(model)?;
+        let net = GraphNet::new(model, program, self.device, Kind::Float)?
+            .with_precision(how.execution.precision);
+        let start = to_tensor_on(self.device, &net.align(start))?;
+        let length = start.size1()?;
+        let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
+        let own = flat.f_narrow(0, 0, length)?;
+        own.shallow_clone().f_copy_(&start)?;
+        let mut descent = GradientDescent::on(own, &start, how)?.with_fixed(net.aligned_buffers());
+        let mut scale = LossScale::new(how.execution.precision);
+        let store = self.checkpoints.as_ref().map(|settings| {
+            let key = key(model, training, &net.align(training.start));
+            StateFile { settings, key, last: Instant::now() }
+        });
+        let mut from = Progress::default();
+        if let Some(stored) = store.as_ref().and_then(|store| store.read(length as usize)) {
+            from = restore(&stored, &descent, &mut scale)?;
+        }
+        let mut steps = Steps::all(data.rows(), how, seed);
+        steps.first = from.step;
+        let gradients = VirtualGradients::new(&net, workers, seed, &flat)?;
+        let total_steps = how.steps(data.rows());
+        let check = peers.as_ref().and_then(|_| draw_check(&steps, total_steps));
+        let mut virtual_steps = VirtualSteps {
+            net: &net,
+            gradients,
+            peers,
+            scale,
+            flat,
+            length,
+            buffers: Vec::new(),
+            store,
+            check,
+            total: total_steps,
+            is_awaited: false,
+        };
+        virtual_steps.begin(training, &steps, self)?;
+        if let (1.., Some(peers)) = (from.step, virtual_steps.peers.as_deref()) {
+            peers.notify(&RankNews::Resumed { step: from.step, steps: total_steps });
+        }
+        let rows = BatchRows::new(self, data, &steps)?;
+        let trained =
+            self.descend_from(from, &steps, &rows, &mut descent, progress, &mut virtual_steps);
+        virtual_steps.end(&trained)?;
+        let trained = trained?;
+        Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
+    }
+
+    /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
+    pub(in crate::torch) fn serve_graph(
+        &self,
+        model: &GraphModel,
+        data: &Dataset,
+        training: &RankTraining,
+        peers: &mut dyn Peers,
+    ) -> Result<(), TrainError> {
+        let RankTraining { how, seed, first_step, measures } = training;
+        tch::set_num_threads(1);
+        let _generator = generator();
+        let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
+            .with_precision(how.execution.precision);
+        let length = net.aligned_length() as i64;
+        let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
+        peers.share(&flat)?;
+        let workers = how.execution.virtual_workers.unwrap_or(1);
+        let mut gradients = VirtualGradients::new(&net, workers, *seed, &flat)?;
+        gradients.scale = control(&flat, length)?.1;
+        let seconds = match measures {
+            true => Some(gradients.measure(&first_batch(self, data, how)?)?),
+            false => None,
+        };
+        peers.assign(seconds, workers, gradient_bytes(length))?;
+        let steps = Steps { rows: data.rows(), how, seed: *seed, first: *first_step };
+        let rows = BatchRows::new(self, data, &steps)?;
+        with_batches(&rows, &steps, |mut batches| {
+            for epoch in 0..how.epochs {
+                let mut is_begun = false;
+                for (step, places) in steps.batches(epoch) {
+                    if !is_begun {
+                        batches.begin(self, &steps, epoch)?;
+                        is_begun = true;
+                    }
+                    let batch = Batch { step, rows: batches.next(self, places)? };
+                    loop {
+                        gradients.compute(&batch, Some(&mut *peers), None)?;
+                        gradients.recycle();
+                        peers.share(&flat)?;
+                        let (stated, scale) = control(&flat, length)?;
+                        gradients.scale = scale;
+                        match stated {
+                            Control::Again => {}
+                            Control::Next => break,
+                            Control::End => return Ok(()),
+                        }
+                    }
+                    gradients.remember_buffers()?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Bytes of a gradient in a transfer.
+fn gradient_bytes(length: i64) -> u64 {
+    (length + TAIL) as u64 * size_of::<f32>() as u64
+}
+
+/// The control that rank 0 has stated with the parameters, and the scale of the loss.
+fn control(flat: &Tensor, length: i64) -> Result<(Control, f64), TrainError> {
+    let tail = Vec::<f32>::try_from(flat.f_narrow(0, length, TAIL)?.f_to_device(Device::Cpu)?)?;
+    Ok((Control::of(tail[0]), f64::from(tail[1])))
+}
+
+/// Rows of the size of a batch, for a measurement.
+fn first_batch(torch: &Torch, data: &Dataset, how: &Training) -> Result<Batch, TrainError> {
+    let rows = 0..data.rows().min(how.batch as usize);
+    Ok(Batch { step: 0, rows: torch.graph_rows(data, rows)? })
+}
+
+/// A step in which rank 0 checks another rank, drawn such that it is rare in long trainings. No other rank
+/// can foresee it; the result does not depend on it.
+fn draw_check(steps: &Steps<'_>, total: u64) -> Option<Check> {
+    let left = total - steps.first;
+    let mut random = rng(rand_seed(), Purpose::Directions, 0);
+    let is_drawn = below(&mut random, STEPS_OF_A_CHECK) < left;
+    let step = steps.first + 1 + below(&mut random, left.max(1));
+    is_drawn.then(|| Check { step, draw: below(&mut random, u64::MAX) })
+}
+
+/// A seed that other processes do not know.
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0_u8)
+}
+
+/// The key of a training's state: a digest of everything that decides the training.
+fn key(model: &GraphModel, training: &GraphTraining<'_>, start: &[f32]) -> String {
+    let GraphTraining { data, how, seed, .. } = training;
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 state of a training");
+    let how = serde_json::to_string(how).unwrap_or_default();
+    for text in [&model.to_string(), &how, &data_fingerprint(data), LIBTORCH_VERSION] {
+        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    }
+    hasher.update(&seed.to_le_bytes()).update(bytemuck::cast_slice(start));
+    hasher.finalize().to_hex().to_string()
+}
+
+/// The file with the state of a training.
+struct StateFile<'a> {
+    settings: &'a CheckpointSettings,
+    key: String,
+    last: Instant,
+}
+
+impl StateFile<'_> {
+    fn read(&self, length: usize) -> Option<Checkpoint> {
+        Checkpoint::read(&self.settings.file, &self.key, length)
+    }
+
+    fn write(
+        &mut self,
+        descent: &GradientDescent<'_>,
+        done: &Progress,
+        scale: Option<&LossScale>,
+    ) -> Result<(), TrainError> {
+        let tensors = descent
+            .state()
+            .into_iter()
+            .map(|tensor| Vec::<f32>::try_from(tensor.f_to_device(Device::Cpu)?.f_contiguous()?));
+        let numbers = CheckpointNumbers {
+            key: self.key.clone(),
+            step: done.step,
+            sum: done.sum.to_bits(),
+            mean_loss: done.mean_loss.to_bits(),
+            scale: scale.map_or((0, 0), LossScale::bits),
+        };
+        let state = Checkpoint { numbers, tensors: tensors.collect::<Result<_, _>>()? };
+        state.write(&self.settings.file)?;
+        self.last = Instant::now();
+        Ok(())
+    }
+}
+
+/// Puts a stored state into a descent.
+fn restore(
+    stored: &Checkpoint,
+    descent: &GradientDescent<'_>,
+    scale: &mut Option<LossScale>,
+) -> Result<Progress, TrainError> {
+    let own = descent.state();
+    if own.len() != stored.tensors.len() {
+        return Ok(Progress::default());
+    }
+    for (tensor, numbers) in own.iter().zip(&stored.tensors) {
+        tensor.shallow_clone().f_copy_(&Tensor::f_from_slice(numbers)?)?;
+    }
+    let CheckpointNumbers { step, sum, mean_loss, scale: bits, .. } = stored.numbers;
+    *scale = scale.take().map(|_| LossScale::from_bits(bits));
+    Ok(Progress { step, sum: f64::from_bits(sum), mean_loss: f64::from_bits(mean_loss) })
+}
+
+/// The steps of rank 0.
+struct VirtualSteps<'a, 'p> {
+    net: &'a GraphNet<'a>,
+    gradients: VirtualGradients<'a>,
+    peers: Option<&'p mut dyn Peers>,
+    scale: Option<LossScale>,
+    /// The parameters, aligned, with a tail; and the length before the tail.
+    flat: Tensor,
+    length: i64,
+    /// The buffers that the parts of the batch have made.
+    buffers: Vec<Tensor>,
+    store: Option<StateFile<'a>>,
+    check: Option<Check>,
+    /// All steps.
+    total: u64,
+    /// Whether the other ranks wait for parameters.
+    is_awaited: bool,
+}
+
+impl VirtualSteps<'_, '_> {
+    /// Announces the training, gives its start to all ranks, and assigns the workers.
+    fn begin(
+        &mut self,
+        training: &GraphTraining<'_>,
+        steps: &Steps<'_>,
+        torch: &Torch,
+    ) -> Result<(), TrainError> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        let GraphTraining { data, how, seed, .. } = *training;
+        let (first_step, measures) = (steps.first, peers.needs_speeds());
+        peers.announce(&RankTraining { how: how.clone(), seed, first_step, measures }, data)?;
+        self.share(Control::Next)?;
+        let seconds = match measures {
+            true => Some(self.gradients.measure(&first_batch(torch, data, how)?)?),
+            false => None,
+        };
+        let workers = how.execution.virtual_workers.unwrap_or(1);
+        match &mut self.peers {
+            Some(peers) => peers.assign(seconds, workers, gradient_bytes(self.length)),
+            None => Ok(()),
+        }
+    }
+
+    fn share(&mut self, control: Control) -> Result<(), TrainError> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        let factor = self.scale.as_ref().map_or(1.0, |scale| scale.factor);
+        let mut tail = [0.0_f32; TAIL as usize];
+        (tail[0], tail[1]) = (control.number(), factor as f32);
+        self.flat.f_narrow(0, self.length, TAIL)?.f_copy_(&Tensor::f_from_slice(&tail)?)?;
+        peers.share(&self.flat)?;
+        self.is_awaited = false;
+        Ok(())
+    }
+
+    /// The training is over, or failed: the other ranks must not wait, unless one of them has failed.
+    fn end(&mut self, trained: &Result<TrainedModel, TrainError>) -> Result<(), TrainError> {
+        let is_of_model = matches!(
+            trained,
+            Ok(_) | Err(TrainError::Diverged { .. } | TrainError::Stopped { .. })
+        );
+        if self.is_awaited && is_of_model {
+            self.share(Control::End)?;
+        }
+        if let (Some(store), Ok(_) | Err(TrainError::Diverged { .. })) = (&self.store, trained) {
+            // It is of no use any more; a file that stays is replaced by the next training.
+            let _ = std::fs::remove_file(&store.settings.file);
+        }
+        Ok(())
+    }
+
+    /// The part whose sum from another rank is checked in a step.
+    fn checked_part(&self, step: u64, parts: usize) -> Option<usize> {
+        let (check, peers) = (self.check.filter(|check| check.step == step)?, self.peers.as_ref()?);
+        let received: Vec<usize> = merges(parts)
+            .filter(|merge| peers.owner(merge.into) == 0 && peers.owner(merge.from) != 0)
+            .map(|merge| merge.from)
+            .collect();
+        let at = check.draw.checked_rem(received.len() as u64)?;
+        received.get(at as usize).copied()
+    }
+
+    /// Compares a received sum with the same one computed here.
+    fn compare(&mut self, batch: &Batch, part: usize, received: &Tensor) -> Result<(), TrainError> {
+        let subtree = subtree(part);
+        let own = self.gradients.recompute(batch, subtree)?;
+        let gradient = |flat: &Tensor| {
+            flat.f_narrow(0, 0, self.length)?.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)
+        };
+        let (own, received) = (gradient(&own)?, gradient(received)?);
+        let norm = |tensor: &Tensor| f64::try_from(tensor.f_norm()?);
+        let (difference, size) = (norm(&own.f_sub(&received)?)?, norm(&own)?);
+        // Written so that a difference that is not a number is too large.
+        if difference <= CHECK_TOLERANCE * size {
+            return Ok(());
+        }
+        let rank = self.peers.as_ref().map_or(0, |peers| peers.owner(part));
+        let why = format!(
+            "in step {}, rank {rank} or a rank behind it sent a gradient that its rows do not give: it \
+             differs by {difference:.3e} of {size:.3e}. Check the memory and the program of its \
+             machine, or leave it out",
+            batch.step
+        );
+        Err(RankError::new(RankErrorCode::Differs, why).into())
+    }
+}
+
+/// The parts of the subtree that is added from `part`, which is not 0.
+fn subtree(part: usize) -> Range<usize> {
+    part..part + (part & part.wrapping_neg())
+}
+
+impl BatchGradients for VirtualSteps<'_, '_> {
+    fn gradient(
+        &mut self,
+        batch: &Batch,
+        descent: &mut GradientDescent<'_>,
+    ) -> Result<f64, TrainError> {
+        let checked = self.checked_part(batch.step, self.gradients.parts(batch.rows.len()).len());
+        loop {
+            self.gradients.scale = self.scale.as_ref().map_or(1.0, |scale| scale.factor);
+            let peers = self.peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
+            let received = self.gradients.compute(batch, peers, checked)?;
+            self.is_awaited = self.peers.is_some();
+            let (total, loss) = self.gradients.total()?;
+            if let (Some(part), Some(received)) = (checked, received) {
+                self.compare(batch, part, &received)?;
+            }
+            let gradient = total.f_narrow(0, 0, self.length)?;
+            if let Some(scale) = &mut self.scale {
+                let _ = gradient.shallow_clone().f_mul_scalar_(1.0 / self.gradients.scale)?;
+                let is_finite = bool::try_from(gradient.f_isfinite()?.f_all()?)?;
+                if !scale.accepts(is_finite) {
+                    self.gradients.recycle();
+                    self.share(Control::Again)?;
+                    continue;
+                }
+            }
+            let slots = self.net.aligned_views(&gradient)?;
+            self.buffers.clear();
+            for slot in self.net.buffers_of(&slots) {
+                self.buffers.push(slot.f_detach_copy()?);
+                let _ = slot.shallow_clone().f_zero_()?;
+            }
+            descent.use_gradient(gradient);
+            return Ok(loss);
+        }
+    }
+
+    fn stepped(
+        &mut self,
+        descent: &GradientDescent<'_>,
+        done: &Progress,
+        is_over: bool,
+    ) -> Result<(), TrainError> {
+        let views = self.net.aligned_views(&self.flat)?;
+        for (view, made) in self.net.buffers_of(&views).zip(&self.buffers) {
+            view.shallow_clone().f_copy_(made)?;
+        }
+        self.gradients.remember_buffers()?;
+        self.gradients.recycle();
+        self.share(if is_over { Control::End } else { Control::Next })?;
+        if let Some(store) = &mut self.store
+            && (is_over && done.step < self.total || store.last.elapsed() >= store.settings.every)
+        {
+            store.write(descent, done, self.scale.as_ref())?;
+        }
+        Ok(())
+    }
+}
