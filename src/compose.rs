@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_learning::Engine;
-use florin_learning::select::EngineError;
+use florin_learning::select::{EngineError, EngineOptions};
 use florin_learning::trainer::{TrainerEngine, TrainerError, TrainerHost};
 use florin_ledger::{EmbeddedChain, FollowError, Ledger, LedgerClock, RemoteLedger};
 use florin_participant::{Client, HeadError, Wallet, follow_recorded_head};
@@ -19,7 +19,19 @@ use crate::failure::Failure;
 /// # Errors
 /// [`Failure`] with code `NO_ENGINE`: the missing part and a remedy.
 pub(crate) fn engine(arg: EngineArg) -> anyhow::Result<Box<dyn Engine>> {
-    florin_learning::engine(arg.engine, arg.threads.into()).map_err(|error| no_engine(&error))
+    engine_with(arg, EngineOptions::default())
+}
+
+/// The same with options.
+///
+/// # Errors
+/// As [`engine`].
+pub(crate) fn engine_with(
+    arg: EngineArg,
+    options: EngineOptions,
+) -> anyhow::Result<Box<dyn Engine>> {
+    florin_learning::select::engine_with(arg.engine, arg.threads.into(), options)
+        .map_err(|error| no_engine(&error))
 }
 
 /// The same, which also runs trainers.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use florin_learning::{DataSource, Execution, Precision};
+use florin_learning::DataSource;
 use florin_participant::ArbiterPolicy;
 use florin_protocol::{Address, Amount, Digest, Micro};
 
@@ -13,6 +13,7 @@ use super::chain::{
     HEADING, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind, LedgerStatus, LedgerVerify,
     NodeArg,
 };
+use super::execution::ExecutionArg;
 use super::{
     EngineArg, JsonArg, MarketArg, TRAINER, TrainerHostArg, WalletArg, WeightsArg, allocation,
 };
@@ -160,27 +161,6 @@ pub(crate) struct Participate {
     pub(crate) weights: WeightsArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
-}
-
-/// How the device trains a graph.
-#[derive(Debug, Args)]
-pub(crate) struct ExecutionArg {
-    /// Type of products in the training of a graph: f32, bf16 or f16. The update has 32 bits
-    #[arg(long, value_name = "TYPE", default_value_t = Precision::F32, env = "FLORIN_PRECISION",
-          conflicts_with = "noise")]
-    pub(crate) precision: Precision,
-    /// Memory for the intermediate results of a step of a graph, in GiB: a larger batch is computed
-    /// in parts [default: half of the free memory, or as much as the GPU has]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) memory: Option<u32>,
-}
-
-impl ExecutionArg {
-    /// The settings of a training.
-    pub(crate) fn settings(&self) -> Execution {
-        let memory_bytes = self.memory.map(|gib| u64::from(gib) << 30);
-        Execution { precision: self.precision, memory_bytes }
-    }
 }
 
 /// A trainer of the participant's own.

@@ -6,6 +6,7 @@ mod backup;
 mod buyer;
 mod chain;
 mod data;
+mod execution;
 mod market;
 mod sim;
 mod tools;

@@ -19,6 +19,7 @@ mod openapi;
 mod participate;
 mod predict;
 mod provide;
+mod ranks;
 mod restore;
 mod sim;
 mod statement;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
+use florin_learning::ranks::Ranks;
 use florin_learning::trainer::TrainerEngine;
 use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
@@ -16,6 +17,7 @@ use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
+use super::ranks;
 use crate::cli::{Experiment, NoiseArg, Participate};
 use crate::commands::wallet;
 use crate::compose;
@@ -39,11 +41,23 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let market = market.with_weights(&arguments.weights);
     let view = || Ok(market.task(market.find(&arguments.task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
+    let place = ranks::place()?;
+    ranks::check(arguments, &view.spec, place.as_ref())?;
     let data = rows(arguments, &market, &view.spec)?;
+    if place.as_ref().is_none_or(|place| place.rank == 0) {
+        require_policy(arguments)?;
+    }
+    let size = place.as_ref().map(|place| place.size);
+    let ranks = place.map(|place| ranks::join(arguments, &view.spec, &data, place)).transpose()?;
+    let ranks = match ranks {
+        Some(ranks) if ranks.place().rank > 0 => {
+            return ranks::serve(arguments, &market, &view.spec, &data, ranks, &shutdown);
+        }
+        ranks => ranks,
+    };
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
-    require_policy(arguments)?;
     let privacy = privacy(&arguments.noise)?;
-    let mut engine = engine(arguments, &view.spec)?;
+    let mut engine = engine(arguments, &view.spec, ranks)?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
@@ -63,7 +77,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         asks_for_arbiter: asks(arguments),
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
-        execution: arguments.execution.settings(),
+        execution: arguments.execution.settings(size),
         privacy,
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
@@ -85,7 +99,11 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
 
 /// The engine, with the participant's own trainer if there is one, or the one that is the task's
 /// model: consent to the model is consent to its code.
-fn engine(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Box<dyn Engine>> {
+fn engine(
+    arguments: &Participate,
+    spec: &TaskSpec,
+    ranks: Option<Ranks>,
+) -> anyhow::Result<Box<dyn Engine>> {
     let scratch = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     let secrets = [arguments.wallet.secrets(), vec![scratch.clone()]].concat();
     let mut host = arguments.trainer.host.host(secrets, scratch);
@@ -100,7 +118,8 @@ fn engine(arguments: &Participate, spec: &TaskSpec) -> anyhow::Result<Box<dyn En
             compose::check_sandbox(&host)?;
         }
     }
-    let engine = TrainerEngine::new(host, compose::engine(arguments.engine)?);
+    let options = ranks::options(ranks, &host.scratch, spec.id());
+    let engine = TrainerEngine::new(host, compose::engine_with(arguments.engine, options)?);
     Ok(Box::new(match &arguments.trainer.trainer {
         None => engine,
         Some(code) => engine.with_own(code).map_err(compose::trainer_refused)?,

@@ -1,0 +1,70 @@
+//! Arguments about how the devices of a participant train a graph.
+
+use std::ops::Range;
+
+use clap::Args;
+use florin_learning::ranks::RANK_SECONDS;
+use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
+use florin_learning::{Execution, Precision};
+
+/// Help heading of the options about several processes.
+const RANKS: &str = "Several processes (started by torchrun, srun or mpirun)";
+/// Virtual workers of several processes, at least, unless a number is given.
+const DEFAULT_WORKERS: u32 = 8;
+
+/// How the device trains a graph.
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionArg {
+    /// Type of products in the training of a graph: f32, bf16 or f16. The update has 32 bits
+    #[arg(long, value_name = "TYPE", default_value_t = Precision::F32, env = "FLORIN_PRECISION",
+          conflicts_with = "noise")]
+    pub(crate) precision: Precision,
+    /// Memory for the intermediate results of a step of a graph, in GiB: a larger batch is computed
+    /// in parts [default: half of the free memory, or as much as the GPU has]
+    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) memory: Option<u32>,
+    /// Share each batch of a graph among N virtual workers, which any number of processes compute: the
+    /// bits of the update do not depend on them, and a stopped training continues where it was
+    /// [default: none for one process; for several 8, or the next power of two]
+    #[arg(long, value_name = "N", help_heading = RANKS, conflicts_with_all = ["noise", "trainer"],
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(VIRTUAL_WORKERS_MAX)))]
+    pub(crate) virtual_workers: Option<u32>,
+    /// The longest wait for another process of the training
+    #[arg(long, value_name = "SECONDS", help_heading = RANKS, default_value_t = RANK_SECONDS,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) rank_timeout: u64,
+    /// Network interface on which the processes reach each other [default: that of the host name]
+    #[arg(long, value_name = "NAME", help_heading = RANKS, env = "GLOO_SOCKET_IFNAME")]
+    pub(crate) rank_interface: Option<String>,
+    /// The virtual workers of each process, in the order of their ranks, such as 0..5,5..8
+    /// [default: by measured speeds]
+    #[arg(long, value_name = "A..B,…", help_heading = RANKS, value_parser = parse_worker_ranges)]
+    pub(crate) rank_plan: Option<WorkerRanges>,
+}
+
+/// Virtual workers of several processes, unless a number is given: the same for 2 to 8 processes.
+fn default_workers(ranks: u32) -> u32 {
+    ranks.max(DEFAULT_WORKERS).next_power_of_two().min(VIRTUAL_WORKERS_MAX)
+}
+
+/// The virtual workers of each rank.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkerRanges(pub(crate) Vec<Range<u32>>);
+
+fn parse_worker_ranges(text: &str) -> Result<WorkerRanges, String> {
+    let range = |text: &str| {
+        let (from, to) = text.trim().split_once("..")?;
+        Some(from.parse::<u32>().ok()?..to.parse::<u32>().ok()?)
+    };
+    let ranges: Option<Vec<Range<u32>>> = text.split(',').map(range).collect();
+    ranges.map(WorkerRanges).ok_or_else(|| "use a range for each process: 0..5,5..8".to_owned())
+}
+
+impl ExecutionArg {
+    /// The settings of a training on this number of processes, if there are several.
+    pub(crate) fn settings(&self, ranks: Option<u32>) -> Execution {
+        let memory_bytes = self.memory.map(|gib| u64::from(gib) << 30);
+        let virtual_workers = self.virtual_workers.or(ranks.map(default_workers));
+        Execution { precision: self.precision, memory_bytes, virtual_workers }
+    }
+}

@@ -1,0 +1,164 @@
+//! The processes of one participation: rank 0 takes part in the task, the others compute parts of its
+//! trainings.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use florin_learning::checkpoint::CheckpointSettings;
+use florin_learning::engine::TrainError;
+use florin_learning::ranks::{
+    DATA_FACT, RankError, RankErrorCode, RankNews, RankNotify, RankPlace, RankSettings, Ranks,
+    data_fingerprint,
+};
+use florin_learning::select::EngineOptions;
+use florin_learning::{Dataset, EngineKind};
+use florin_participant::Shutdown;
+use florin_protocol::{ModelArchitecture, TaskId, TaskSpec};
+use serde_json::json;
+
+use crate::cli::Participate;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+use crate::show::{self, JsonEvent};
+
+/// The time between two files with the state of a training.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
+
+/// The place of this process among others, if a launcher started several.
+///
+/// # Errors
+/// `RANK_ENVIRONMENT_INVALID`.
+pub(super) fn place() -> anyhow::Result<Option<RankPlace>> {
+    let place = RankPlace::from_environment(|name| std::env::var(name).ok());
+    place.map_err(|error| failure(&RankError::from(error)))
+}
+
+/// Refuses virtual workers, and several processes, where a training has none.
+///
+/// # Errors
+/// `RANKS_UNSUPPORTED`.
+pub(super) fn check(
+    arguments: &Participate,
+    spec: &TaskSpec,
+    place: Option<&RankPlace>,
+) -> anyhow::Result<()> {
+    if place.is_none() && arguments.execution.virtual_workers.is_none() {
+        return Ok(());
+    }
+    let is_graph = matches!(spec.model, ModelArchitecture::Graph(_));
+    let why = if !is_graph || spec.model.trainer().is_some() {
+        "only models that PyTorch exported train by virtual workers and on several processes, and this \
+         task has another one"
+    } else if arguments.engine.engine == EngineKind::Reference {
+        "the engine `reference` trains on one process without virtual workers: use --engine torch"
+    } else if arguments.noise.noise.is_some() || arguments.trainer.trainer.is_some() {
+        "trainings with noise, and those of a program of your own, run on one process"
+    } else if arguments.experiment.is_some() {
+        "an experiment runs on one process"
+    } else {
+        return Ok(());
+    };
+    let why = format!("{why}: leave out --virtual-workers, and start one process");
+    Err(failure(&RankError::new(RankErrorCode::Unsupported, why)))
+}
+
+/// Meets the other processes.
+///
+/// # Errors
+/// The codes of [`RankErrorCode`].
+pub(super) fn join(
+    arguments: &Participate,
+    spec: &TaskSpec,
+    data: &Dataset,
+    place: RankPlace,
+) -> anyhow::Result<Ranks> {
+    let execution = arguments.execution.settings(Some(place.size));
+    let text = |value: &dyn std::fmt::Display| value.to_string();
+    let facts = [
+        ("the task", text(&spec.id())),
+        ("the model", text(&spec.consent_digest())),
+        (DATA_FACT, data_fingerprint(data)),
+        ("--seed", text(&arguments.seed)),
+        ("--virtual-workers", text(&execution.virtual_workers.unwrap_or(1))),
+        ("--precision", text(&execution.precision)),
+        ("the version of the program", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
+    let settings = RankSettings {
+        place,
+        interface: arguments.execution.rank_interface.clone(),
+        limit: Duration::from_secs(arguments.execution.rank_timeout),
+        pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
+    };
+    Ranks::join(settings, &facts, notify(arguments.json.json)).map_err(|error| failure(&error))
+}
+
+/// Shows news of ranks.
+fn notify(is_json: bool) -> RankNotify {
+    Box::new(move |news: &RankNews| {
+        if is_json {
+            show::json_line(&JsonEvent { event: "ranks", fields: json!(news) });
+        } else {
+            anstream::eprintln!("{news}");
+        }
+    })
+}
+
+/// The options of the engine of rank 0, or of a process that is alone.
+pub(super) fn options(ranks: Option<Ranks>, state: &Path, task: TaskId) -> EngineOptions {
+    let gpu = ranks.as_ref().map_or(0, |ranks| ranks.place().local);
+    let file = state.join(format!("training-{}.safetensors", task.short()));
+    let checkpoints = Some(CheckpointSettings { file, every: CHECKPOINT_EVERY });
+    EngineOptions { ranks, checkpoints, gpu }
+}
+
+/// Computes parts of the trainings of rank 0, until its participation has ended.
+///
+/// # Errors
+/// The codes of [`RankErrorCode`]; `TRAINING_FAILED`.
+pub(super) fn serve(
+    arguments: &Participate,
+    market: &MarketConnection,
+    spec: &TaskSpec,
+    data: &Dataset,
+    mut ranks: Ranks,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Exit> {
+    let graph = market.graph(spec)?;
+    let model = florin_work::task_model(spec, graph.as_ref());
+    let rank = ranks.place().rank;
+    if !arguments.json.json {
+        show::hint(&format!("Rank {rank} computes parts of the trainings of rank 0."));
+    }
+    let mut trainings = 0;
+    let mut news = |done| {
+        trainings = done;
+        match shutdown.is_requested() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match ranks.serve(arguments.engine.engine, &model, data, &mut news) {
+        Ok(()) => {}
+        Err(TrainError::Ranks(error)) => return Err(failure(&error)),
+        Err(error) => {
+            let message = format!("rank {rank}: {error}");
+            return Err(Failure::negative("TRAINING_FAILED", message).into());
+        }
+    }
+    if arguments.json.json {
+        let fields = json!({ "rank": rank });
+        show::json_line(&JsonEvent { event: "rank_ended", fields });
+    }
+    Ok(Exit::Done)
+}
+
+fn failure(error: &RankError) -> anyhow::Error {
+    let input =
+        [RankErrorCode::EnvironmentInvalid, RankErrorCode::Unsupported, RankErrorCode::PlanInvalid];
+    match input.contains(&error.code) {
+        true => Failure::input(error.code.as_str(), error.why.clone()).into(),
+        false => Failure::negative(error.code.as_str(), error.why.clone()).into(),
+    }
+}

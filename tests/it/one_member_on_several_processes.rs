@@ -1,0 +1,112 @@
+//! One member of a market trains on several processes: a launcher starts the same command for each, and
+//! the market sees one account with one update.
+
+use std::net::TcpListener;
+
+use crate::support::process::until;
+use crate::support::{On, Process, TestMarket, TestPlan, florin};
+
+fn graph() -> String {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    format!(
+        "kind = \"graph\"\nfile = \"{folder}/examples/images/digits.pt2\"\nbuffers = \"average\"\n"
+    )
+}
+
+fn market(rounds: u32) -> TestMarket {
+    let mut plan = TestPlan::honest(On::Embedded, rounds);
+    plan.provider = false;
+    plan.target = 2;
+    plan.graph = Some(graph());
+    TestMarket::open(plan)
+}
+
+/// The variables of torchrun for a rank.
+fn rank(rank: usize, size: usize, port: u16) -> Vec<(String, String)> {
+    let pairs = [
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", size.to_string()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", port.to_string()),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts the ranks of a member.
+fn ranks(market: &TestMarket, call: &[String], size: usize) -> Vec<Process> {
+    let port = free_port();
+    let start = |at: usize| {
+        let name = if at == 0 { "ann".to_owned() } else { format!("ann-rank-{at}") };
+        Process::start_in(market.folder(), &name, call, &rank(at, size, port))
+    };
+    (0..size).map(start).collect()
+}
+
+#[test]
+fn a_member_of_three_processes_is_paid_as_one() {
+    let market = market(2);
+    let task = market.publish();
+    let mut call = market.participant_call(&market.url, task, "ann");
+    call.extend(["--rank-interface".to_owned(), "lo".to_owned()]);
+    let mut ann = ranks(&market, &call, 3);
+    let mut ben = market.participant(task, "ben");
+    ann.iter_mut().for_each(Process::finish);
+    ben.finish();
+    let report = market.report(task, 2);
+    let paid = |name| report.account_totals[&market.account(name)].data;
+    assert!(!paid("ann").is_zero() && !paid("ben").is_zero(), "{report:?}");
+    market.run_command(&["audit", &task.to_string()]).expect(0);
+    let log = ann[0].log();
+    assert!(log.contains("3 ranks have joined") && log.contains("virtual workers:"), "{log}");
+    assert!(!ann[1].log().contains("bond"), "only rank 0 takes part: {}", ann[1].log());
+}
+
+#[test]
+fn a_rank_that_dies_costs_no_bond_and_sends_no_update() {
+    let market = market(1);
+    let task = market.publish();
+    let mut call = market.participant_call(&market.url, task, "ann");
+    call.extend(["--rank-interface", "lo", "--rank-timeout", "60"].map(str::to_owned));
+    let mut ann = ranks(&market, &call, 2);
+    until("the ranks have joined", || ann[0].log().contains("ranks have joined").then_some(()));
+    ann[1].kill();
+    let ben = market.participant(task, "ben");
+    let status = ann[0].wait();
+    let log = ann[0].log();
+    assert!(!status.success() && log.contains("RANK_LOST"), "{log}");
+    // The same command on one process continues: it has the bond, and the bits would be the same.
+    let mut alone = call.clone();
+    alone.extend(["--virtual-workers", "8"].map(str::to_owned));
+    let mut again = Process::start(market.folder(), "ann", &alone);
+    again.finish();
+    drop(ben);
+    let report = market.report(task, 1);
+    assert!(!report.account_totals[&market.account("ann")].data.is_zero(), "{report:?}");
+}
+
+#[test]
+fn ranks_are_refused_where_a_training_has_none() {
+    let market = market(1);
+    let task = market.publish();
+    let call = market.participant_call(&market.url, task, "ann");
+    let with = |more: &[&str]| {
+        let more: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+        [&call[..], &more].concat()
+    };
+    florin(&with(&["--virtual-workers", "0"])).expect(2);
+    florin(&with(&["--virtual-workers", "2000"])).expect(2);
+    florin(&with(&["--rank-plan", "0-4"])).expect(2);
+    florin(&with(&["--virtual-workers", "4", "--clip", "1", "--noise", "1"])).expect(2);
+    let mut other = with(&["--virtual-workers", "4"]);
+    let engine = other.iter().position(|word| word == "--engine").unwrap() + 1;
+    other[engine] = "reference".to_owned();
+    florin(&other).refused(2, "RANKS_UNSUPPORTED");
+    let half = [("RANK".to_owned(), "1".to_owned())];
+    let mut alone = Process::start_in(market.folder(), "half", &call, &half);
+    assert!(!alone.wait().success());
+    assert!(alone.log().contains("RANK_ENVIRONMENT_INVALID"), "{}", alone.log());
+}
