@@ -24,10 +24,11 @@ enum PeerPackages {
     Models,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 16] = [
+const BENCHMARKS: [(&str, PeerPackages); 17] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("models", PeerPackages::Models),
+    ("devices", PeerPackages::Learning),
     ("ledger", PeerPackages::NotNeeded),
     ("keys", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
@@ -80,6 +81,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     };
     if let Some(packages) = packages {
         bench.arg("--python").arg(packages);
+    }
+    if name == "devices" {
+        bench.arg("--openmpi").arg(tools::openmpi_if_missing()?);
     }
     if let Some(figures) = figures {
         bench.arg("--figures").arg(figures);

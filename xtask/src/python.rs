@@ -96,9 +96,19 @@ impl Python {
 
     /// Installs the packages of `requirements` into their own folder.
     pub(crate) fn install(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
+        self.install_at("--target", requirements, into)
+    }
+
+    /// Installs packages that contain programs and libraries, which a target of pip lacks.
+    pub(crate) fn install_prefix(&self, requirements: &Path, into: &Path) -> Result<(), Failure> {
+        self.install_at("--prefix", requirements, into)
+    }
+
+    fn install_at(&self, place: &str, requirements: &Path, into: &Path) -> Result<(), Failure> {
         let mut pip = self.pip();
         pip.args(["install", "--only-binary=:all:", "--no-warn-script-location"]);
-        pip.arg("--target").arg(into).arg("--requirement").arg(requirements);
+        pip.args(["--ignore-installed", place]).arg(into);
+        pip.arg("--requirement").arg(requirements);
         let what = format!("installing {}", requirements.display());
         process::run_with_progress(&mut pip)?
             .map_err(|output| failure::from_fetch_output(&what, &output))

@@ -15,6 +15,7 @@ const HTTP_PINS: &str = "tests/schemathesis/requirements.txt";
 const S3_PINS: &str = "tests/s3/requirements.txt";
 const BENCH_PINS: &str = "xtask/peers/requirements.txt";
 const LIBRARY_PINS: &str = "xtask/peers/library-requirements.txt";
+const OPENMPI_PINS: &str = "xtask/peers/openmpi-requirements.txt";
 const FLOWER_PINS: &str = "xtask/peers/flower-requirements.txt";
 const SIMULATOR_PINS: &str = "xtask/peers/simulation-requirements.txt";
 const CONTRIBUTION_PINS: &str = "xtask/peers/contribution-requirements.txt";
@@ -95,6 +96,15 @@ pub(crate) fn contribution_bench_if_missing() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
+/// Installs Open MPI, one of the launchers of `cargo xtask bench devices`. Returns its folder.
+pub(crate) fn openmpi_if_missing() -> Result<PathBuf, Failure> {
+    let folder = process::tools_folder().join("openmpi");
+    let python = Python::find()?;
+    let name = "Open MPI (7 MB to download)";
+    installed_if_missing(&python, OPENMPI_PINS, &folder, name, Python::install_prefix)?;
+    Ok(folder)
+}
+
 /// Installs the packages that contain the tables of `cargo xtask bench pay`. Returns their folder.
 pub(crate) fn tables_if_missing() -> Result<PathBuf, Failure> {
     let folder = process::tools_folder().join("tables");
@@ -135,6 +145,16 @@ fn packages_if_missing(
     folder: &std::path::Path,
     name: &str,
 ) -> Result<(), Failure> {
+    installed_if_missing(python, pins, folder, name, Python::install)
+}
+
+fn installed_if_missing(
+    python: &Python,
+    pins: &str,
+    folder: &std::path::Path,
+    name: &str,
+    install: fn(&Python, &std::path::Path, &std::path::Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let requirements = process::root().join(pins);
     let text = std::fs::read_to_string(&requirements)
         .map_err(|cause| Failure::file("read", &requirements, &cause))?;
@@ -145,7 +165,7 @@ fn packages_if_missing(
     }
     installation::step(&format!("fetching {name}"), "installed", || {
         installation::install_atomically(folder, &stamp, |partial| {
-            python.install(&requirements, partial)
+            install(python, &requirements, partial)
         })
     })
 }

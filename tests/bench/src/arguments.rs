@@ -37,6 +37,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) models: BenchModels,
     #[command(flatten)]
+    pub(crate) devices: BenchDevices,
+    #[command(flatten)]
     pub(crate) keys: BenchKeys,
     #[command(flatten)]
     pub(crate) log: LogOptions,
@@ -94,6 +96,17 @@ pub(crate) struct BenchModels {
     /// The folder of the exported model
     #[arg(long, hide = true)]
     pub(crate) exported: Option<PathBuf>,
+}
+
+/// Options of `florin-bench devices`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchDevices {
+    /// devices: folder of Open MPI, as fetched by `cargo xtask bench`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) openmpi: Option<PathBuf>,
+    /// The work of one process, as JSON
+    #[arg(long, hide = true)]
+    pub(crate) rank_work: Option<String>,
 }
 
 /// Options of `florin-bench keys`.
@@ -183,6 +196,8 @@ pub(crate) enum BenchName {
     Train,
     /// Training steps and valuation of exported models beside PyTorch
     Models,
+    /// Trainings on several processes beside PyTorch's DistributedDataParallel
+    Devices,
     /// Durable transfers
     Ledger,
     /// Updates that a coordinator accepts per second, and the cost of each

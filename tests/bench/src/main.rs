@@ -5,6 +5,7 @@ mod aggregate;
 mod arguments;
 mod attacks;
 mod contribution;
+mod devices;
 mod keys;
 mod ledger;
 mod listener;
@@ -122,6 +123,15 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Models => models::run(&arguments.models, arguments.pay.only.as_deref(), python)?,
+        BenchName::Devices => {
+            if let Some(work) = &arguments.devices.rank_work {
+                if let Some(result) = devices::run_rank(work)? {
+                    anstream::println!("{}", serde_json::to_string(&result)?);
+                }
+                return Ok(Exit::Done);
+            }
+            of_rows(devices::run(&arguments.devices, python)?)?
+        }
         BenchName::Keys => of_rows(keys::run(arguments.keys.figures.as_deref())?)?,
         BenchName::Ledger => of_rows(ledger::run()?)?,
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,

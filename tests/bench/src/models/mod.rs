@@ -60,11 +60,11 @@ struct About {
 }
 
 /// A model with its rows.
-struct ExportedModel {
-    model: ModelSpec,
-    start: Vec<f32>,
-    rows: Dataset,
-    batch: u32,
+pub(super) struct ExportedModel {
+    pub(super) model: ModelSpec,
+    pub(super) start: Vec<f32>,
+    pub(super) rows: Dataset,
+    pub(super) batch: u32,
 }
 
 pub(super) fn run(
@@ -137,7 +137,7 @@ fn steps(arguments: &BenchModels, python: &Path) -> anyhow::Result<Vec<Measureme
 }
 
 impl ExportedModel {
-    fn load(folder: &Path, name: &str) -> anyhow::Result<Self> {
+    pub(super) fn load(folder: &Path, name: &str) -> anyhow::Result<Self> {
         let file = |end: &str| folder.join(format!("{name}.{end}"));
         let (graph, weights) = read_archive(&file("pt2"))?;
         let about = std::fs::read(file("json"))?;
