@@ -1,7 +1,8 @@
 //! Data, models, local training, evaluation and aggregation rules.
 //!
 //! The crate defines models and their training. It contains no money, rounds, networking or
-//! signatures, and reads no clock but that of a trainer's time limit; all randomness derives from a seed of the caller.
+//! signatures. It reads a clock for the time limit of a trainer, the speed of ranks and the age of a
+//! checkpoint alone; the randomness of every result derives from a seed of the caller.
 //!
 //! * [`data`]: labelled rows, from files or embedded; [`partition`]: their distribution over
 //!   owners.

@@ -13,10 +13,10 @@ const BYTES: u64 = 40_000_000;
 const BAR: f64 = 1.05;
 const SEED: u64 = 21;
 
-/// Numbers of a linear congruential generator (Knuth's MMIX), from 0 to 1.
-struct Numbers(u64);
+/// ProblemNumbers of a linear congruential generator (Knuth's MMIX), from 0 to 1.
+struct ProblemNumbers(u64);
 
-impl Numbers {
+impl ProblemNumbers {
     fn next(&mut self) -> f64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -25,7 +25,7 @@ impl Numbers {
 }
 
 /// Ranks of two machines with speeds that differ by up to three.
-fn problem(numbers: &mut Numbers, ranks: usize) -> (Vec<RankCost>, Vec<Vec<TransferCost>>) {
+fn problem(numbers: &mut ProblemNumbers, ranks: usize) -> (Vec<RankCost>, Vec<Vec<TransferCost>>) {
     let costs = (0..ranks)
         .map(|_| RankCost { worker_seconds: 0.1 + 0.2 * numbers.next(), workers_max: WORKERS })
         .collect();
@@ -85,7 +85,7 @@ fn best(costs: &[RankCost], links: &[Vec<TransferCost>]) -> f64 {
 }
 
 pub(super) fn run() -> Vec<Measurement> {
-    let mut numbers = Numbers(SEED);
+    let mut numbers = ProblemNumbers(SEED);
     let rows = [2, 3, 4, 5].map(|ranks| {
         let mut worst = 1.0_f64;
         for _ in 0..PROBLEMS {
