@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use florin_learning::data::LoadError;
+use florin_learning::engine::TrainError;
 use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
     AgentError, ArbitrationError, AuditError, ClaimError, ClientError, GuardError, HashChainError,
@@ -226,6 +227,10 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
             | AgentError::Declined { .. }),
         ) => {
             return Some((error.code().to_owned(), Exit::Negative));
+        }
+        Some(error @ AgentError::Training { source: TrainError::Ranks(ranks), .. }) => {
+            let exit = if ranks.code.is_input() { Exit::Input } else { Exit::Negative };
+            return Some((error.code().to_owned(), exit));
         }
         _ => {}
     }

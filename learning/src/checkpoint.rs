@@ -3,30 +3,60 @@
 //! The file is in the format of safetensors. Its key is a digest of everything that decides the
 //! training, so that a file of another training is never used.
 
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
+
+/// News of the state of a training.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointNews {
+    /// A training continues from its file.
+    Continues {
+        /// Steps that were done.
+        step: u64,
+        /// All steps.
+        steps: u64,
+    },
+    /// The state cannot be stored. The training goes on without.
+    NotStored {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl fmt::Display for CheckpointNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Continues { step, steps } => {
+                write!(f, "the training continues after step {step} of {steps}")
+            }
+            Self::NotStored { why } => write!(f, "{why}; the training goes on without"),
+        }
+    }
+}
 
 /// Where and how often a training is stored.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CheckpointSettings {
     /// The file. A training that ends removes it.
     pub file: PathBuf,
     /// The time from one file to the next.
     pub every: Duration,
+    /// Receives news.
+    pub notify: Arc<dyn Fn(&CheckpointNews) + Send + Sync>,
 }
 
-/// The state of a training cannot be stored.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
-#[error("{why}")]
-pub struct CheckpointError {
-    /// The file, and the reason.
-    pub why: String,
+impl fmt::Debug for CheckpointSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointSettings").field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 /// The entry of the header with the numbers beside the tensors.
@@ -57,11 +87,13 @@ pub(crate) struct CheckpointNumbers {
 
 impl Checkpoint {
     /// Replaces the file: after a crash it has the old state or the new one.
-    pub(crate) fn write(&self, file: &Path) -> Result<(), CheckpointError> {
+    ///
+    /// # Errors
+    /// The reason, with the file.
+    pub(crate) fn write(&self, file: &Path) -> Result<(), String> {
         let name = file.display();
-        let failed = |why: String| CheckpointError {
-            why: format!("{name}: the state of the training cannot be stored: {why}"),
-        };
+        let failed =
+            |why: String| format!("{name}: the state of the training cannot be stored: {why}");
         let json =
             serde_json::to_string(&self.numbers).map_err(|error| failed(error.to_string()))?;
         let header = [(ENTRY.to_owned(), json)].into();

@@ -8,7 +8,6 @@ use std::ops::{ControlFlow, Range};
 
 use thiserror::Error;
 
-use crate::checkpoint::CheckpointError;
 use crate::data::Dataset;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
@@ -76,9 +75,6 @@ pub enum TrainError {
     /// Another process of the training failed.
     #[error(transparent)]
     Ranks(#[from] RankError),
-    /// The state of a training on disk cannot be used.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),

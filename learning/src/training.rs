@@ -286,7 +286,12 @@ impl Training {
 
     /// Number of steps of a training on `rows` rows.
     pub fn steps(&self, rows: usize) -> u64 {
-        u64::from(self.epochs) * (rows as u64).div_ceil(u64::from(self.batch.max(1)))
+        u64::from(self.epochs) * self.steps_of_epoch(rows)
+    }
+
+    /// Number of steps of one epoch on `rows` rows.
+    pub(crate) fn steps_of_epoch(&self, rows: usize) -> u64 {
+        (rows as u64).div_ceil(u64::from(self.batch.max(1)))
     }
 
     /// The learning rate of step `step`, from 1, of `steps`: `learning_rate`, times the factor of the

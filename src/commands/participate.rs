@@ -48,12 +48,16 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         require_policy(arguments)?;
     }
     let size = place.as_ref().map(|place| place.size);
+    let serves = place.as_ref().is_some_and(|place| place.rank > 0);
+    // Loaded before the ranks meet: rank 0 deposits for ranks that can compute.
+    let graph = || ranks::model(arguments, &market, &view.spec);
+    let served = serves.then(|| with_retries(&shutdown, &mut print, graph)).transpose()?;
     let ranks = place.map(|place| ranks::join(arguments, &view.spec, &data, place)).transpose()?;
-    let ranks = match ranks {
-        Some(ranks) if ranks.place().rank > 0 => {
-            return ranks::serve(arguments, &market, &view.spec, &data, ranks, &shutdown);
+    let ranks = match (ranks, served) {
+        (Some(ranks), Some(model)) => {
+            return ranks::serve(arguments, &data, &model, ranks, &shutdown);
         }
-        ranks => ranks,
+        (ranks, _) => ranks,
     };
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
@@ -118,7 +122,7 @@ fn engine(
             compose::check_sandbox(&host)?;
         }
     }
-    let options = ranks::options(ranks, &host.scratch, spec.id());
+    let options = ranks::options(ranks, &host.scratch, spec.id(), arguments.json.json);
     let engine = TrainerEngine::new(host, compose::engine_with(arguments.engine, options)?);
     Ok(Box::new(match &arguments.trainer.trainer {
         None => engine,

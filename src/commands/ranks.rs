@@ -3,21 +3,23 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use florin_learning::checkpoint::CheckpointSettings;
+use florin_learning::checkpoint::{CheckpointNews, CheckpointSettings};
 use florin_learning::engine::TrainError;
 use florin_learning::ranks::{
     DATA_FACT, RankError, RankErrorCode, RankNews, RankNotify, RankPlace, RankSettings, Ranks,
-    data_fingerprint,
+    check_plan, data_fingerprint,
 };
 use florin_learning::select::EngineOptions;
-use florin_learning::{Dataset, EngineKind};
-use florin_participant::Shutdown;
+use florin_learning::{Dataset, EngineKind, ModelSpec};
+use florin_participant::{AgentError, Shutdown};
 use florin_protocol::{ModelArchitecture, TaskId, TaskSpec};
 use serde_json::json;
 
 use crate::cli::Participate;
+use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show::{self, JsonEvent};
@@ -54,6 +56,9 @@ pub(super) fn check(
         "the engine `reference` trains on one process without virtual workers: use --engine torch"
     } else if arguments.noise.noise.is_some() || arguments.trainer.trainer.is_some() {
         "trainings with noise, and those of a program of your own, run on one process"
+    } else if arguments.execution.memory.is_some() {
+        "virtual workers have the memory that their part of a batch takes: use more of them instead of \
+         --memory, or"
     } else if arguments.experiment.is_some() {
         "an experiment runs on one process"
     } else {
@@ -74,6 +79,11 @@ pub(super) fn join(
     place: RankPlace,
 ) -> anyhow::Result<Ranks> {
     let execution = arguments.execution.settings(Some(place.size));
+    if let Some(plan) = &arguments.execution.rank_plan {
+        check_plan(&plan.0, place.size, execution.virtual_workers.unwrap_or(1))
+            .map_err(|error| failure(&error))?;
+    }
+    let device = compose::engine(arguments.engine)?.name().to_owned();
     let text = |value: &dyn std::fmt::Display| value.to_string();
     let facts = [
         ("the task", text(&spec.id())),
@@ -87,11 +97,18 @@ pub(super) fn join(
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
     let settings = RankSettings {
         place,
-        interface: arguments.execution.rank_interface.clone(),
+        device,
+        interface: interface(arguments),
         limit: Duration::from_secs(arguments.execution.rank_timeout),
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
     };
     Ranks::join(settings, &facts, notify(arguments.json.json)).map_err(|error| failure(&error))
+}
+
+/// The first of the interfaces that PyTorch's variable may list.
+fn interface(arguments: &Participate) -> Option<String> {
+    let names = arguments.execution.rank_interface.as_deref()?;
+    names.split(',').map(str::trim).find(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// Shows news of ranks.
@@ -106,11 +123,37 @@ fn notify(is_json: bool) -> RankNotify {
 }
 
 /// The options of the engine of rank 0, or of a process that is alone.
-pub(super) fn options(ranks: Option<Ranks>, state: &Path, task: TaskId) -> EngineOptions {
+pub(super) fn options(
+    ranks: Option<Ranks>,
+    state: &Path,
+    task: TaskId,
+    is_json: bool,
+) -> EngineOptions {
     let gpu = ranks.as_ref().map_or(0, |ranks| ranks.place().local);
     let file = state.join(format!("training-{}.safetensors", task.short()));
-    let checkpoints = Some(CheckpointSettings { file, every: CHECKPOINT_EVERY });
+    let notify = Arc::new(move |news: &CheckpointNews| match is_json {
+        true => show::json_line(&JsonEvent { event: "checkpoint", fields: json!(news) }),
+        false => anstream::eprintln!("{news}"),
+    });
+    let checkpoints = Some(CheckpointSettings { file, every: CHECKPOINT_EVERY, notify });
     EngineOptions { ranks, checkpoints, gpu }
+}
+
+/// The model of a rank beside rank 0, which must accept it as rank 0 does.
+///
+/// # Errors
+/// `MODEL_NOT_DERIVED`, and the codes of fetching the graph.
+pub(super) fn model(
+    arguments: &Participate,
+    market: &MarketConnection,
+    spec: &TaskSpec,
+) -> anyhow::Result<ModelSpec> {
+    let model = spec.consent_digest();
+    if !arguments.accept_model.contains(&model) {
+        return Err(AgentError::ModelNotDerived { task: spec.id(), model }.into());
+    }
+    let graph = market.graph(spec)?;
+    Ok(florin_work::task_model(spec, graph.as_ref()))
 }
 
 /// Computes parts of the trainings of rank 0, until its participation has ended.
@@ -119,14 +162,11 @@ pub(super) fn options(ranks: Option<Ranks>, state: &Path, task: TaskId) -> Engin
 /// The codes of [`RankErrorCode`]; `TRAINING_FAILED`.
 pub(super) fn serve(
     arguments: &Participate,
-    market: &MarketConnection,
-    spec: &TaskSpec,
     data: &Dataset,
+    model: &ModelSpec,
     mut ranks: Ranks,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Exit> {
-    let graph = market.graph(spec)?;
-    let model = florin_work::task_model(spec, graph.as_ref());
     let rank = ranks.place().rank;
     if !arguments.json.json {
         show::hint(&format!("Rank {rank} computes parts of the trainings of rank 0."));
@@ -139,7 +179,7 @@ pub(super) fn serve(
             false => ControlFlow::Continue(()),
         }
     };
-    match ranks.serve(arguments.engine.engine, &model, data, &mut news) {
+    match ranks.serve(arguments.engine.engine, model, data, &mut news) {
         Ok(()) => {}
         Err(TrainError::Ranks(error)) => return Err(failure(&error)),
         Err(error) => {
@@ -155,9 +195,7 @@ pub(super) fn serve(
 }
 
 fn failure(error: &RankError) -> anyhow::Error {
-    let input =
-        [RankErrorCode::EnvironmentInvalid, RankErrorCode::Unsupported, RankErrorCode::PlanInvalid];
-    match input.contains(&error.code) {
+    match error.code.is_input() {
         true => Failure::input(error.code.as_str(), error.why.clone()).into(),
         false => Failure::negative(error.code.as_str(), error.why.clone()).into(),
     }

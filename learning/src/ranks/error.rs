@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::place::PlaceError;
 
 /// A failure among the ranks of a training. No update was sent, and nothing was deposited by it.
-#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq, Serialize, Deserialize)]
 #[error("{why}")]
 pub struct RankError {
     /// The kind of failure.
@@ -17,7 +18,7 @@ pub struct RankError {
 }
 
 /// The stable code of a failure among ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankErrorCode {
     /// The launcher's environment is incomplete.
     EnvironmentInvalid,
@@ -63,6 +64,14 @@ impl RankErrorCode {
             Self::Unsupported => "RANKS_UNSUPPORTED",
             Self::Failed => "RANKS_FAILED",
         }
+    }
+}
+
+impl RankErrorCode {
+    /// Whether another command or environment helps, and nothing has failed.
+    #[must_use]
+    pub const fn is_input(self) -> bool {
+        matches!(self, Self::EnvironmentInvalid | Self::Unsupported | Self::PlanInvalid)
     }
 }
 

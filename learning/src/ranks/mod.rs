@@ -26,6 +26,7 @@ pub use crate::torch::ranks::Ranks;
 
 use crate::data::Dataset;
 use crate::training::Training;
+use crate::virtual_workers::Assignment;
 
 /// Seconds that a rank waits for another one, unless the caller sets another limit.
 pub const RANK_SECONDS: u64 = 300;
@@ -35,6 +36,8 @@ pub const RANK_SECONDS: u64 = 300;
 pub struct RankSettings {
     /// Where it is among them.
     pub place: RankPlace,
+    /// The name of its engine, with the device.
+    pub device: String,
     /// Network interface of the transfers, such as `eth0`; `None` is the one of this machine's host
     /// name.
     pub interface: Option<String>,
@@ -81,13 +84,6 @@ pub enum RankNews {
         /// Seconds for the gradient of one worker, by rank.
         worker_seconds: Vec<f64>,
     },
-    /// A training continues from a file.
-    Resumed {
-        /// Steps that were done.
-        step: u64,
-        /// All steps.
-        steps: u64,
-    },
 }
 
 impl fmt::Display for RankNews {
@@ -123,11 +119,25 @@ impl fmt::Display for RankNews {
                 }
                 Ok(())
             }
-            Self::Resumed { step, steps } => {
-                write!(f, "the training continues after step {step} of {steps}")
-            }
         }
     }
+}
+
+/// The assignment that a plan states for `ranks` ranks and `workers` virtual workers.
+///
+/// # Errors
+/// [`RankErrorCode::PlanInvalid`] for other numbers of them.
+pub fn check_plan(plan: &[Range<u32>], ranks: u32, workers: u32) -> Result<Assignment, RankError> {
+    let invalid = |why: String| RankError::new(RankErrorCode::PlanInvalid, why);
+    if plan.len() != ranks as usize {
+        let why = format!(
+            "the plan has {} ranks, but {ranks} were started: pin a plan of this launch, or none",
+            plan.len()
+        );
+        return Err(invalid(why));
+    }
+    Assignment::from_ranges(plan.to_vec(), workers)
+        .map_err(|error| invalid(format!("the plan is for other virtual workers: {error}")))
 }
 
 /// Features of which the fingerprint of data consists, at most: 256 MiB.

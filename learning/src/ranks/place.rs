@@ -108,15 +108,6 @@ const LAUNCHERS: [Launcher; 4] = [
         job: "PMIX_NAMESPACE",
     },
     Launcher {
-        name: "mpirun",
-        rank: "PMI_RANK",
-        size: "PMI_SIZE",
-        local_rank: "MPI_LOCALRANKID",
-        requires: None,
-        local: Local::Ranks("MPI_LOCALNRANKS"),
-        job: "PMI_ID",
-    },
-    Launcher {
         name: "srun",
         rank: "SLURM_PROCID",
         size: "SLURM_STEP_NUM_TASKS",
@@ -125,6 +116,15 @@ const LAUNCHERS: [Launcher; 4] = [
         requires: Some("SLURM_STEP_ID"),
         local: Local::Machines("SLURM_STEP_NUM_NODES"),
         job: "SLURM_JOB_ID",
+    },
+    Launcher {
+        name: "mpirun",
+        rank: "PMI_RANK",
+        size: "PMI_SIZE",
+        local_rank: "MPI_LOCALRANKID",
+        requires: None,
+        local: Local::Ranks("MPI_LOCALNRANKS"),
+        job: "PMI_ID",
     },
 ];
 
@@ -166,7 +166,7 @@ impl Launcher {
         }
         let is_local = match self.local {
             Local::Given => false,
-            Local::Ranks(name) => variable(name).is_none_or(|ranks| ranks == size.to_string()),
+            Local::Ranks(name) => variable(name).is_some_and(|ranks| ranks == size.to_string()),
             Local::Machines(name) => variable(name).is_none_or(|machines| machines == "1"),
         };
         let host = match variable("MASTER_ADDR") {
@@ -183,7 +183,8 @@ impl Launcher {
                 _ => return Err(PlaceError::NoAddress { launcher: self.name }),
             },
         };
-        let job = variable(self.job).unwrap_or_default();
+        let step = variable("SLURM_STEP_ID").unwrap_or_default();
+        let job = format!("{}.{step}", variable(self.job).unwrap_or_default());
         let port = match variable("MASTER_PORT") {
             Some(_) => number("MASTER_PORT", "MASTER_ADDR", 1, u16::MAX.into())? as u16,
             None if is_local => port_of(&job),
@@ -191,7 +192,6 @@ impl Launcher {
         };
         let agent = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
         let restart = variable("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
-        let step = variable("SLURM_STEP_ID").unwrap_or_default();
         let local = variable(self.local_rank).and_then(|local| local.parse().ok()).unwrap_or(0);
         Ok(Some(RankPlace {
             rank,
@@ -200,7 +200,7 @@ impl Launcher {
             host,
             port,
             serves: rank == 0 && !agent,
-            attempt: format!("{job}.{step}.{restart}"),
+            attempt: format!("{job}.{restart}"),
         }))
     }
 }

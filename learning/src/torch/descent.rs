@@ -44,8 +44,19 @@ pub(super) struct Progress {
     pub(super) step: u64,
     /// Summed losses of the current epoch so far.
     pub(super) sum: f64,
-    /// Mean loss of the epoch before.
+    /// Mean loss of the last epoch that has ended.
     pub(super) mean_loss: f64,
+}
+
+impl Progress {
+    /// After a step with this summed loss, of epochs of `steps` steps and `rows` rows.
+    fn after(self, step: u64, loss_sum: f64, steps: u64, rows: usize) -> Self {
+        let sum = self.sum + loss_sum;
+        match step.is_multiple_of(steps) {
+            true => Self { step, sum: 0.0, mean_loss: sum / rows as f64 },
+            false => Self { step, sum, ..self },
+        }
+    }
 }
 
 /// A batch of a training.
@@ -119,8 +130,8 @@ impl Torch {
         progress: TrainingProgress<'_>,
         gradients: &mut dyn BatchGradients,
     ) -> Result<TrainedModel, TrainError> {
-        let Steps { rows, how, .. } = *given;
-        let steps = how.steps(rows);
+        let Steps { rows: rows_of_all, how, .. } = *given;
+        let steps = how.steps(rows_of_all);
         let mut done = from;
         for epoch in 0..how.epochs {
             let mut is_begun = false;
@@ -136,16 +147,13 @@ impl Torch {
                     return Err(TrainError::Diverged { step });
                 }
                 descent.step(step, steps)?;
-                done = Progress { step, sum: done.sum + loss_sum, ..done };
+                done = done.after(step, loss_sum, how.steps_of_epoch(rows_of_all), rows_of_all);
                 let loss = loss_sum / size as f64;
                 let is_stopped = progress(TrainingStep { step, steps, loss }).is_break();
                 gradients.stepped(descent, &done, is_stopped || step == steps)?;
                 if is_stopped {
                     return Err(TrainError::Stopped { step });
                 }
-            }
-            if is_begun {
-                done = Progress { mean_loss: done.sum / rows as f64, sum: 0.0, ..done };
             }
         }
         let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;

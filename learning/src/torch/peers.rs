@@ -7,7 +7,7 @@ use tch::Tensor;
 
 use crate::data::Dataset;
 use crate::engine::TrainError;
-use crate::ranks::{RankNews, RankTraining};
+use crate::ranks::RankTraining;
 
 /// Numbers behind a gradient, for its summed loss, and behind parameters, for [`Control`].
 pub(super) const TAIL: i64 = 16;
@@ -71,6 +71,4 @@ pub(super) trait Peers: fmt::Debug + Send {
     fn finish_sends(&mut self) -> Result<(), TrainError>;
     /// Gives the parameters of rank 0 to all ranks.
     fn share(&mut self, params: &Tensor) -> Result<(), TrainError>;
-    /// Shows news.
-    fn notify(&self, news: &RankNews);
 }

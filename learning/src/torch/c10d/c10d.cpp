@@ -23,7 +23,9 @@ using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 char* copy_text(const std::string& text) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (copy != nullptr) std::memcpy(copy, text.c_str(), text.size() + 1);
+  // Null would mean success.
+  if (copy == nullptr) std::abort();
+  std::memcpy(copy, text.c_str(), text.size() + 1);
   return copy;
 }
 
@@ -49,12 +51,12 @@ std::vector<at::Tensor> one(const void* tensor) {
 
 extern "C" {
 
-// The store of a rendezvous. The server of it runs in this process if `serves`; `prefix` begins every
-// key.
+// The store of a rendezvous; `prefix` begins every key. The server of it runs in this process on the
+// socket `listener`, which it closes, unless that is negative.
 char* florin_c10d_store(
     const char* host,
     uint16_t port,
-    bool serves,
+    int listener,
     int64_t processes,
     int64_t timeout_ms,
     const char* prefix,
@@ -62,7 +64,8 @@ char* florin_c10d_store(
   return guarded([&] {
     c10d::TCPStoreOptions options;
     options.port = port;
-    options.isServer = serves;
+    options.isServer = listener >= 0;
+    if (listener >= 0) options.masterListenFd = listener;
     options.numWorkers = static_cast<size_t>(processes);
     options.waitWorkers = false;
     options.timeout = Milliseconds(timeout_ms);
@@ -87,6 +90,16 @@ char* florin_c10d_store_get(
     std::memcpy(*bytes, value.data(), value.size());
     *length = value.size();
   });
+}
+
+// Whether a process has set a key.
+char* florin_c10d_store_check(const StorePointer* store, const char* key, bool* is_there) {
+  return guarded([&] { *is_there = (*store)->check({std::string(key)}); });
+}
+
+// Adds 1 to the number of a key, and returns the sum.
+char* florin_c10d_store_count(const StorePointer* store, const char* key, int64_t* sum) {
+  return guarded([&] { *sum = (*store)->add(std::string(key), 1); });
 }
 
 void florin_c10d_free_bytes(uint8_t* bytes) {

@@ -2,6 +2,9 @@
 //! rendezvous of processes, and point-to-point and collective transfers of tensors by Gloo.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 use std::{fmt, slice};
@@ -69,7 +72,7 @@ unsafe extern "C" {
     fn florin_c10d_store(
         host: *const c_char,
         port: u16,
-        serves: bool,
+        listener: c_int,
         processes: i64,
         timeout_ms: i64,
         prefix: *const c_char,
@@ -87,6 +90,16 @@ unsafe extern "C" {
         timeout_ms: i64,
         bytes: *mut *mut u8,
         length: *mut usize,
+    ) -> *mut c_char;
+    fn florin_c10d_store_check(
+        store: *const c_void,
+        key: *const c_char,
+        is_there: *mut bool,
+    ) -> *mut c_char;
+    fn florin_c10d_store_count(
+        store: *const c_void,
+        key: *const c_char,
+        sum: *mut i64,
     ) -> *mut c_char;
     fn florin_c10d_free_bytes(bytes: *mut u8);
     fn florin_c10d_store_free(store: *mut c_void);
@@ -154,13 +167,17 @@ impl TcpStore {
     #[expect(unsafe_code, reason = "a call of c10d.cpp")]
     pub(crate) fn connect(at: &StoreAddress<'_>, limit: Duration) -> Result<Self, C10dError> {
         let (host, prefix) = (text(at.host)?, text(at.prefix)?);
+        let listener = match at.serves {
+            true => listener(at.host, at.port)?.into_raw_fd(),
+            false => -1,
+        };
         let mut out = ptr::null_mut();
         // SAFETY: both texts end with zero and outlive the call, and `out` is a place for a pointer.
         let error = unsafe {
             florin_c10d_store(
                 host.as_ptr(),
                 at.port,
-                at.serves,
+                listener,
                 at.processes.into(),
                 milliseconds(limit),
                 prefix.as_ptr(),
@@ -169,6 +186,26 @@ impl TcpStore {
         };
         check(error)?;
         made(out).map(Self)
+    }
+
+    /// Whether a process has set a key.
+    #[expect(unsafe_code, reason = "a call of c10d.cpp")]
+    pub(crate) fn has(&self, key: &str) -> Result<bool, C10dError> {
+        let (key, mut is_there) = (text(key)?, false);
+        // SAFETY: the store lives, the key outlives the call, and the place receives a truth value.
+        check(unsafe {
+            florin_c10d_store_check(self.0.as_ptr(), key.as_ptr(), &raw mut is_there)
+        })?;
+        Ok(is_there)
+    }
+
+    /// Adds 1 to the number of a key, and returns the sum.
+    #[expect(unsafe_code, reason = "a call of c10d.cpp")]
+    pub(crate) fn count(&self, key: &str) -> Result<i64, C10dError> {
+        let (key, mut sum) = (text(key)?, 0);
+        // SAFETY: as above, with a place for a number.
+        check(unsafe { florin_c10d_store_count(self.0.as_ptr(), key.as_ptr(), &raw mut sum) })?;
+        Ok(sum)
     }
 
     /// Sets the value of a key.
@@ -340,6 +377,18 @@ impl Drop for Transfer {
 pub(crate) fn cpu_capability() -> String {
     // SAFETY: the function has no precondition, and its text is freed once.
     take_text(unsafe { florin_cpu_capability() }).unwrap_or_default()
+}
+
+/// A socket at the address of the rendezvous alone: the store has no authentication, so it must not
+/// listen on other networks. An address that belongs to a gateway of this machine is replaced by all.
+fn listener(host: &str, port: u16) -> Result<TcpListener, C10dError> {
+    let bound = match TcpListener::bind((host, port)) {
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            TcpListener::bind(("0.0.0.0", port))
+        }
+        bound => bound,
+    };
+    bound.map_err(|error| C10dError::new(&error.to_string()))
 }
 
 fn milliseconds(limit: Duration) -> i64 {

@@ -379,4 +379,4 @@ mod archive_tests;
 #[cfg(test)]
 mod plain_tests;
 #[cfg(test)]
-pub(in crate::torch) mod tests;
+pub(crate) mod tests;

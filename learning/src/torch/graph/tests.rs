@@ -14,7 +14,7 @@ use crate::model::ModelSpec;
 use crate::torch::TorchDevice;
 use crate::training::{Betas, Execution, Optimizer, Precision, Training};
 
-pub(in crate::torch) const ALL: &str = "*";
+pub(crate) const ALL: &str = "*";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/data/graphs")).join(name)
@@ -26,10 +26,10 @@ fn parts(name: &str, trainable: &str, buffers: BufferPolicy) -> GraphParts {
 }
 
 /// A model, its initial parameters, and rows with what PyTorch computed.
-pub(in crate::torch) struct GraphTask {
-    pub(in crate::torch) model: ModelSpec,
-    pub(in crate::torch) start: Vec<f32>,
-    pub(in crate::torch) rows: Dataset,
+pub(crate) struct GraphTask {
+    pub(crate) model: ModelSpec,
+    pub(crate) start: Vec<f32>,
+    pub(crate) rows: Dataset,
     expected: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ fn integers(file: &SafeTensors<'_>, name: &str) -> Vec<i64> {
 }
 
 impl GraphTask {
-    pub(in crate::torch) fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
+    pub(crate) fn load(name: &str, trainable: &str, buffers: BufferPolicy) -> Self {
         let parts = parts(name, trainable, buffers);
         let expected = std::fs::read(path(&format!("{name}.safetensors"))).unwrap();
         let file = SafeTensors::deserialize(&expected).unwrap();
@@ -96,7 +96,7 @@ impl GraphTask {
     }
 }
 
-pub(in crate::torch) fn models() -> Vec<String> {
+pub(crate) fn models() -> Vec<String> {
     let files = std::fs::read_dir(path("")).unwrap().map(|file| file.unwrap().path());
     let models = files.filter(|file| file.extension().is_some_and(|end| end == "pt2"));
     let mut names: Vec<String> =

@@ -66,7 +66,12 @@ impl Ranks {
             };
             RankError::new(RankErrorCode::RendezvousFailed, why)
         })?;
-        let hello = Hello { facts: facts.clone(), host: host_name(), capability: cpu_capability() };
+        claim(&store, &settings.place)?;
+        let capability = match settings.device.contains("CUDA") {
+            true => settings.device.clone(),
+            false => cpu_capability(),
+        };
+        let hello = Hello { facts: facts.clone(), host: host_name(), capability };
         let hellos = agree(&store, &settings, &hello, &left)?;
         let group =
             ProcessGroup::join(&store, *rank, *size, settings.interface.as_deref(), settings.limit)
@@ -80,6 +85,7 @@ impl Ranks {
             notify,
             jobs: 0,
             assignment,
+            is_assigned: false,
             worker_seconds: Vec::new(),
             sends: Vec::new(),
             data,
@@ -125,7 +131,7 @@ impl Ranks {
                     };
                     transfer
                         .and_then(|transfer| transfer.wait(self.settings.limit))
-                        .map_err(|error| self.failed(other, &error))?;
+                        .map_err(|error| self.failed(Some(other), &error))?;
                 }
                 *seconds = seconds.min(start.elapsed().as_secs_f64() / 2.0);
             }
@@ -135,8 +141,28 @@ impl Ranks {
     }
 }
 
+/// The longest wait of rank 0 for each rank to have read that they do not start.
+const VERDICT_READ: Duration = Duration::from_secs(1);
+/// The time that the verdict of rank 0 takes.
+const VERDICT_MARGIN: Duration = Duration::from_secs(5);
 /// The least time for a call, so that its own message is about what it waited for.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
+
+/// Takes the number of this rank, which another process may have taken: one of another start.
+fn claim(store: &TcpStore, place: &RankPlace) -> Result<(), RankError> {
+    let RankPlace { rank, host, port, .. } = place;
+    match store.count(&format!("claim/{rank}")) {
+        Ok(1) => Ok(()),
+        Ok(_) => {
+            let why = format!(
+                "there is a rank {rank} at {host}:{port} already: set MASTER_PORT to a port of this \
+                 start alone"
+            );
+            Err(RankError::new(RankErrorCode::EnvironmentInvalid, why))
+        }
+        Err(error) => Err(RankError::new(RankErrorCode::RendezvousFailed, error.to_string())),
+    }
+}
 
 /// Compares the facts of all ranks. Returns what each of them stated, at rank 0.
 fn agree(
@@ -162,25 +188,36 @@ fn agree(
         _ => failed(error),
     };
     if rank > 0 {
-        let verdict = store.get("verdict", left()).map_err(|error| missing(0, error))?;
-        let verdict: Option<String> = parsed(&verdict)?;
-        return match verdict {
-            None => Ok(Vec::new()),
-            Some(why) => Err(RankError::new(RankErrorCode::Disagree, why)),
+        // Rank 0 waits for the others as long: its verdict may name a missing one.
+        let verdict = store.get("verdict", left() + VERDICT_MARGIN);
+        let verdict = parsed(&verdict.map_err(|error| missing(0, error))?)?;
+        // Rank 0 does not wait long for it.
+        let _ = store.set(&format!("read/{rank}"), b"");
+        let verdict: Result<(), RankError> = verdict;
+        return verdict.map(|()| Vec::new());
+    }
+    let gather = || {
+        let hello = |rank: u32| {
+            let bytes = store.get(&format!("hello/{rank}"), left());
+            parsed(&bytes.map_err(|error| missing(rank, error))?)
         };
-    }
-    let mut hellos: Vec<Hello> = Vec::new();
-    for rank in 0..size {
-        let bytes = store.get(&format!("hello/{rank}"), left());
-        hellos.push(parsed(&bytes.map_err(|error| missing(rank, error))?)?);
-    }
-    let verdict = differences(&hellos);
+        let hellos = (0..size).map(hello).collect::<Result<Vec<Hello>, RankError>>()?;
+        match differences(&hellos) {
+            None => Ok(hellos),
+            Some(why) => Err(RankError::new(RankErrorCode::Disagree, why)),
+        }
+    };
+    let found = gather();
+    let verdict = found.as_ref().map(|_| ()).map_err(RankError::clone);
     let bytes = serde_json::to_vec(&verdict).unwrap_or_default();
     store.set("verdict", &bytes).map_err(failed)?;
-    match verdict {
-        None => Ok(hellos),
-        Some(why) => Err(RankError::new(RankErrorCode::Disagree, why)),
+    if verdict.is_err() {
+        // The store may end with this process: a rank that has not read the verdict would name rank 0.
+        for rank in 1..size {
+            let _ = store.get(&format!("read/{rank}"), VERDICT_READ);
+        }
     }
+    found
 }
 
 /// The first facts in which a rank differs from rank 0.

@@ -23,7 +23,7 @@ use crate::engine::{InputError, TrainError};
 use crate::model::ModelSpec;
 use crate::ranks::{
     RankCard, RankError, RankErrorCode, RankJob, RankNews, RankNotify, RankPlace, RankSettings,
-    RankTraining, data_fingerprint,
+    RankTraining, check_plan, data_fingerprint,
 };
 use crate::select::{EngineKind, torch_engine};
 use crate::virtual_workers::{Assignment, RankCost, TransferCost, assign};
@@ -32,8 +32,8 @@ use crate::virtual_workers::{Assignment, RankCost, TransferCost, assign};
 const CHUNK: i64 = 1 << 20;
 /// Tags of the pieces of one sum.
 const CHUNK_TAGS: u32 = 1 << 14;
-/// The longest wait for an announcement before the caller is asked whether to go on.
-const POLL: Duration = Duration::from_millis(500);
+/// The time between two looks for an announcement.
+const POLL: Duration = Duration::from_millis(200);
 /// The longest wait of rank 0 for the others to have read its last announcement.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -47,6 +47,7 @@ pub struct Ranks {
     /// Announcements so far.
     jobs: u64,
     assignment: Assignment,
+    is_assigned: bool,
     /// By rank; empty before the first measurement.
     worker_seconds: Vec<f64>,
     sends: Vec<(u32, Transfer)>,
@@ -92,24 +93,30 @@ impl Ranks {
         };
         loop {
             let key = format!("job/{}", self.jobs);
-            let job = match self.store.get(&key, POLL) {
-                Err(error) if error.kind == C10dFailure::TimedOut => match news(self.jobs) {
-                    ControlFlow::Continue(()) => continue,
-                    ControlFlow::Break(()) => return Ok(()),
-                },
-                found => found.map_err(|error| self.failed(0, &error))?,
-            };
+            if !self.store.has(&key).map_err(|error| self.failed(Some(0), &error))? {
+                if news(self.jobs).is_break() {
+                    self.leave();
+                    return Ok(());
+                }
+                std::thread::sleep(POLL);
+                continue;
+            }
+            let limit = self.settings.limit;
+            let job = self.store.get(&key, limit).map_err(|error| self.failed(Some(0), &error))?;
             self.jobs += 1;
             match parsed(&job)? {
                 RankJob::Finish => {
-                    let gone = format!("gone/{}", self.rank());
-                    // Rank 0 does not wait long for it.
-                    let _ = self.store.set(&gone, b"");
+                    self.leave();
                     return Ok(());
                 }
                 RankJob::Train(training) => engine.serve_graph(graph, data, &training, self)?,
             }
         }
+    }
+
+    /// States that this rank has ended. Rank 0 does not wait long for it.
+    fn leave(&self) {
+        let _ = self.store.set(&format!("gone/{}", self.rank()), b"");
     }
 
     /// Announces the end of all work, by rank 0.
@@ -125,59 +132,50 @@ impl Ranks {
         Ok(())
     }
 
-    /// The failure of a call that waited for a rank.
-    fn failed(&self, rank: u32, error: &C10dError) -> RankError {
+    /// The failure of a call that waited for a rank, or for all.
+    fn failed(&self, rank: Option<u32>, error: &C10dError) -> RankError {
         let C10dError { why, kind } = error;
+        let rank = rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));
         let seconds = self.settings.limit.as_secs();
         match kind {
             C10dFailure::TimedOut => RankError::new(
                 RankErrorCode::Stalled,
                 format!(
-                    "rank {rank}, or a rank that it waits for, has not answered within {seconds} \
+                    "{rank}, or a rank that it waits for, has not answered within {seconds} \
                      seconds ({why}): look at its log; --rank-timeout sets the limit"
                 ),
             ),
             C10dFailure::Closed => RankError::new(
                 RankErrorCode::Lost,
                 format!(
-                    "rank {rank} is gone ({why}): look at its log, and start all ranks again; the \
-                     training continues from its last stored state"
+                    "{rank} is gone ({why}): look at the logs, and start all ranks again, or one process \
+                     with the same --virtual-workers: a training of more than a minute continues from \
+                     its stored state"
                 ),
             ),
             C10dFailure::NoInterface | C10dFailure::Other => RankError::new(
                 RankErrorCode::Failed,
-                format!("a transfer with rank {rank} failed: {why}"),
+                format!("a transfer with {rank} failed: {why}"),
             ),
         }
     }
 
     fn get<T: DeserializeOwned>(&self, key: &str, rank: u32) -> Result<T, RankError> {
         let bytes = self.store.get(key, self.settings.limit);
-        parsed(&bytes.map_err(|error| self.failed(rank, &error))?)
+        parsed(&bytes.map_err(|error| self.failed(Some(rank), &error))?)
     }
 
     fn set(&self, key: &str, value: &impl serde::Serialize) -> Result<(), RankError> {
         let bytes = serde_json::to_vec(value)
             .map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
-        self.store.set(key, &bytes).map_err(|error| self.failed(0, &error))
+        self.store.set(key, &bytes).map_err(|error| self.failed(Some(0), &error))
     }
 
     /// The assignment by measured speeds, or the pinned one.
     fn planned(&self, workers: u32, bytes: u64) -> Result<Assignment, RankError> {
         let invalid = |why: String| RankError::new(RankErrorCode::PlanInvalid, why);
         if let Some(pinned) = &self.settings.pinned {
-            let size = self.settings.place.size;
-            if pinned.len() != size as usize {
-                let why = format!(
-                    "the plan has {} ranks, but {size} were started: pin a plan of this launch, or \
-                     none",
-                    pinned.len()
-                );
-                return Err(invalid(why));
-            }
-            return Assignment::from_ranges(pinned.clone(), workers).map_err(|error| {
-                invalid(format!("the plan is for other virtual workers: {error}"))
-            });
+            return check_plan(pinned, self.settings.place.size, workers);
         }
         let costs: Vec<RankCost> = self
             .worker_seconds
@@ -272,7 +270,8 @@ impl Peers for Ranks {
         }
         let found = self.planned(workers, bytes)?;
         self.set(&plan, &found.ranges())?;
-        if found != self.assignment {
+        if !self.is_assigned || found != self.assignment {
+            self.is_assigned = true;
             let worker_seconds = self.worker_seconds.clone();
             (self.notify)(&RankNews::Assigned { ranges: found.ranges().to_vec(), worker_seconds });
         }
@@ -292,7 +291,7 @@ impl Peers for Ranks {
         for (number, piece) in pieces(&sum.f_to_device(Device::Cpu)?)? {
             let tag = part as u32 * CHUNK_TAGS + number;
             let sent = self.group.send(&piece, to, tag);
-            self.sends.push((to, sent.map_err(|error| self.failed(to, &error))?));
+            self.sends.push((to, sent.map_err(|error| self.failed(Some(to), &error))?));
         }
         Ok(())
     }
@@ -309,10 +308,10 @@ impl Peers for Ranks {
         for (number, piece) in pieces(&buffer)? {
             let tag = part as u32 * CHUNK_TAGS + number;
             let transfer = self.group.receive(&piece, from, tag);
-            arriving.push((piece, transfer.map_err(|error| self.failed(from, &error))?));
+            arriving.push((piece, transfer.map_err(|error| self.failed(Some(from), &error))?));
         }
         for ((piece, transfer), (_, own)) in arriving.into_iter().zip(pieces(sum)?) {
-            transfer.wait(self.settings.limit).map_err(|error| self.failed(from, &error))?;
+            transfer.wait(self.settings.limit).map_err(|error| self.failed(Some(from), &error))?;
             let _ = own.shallow_clone().f_add_(&piece.f_to_device(sum.device())?)?;
         }
         Ok(copies.then_some(buffer))
@@ -320,15 +319,15 @@ impl Peers for Ranks {
 
     fn finish_sends(&mut self) -> Result<(), TrainError> {
         for (to, sent) in std::mem::take(&mut self.sends) {
-            sent.wait(self.settings.limit).map_err(|error| self.failed(to, &error))?;
+            sent.wait(self.settings.limit).map_err(|error| self.failed(Some(to), &error))?;
         }
         Ok(())
     }
 
     fn share(&mut self, params: &Tensor) -> Result<(), TrainError> {
         let host = params.f_to_device(Device::Cpu)?;
-        // A rank waits for rank 0; rank 0 waits for one of the others.
-        let other = u32::from(self.rank() == 0);
+        // A rank waits for rank 0, and rank 0 for all others.
+        let other = (self.rank() > 0).then_some(0);
         let limit = self.settings.limit;
         let shared = self.group.broadcast(&host, 0, limit).and_then(|sent| sent.wait(limit));
         shared.map_err(|error| self.failed(other, &error))?;
@@ -336,10 +335,6 @@ impl Peers for Ranks {
             params.shallow_clone().f_copy_(&host)?;
         }
         Ok(())
-    }
-
-    fn notify(&self, news: &RankNews) {
-        (self.notify)(news);
     }
 }
 

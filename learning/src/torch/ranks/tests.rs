@@ -83,9 +83,11 @@ impl RankScenario {
     fn engine(&self) -> Torch {
         let engine = Torch::new(TorchDevice::Cpu, 1).unwrap();
         match self.checkpoint.clone() {
-            Some(file) => {
-                engine.with_checkpoints(CheckpointSettings { file, every: Duration::ZERO })
-            }
+            Some(file) => engine.with_checkpoints(CheckpointSettings {
+                file,
+                every: Duration::ZERO,
+                notify: std::sync::Arc::new(|news: &_| println!("{news}")),
+            }),
             None => engine,
         }
     }
@@ -165,6 +167,7 @@ fn rank_process() {
     let interface = if fault == Some(Fault::Interface) { "florin9" } else { "lo" };
     let settings = RankSettings {
         place,
+        device: "CPU".to_owned(),
         interface: Some(interface.to_owned()),
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
@@ -282,7 +285,12 @@ fn a_stopped_training_continues_to_the_same_bits() {
         let (trained, first) = continued.alone();
         assert_eq!((digest(&trained), first), (expected.clone(), 4), "{model}");
         assert!(!state(folder.path()).unwrap().exists(), "the file ends with the training");
+        // At the end of an epoch, whose losses must not count twice.
+        let stopped = RankScenario { exit_at: Some(4), ..stopped };
+        stopped.alone();
+        assert_eq!((digest(&continued.alone().0)), expected, "{model} after an epoch");
         // A process that is killed within a step, continued by other processes.
+        let stopped = RankScenario { exit_at: Some(3), ..stopped };
         let killed = stopped.run(2);
         assert!(!killed[0].contains("digest"), "{}", killed[0]);
         let output = &continued.run(3)[0];
@@ -296,8 +304,8 @@ fn ranks_that_fail_end_the_training_with_a_code() {
     let table = [
         (Fault::OtherSeed, "RANKS_DISAGREE", "about seed: rank 1 has 8, rank 0 has 7"),
         (Fault::OtherRows, "RANK_DIFFERS", "rank 1"),
-        (Fault::Exits, "RANK_LOST", "rank 1 is gone"),
-        (Fault::Stalls, "RANK_STALLED", "rank 1"),
+        (Fault::Exits, "RANK_LOST", "is gone"),
+        (Fault::Stalls, "RANK_STALLED", "has not answered within 5 seconds"),
         (Fault::Interface, "RANK_MISSING", "rank 1 of 2 has not joined within 5 seconds"),
         (Fault::Absent, "RANK_MISSING", "rank 1 of 2 has not joined within 5 seconds"),
     ];
@@ -330,4 +338,31 @@ fn ranks_that_fail_end_the_training_with_a_code() {
         assert!(error.starts_with(code) && error.contains(message), "{fault:?}: {first}");
         assert!(!first.contains("digest") && seconds < 30, "{fault:?}: {seconds} s");
     }
+}
+
+#[test]
+fn a_missing_rank_is_named_to_all() {
+    let scenario =
+        RankScenario { limit: 4, fault: Some((2, Fault::Absent)), ..RankScenario::new("mlp", 4) };
+    for output in scenario.run(3) {
+        let error = line(&output, "error ");
+        assert!(error.starts_with("RANK_MISSING: rank 2 of 3 has not joined"), "{output}");
+    }
+}
+
+#[test]
+fn a_number_of_a_running_start_is_refused() {
+    let port = free_port();
+    let scenario = RankScenario { limit: 6, ..RankScenario::new("mlp", 4) };
+    let stalls = RankScenario { fault: Some((1, Fault::Stalls)), ..scenario.clone() };
+    let first = stalls.start(0, 2, port);
+    let mut other = stalls.start(1, 2, port);
+    std::thread::sleep(Duration::from_secs(2));
+    let second = text(&scenario.start(1, 2, port).wait_with_output().unwrap());
+    let error = line(&second, "error ");
+    assert!(error.starts_with("RANK_ENVIRONMENT_INVALID: there is a rank 1 at"), "{second}");
+    let first = text(&first.wait_with_output().unwrap());
+    assert!(line(&first, "error ").starts_with("RANK_STALLED"), "{first}");
+    other.kill().unwrap();
+    other.wait().unwrap();
 }

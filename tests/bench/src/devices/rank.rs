@@ -44,6 +44,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
     if let Some(place) = RankPlace::from_environment(|name| std::env::var(name).ok())? {
         let settings = RankSettings {
             place,
+            device: "CPU".to_owned(),
             interface: Some("lo".to_owned()),
             limit: Duration::from_secs(RANK_SECONDS),
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
