@@ -66,6 +66,7 @@ pub mod ranks;
 pub mod reference;
 mod rng;
 pub mod select;
+pub mod step_cost;
 pub mod tensors;
 mod tile_kernel;
 pub mod timing;

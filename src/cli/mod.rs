@@ -8,6 +8,7 @@ mod chain;
 mod data;
 mod execution;
 mod market;
+mod quote;
 mod sim;
 mod tools;
 mod wallet;
@@ -41,6 +42,7 @@ pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand
 pub(crate) use market::{
     Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
 };
+pub(crate) use quote::Quote;
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
@@ -118,6 +120,8 @@ pub(crate) enum Command {
     /// Inspect a model that PyTorch exported
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Predict the time and the bytes of training a model, on this device and on others
+    Quote(Quote),
     /// Simulate markets: what honest and dishonest strategies earn under the real payment code
     #[command(subcommand)]
     Sim(SimCommand),

@@ -19,6 +19,7 @@ mod openapi;
 mod participate;
 mod predict;
 mod provide;
+mod quote;
 mod ranks;
 mod restore;
 mod sim;
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Completions(command) => completions::run(&command),
         Command::Coordinate(command) => coordinate::run(&command, log),
         Command::Data(command) => data::run(command),
+        Command::Quote(arguments) => quote::run(&arguments),
         Command::Model(ModelCommand::Show(arguments)) => model::show(&arguments),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),

@@ -46,6 +46,7 @@ pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
+pub(crate) use shapes::{Shaped, infer, is_view};
 pub use split::{BufferPolicy, GraphParts, split, travelling_inputs};
 pub use value::{
     Argument, DataType, Dimension, Graph, GraphInput, GraphWeights, InputRole, IntArgument,

@@ -104,6 +104,9 @@ pub(crate) struct BenchDevices {
     /// devices: folder of Open MPI, as fetched by `cargo xtask bench`
     #[arg(long, value_name = "DIR")]
     pub(crate) openmpi: Option<PathBuf>,
+    /// devices: only the predictions of `florin quote`
+    #[arg(long)]
+    pub(crate) quotes: bool,
     /// The work of one process, as JSON
     #[arg(long, hide = true)]
     pub(crate) rank_work: Option<String>,

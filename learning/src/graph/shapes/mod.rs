@@ -67,6 +67,8 @@ pub(crate) enum Shaped {
 pub struct GraphCost {
     /// The shapes of the tensors that each node computes, in order.
     pub nodes: Vec<Vec<TensorShape>>,
+    /// The floating-point operations of each node.
+    pub node_flops: Vec<u64>,
     /// The shapes of the graph's outputs.
     pub outputs: Vec<TensorShape>,
     /// Floating-point operations of a forward pass; a multiplication with an addition counts as two.
@@ -93,7 +95,7 @@ pub(crate) fn value_shapes(
     infer(graph, symbols, bytes_max).map(|(_, values)| values)
 }
 
-fn infer(
+pub(crate) fn infer(
     graph: &Graph,
     symbols: &[u64],
     bytes_max: u64,
@@ -127,6 +129,7 @@ fn infer(
             return Err(refuse(GraphError::new(TooLarge, why)));
         }
         cost.flops = cost.flops.saturating_add(flops);
+        cost.node_flops.push(flops);
         if !is_view(node) {
             let bytes = shapes.iter().fold(0_u64, |sum, shape| sum.saturating_add(shape.bytes()));
             let bytes = bytes.saturating_add(attention_bytes(node, &values));
@@ -169,7 +172,7 @@ fn attention_bytes(node: &Node, values: &[Shaped]) -> u64 {
 /// Operators that return a view or a copy.
 const COPYING_VIEWS: [&str; 3] = ["reshape", "flatten.using_ints", "contiguous"];
 
-fn is_view(node: &Node) -> bool {
+pub(crate) fn is_view(node: &Node) -> bool {
     match &node.operation {
         Operation::Size(_) => true,
         // It copies what has no view of the new shape, such as an expanded tensor.

@@ -3,6 +3,7 @@
 
 mod assignments;
 mod launch;
+mod quotes;
 mod rank;
 mod unequal;
 
@@ -52,12 +53,16 @@ pub(super) fn run(
     std::fs::write(folder.path().join("models.py"), MODELS)?;
     std::fs::write(folder.path().join("devices.py"), DEVICES)?;
     python_run(python, folder.path(), &["models.py", ".", "--export"])?;
+    if arguments.quotes {
+        return quotes::run(folder.path());
+    }
     let mut rows = digests(folder.path(), packages)?;
     for model in TIMED {
         rows.extend(steps(folder.path(), model, packages)?);
     }
     rows.extend(unequal::run(folder.path())?);
     rows.extend(assignments::run());
+    rows.extend(quotes::run(folder.path())?);
     Ok(rows)
 }
 

@@ -1,0 +1,16 @@
+//! Predictions of a training step's time: by the work of a graph's operators, and a card of a device's
+//! measured speeds.
+//!
+//! A step's work is a short list of numbers: how many operators run, and how many floating-point
+//! operations and bytes each kind of them takes, forward and backward. A card has the seconds of each of
+//! them. It is fitted to the measured steps of a fixed suite of graphs on the device, so that the same
+//! card predicts other graphs and batches: a roofline (Williams, Waterman and Patterson 2009) whose slopes
+//! are measured.
+
+mod card;
+mod fit;
+mod suite;
+mod work;
+
+pub use card::{CardError, DeviceCard, StepSeconds, measure, step_seconds};
+pub use work::{StepWork, WORK_KINDS};

@@ -1,0 +1,182 @@
+//! `florin quote`: time and bytes of training a model, before anything starts.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Context;
+use florin_learning::graph::{
+    BufferPolicy, Graph, GraphError, InputRole, read_archive_from, travelling_inputs,
+};
+use florin_learning::step_cost::{CardError, DeviceCard, StepSeconds, StepWork, measure};
+use serde_json::json;
+
+use crate::cli::Quote;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::show::{self, TextTable};
+
+/// Longest card, in bytes.
+const CARD_BYTES_MAX: u64 = 64 << 10;
+const SECONDS_PER_HOUR: f64 = 3_600.0;
+
+pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
+    let file = &arguments.file;
+    let source = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let (graph, _) = read_archive_from(source).map_err(|error| refused(&error))?;
+    let travels = travelling(&graph, &arguments.trainable).map_err(|error| refused(&error))?;
+    let trains = |at: usize| travels[at];
+    let sizes = graph.free_sizes(arguments.batch.into());
+    let work = StepWork::of(&graph, &sizes, trains).map_err(|error| refused(&error))?;
+    let cards = cards(arguments)?;
+    let mut quotes = Vec::new();
+    for (name, card) in &cards {
+        quotes.push((
+            name.as_str(),
+            card,
+            card.predict(&work).map_err(|error| no_card(name, &error))?,
+        ));
+    }
+    let steps = arguments
+        .rows
+        .map(|rows| rows.div_ceil(arguments.batch.into()) * u64::from(arguments.epochs));
+    let update = update_bytes(&graph, &travels);
+    if arguments.json.json {
+        print_json(arguments, &quotes, update, steps)?;
+    } else {
+        print_text(arguments, &quotes, update, steps);
+    }
+    Ok(Exit::Done)
+}
+
+type DeviceQuote<'a> = (&'a str, &'a DeviceCard, StepSeconds);
+
+fn travelling(graph: &Graph, patterns: &[String]) -> Result<Vec<bool>, GraphError> {
+    let all = ["*".to_owned()];
+    let patterns = if patterns.is_empty() { &all } else { patterns };
+    travelling_inputs(graph, patterns, BufferPolicy::Average)
+}
+
+/// Bytes of an update in f32.
+fn update_bytes(graph: &Graph, travels: &[bool]) -> u64 {
+    let travelling = graph.inputs.iter().zip(travels).filter(|(_, travels)| **travels);
+    let elements = travelling.filter_map(|(input, _)| {
+        (input.role != InputRole::User)
+            .then_some(input.tensor.fixed_sizes()?.iter().product::<u64>())
+    });
+    elements.sum::<u64>() * size_of::<f32>() as u64
+}
+
+/// The cards of the devices, with their names; this device is measured if there are none.
+fn cards(arguments: &Quote) -> anyhow::Result<Vec<(String, DeviceCard)>> {
+    if !arguments.devices.is_empty() {
+        let read = |file: &std::path::PathBuf| Ok((file.display().to_string(), read_card(file)?));
+        return arguments.devices.iter().map(read).collect();
+    }
+    let mut engine = compose::engine(arguments.engine)?;
+    let progress = Progress::start("measuring this device");
+    let mut news = |done: usize, all: usize| {
+        progress.step(format!("measuring this device: {done} of {all} steps"));
+    };
+    let threads = arguments.engine.threads.into();
+    let card = measure(&mut *engine, threads, &mut news)
+        .map_err(|error| no_card("this device", &error))?;
+    drop(progress);
+    if let Some(file) = &arguments.save_card {
+        let text = serde_json::to_string_pretty(&card)? + "\n";
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(vec![("this device".to_owned(), card)])
+}
+
+fn read_card(file: &Path) -> anyhow::Result<DeviceCard> {
+    let name = file.display();
+    let size = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?.len();
+    let invalid = |why: String| {
+        let message =
+            format!("{name} is not the card of a device ({why}): write one by --save-card");
+        Failure::input("INVALID_CARD", message)
+    };
+    if size > CARD_BYTES_MAX {
+        return Err(invalid(format!("it has {size} bytes")).into());
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    Ok(serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?)
+}
+
+fn no_card(name: &str, error: &CardError) -> anyhow::Error {
+    match error {
+        CardError::Invalid { .. } => {
+            Failure::input("INVALID_CARD", format!("{name}: {error}")).into()
+        }
+        error => Failure::negative("MEASUREMENT_FAILED", format!("{name}: {error}")).into(),
+    }
+}
+
+fn refused(error: &GraphError) -> anyhow::Error {
+    Failure::negative(error.code(), error.to_string()).into()
+}
+
+fn print_json(
+    arguments: &Quote,
+    quotes: &[DeviceQuote<'_>],
+    update: u64,
+    steps: Option<u64>,
+) -> anyhow::Result<()> {
+    let devices: Vec<_> = quotes
+        .iter()
+        .map(|(name, card, step)| {
+            let round = steps.map(|steps| steps as f64 * step.seconds);
+            json!({
+                "device": name,
+                "engine": card.engine,
+                "threads": card.threads,
+                "step_seconds": step,
+                "card_error": card.error,
+                "round_seconds": round,
+                "round_cost": cost(arguments, round),
+            })
+        })
+        .collect();
+    show::json(&json!({
+        "batch": arguments.batch,
+        "steps": steps,
+        "devices": devices,
+        "update_bytes": update,
+    }))?;
+    Ok(())
+}
+
+/// The cost of a round in FLN, as text.
+fn cost(arguments: &Quote, round: Option<f64>) -> Option<String> {
+    let hours = round? / SECONDS_PER_HOUR;
+    let price = arguments.price?.to_string().parse::<f64>().ok()?;
+    Some(format!("{:.6}", price * hours))
+}
+
+fn print_text(arguments: &Quote, quotes: &[DeviceQuote<'_>], update: u64, steps: Option<u64>) {
+    let mut columns = vec!["device", ">threads", ">ms a step", ">from", ">to"];
+    columns.extend(steps.map(|_| ">round"));
+    columns.extend(arguments.price.map(|_| ">FLN a round"));
+    let mut table = TextTable::new(&columns);
+    for (name, card, step) in quotes {
+        let ms = |seconds: f64| format!("{:.2}", 1e3 * seconds);
+        let round = steps.map(|steps| steps as f64 * step.seconds);
+        let mut cells = vec![
+            (*name).into(),
+            card.threads.to_string().into(),
+            ms(step.seconds).into(),
+            ms(step.least).into(),
+            ms(step.most).into(),
+        ];
+        cells.extend(round.map(|seconds| format!("{seconds:.1} s").into()));
+        cells.extend(cost(arguments, round).map(Into::into));
+        table.row(cells);
+    }
+    table.print();
+    anstream::println!();
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let mut facts = vec![("update", mib(update))];
+    facts.extend(steps.map(|steps| ("steps of a round", show::thousands(&steps.to_string()))));
+    show::facts(&facts);
+}

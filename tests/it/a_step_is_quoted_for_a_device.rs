@@ -1,0 +1,39 @@
+//! `florin quote` measures this device once, writes its card, and predicts steps by cards.
+
+use crate::support::florin;
+
+fn model() -> String {
+    format!("{}/examples/images/digits.pt2", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_card_of_this_device_predicts_steps_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let card = folder.path().join("card.json").display().to_string();
+    let file = model();
+    let measured = florin(&["quote", &file, "--batch", "32", "--save-card", &card, "--json"]);
+    let measured = measured.expect(0).json();
+    let quote = |more: &[&str]| {
+        let call = [&["quote", &file, "--devices", &card], more].concat();
+        florin(&call)
+    };
+    let again = quote(&["--batch", "32", "--json"]).expect(0).json();
+    assert_eq!(measured["devices"][0]["step_seconds"], again["devices"][0]["step_seconds"]);
+    let seconds = again["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
+    assert!(seconds > 0.0 && seconds < 10.0, "{again}");
+    let more = ["--batch", "64", "--rows", "640", "--epochs", "3", "--price", "2", "--json"];
+    let larger = quote(&more).expect(0).json();
+    assert_eq!(larger["steps"], 30);
+    let longer = larger["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
+    assert!(longer > seconds, "{larger}");
+    assert!(larger["devices"][0]["round_cost"].as_str().unwrap().parse::<f64>().unwrap() > 0.0);
+    let text = quote(&["--batch", "32", "--rows", "640"]).expect(0).out;
+    assert!(text.contains("ms a step") && text.contains("steps of a round"), "{text}");
+    let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
+    if part.code == 0 {
+        assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());
+    }
+    std::fs::write(&card, "{\"version\": 1}").unwrap();
+    quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
+    quote(&["--batch", "0"]).expect(2);
+}
