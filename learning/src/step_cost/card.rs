@@ -19,11 +19,11 @@ use crate::training::Training;
 /// The format of a card.
 const VERSION: u32 = 1;
 /// Steps of a measurement, at least and at most.
-const STEPS: std::ops::RangeInclusive<usize> = 6..=40;
+const STEPS: std::ops::RangeInclusive<usize> = 8..=200;
 /// The time of a measurement after its least steps.
-const MEASUREMENT: Duration = Duration::from_millis(400);
+const MEASUREMENT: Duration = Duration::from_millis(500);
 /// Standard deviations of the band of a prediction, to each side.
-const BAND: f64 = 2.0;
+const BAND: f64 = 3.0;
 
 /// Measured speeds of a device, for one number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct DeviceCard {
     pub points: u32,
 }
 
-/// A predicted time of a step, in seconds, with its band of two standard deviations.
+/// A predicted time of a step, in seconds, with its band of three standard deviations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepSeconds {
     /// The prediction.
@@ -148,7 +148,7 @@ fn data(case: &SuiteCase, batch: u32) -> Result<Dataset, DatasetError> {
     Dataset::new(numbers, labels, case.inputs, classes)
 }
 
-/// Seconds of a step: the mean of the faster half of several.
+/// Seconds of a step: the mean of the fastest quarter of several, which other programs disturb least.
 ///
 /// # Errors
 /// [`TrainError`] if a step fails.
@@ -176,7 +176,7 @@ pub fn step_seconds(
     let mut times: Vec<f64> =
         ends.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
     times.sort_by(f64::total_cmp);
-    times.truncate(times.len().div_ceil(2));
+    times.truncate(times.len().div_ceil(4));
     Ok(times.iter().sum::<f64>() / times.len().max(1) as f64)
 }
 
