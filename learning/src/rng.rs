@@ -15,6 +15,7 @@ pub(crate) enum Purpose {
     Augmentation,
     Dropout,
     Directions,
+    #[cfg(feature = "torch")]
     VirtualWorkers,
 }
 

@@ -34,6 +34,7 @@ impl Control {
     }
 
     /// The reverse; any other number ends the training.
+    #[cfg(feature = "distributed")]
     pub(super) fn of(number: f32) -> Self {
         [Self::Next, Self::Again]
             .into_iter()

@@ -16,7 +16,9 @@ use crate::engine::{TrainError, TrainedModel, TrainingProgress};
 use crate::graph::GraphModel;
 use crate::ranks::{RankError, RankErrorCode, RankTraining, data_fingerprint};
 use crate::rng::{Purpose, below, rng};
-use crate::torch::batches::{BatchRows, with_batches};
+use crate::torch::batches::BatchRows;
+#[cfg(feature = "distributed")]
+use crate::torch::batches::with_batches;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, TAIL};
 use crate::torch::{LIBTORCH_VERSION, Torch, to_tensor_on};
@@ -118,6 +120,7 @@ impl Torch {
     }
 
     /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
+    #[cfg(feature = "distributed")]
     pub(in crate::torch) fn serve_graph(
         &self,
         model: &GraphModel,
@@ -179,6 +182,7 @@ fn gradient_bytes(length: i64) -> u64 {
 }
 
 /// The control that rank 0 has stated with the parameters, and the scale of the loss.
+#[cfg(feature = "distributed")]
 fn control(flat: &Tensor, length: i64) -> Result<(Control, f64), TrainError> {
     let tail = Vec::<f32>::try_from(flat.f_narrow(0, length, TAIL)?.f_to_device(Device::Cpu)?)?;
     Ok((Control::of(tail[0]), f64::from(tail[1])))
