@@ -77,7 +77,8 @@ fn a_rank_that_dies_costs_no_bond_and_sends_no_update() {
     let ben = market.participant(task, "ben");
     let status = ann[0].wait();
     let log = ann[0].log();
-    assert!(!status.success() && log.contains("RANK_LOST"), "{log}");
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("RANK_LOST") && !log.contains("committed"), "{log}");
     // The same command on one process continues: it has the bond, and the bits would be the same.
     let mut alone = call.clone();
     alone.extend(["--virtual-workers", "8"].map(str::to_owned));
@@ -100,11 +101,19 @@ fn ranks_are_refused_where_a_training_has_none() {
     florin(&with(&["--virtual-workers", "0"])).expect(2);
     florin(&with(&["--virtual-workers", "2000"])).expect(2);
     florin(&with(&["--rank-plan", "0-4"])).expect(2);
-    florin(&with(&["--virtual-workers", "4", "--clip", "1", "--noise", "1"])).expect(2);
+    let noise = florin(&with(&["--virtual-workers", "4", "--clip", "1", "--noise", "1"])).expect(2);
+    assert!(noise.err.contains("--virtual-workers"), "{noise:?}");
+    florin(&with(&["--virtual-workers", "4", "--memory", "1"])).refused(2, "RANKS_UNSUPPORTED");
     let mut other = with(&["--virtual-workers", "4"]);
     let engine = other.iter().position(|word| word == "--engine").unwrap() + 1;
     other[engine] = "reference".to_owned();
     florin(&other).refused(2, "RANKS_UNSUPPORTED");
+    // A plan for other ranks is refused before they meet, and before any deposit.
+    let planned = with(&["--rank-plan", "0..5,5..8"]);
+    let mut three =
+        Process::start_in(market.folder(), "planned", &planned, &rank(0, 3, free_port()));
+    assert_eq!(three.wait().code(), Some(2));
+    assert!(three.log().contains("RANK_PLAN_INVALID"), "{}", three.log());
     let half = [("RANK".to_owned(), "1".to_owned())];
     let mut alone = Process::start_in(market.folder(), "half", &call, &half);
     assert!(!alone.wait().success());
