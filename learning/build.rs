@@ -17,6 +17,7 @@ const GLOO_HEADERS: [&str; 6] = [
 
 fn main() {
     println!("cargo::rerun-if-changed=src/torch/dispatch/dispatch.cpp");
+    println!("cargo::rerun-if-changed=src/torch/guarded.h");
     println!("cargo::rerun-if-changed=src/torch/c10d");
     println!("cargo::rerun-if-env-changed=LIBTORCH");
     if env::var_os("CARGO_FEATURE_TORCH").is_none() {
@@ -33,6 +34,7 @@ fn main() {
         .std("c++17")
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
+        .include("src/torch")
         .warnings(false)
         .file("src/torch/dispatch/dispatch.cpp");
     if env::var_os("CARGO_FEATURE_DISTRIBUTED").is_some() {

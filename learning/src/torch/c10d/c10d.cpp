@@ -1,6 +1,5 @@
 // A process group of c10d, PyTorch's library of collectives: its store, its Gloo backend, and the
-// completion of its transfers. No exception leaves a function of this file: each returns null, or an
-// error text that `florin_aten_free_text` frees.
+// completion of its transfers. Errors are those of guarded.h.
 
 #include <ATen/Version.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -8,10 +7,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <string>
 #include <vector>
+
+#include "guarded.h"
 
 namespace {
 
@@ -20,28 +21,6 @@ using Milliseconds = std::chrono::milliseconds;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 using GroupPointer = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-
-char* copy_text(const std::string& text) {
-  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  // Null would mean success.
-  if (copy == nullptr) std::abort();
-  std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
-}
-
-template <typename Call>
-char* guarded(Call call) {
-  try {
-    call();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return copy_text(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return copy_text(error.what());
-  } catch (...) {
-    return copy_text("an unknown exception");
-  }
-}
 
 std::vector<at::Tensor> one(const void* tensor) {
   return {*static_cast<const at::Tensor*>(tensor)};

@@ -1,6 +1,5 @@
 // Calls an operator of libtorch by its name, with arguments that are converted as its schema asks.
-// No exception leaves a function of this file: each returns null, or an error text that
-// `florin_aten_free_text` frees.
+// Errors are those of guarded.h.
 
 #if defined(__linux__)
 #include <malloc.h>
@@ -15,6 +14,8 @@
 #include <exception>
 #include <string>
 #include <vector>
+
+#include "guarded.h"
 
 extern "C" {
 
@@ -53,12 +54,6 @@ struct FlorinResult {
 }
 
 namespace {
-
-char* copy_text(const std::string& text) {
-  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (copy != nullptr) std::memcpy(copy, text.c_str(), text.size() + 1);
-  return copy;
-}
 
 [[noreturn]] void mismatch(const c10::Argument& wanted) {
   throw std::invalid_argument(
@@ -246,20 +241,6 @@ FlorinResult result_of(const c10::IValue& value) {
     throw std::invalid_argument("a result of type " + value.tagKind() + " is not supported");
   }
   return result;
-}
-
-template <typename Body>
-char* guarded(Body body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return copy_text(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return copy_text(error.what());
-  } catch (...) {
-    return copy_text("an unknown exception of libtorch");
-  }
 }
 
 }  // namespace
