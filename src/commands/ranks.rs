@@ -171,15 +171,11 @@ pub(super) fn serve(
     if !arguments.json.json {
         show::hint(&format!("Rank {rank} computes parts of the trainings of rank 0."));
     }
-    let mut trainings = 0;
-    let mut news = |done| {
-        trainings = done;
-        match shutdown.is_requested() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
+    let mut go_on = || match shutdown.is_requested() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
     };
-    match ranks.serve(arguments.engine.engine, model, data, &mut news) {
+    match ranks.serve(arguments.engine.engine, model, data, &mut go_on) {
         Ok(()) => {}
         Err(TrainError::Ranks(error)) => return Err(failure(&error)),
         Err(error) => {

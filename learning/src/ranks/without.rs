@@ -38,7 +38,7 @@ impl Ranks {
         _: EngineKind,
         _: &ModelSpec,
         _: &Dataset,
-        _: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        _: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         match *self {}
     }

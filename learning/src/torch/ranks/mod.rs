@@ -63,8 +63,7 @@ impl Ranks {
     }
 
     /// Serves the trainings that rank 0 announces, with a graph and rows that are loaded here, until it
-    /// announces the end or `news` breaks: it is called with the number of trainings so far, again and
-    /// again.
+    /// announces the end or `go_on` breaks, which is called again and again between them.
     ///
     /// # Errors
     /// [`TrainError`] if the engine is missing, if rank 0 is gone, or if a training fails here.
@@ -73,12 +72,12 @@ impl Ranks {
         kind: EngineKind,
         model: &ModelSpec,
         data: &Dataset,
-        news: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         let engine = torch_engine(kind, 1).map_err(|error| {
             RankError::new(RankErrorCode::Unsupported, format!("a rank needs libtorch: {error}"))
         })?;
-        self.serve_on(&engine.on_gpu(self.settings.place.local), model, data, news)
+        self.serve_on(&engine.on_gpu(self.settings.place.local), model, data, go_on)
     }
 
     fn serve_on(
@@ -86,7 +85,7 @@ impl Ranks {
         engine: &Torch,
         model: &ModelSpec,
         data: &Dataset,
-        news: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         let ModelSpec::Graph(graph) = model else {
             return Err(InputError::VirtualWorkers { engine: ENGINE }.into());
@@ -94,7 +93,7 @@ impl Ranks {
         loop {
             let key = format!("job/{}", self.jobs);
             if !self.store.has(&key).map_err(|error| self.failed(Some(0), &error))? {
-                if news(self.jobs).is_break() {
+                if go_on().is_break() {
                     self.leave();
                     return Ok(());
                 }

@@ -204,7 +204,7 @@ fn rank_process() {
             }
             _ => task.rows,
         };
-        let mut go_on = |_| ControlFlow::Continue(());
+        let mut go_on = || ControlFlow::Continue(());
         match ranks.serve_on(&engine, &task.model, &rows, &mut go_on) {
             Ok(()) => return println!("served"),
             Err(error) => error,

@@ -52,7 +52,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
         let notify = Box::new(|news: &_| eprintln!("{news}"));
         let mut joined = Ranks::join(settings, &facts, notify)?;
         if joined.place().rank > 0 {
-            let go_on = &mut |_| ControlFlow::Continue(());
+            let go_on = &mut || ControlFlow::Continue(());
             joined.serve(EngineKind::Torch, &case.model, &case.rows, go_on)?;
             return Ok(None);
         }
