@@ -4,17 +4,15 @@
 //! and changes their images where the training does. Rows of a mapped file may exceed the memory, so
 //! they are gathered as well. Both ways give the same bits.
 
-use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::Torch;
-use super::descent::Steps;
+use super::descent::{BatchPlaces, Steps};
 use super::memory::available_bytes;
 use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
-use crate::rng::epoch_order;
 
 /// Batches that are ready before their steps, at most.
 pub(super) const PREFETCHED_BATCHES_MAX: usize = 2;
@@ -69,7 +67,7 @@ pub(super) struct HostBatch {
 
 /// The batches of a training, in the order of its steps.
 pub(super) enum Batches<'a> {
-    Resident { rows: &'a Rows, order: Tensor },
+    Resident { rows: &'a Rows, order: Option<(u32, Tensor)> },
     Gathered { from: Receiver<HostBatch>, width: usize },
 }
 
@@ -103,20 +101,17 @@ fn may_be_resident(torch: &Torch, data: &Dataset) -> bool {
 impl TrainingRows<'_> {
     /// Sends all batches until the last one, or until the training ends.
     fn send(&self, steps: &Steps<'_>, to: &SyncSender<HostBatch>) {
-        for epoch in 0..steps.how.epochs {
-            let mut batches = steps.batches(epoch).peekable();
-            if batches.peek().is_none() {
-                continue;
+        let (mut epoch, mut order) = (None, Vec::new());
+        for batch in steps.batches() {
+            if epoch != Some(batch.epoch) {
+                (epoch, order) = (Some(batch.epoch), steps.order(batch.epoch));
             }
-            let order = epoch_order(steps.rows, steps.seed, epoch);
-            for (_, places) in batches {
-                let rows = &order[places];
-                let mut features = Vec::with_capacity(rows.len() * self.data.width());
-                self.gather(rows, epoch, &mut features);
-                let labels = rows.iter().map(|&row| self.data.labels()[row].into()).collect();
-                if to.send(HostBatch { features, labels }).is_err() {
-                    return;
-                }
+            let rows = &order[batch.places];
+            let mut features = Vec::with_capacity(rows.len() * self.data.width());
+            self.gather(rows, batch.epoch, &mut features);
+            let labels = rows.iter().map(|&row| self.data.labels()[row].into()).collect();
+            if to.send(HostBatch { features, labels }).is_err() {
+                return;
             }
         }
     }
@@ -129,7 +124,7 @@ pub(super) fn with_batches<T>(
     train: impl FnOnce(Batches<'_>) -> T,
 ) -> T {
     match rows {
-        BatchRows::Resident(rows) => train(Batches::Resident { rows, order: Tensor::new() }),
+        BatchRows::Resident(rows) => train(Batches::Resident { rows, order: None }),
         BatchRows::Gathered(rows) => {
             let (to, from) = sync_channel(PREFETCHED_BATCHES_MAX);
             std::thread::scope(|scope| {
@@ -142,26 +137,27 @@ pub(super) fn with_batches<T>(
 }
 
 impl Batches<'_> {
-    /// Begins an epoch.
-    pub(super) fn begin(
+    /// The next batch of [`Steps::batches`].
+    pub(super) fn next(
         &mut self,
         torch: &Torch,
         steps: &Steps<'_>,
-        epoch: u32,
-    ) -> Result<(), TchError> {
-        if let Self::Resident { order, .. } = self {
-            let rows = epoch_order(steps.rows, steps.seed, epoch);
-            let rows: Vec<i64> = rows.into_iter().map(|row| row as i64).collect();
-            *order = torch.to_tensor(&rows)?;
-        }
-        Ok(())
-    }
-
-    /// The next batch: the rows at these places of the epoch's order.
-    pub(super) fn next(&mut self, torch: &Torch, places: Range<usize>) -> Result<Rows, TchError> {
+        batch: BatchPlaces,
+    ) -> Result<Rows, TchError> {
         match self {
             Self::Resident { rows, order } => {
-                rows.select(&order.f_narrow(0, places.start as i64, places.len() as i64)?)
+                let BatchPlaces { epoch, places, .. } = batch;
+                let drawn = match order.take().filter(|(drawn, _)| *drawn == epoch) {
+                    Some((_, drawn)) => drawn,
+                    None => {
+                        let drawn = steps.order(epoch).into_iter().map(|row| row as i64);
+                        torch.to_tensor(&drawn.collect::<Vec<i64>>())?
+                    }
+                };
+                let (from, count) = (places.start as i64, places.len() as i64);
+                let chosen = rows.select(&drawn.f_narrow(0, from, count)?);
+                *order = Some((epoch, drawn));
+                chosen
             }
             Self::Gathered { from, width } => {
                 let batch = from.recv().map_err(|_| {

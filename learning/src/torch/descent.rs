@@ -8,6 +8,7 @@ use super::Torch;
 use super::batches::{BatchRows, Batches, Rows, with_batches};
 use super::dispatch::{Argument, AtenOperator};
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress, TrainingStep};
+use crate::rng::epoch_order;
 use crate::training::{ADAM_EPSILON, AdamStep, Betas, Optimizer, Training};
 
 /// The steps of a training.
@@ -27,14 +28,31 @@ impl<'a> Steps<'a> {
         Self { rows, how, seed, first: 0 }
     }
 
-    /// The batches of an epoch that are still to come: the number of their step, from 1, and their
-    /// places in the epoch's order.
-    pub(super) fn batches(&self, epoch: u32) -> impl Iterator<Item = (u64, Range<usize>)> + use<> {
-        let (rows, batch, first) = (self.rows, self.how.batch as usize, self.first);
-        let before = u64::from(epoch) * (rows as u64).div_ceil(batch as u64);
-        let places = (0..rows).step_by(batch).map(move |from| from..rows.min(from + batch));
-        (before + 1..).zip(places).filter(move |&(step, _)| step > first)
+    /// The order of the rows in an epoch.
+    pub(super) fn order(&self, epoch: u32) -> Vec<usize> {
+        epoch_order(self.rows, self.seed, epoch)
     }
+
+    /// The batches that are still to come.
+    pub(super) fn batches(&self) -> impl Iterator<Item = BatchPlaces> + use<> {
+        let (rows, batch, first) = (self.rows, self.how.batch as usize, self.first);
+        let of_epoch = move |epoch| {
+            let places = (0..rows).step_by(batch).map(move |from| from..rows.min(from + batch));
+            places.map(move |places| (epoch, places))
+        };
+        let all = (1..).zip((0..self.how.epochs).flat_map(of_epoch));
+        let all = all.map(|(step, (epoch, places))| BatchPlaces { step, epoch, places });
+        all.filter(move |batch| batch.step > first)
+    }
+}
+
+/// The place of a batch in a training.
+pub(super) struct BatchPlaces {
+    /// Its step, from 1.
+    pub(super) step: u64,
+    pub(super) epoch: u32,
+    /// The places of its rows in the epoch's order.
+    pub(super) places: Range<usize>,
 }
 
 /// How far a training is.
@@ -133,27 +151,20 @@ impl Torch {
         let Steps { rows: rows_of_all, how, .. } = *given;
         let steps = how.steps(rows_of_all);
         let mut done = from;
-        for epoch in 0..how.epochs {
-            let mut is_begun = false;
-            for (step, places) in given.batches(epoch) {
-                if !is_begun {
-                    batches.begin(self, given, epoch)?;
-                    is_begun = true;
-                }
-                let size = places.len();
-                let rows = batches.next(self, places)?;
-                let loss_sum = gradients.gradient(&Batch { step, rows }, descent)?;
-                if !loss_sum.is_finite() {
-                    return Err(TrainError::Diverged { step });
-                }
-                descent.step(step, steps)?;
-                done = done.after(step, loss_sum, how.steps_of_epoch(rows_of_all), rows_of_all);
-                let loss = loss_sum / size as f64;
-                let is_stopped = progress(TrainingStep { step, steps, loss }).is_break();
-                gradients.stepped(descent, &done, is_stopped || step == steps)?;
-                if is_stopped {
-                    return Err(TrainError::Stopped { step });
-                }
+        for batch in given.batches() {
+            let (step, size) = (batch.step, batch.places.len());
+            let rows = batches.next(self, given, batch)?;
+            let loss_sum = gradients.gradient(&Batch { step, rows }, descent)?;
+            if !loss_sum.is_finite() {
+                return Err(TrainError::Diverged { step });
+            }
+            descent.step(step, steps)?;
+            done = done.after(step, loss_sum, how.steps_of_epoch(rows_of_all), rows_of_all);
+            let loss = loss_sum / size as f64;
+            let is_stopped = progress(TrainingStep { step, steps, loss }).is_break();
+            gradients.stepped(descent, &done, is_stopped || step == steps)?;
+            if is_stopped {
+                return Err(TrainError::Stopped { step });
             }
         }
         let params = Vec::<f32>::try_from(descent.params.f_to_device(Device::Cpu)?)?;

@@ -166,7 +166,7 @@ impl Torch {
     }
 
     fn to_tensor<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {
-        to_tensor_on(self.device, numbers)
+        Tensor::f_from_slice(numbers)?.f_to_device(self.device)
     }
 
     /// Rows `from..to` of the data: features of type `kind`, labels as a column.
@@ -403,10 +403,6 @@ impl Evaluator for Torch {
     ) -> Result<(), EvalError> {
         self.evaluate_segment(way, places, data, groups, look)
     }
-}
-
-fn to_tensor_on<T: tch::kind::Element>(device: Device, numbers: &[T]) -> Result<Tensor, TchError> {
-    Tensor::f_from_slice(numbers)?.f_to_device(device)
 }
 
 fn to_vec(tensor: &Tensor) -> Result<Vec<f64>, TchError> {

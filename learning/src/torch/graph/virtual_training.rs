@@ -21,7 +21,7 @@ use crate::torch::batches::BatchRows;
 use crate::torch::batches::with_batches;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, TAIL};
-use crate::torch::{LIBTORCH_VERSION, Torch, to_tensor_on};
+use crate::torch::{LIBTORCH_VERSION, Torch};
 use crate::training::{Precision, Training};
 use crate::virtual_workers::merges;
 
@@ -69,7 +69,7 @@ impl Torch {
         let program = program(model)?;
         let net = GraphNet::new(model, program, self.device, Kind::Float)?
             .with_precision(how.execution.precision);
-        let start = to_tensor_on(self.device, &net.align(start))?;
+        let start = self.to_tensor(&net.align(start))?;
         let length = start.size1()?;
         let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
         let own = flat.f_narrow(0, 0, length)?;
@@ -77,21 +77,17 @@ impl Torch {
         let mut descent = GradientDescent::on(own, &start, how)?.with_fixed(net.aligned_buffers());
         let mut scale = LossScale::new(how.execution.precision);
         let store = self.checkpoints.as_ref().map(|settings| {
-            let key = key(model, training, &net.align(training.start));
+            let key = key(model, training);
             StateFile { settings, key, last: Instant::now() }
         });
-        let mut from = Progress::default();
-        if let Some(stored) = store.as_ref().and_then(|store| store.read(length as usize)) {
-            let is_of_steps = stored.numbers.step < how.steps(data.rows());
-            from = match is_of_steps {
-                true => restore(&stored, &descent, &mut scale)?,
-                false => from,
-            };
-        }
-        let mut steps = Steps::all(data.rows(), how, seed);
-        steps.first = from.step;
-        let gradients = VirtualGradients::new(&net, workers, seed, &flat)?;
         let total_steps = how.steps(data.rows());
+        let stored = store.as_ref().and_then(|store| store.read(length as usize));
+        let from = match stored.filter(|stored| stored.numbers.step < total_steps) {
+            Some(stored) => restore(&stored, &descent, &mut scale)?,
+            None => Progress::default(),
+        };
+        let steps = Steps { first: from.step, ..Steps::all(data.rows(), how, seed) };
+        let gradients = VirtualGradients::new(&net, workers, seed, &flat)?;
         let check = peers.as_ref().and_then(|_| draw_check(&steps, total_steps));
         let mut virtual_steps = VirtualSteps {
             net: &net,
@@ -148,28 +144,22 @@ impl Torch {
         let steps = Steps { rows: data.rows(), how, seed: *seed, first: *first_step };
         let rows = BatchRows::new(self, data, &steps)?;
         with_batches(&rows, &steps, |mut batches| {
-            for epoch in 0..how.epochs {
-                let mut is_begun = false;
-                for (step, places) in steps.batches(epoch) {
-                    if !is_begun {
-                        batches.begin(self, &steps, epoch)?;
-                        is_begun = true;
+            for places in steps.batches() {
+                let step = places.step;
+                let batch = Batch { step, rows: batches.next(self, &steps, places)? };
+                loop {
+                    gradients.compute(&batch, Some(&mut *peers), None)?;
+                    gradients.recycle();
+                    peers.share(&flat)?;
+                    let (stated, scale) = control(&flat, length)?;
+                    gradients.scale = scale;
+                    match stated {
+                        Control::Again => {}
+                        Control::Next => break,
+                        Control::End => return Ok(()),
                     }
-                    let batch = Batch { step, rows: batches.next(self, places)? };
-                    loop {
-                        gradients.compute(&batch, Some(&mut *peers), None)?;
-                        gradients.recycle();
-                        peers.share(&flat)?;
-                        let (stated, scale) = control(&flat, length)?;
-                        gradients.scale = scale;
-                        match stated {
-                            Control::Again => {}
-                            Control::Next => break,
-                            Control::End => return Ok(()),
-                        }
-                    }
-                    gradients.remember_buffers()?;
                 }
+                gradients.remember_buffers()?;
             }
             Ok(())
         })
@@ -211,8 +201,8 @@ fn rand_seed() -> u64 {
 }
 
 /// The key of a training's state: a digest of everything that decides the training.
-fn key(model: &GraphModel, training: &GraphTraining<'_>, start: &[f32]) -> String {
-    let GraphTraining { data, how, seed, .. } = training;
+fn key(model: &GraphModel, training: &GraphTraining<'_>) -> String {
+    let GraphTraining { start, data, how, seed, .. } = training;
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 state of a training");
     let how = serde_json::to_string(how).unwrap_or_default();
     for text in [&model.to_string(), &how, &data_fingerprint(data), LIBTORCH_VERSION] {
@@ -381,7 +371,7 @@ impl VirtualSteps<'_, '_> {
         let norm = |tensor: &Tensor| f64::try_from(tensor.f_norm()?);
         let (difference, size) = (norm(&own.f_sub(&received)?)?, norm(&own)?);
         // Written so that a difference that is not a number is too large.
-        let tolerance = match self.scale.is_some() || self.is_16_bit {
+        let tolerance = match self.is_16_bit {
             true => CHECK_TOLERANCE_16_BITS,
             false => CHECK_TOLERANCE,
         };
