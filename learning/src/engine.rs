@@ -9,6 +9,7 @@ use std::ops::{ControlFlow, Range};
 use thiserror::Error;
 
 use crate::data::Dataset;
+use crate::memory::MemoryError;
 use crate::model::{ModelError, ModelSpec};
 use crate::params::first_not_finite;
 use crate::ranks::RankError;
@@ -75,6 +76,9 @@ pub enum TrainError {
     /// Another process of the training failed.
     #[error(transparent)]
     Ranks(#[from] RankError),
+    /// A step does not fit into the memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The engine failed.
     #[error(transparent)]
     Backend(#[from] BackendError),

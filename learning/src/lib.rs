@@ -15,6 +15,7 @@
 //!   changes of its images.
 //! * [`virtual_workers`]: the parts of a batch and the tree of their gradients, on any devices;
 //!   [`ranks`]: the processes that do; [`checkpoint`]: the state of a training on disk.
+//! * [`memory`]: the memory of a training step, and plans for steps that are larger than it.
 //! * [`step_cost`]: the work of a training step, and its time by a device's card.
 //! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
 //! * [`privacy`]: training with clipped row gradients and noise, and the accountant of its privacy
@@ -56,6 +57,7 @@ mod gram;
 pub mod graph;
 mod loss;
 pub mod mapped;
+pub mod memory;
 pub mod metrics;
 pub mod model;
 mod parallel;

@@ -1,12 +1,13 @@
 //! Runs a graph by libtorch's operators, with gradients.
 
-use tch::{Kind, TchError, Tensor, no_grad};
+use tch::{Kind, TchError, Tensor, no_grad, no_grad_guard};
 use thiserror::Error;
 
 use super::GraphError;
 use super::evaluation::{BatchNorm, copy_with_gradient};
 use super::grouped;
 use super::held::Held;
+use super::observer::{NotObserved, RunObserver, RunValues};
 use super::operators::Effect;
 use super::size_function;
 use super::step::{NodeTraits, Step, steps};
@@ -128,12 +129,25 @@ impl<'g> Interpreter<'g> {
     /// # Errors
     /// [`InterpreterError`].
     pub fn run(&self, inputs: &[Tensor], mode: RunMode) -> Result<GraphRun, InterpreterError> {
-        if inputs.len() != self.graph.inputs.len() {
-            let (wanted, given) = (self.graph.inputs.len(), inputs.len());
+        self.run_observed(inputs, mode, &mut NotObserved)
+    }
+
+    /// The same with an observer of each node.
+    ///
+    /// # Errors
+    /// [`InterpreterError`], also of the observer.
+    pub(crate) fn run_observed(
+        &self,
+        given: &[Tensor],
+        mode: RunMode,
+        observer: &mut dyn RunObserver,
+    ) -> Result<GraphRun, InterpreterError> {
+        if given.len() != self.graph.inputs.len() {
+            let (wanted, given) = (self.graph.inputs.len(), given.len());
             return Err(InterpreterError::Inputs { wanted, given });
         }
         let copies = mode == RunMode::Evaluation;
-        let inputs = self.graph.inputs.iter().zip(inputs).map(|(input, tensor)| {
+        let inputs = self.graph.inputs.iter().zip(given).map(|(input, tensor)| {
             // An evaluation counts no batches.
             Ok(Slot::Tensor(match input.role {
                 InputRole::Buffer(_) if copies => copy_with_gradient(tensor)?,
@@ -142,7 +156,9 @@ impl<'g> Interpreter<'g> {
         });
         let mut values = inputs.collect::<Result<Vec<Slot>, TchError>>()?;
         values.resize_with(self.graph.values as usize, || Slot::Empty);
+        observer.begin(given)?;
         for (at, (node, step)) in self.graph.nodes.iter().zip(&self.steps).enumerate() {
+            observer.before_node(at)?;
             let results = if node.gradients {
                 self.step(at, node, step, &values, mode)?
             } else {
@@ -153,6 +169,7 @@ impl<'g> Interpreter<'g> {
             for &ValueId(dead) in &self.dead[at] {
                 values[dead as usize] = Slot::Empty;
             }
+            observer.after_node(at, RunValues::new(&values))?;
         }
         let outputs = self.graph.outputs.iter().filter_map(|output| match output {
             Argument::Value(ValueId(id)) => match &values[*id as usize] {
@@ -162,6 +179,39 @@ impl<'g> Interpreter<'g> {
             _ => None,
         });
         Ok(outputs.collect())
+    }
+
+    /// Runs some nodes of a training again, without gradients, from the tensors that they read; returns
+    /// the tensor of a value. Running statistics stay as they are.
+    ///
+    /// # Errors
+    /// [`InterpreterError`] if an operator fails, or if a value is missing.
+    pub(crate) fn rerun(
+        &self,
+        nodes: &[usize],
+        given: impl IntoIterator<Item = (ValueId, Tensor)>,
+        wanted: ValueId,
+    ) -> Result<Tensor, InterpreterError> {
+        let mut values: Vec<Slot> = Vec::new();
+        values.resize_with(self.graph.values as usize, || Slot::Empty);
+        for (ValueId(id), tensor) in given {
+            let is_statistic = self.graph.inputs.get(id as usize);
+            let is_statistic =
+                is_statistic.is_some_and(|input| matches!(input.role, InputRole::Buffer(_)));
+            let tensor = if is_statistic { tensor.f_detach_copy()? } else { tensor };
+            values[id as usize] = Slot::Tensor(tensor);
+        }
+        let _without = no_grad_guard();
+        for &at in nodes {
+            let (node, step) = (&self.graph.nodes[at], &self.steps[at]);
+            let results = self.step(at, node, step, &values, RunMode::Training)?;
+            store(at, node, results, &mut values)?;
+        }
+        let last = nodes.last().copied().unwrap_or(0);
+        match values.swap_remove(wanted.0 as usize) {
+            Slot::Tensor(tensor) => Ok(tensor),
+            _ => Err(graph_error(last, "a tensor cannot be computed again")),
+        }
     }
 
     fn step(

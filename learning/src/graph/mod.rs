@@ -26,6 +26,8 @@ mod import;
 #[cfg(feature = "torch")]
 mod interpreter;
 mod model;
+#[cfg(feature = "torch")]
+mod observer;
 mod operators;
 mod rewrite;
 pub(crate) mod shapes;
@@ -42,6 +44,8 @@ pub use error::{GraphError, GraphErrorKind};
 pub use interpreter::{GraphRun, Interpreter, InterpreterError};
 pub use model::{GraphDeclaration, GraphForm, GraphLoss, GraphModel, ROW_BYTES_MAX};
 pub(crate) use model::{GraphProgram, Place};
+#[cfg(feature = "torch")]
+pub(crate) use observer::{NotObserved, RunObserver, RunValues};
 pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;

@@ -13,4 +13,6 @@ mod suite;
 mod work;
 
 pub use card::{CardError, DeviceCard, StepSeconds, measure, step_seconds};
+#[cfg(feature = "torch")]
+pub(crate) use work::is_product;
 pub use work::{StepWork, WORK_KINDS};

@@ -160,6 +160,11 @@ enum Kind {
     Light(usize),
 }
 
+/// Whether an operator multiplies matrices, or is a convolution, an attention or a recurrent layer.
+pub(crate) fn is_product(name: &str) -> bool {
+    matches!(kind(name, 1), Kind::Product(_) | Kind::Attention | Kind::Recurrent)
+}
+
 fn kind(name: &str, flops: u64) -> Kind {
     let base = name.split('.').next().unwrap_or(name);
     match base {

@@ -44,7 +44,7 @@ impl Rows {
     }
 
     /// The rows with these indices.
-    fn select(&self, indices: &Tensor) -> Result<Self, TchError> {
+    pub(super) fn select(&self, indices: &Tensor) -> Result<Self, TchError> {
         Ok(Self {
             numbers: self.numbers.f_index_select(0, indices)?,
             labels: self.labels.f_index_select(0, indices)?,

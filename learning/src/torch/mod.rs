@@ -18,6 +18,7 @@ mod peers;
 #[cfg(feature = "distributed")]
 pub(crate) mod ranks;
 mod segment;
+mod tape;
 
 use std::ops::{ControlFlow, Range};
 
@@ -31,6 +32,7 @@ use crate::engine::{
     check_row_gradients, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
+use crate::memory::MemorySettings;
 use crate::model::ModelSpec;
 use crate::ranks::Ranks;
 use crate::select::EngineError;
@@ -71,6 +73,8 @@ pub struct Torch {
     peers: Option<Box<dyn Peers>>,
     /// Where trainings by virtual workers store their state.
     checkpoints: Option<CheckpointSettings>,
+    /// Where the tensors of steps go that are larger than the memory.
+    memory: MemorySettings,
 }
 
 impl From<TchError> for BackendError {
@@ -119,7 +123,8 @@ impl Torch {
 
     fn on(device: Device, threads: i32) -> Self {
         let resident_bytes_max = RESIDENT_BYTES_MAX;
-        Self { device, threads, resident_bytes_max, peers: None, checkpoints: None }
+        let memory = MemorySettings::default();
+        Self { device, threads, resident_bytes_max, peers: None, checkpoints: None, memory }
     }
 
     /// The same engine on a device, without other processes.
@@ -142,6 +147,12 @@ impl Torch {
     #[must_use]
     pub fn with_checkpoints(self, settings: CheckpointSettings) -> Self {
         Self { checkpoints: Some(settings), ..self }
+    }
+
+    /// The same engine with a place for the tensors of steps that are larger than the memory.
+    #[must_use]
+    pub fn with_memory(self, settings: MemorySettings) -> Self {
+        Self { memory: settings, ..self }
     }
 
     /// The same engine, whose trainings by virtual workers the other ranks compute too. This process is

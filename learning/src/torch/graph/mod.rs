@@ -5,6 +5,7 @@
 
 mod loss;
 mod net;
+mod step_memory;
 mod training;
 mod virtual_training;
 mod virtual_workers;

@@ -7,7 +7,8 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::loss::{Targets, row_losses};
 use crate::engine::{BackendError, InputError};
 use crate::graph::{
-    GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, Place, RunMode,
+    GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, NotObserved, Place,
+    RunMode, RunObserver,
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
@@ -79,12 +80,12 @@ const ALIGNMENT: usize = 16;
 pub(super) struct GraphNet<'m> {
     model: &'m GraphModel,
     pub(super) program: &'m GraphProgram,
-    interpreter: Interpreter<'m>,
+    pub(super) interpreter: Interpreter<'m>,
     frozen: Vec<Tensor>,
     kind: Kind,
     /// Of the products in a training.
-    precision: Precision,
-    device: Device,
+    pub(super) precision: Precision,
+    pub(super) device: Device,
     copy: AtenOperator,
 }
 
@@ -168,6 +169,11 @@ impl<'m> GraphNet<'m> {
     /// another one.
     pub(super) fn can_split_batches(&self) -> bool {
         !self.interpreter.trains_by_batch_statistics()
+    }
+
+    /// Fewest rows of a worker's part of a batch: statistics of a batch need two.
+    pub(super) fn part_rows_min(&self) -> usize {
+        if self.can_split_batches() { 1 } else { 2 }
     }
 
     /// The largest bounded loss of a row.
@@ -262,6 +268,16 @@ impl<'m> GraphNet<'m> {
         rows: &Rows,
         mode: RunMode,
     ) -> Result<Tensor, GraphFailure> {
+        self.observed_forward(travelling, rows, mode, &mut NotObserved)
+    }
+
+    fn observed_forward(
+        &self,
+        travelling: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+        observer: &mut dyn RunObserver,
+    ) -> Result<Tensor, GraphFailure> {
         let mut travelling = travelling.iter();
         let mut inputs = Vec::with_capacity(self.program.places.len());
         for (place, input) in self.program.places.iter().zip(&self.program.graph.inputs) {
@@ -285,7 +301,7 @@ impl<'m> GraphNet<'m> {
         let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
         let precision = if mode == RunMode::Training { self.precision } else { Precision::F32 };
         let autocast = Autocast::start(precision, self.device != Device::Cpu);
-        let outputs = self.interpreter.run(&inputs, mode)?;
+        let outputs = self.interpreter.run_observed(&inputs, mode, observer)?;
         drop(autocast);
         let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
         Ok(outputs.into_iter().next().ok_or_else(why)?)
@@ -305,7 +321,18 @@ impl<'m> GraphNet<'m> {
         rows: &Rows,
         mode: RunMode,
     ) -> Result<Tensor, GraphFailure> {
-        let output = self.forward(travelling, rows, mode)?.f_to_kind(self.kind)?;
+        self.observed_losses(travelling, rows, mode, &mut NotObserved)
+    }
+
+    fn observed_losses(
+        &self,
+        travelling: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+        observer: &mut dyn RunObserver,
+    ) -> Result<Tensor, GraphFailure> {
+        let output = self.observed_forward(travelling, rows, mode, observer)?;
+        let output = output.f_to_kind(self.kind)?;
         let declaration = self.model.declaration();
         let tokens = self.program.first_row_input();
         let columns = |from: usize, size: usize| {
@@ -333,9 +360,34 @@ impl<'m> GraphNet<'m> {
         scale: f64,
         slots: &[Tensor],
     ) -> Result<Tensor, GraphFailure> {
+        self.gradient_of(views, rows, mode, scale, slots, &mut NotObserved)
+    }
+
+    /// The same in a training with an observer.
+    pub(super) fn observed_gradient(
+        &self,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+        observer: &mut dyn RunObserver,
+    ) -> Result<Tensor, GraphFailure> {
+        self.gradient_of(views, rows, RunMode::Training, scale, slots, observer)
+    }
+
+    fn gradient_of(
+        &self,
+        views: &[Tensor],
+        rows: &Rows,
+        mode: RunMode,
+        scale: f64,
+        slots: &[Tensor],
+        observer: &mut dyn RunObserver,
+    ) -> Result<Tensor, GraphFailure> {
         let leaves = self.leaves(views, mode == RunMode::Evaluation)?;
-        let losses = self.losses(&leaves, rows, mode)?;
+        let losses = self.observed_losses(&leaves, rows, mode, observer)?;
         let total = losses.f_sum(None::<Kind>)?.f_mul_scalar(scale)?;
+        observer.end_forward()?;
         let gradients = self.gradients(&total, &leaves)?;
         if mode == RunMode::Training {
             self.store_buffers(&leaves, views)?;

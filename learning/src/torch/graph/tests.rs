@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use safetensors::SafeTensors;
 
@@ -10,6 +11,7 @@ use crate::engine::{Evaluator, TrainedModel, Trainer, TrainingStep};
 use crate::graph::{
     Argument, BufferPolicy, GraphDeclaration, GraphForm, GraphParts, Operation, read_archive, split,
 };
+use crate::memory::{MemoryNews, MemorySettings};
 use crate::model::ModelSpec;
 use crate::torch::TorchDevice;
 use crate::training::{Betas, Execution, Optimizer, Precision, Training};
@@ -193,21 +195,33 @@ fn a_training_of_ten_steps_ends_where_pytorch_ends() {
     assert!(compared[0] >= 8 && compared[1] == 4 && compared[2] == 4, "{compared:?}");
 }
 
-/// With memory for one row at a time, gradients are sums of those of rows; a batch that batch norm
-/// normalises is not split.
+/// With less memory than a batch takes, gradients are sums of those of its parts; a batch that batch norm
+/// normalises is not split, but its tensors leave the memory and return.
 #[test]
 fn a_batch_that_exceeds_the_memory_is_computed_in_parts() {
     let mut parts = 0;
     for name in models().iter().filter(|name| !is_random(name)) {
         let case = GraphTask::load(name, ALL, BufferPolicy::Average);
         let has_statistics = case.model.tensors().iter().any(|it| it.name.contains("running_"));
+        let news = Arc::new(Mutex::new(Vec::new()));
         let train = |memory_bytes| {
+            let news = news.clone();
+            let notify = Arc::new(move |one: &MemoryNews| news.lock().unwrap().push(one.clone()));
+            let settings = MemorySettings { notify, ..MemorySettings::default() };
             let execution = Execution { memory_bytes, ..Execution::default() };
             let how = Training { execution, ..training(4) };
-            let mut go_on = go_on;
-            engine().train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on).unwrap()
+            let mut engine = engine().with_memory(settings);
+            engine.train(&case.model, &case.start, &case.rows, &how, 7, &mut go_on)
         };
-        let (whole, split) = (train(None), train(Some(1)));
+        let whole = train(None).unwrap();
+        // The error states the least memory of a step of the smallest parts.
+        let least = match train(Some(1)) {
+            Err(TrainError::Memory(error)) => error.needed,
+            other => panic!("{name}: {other:?}"),
+        };
+        let split = train(Some(least + least / 8)).unwrap();
+        let news = news.lock().unwrap();
+        println!("{name}: {news:?}");
         let pairs = whole.params.iter().zip(&split.params);
         let far = pairs.fold(0.0_f32, |far, (a, b)| far.max((a - b).abs()));
         assert!(far < 1e-5, "{name}: {far}");
@@ -215,6 +229,10 @@ fn a_batch_that_exceeds_the_memory_is_computed_in_parts() {
         if has_statistics {
             assert_eq!(whole, split, "{name}");
         } else if whole != split {
+            assert!(matches!(
+                news[..],
+                [MemoryNews::Parts { .. } | MemoryNews::Plan { rows: 1, .. }]
+            ));
             parts += 1;
         }
     }
@@ -534,7 +552,7 @@ mod losses {
 fn graphs_train_to_the_same_bits_on_gathered_batches_and_in_parts() {
     for name in ["vit", "gpt"] {
         let task = GraphTask::load(name, ALL, BufferPolicy::Refuse);
-        let part = Execution { memory_bytes: Some(1), ..Execution::default() };
+        let part = Execution { memory_bytes: Some(20_000), ..Execution::default() };
         for how in [training(2), Training { execution: part, ..training(2) }] {
             let [resident, gathered] = [usize::MAX, 0].map(|most| {
                 let mut engine = Torch { resident_bytes_max: most, ..engine() };

@@ -4,9 +4,10 @@ use tch::{Device, Kind, Tensor};
 
 use super::generator;
 use super::net::{GraphFailure, GraphNet, program};
+use super::step_memory::{StepLimit, StepMemory};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress};
-use crate::graph::{GraphModel, RunMode};
+use crate::graph::GraphModel;
 use crate::torch::batches::{BatchRows, Rows};
 use crate::torch::descent::{GradientDescent, Steps};
 use crate::torch::{Torch, memory};
@@ -16,6 +17,8 @@ use crate::training::{Precision, Training};
 const LOSS_SCALE: f64 = 65_536.0;
 /// Steps without an overflow after which the factor doubles.
 const SCALE_GROWTH_STEPS: u32 = 2_000;
+/// Rows from which a step is recorded, at most.
+const SAMPLE_ROWS: usize = 256;
 /// The share of the host's free memory that intermediate results take, as its inverse.
 const FREE_MEMORY_DIVISOR: u64 = 2;
 
@@ -39,26 +42,27 @@ impl Torch {
         }
         let GraphTraining { model, start, data, how, seed } = *training;
         let _generator = generator();
-        // Dropout and stochastic depth draw from it.
-        tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
         let program = program(model)?;
         let net = GraphNet::new(model, program, self.device, Kind::Float)?
             .with_precision(how.execution.precision);
         let start = self.to_tensor(&net.align(start))?;
         // The forward pass sets the buffers; decay and proximal term leave them.
         let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
+        let views = net.aligned_views(&descent.params)?;
+        let batch = (how.batch as usize).min(data.rows());
+        let memory = self.admit_steps(&net, &views, data, how, batch)?;
         let mut batches = BatchGradients {
-            views: net.aligned_views(&descent.params)?,
+            views,
             slots: net.aligned_views(&descent.gradient)?,
             total: descent.gradient.shallow_clone(),
             part: None,
-            rows_of_part: match net.can_split_batches() {
-                true => program.rows_within(self.memory_limit(how), how.batch as usize),
-                false => usize::MAX,
-            },
+            rows_of_part: memory.rows_max,
+            memory,
             scale: LossScale::new(how.execution.precision),
             net: &net,
         };
+        // Dropout and stochastic depth draw from it.
+        tch::manual_seed(i64::from_le_bytes(seed.to_le_bytes()));
         let steps = Steps::all(data.rows(), how, seed);
         let rows = BatchRows::new(self, data, &steps)?;
         let mut gradient = |batch: &Rows| -> Result<Tensor, TrainError> {
@@ -66,6 +70,22 @@ impl Torch {
         };
         let trained = self.descend(&steps, &rows, &mut descent, progress, &mut gradient)?;
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
+    }
+
+    /// Admits the steps of a training on `rows` rows each to the memory.
+    pub(super) fn admit_steps<'n>(
+        &self,
+        net: &'n GraphNet<'n>,
+        views: &[Tensor],
+        data: &Dataset,
+        how: &Training,
+        rows: usize,
+    ) -> Result<StepMemory<'n>, TrainError> {
+        let sample = self.graph_rows(data, 0..data.rows().min(SAMPLE_ROWS))?;
+        let can_split = how.execution.virtual_workers.is_none() && net.can_split_batches();
+        let limit =
+            StepLimit { rows, bytes: self.memory_limit(how), can_split, settings: &self.memory };
+        StepMemory::admit(net, views, &sample, limit)
     }
 
     /// Bytes that the intermediate results of a step may take.
@@ -90,6 +110,7 @@ struct BatchGradients<'a> {
     part: Option<(Tensor, Vec<Tensor>)>,
     /// Most rows of a part.
     rows_of_part: usize,
+    memory: StepMemory<'a>,
     scale: Option<LossScale>,
 }
 
@@ -126,7 +147,7 @@ impl BatchGradients<'_> {
         let size = batch.len();
         let (net, share) = (self.net, scale / size as f64);
         if size <= self.rows_of_part {
-            return net.gradient(&self.views, batch, RunMode::Training, share, &self.slots);
+            return self.memory.gradient(net, &self.views, batch, share, &self.slots);
         }
         let (part, slots) = match &self.part {
             Some(part) => part,
@@ -141,7 +162,7 @@ impl BatchGradients<'_> {
         for from in (0..size).step_by(self.rows_of_part) {
             let rows = (size - from).min(self.rows_of_part);
             let rows = batch.part(from, rows)?;
-            losses.push(net.gradient(&self.views, &rows, RunMode::Training, share, slots)?);
+            losses.push(self.memory.gradient(net, &self.views, &rows, share, slots)?);
             let _ = self.total.f_add_(part)?;
         }
         Ok(Tensor::f_cat(&losses, 0)?)

@@ -9,8 +9,8 @@ use rand_chacha::rand_core::Rng;
 use tch::{Kind, Tensor};
 
 use super::net::GraphNet;
+use super::step_memory::StepMemory;
 use crate::engine::{BackendError, TrainError};
-use crate::graph::RunMode;
 use crate::rng::{Purpose, rng};
 use crate::torch::batches::Rows;
 use crate::torch::descent::Batch;
@@ -37,6 +37,7 @@ pub(super) struct VirtualGradients<'a> {
     sums: BTreeMap<usize, PartialSum>,
     free: Vec<PartialSum>,
     pub(super) scale: f64,
+    memory: StepMemory<'a>,
 }
 
 impl<'a> VirtualGradients<'a> {
@@ -46,19 +47,21 @@ impl<'a> VirtualGradients<'a> {
         workers: u32,
         seed: u64,
         params: &Tensor,
+        memory: StepMemory<'a>,
     ) -> Result<Self, BackendError> {
         let views = net.aligned_views(params)?;
         let params = params.shallow_clone();
         let (sums, free) = (BTreeMap::new(), Vec::new());
+        let buffers = Vec::new();
         let mut new =
-            Self { net, workers, seed, params, views, buffers: Vec::new(), sums, free, scale: 1.0 };
+            Self { net, workers, seed, params, views, buffers, sums, free, scale: 1.0, memory };
         new.remember_buffers()?;
         Ok(new)
     }
 
     /// The rows of each part of a batch. A model of batch statistics has two rows in a part, at least.
     pub(super) fn parts(&self, size: usize) -> Vec<Range<usize>> {
-        parts(size, self.workers, if self.net.can_split_batches() { 1 } else { 2 })
+        parts(size, self.workers, self.net.part_rows_min())
     }
 
     /// The parameters have changed.
@@ -178,7 +181,7 @@ impl<'a> VirtualGradients<'a> {
     fn part(&mut self, rows: &Rows, size: usize) -> Result<PartialSum, TrainError> {
         let sum = self.take_free()?;
         let share = self.scale / size as f64;
-        let losses = self.net.gradient(&self.views, rows, RunMode::Training, share, &sum.slots);
+        let losses = self.memory.gradient(self.net, &self.views, rows, share, &sum.slots);
         let losses = losses.map_err(BackendError::from)?;
         // Buffers travel as the weighted mean of those that the parts have made.
         let weight = rows.len() as f64 / size as f64;

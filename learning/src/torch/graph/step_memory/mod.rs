@@ -1,0 +1,242 @@
+//! Steps that are larger than the memory: their admission, and their run by a plan.
+//!
+//! ```text
+//! two steps on few rows ─▶ trace ─▶ admission ─▶ plan
+//! step:  forward pass ─▶ buffers leave ─▶ file, or nothing
+//!        backward pass ◀─ buffers return, or are computed again
+//! ```
+
+mod record;
+mod run;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tch::Tensor;
+
+use super::net::{GraphFailure, GraphNet};
+use crate::engine::{BackendError, TrainError};
+use crate::graph::RunMode;
+use crate::memory::{
+    Admission, MemoryError, MemoryNews, MemoryPlan, MemoryRates, MemorySettings, Recompute,
+    SavedRule, admit,
+};
+use crate::torch::ENGINE;
+use crate::torch::batches::Rows;
+use crate::torch::tape::Tape;
+use record::{Recorded, record, ways};
+use run::{Mover, PlannedStep, Recomputer};
+use store::OffloadStore;
+
+/// The share of a memory, as its inverse, that a static estimate must exceed for steps to be recorded:
+/// the estimate may be half too low.
+const ESTIMATE_DIVISOR: u64 = 4;
+
+/// The memory of the steps of a training.
+pub(super) struct StepMemory<'n> {
+    plans: Option<StepPlans<'n>>,
+    /// Most rows of a part of a batch.
+    pub(super) rows_max: usize,
+    /// Bytes that a whole step takes at once, if it was recorded.
+    pub(super) needed: Option<u64>,
+}
+
+/// Plans by the rows of a step.
+struct StepPlans<'n> {
+    net: &'n GraphNet<'n>,
+    recorded: Recorded,
+    again: Vec<Recompute>,
+    rates: MemoryRates,
+    bytes: u64,
+    settings: MemorySettings,
+    steps: BTreeMap<usize, Option<PlannedTape<'n>>>,
+}
+
+/// A plan with its tape.
+struct PlannedTape<'n> {
+    tape: Tape<'n>,
+    step: Arc<PlannedStep<'n>>,
+}
+
+/// The bounds of a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepLimit<'a> {
+    /// Rows of a step.
+    pub(super) rows: usize,
+    /// Bytes of its tensors.
+    pub(super) bytes: u64,
+    /// Whether a batch can be computed in parts.
+    pub(super) can_split: bool,
+    pub(super) settings: &'a MemorySettings,
+}
+
+impl<'n> StepMemory<'n> {
+    /// Steps with all tensors in the memory, in parts of some rows at most.
+    fn in_parts(rows_max: usize, needed: Option<u64>) -> Self {
+        Self { plans: None, rows_max, needed }
+    }
+
+    /// Admits steps to a memory. `sample` has rows of the training; the parameters in `views` stay as they
+    /// are.
+    ///
+    /// # Errors
+    /// [`MemoryError`] if a step does not fit by any plan, [`BackendError`] if the engine fails.
+    pub(super) fn admit(
+        net: &'n GraphNet<'n>,
+        views: &[Tensor],
+        sample: &Rows,
+        limit: StepLimit<'_>,
+    ) -> Result<Self, TrainError> {
+        let StepLimit { rows, bytes, can_split, settings } = limit;
+        if net.program.rows_within(bytes / ESTIMATE_DIVISOR, rows) == rows {
+            return Ok(Self::in_parts(usize::MAX, None));
+        }
+        let all = rows as u32;
+        let Some(recorded) = record(net, views, sample, all, bytes)? else {
+            // Its memory depends on the numbers: parts by the estimate are all that can be done.
+            let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
+            return Ok(Self::in_parts(within, None));
+        };
+        let needed = recorded.trace.peak(all);
+        let within = recorded.rows_within(bytes, all);
+        if within == all {
+            return Ok(Self::in_parts(usize::MAX, Some(needed)));
+        }
+        if can_split && within > 0 {
+            (settings.notify)(&MemoryNews::Parts { rows: within, needed, limit: bytes });
+            return Ok(Self::in_parts(within as usize, Some(needed)));
+        }
+        let part = if can_split { 1 } else { rows };
+        let backend = |why| BackendError { engine: ENGINE, why };
+        let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
+        let again = ways(&recorded, part as u32);
+        let (settings, steps) = (settings.clone(), BTreeMap::new());
+        let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps };
+        plans.make(part)?;
+        plans.tell(part);
+        Ok(Self { plans: Some(plans), rows_max: part, needed: Some(needed) })
+    }
+
+    /// As [`GraphNet::gradient`] in a training.
+    pub(super) fn gradient(
+        &mut self,
+        net: &GraphNet<'_>,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+    ) -> Result<Tensor, GraphFailure> {
+        let planned = match &mut self.plans {
+            Some(plans) => {
+                plans
+                    .make(rows.len())
+                    .map_err(|error| BackendError { engine: ENGINE, why: error.to_string() })?;
+                plans.steps.get(&rows.len()).and_then(Option::as_ref)
+            }
+            None => None,
+        };
+        match planned {
+            Some(planned) => planned.gradient(net, views, rows, scale, slots),
+            None => net.gradient(views, rows, RunMode::Training, scale, slots),
+        }
+    }
+}
+
+impl StepPlans<'_> {
+    /// Makes the plan of a step on some rows, unless there is one.
+    fn make(&mut self, rows: usize) -> Result<(), TrainError> {
+        if self.steps.contains_key(&rows) {
+            return Ok(());
+        }
+        let Self { net, recorded, again, rates, bytes, settings, steps } = self;
+        let own = rows as u32;
+        let planned = match admit(&recorded.trace, own, (0, *bytes), *rates, again) {
+            Admission::Fits { .. } => None,
+            Admission::FitsByPlan(plan) => {
+                let made = PlannedTape::new(net, recorded, *plan, settings);
+                Some(made.map_err(|why| BackendError { engine: ENGINE, why })?)
+            }
+            Admission::TooLarge { needed, .. } => {
+                return Err(MemoryError { rows: own, needed, limit: *bytes }.into());
+            }
+        };
+        steps.insert(rows, planned);
+        Ok(())
+    }
+
+    /// Reports the plan of a step.
+    fn tell(&self, rows: usize) {
+        let Some(Some(planned)) = self.steps.get(&rows) else { return };
+        let plan = planned.step.plan();
+        (self.settings.notify)(&MemoryNews::Plan {
+            rows: rows as u32,
+            needed: self.recorded.trace.peak(rows as u32),
+            limit: self.bytes,
+            offloaded: plan.bytes(SavedRule::Offload),
+            recomputed: plan.bytes(SavedRule::Recompute),
+            slow_down: plan.slow_down,
+        });
+    }
+}
+
+impl<'n> PlannedTape<'n> {
+    fn new(
+        net: &'n GraphNet<'n>,
+        recorded: &Recorded,
+        plan: MemoryPlan,
+        settings: &MemorySettings,
+    ) -> Result<Self, String> {
+        let store = OffloadStore::new(net.device, &settings.folder);
+        let store = store.map_err(|error| {
+            format!("no file for tensors in {}: {error}", settings.folder.display())
+        })?;
+        let recomputer = Recomputer {
+            interpreter: &net.interpreter,
+            precision: net.precision,
+            device: net.device,
+            recipes: recorded.recipes.clone(),
+        };
+        let step = Arc::new(PlannedStep::new(recomputer, plan, store));
+        let tape = run::tape(net.device, &step).map_err(|error| error.why)?;
+        Ok(Self { tape, step })
+    }
+
+    fn gradient(
+        &self,
+        net: &GraphNet<'_>,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+    ) -> Result<Tensor, GraphFailure> {
+        let Self { tape, step } = self;
+        tape.restart();
+        let recording = tape.record(true)?;
+        let mut mover = Mover::new(tape, step);
+        let found = net.observed_gradient(views, rows, scale, slots, &mut mover);
+        step.end();
+        drop(recording);
+        match step.take_failure() {
+            Some(why) => Err(BackendError { engine: ENGINE, why }.into()),
+            None => found,
+        }
+    }
+}
+
+impl Recorded {
+    /// The most rows, at most `rows`, whose step has at most `bytes` bytes; 0 if none fits.
+    fn rows_within(&self, bytes: u64, rows: u32) -> u32 {
+        let (mut fits, mut exceeds) = (0, rows + 1);
+        while exceeds - fits > 1 {
+            let middle = fits.midpoint(exceeds);
+            match self.trace.peak(middle) <= bytes {
+                true => fits = middle,
+                false => exceeds = middle,
+            }
+        }
+        fits
+    }
+}

@@ -1,0 +1,205 @@
+//! The place of offloaded buffers: a file without a name beside the CPU, the host's memory beside a GPU.
+//! A thread moves them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use std::{fmt, slice};
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::memory::MemoryRates;
+
+/// Bytes of the measurement of a file's speed.
+const MEASURED_BYTES: usize = 32 << 20;
+
+/// A transfer of a buffer.
+enum Transfer {
+    Write { buffer: usize, bytes: Tensor },
+    Read { buffer: usize, into: Tensor },
+}
+
+/// A transfer has ended.
+pub(super) struct Moved {
+    pub(super) buffer: usize,
+    pub(super) is_read: bool,
+    /// The tensor of the transfer.
+    pub(super) bytes: Tensor,
+    pub(super) result: Result<(), String>,
+}
+
+/// Moves buffers, one after another.
+pub(super) struct OffloadStore {
+    jobs: Option<Sender<Transfer>>,
+    moved: Receiver<Moved>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for OffloadStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OffloadStore")
+    }
+}
+
+/// Where the bytes of a buffer are.
+enum Place {
+    File { file: File, offsets: BTreeMap<usize, u64>, end: u64 },
+    Host(BTreeMap<usize, Tensor>),
+}
+
+impl OffloadStore {
+    /// A store beside a device; the file is in `folder`.
+    pub(super) fn new(device: Device, folder: &Path) -> io::Result<Self> {
+        let mut place = match device {
+            Device::Cpu => Place::File {
+                file: tempfile::tempfile_in(folder)?,
+                offsets: BTreeMap::new(),
+                end: 0,
+            },
+            _ => Place::Host(BTreeMap::new()),
+        };
+        let (jobs, taken) = channel();
+        let (done, moved) = channel();
+        let work = move || {
+            for job in taken {
+                let ended = match job {
+                    Transfer::Write { buffer, bytes } => {
+                        let result = place.write(buffer, &bytes);
+                        Moved { buffer, is_read: false, bytes, result }
+                    }
+                    Transfer::Read { buffer, into } => {
+                        let result = place.read(buffer, &into);
+                        Moved { buffer, is_read: true, bytes: into, result }
+                    }
+                };
+                if done.send(ended).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("offload".to_owned()).spawn(work)?;
+        Ok(Self { jobs: Some(jobs), moved, thread: Some(thread) })
+    }
+
+    /// Begins to write a buffer.
+    pub(super) fn write(&self, buffer: usize, bytes: Tensor) {
+        self.send(Transfer::Write { buffer, bytes });
+    }
+
+    /// Begins to read a buffer.
+    pub(super) fn read(&self, buffer: usize, into: Tensor) {
+        self.send(Transfer::Read { buffer, into });
+    }
+
+    fn send(&self, job: Transfer) {
+        if let Some(jobs) = &self.jobs {
+            // Without the thread, the wait for the transfer fails.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// A transfer that has ended; with `waits` the next one. `None` if there is none, or if the thread
+    /// has ended.
+    pub(super) fn moved(&self, waits: bool) -> Option<Moved> {
+        if waits { self.moved.recv().ok() } else { self.moved.try_recv().ok() }
+    }
+}
+
+impl Drop for OffloadStore {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Place {
+    fn write(&mut self, buffer: usize, bytes: &Tensor) -> Result<(), String> {
+        match self {
+            Self::File { file, offsets, end } => {
+                let content = content(bytes)?;
+                let offset = *offsets.entry(buffer).or_insert_with(|| {
+                    let own = *end;
+                    *end += content.len() as u64;
+                    own
+                });
+                file.write_all_at(content, offset).map_err(|error| error.to_string())
+            }
+            Self::Host(held) => {
+                let copy = bytes.f_to_device(Device::Cpu).map_err(|error| error.to_string())?;
+                held.insert(buffer, copy);
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: usize, into: &Tensor) -> Result<(), String> {
+        let missing = || "an offloaded tensor is missing".to_owned();
+        match self {
+            Self::File { file, offsets, .. } => {
+                let offset = *offsets.get(&buffer).ok_or_else(missing)?;
+                file.read_exact_at(content_mut(into)?, offset).map_err(|error| error.to_string())
+            }
+            Self::Host(held) => {
+                let host = held.remove(&buffer).ok_or_else(missing)?;
+                into.shallow_clone().f_copy_(&host).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// The length of a flat tensor of bytes on the CPU.
+fn length(bytes: &Tensor) -> Result<usize, String> {
+    let is_flat = bytes.device() == Device::Cpu && bytes.kind() == Kind::Uint8;
+    match (is_flat && bytes.is_contiguous(), bytes.size().as_slice()) {
+        (true, &[length]) => Ok(length as usize),
+        _ => Err("an offloaded tensor must be flat".to_owned()),
+    }
+}
+
+#[expect(unsafe_code, reason = "reads the memory of a tensor")]
+fn content(bytes: &Tensor) -> Result<&[u8], String> {
+    let length = length(bytes)?;
+    if length == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: a contiguous tensor of bytes has `length` of them at its pointer, as long as it lives. No
+    // operator changes a tensor that was saved for the backward pass.
+    Ok(unsafe { slice::from_raw_parts(bytes.data_ptr().cast(), length) })
+}
+
+#[expect(unsafe_code, reason = "writes to the memory of a tensor")]
+#[expect(clippy::mut_from_ref, reason = "a tensor is a reference to memory")]
+fn content_mut(bytes: &Tensor) -> Result<&mut [u8], String> {
+    let length = length(bytes)?;
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: as above; only the store's thread has the tensor until the transfer ends.
+    Ok(unsafe { slice::from_raw_parts_mut(bytes.data_ptr().cast(), length) })
+}
+
+/// The speed of a store: of one transfer in each direction.
+pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String> {
+    let store = OffloadStore::new(device, folder).map_err(|error| error.to_string())?;
+    let bytes = |error: TchError| error.to_string();
+    let tensor = Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, device)).map_err(bytes)?;
+    let timed = |is_read: bool| -> Result<f64, String> {
+        let start = Instant::now();
+        let tensor = tensor.shallow_clone();
+        match is_read {
+            true => store.read(0, tensor),
+            false => store.write(0, tensor),
+        }
+        let moved = store.moved(true).ok_or("the thread of a store has ended")?;
+        moved.result?;
+        Ok(MEASURED_BYTES as f64 / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE))
+    };
+    Ok(MemoryRates { write: timed(false)?, read: timed(true)? })
+}

@@ -1,0 +1,146 @@
+//! Steps within a memory: predicted and measured sizes, and the bits of steps by plans.
+
+use super::*;
+use crate::graph::BufferPolicy;
+use crate::model::ModelSpec;
+use crate::torch::graph::generator;
+use crate::torch::graph::net::program;
+use crate::torch::graph::tests::{ALL, GraphTask, models};
+use crate::torch::tape::NoRestore;
+use tch::{Device, Kind};
+
+/// A model with its parameters on the CPU, and rows.
+struct Case {
+    task: GraphTask,
+    rows: Rows,
+}
+
+impl Case {
+    fn new(name: &str, rows: usize) -> Self {
+        let task = GraphTask::load(name, ALL, BufferPolicy::Average);
+        let engine = crate::torch::Torch::new(crate::torch::TorchDevice::Cpu, 1).unwrap();
+        let all = engine.graph_rows(&task.rows, 0..task.rows.rows()).unwrap();
+        let places: Vec<i64> = (0..rows).map(|row| (row % all.len()) as i64).collect();
+        let rows = all.select(&Tensor::from_slice(&places)).unwrap();
+        Self { task, rows }
+    }
+
+    fn net(&self) -> GraphNet<'_> {
+        let ModelSpec::Graph(model) = &self.task.model else { panic!("a graph") };
+        GraphNet::new(model, program(model).unwrap(), Device::Cpu, Kind::Float).unwrap()
+    }
+
+    fn record(&self, net: &GraphNet<'_>) -> Result<Option<Recorded>, BackendError> {
+        record(net, &self.views(net), &self.rows, self.rows.len() as u32, u64::MAX)
+    }
+
+    fn views(&self, net: &GraphNet<'_>) -> Vec<Tensor> {
+        net.views(&Tensor::from_slice(&self.task.start)).unwrap()
+    }
+}
+
+/// The gradient of a step, its losses, and the bytes of its tensors at once.
+fn measured(
+    net: &GraphNet<'_>,
+    case: &Case,
+    planned: Option<&PlannedTape<'_>>,
+) -> (Vec<f32>, Vec<f32>, u64) {
+    let views = case.views(net);
+    let flat = Tensor::zeros(case.task.start.len() as i64, (Kind::Float, Device::Cpu));
+    let slots = net.views(&flat).unwrap();
+    let found = match planned {
+        Some(planned) => {
+            let losses = planned.gradient(net, &views, &case.rows, 0.5, &slots);
+            (losses.map_err(BackendError::from).unwrap(), planned.tape.peak())
+        }
+        None => {
+            let tape = Tape::new(Device::Cpu, false, Arc::new(NoRestore)).unwrap();
+            let recording = tape.record(false).unwrap();
+            let losses = net.gradient(&views, &case.rows, RunMode::Training, 0.5, &slots);
+            drop(recording);
+            (losses.map_err(BackendError::from).unwrap(), tape.peak())
+        }
+    };
+    let numbers = |tensor: &Tensor| Vec::<f32>::try_from(tensor.to_kind(Kind::Float)).unwrap();
+    (numbers(&flat), numbers(&found.0), found.1)
+}
+
+/// Of a disk that is slow enough for any recomputation.
+const RATES: MemoryRates = MemoryRates { write: 1e3, read: 1e3 };
+
+#[test]
+fn a_trace_of_few_rows_predicts_the_memory_of_many() {
+    let _generator = generator();
+    tch::set_num_threads(1);
+    for name in models() {
+        for rows in [1, 7, 24] {
+            let case = Case::new(&name, rows);
+            let net = case.net();
+            let recorded = case.record(&net).unwrap();
+            let Some(recorded) = recorded else {
+                println!("{name} {rows}: no trace");
+                continue;
+            };
+            let predicted = recorded.trace.peak(rows as u32);
+            let (_, _, peak) = measured(&net, &case, None);
+            let ratio = predicted as f64 / peak as f64;
+            println!("{name} {rows}: {predicted} predicted, {peak} measured, {ratio:.3}");
+            assert!((ratio - 1.0).abs() <= 0.01, "{name} {rows}");
+        }
+    }
+}
+
+#[test]
+fn a_step_by_a_plan_has_the_same_bits_within_the_limit() {
+    let _generator = generator();
+    tch::set_num_threads(1);
+    let settings = MemorySettings::default();
+    let mut planned = [0_usize; 3];
+    for name in models() {
+        let case = Case::new(&name, 24);
+        let net = case.net();
+        tch::manual_seed(7);
+        let (gradient, losses, _) = measured(&net, &case, None);
+        let rows = case.rows.len() as u32;
+        for percent in [90, 75, 60, 50, 40, 30] {
+            for by_recomputing in [false, true] {
+                let recorded = case.record(&net).unwrap();
+                let Some(recorded) = recorded else { break };
+                let limit = recorded.trace.peak(rows) * percent / 100;
+                let mut again = ways(&recorded, rows);
+                again.iter_mut().for_each(|way| way.seconds = 0.0);
+                let again = if by_recomputing { again } else { Vec::new() };
+                let plan = match admit(&recorded.trace, rows, (0, limit), RATES, &again) {
+                    Admission::FitsByPlan(plan) => *plan,
+                    Admission::Fits { .. } => panic!("{name} fits into {percent} %"),
+                    Admission::TooLarge { needed, .. } => {
+                        println!("{name} {percent} %: too large, {needed} of {limit}");
+                        planned[2] += 1;
+                        continue;
+                    }
+                };
+                let (offloaded, recomputed) =
+                    (plan.bytes(SavedRule::Offload), plan.bytes(SavedRule::Recompute));
+                let predicted = plan.peak;
+                let planned_tape = PlannedTape::new(&net, &recorded, plan, &settings).unwrap();
+                for again in 0..2 {
+                    tch::manual_seed(7);
+                    let found = measured(&net, &case, Some(&planned_tape));
+                    println!(
+                        "{name} {percent} % {again}: {} measured, {predicted} planned of {limit}, \
+                         {offloaded} offloaded, {recomputed} recomputed",
+                        found.2
+                    );
+                    assert!(found.0 == gradient, "{name} {percent} %: another gradient");
+                    assert!(found.1 == losses, "{name} {percent} %: other losses");
+                    // Views of restored memory have a few bytes of their own.
+                    let most = predicted + predicted / 1_000;
+                    assert!(found.2 <= most.min(limit), "{name} {percent} %: {}", found.2);
+                }
+                planned[usize::from(recomputed > 0)] += 1;
+            }
+        }
+    }
+    println!("{planned:?} by offloading, with recomputation, too large");
+    assert!(planned[0] > 0 && planned[1] > 0);
+}
