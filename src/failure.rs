@@ -228,6 +228,9 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         ) => {
             return Some((error.code().to_owned(), Exit::Negative));
         }
+        Some(error @ AgentError::Training { source: TrainError::Memory(_), .. }) => {
+            return Some((error.code().to_owned(), Exit::Negative));
+        }
         Some(error @ AgentError::Training { source: TrainError::Ranks(ranks), .. }) => {
             let exit = if ranks.code.is_input() { Exit::Input } else { Exit::Negative };
             return Some((error.code().to_owned(), exit));

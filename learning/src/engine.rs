@@ -252,6 +252,17 @@ pub struct BackendError {
 /// Receives the progress of a training, and stops it by `Break`.
 pub type TrainingProgress<'a> = &'a mut dyn FnMut(TrainingStep) -> ControlFlow<()>;
 
+/// The quote of a training on a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrainingQuote {
+    /// Number of steps.
+    pub steps: u64,
+    /// Seconds of a step.
+    pub step_seconds: f64,
+    /// Bytes of the tensors of a step at once, beside parameters, rows and the optimizer's state.
+    pub step_bytes: u64,
+}
+
 /// An engine that trains.
 pub trait Trainer {
     /// Trains `model` from `start` on `data`, and calls `progress` after every step; training stops
@@ -266,6 +277,20 @@ pub trait Trainer {
         seed: u64,
         progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
     ) -> Result<TrainedModel, TrainError>;
+
+    /// Predicts the time and the memory of a training on this device, by steps on some of its rows; `None`
+    /// for models whose steps are small.
+    ///
+    /// # Errors
+    /// [`TrainError::Memory`] if a step does not fit into the memory, and those of a training.
+    fn quote(
+        &mut self,
+        _model: &ModelSpec,
+        _data: &Dataset,
+        _how: &Training,
+    ) -> Result<Option<TrainingQuote>, TrainError> {
+        Ok(None)
+    }
 
     /// Calls `look` with the gradient of the cross-entropy of each of `rows`, in order. It depends
     /// on no other row, and need not be finite.

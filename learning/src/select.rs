@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::checkpoint::CheckpointSettings;
 use crate::engine::{BackendError, Engine};
+use crate::memory::MemorySettings;
 use crate::ranks::Ranks;
 use crate::reference::Reference;
 
@@ -102,6 +103,9 @@ pub struct EngineOptions {
     pub ranks: Option<Ranks>,
     /// Where trainings by virtual workers store their state.
     pub checkpoints: Option<CheckpointSettings>,
+    /// Where the tensors of steps go that are larger than the memory; `None` is the system's folder for
+    /// temporary files, without news.
+    pub memory: Option<MemorySettings>,
     /// The GPU, by number among those of this machine; larger numbers begin again at the first.
     pub gpu: u32,
 }
@@ -131,10 +135,52 @@ fn torch(
     if let Some(settings) = options.checkpoints {
         engine = engine.with_checkpoints(settings);
     }
+    if let Some(settings) = options.memory {
+        engine = engine.with_memory(settings);
+    }
     if let Some(ranks) = options.ranks {
         engine = engine.with_ranks(ranks);
     }
     Ok(Box::new(engine))
+}
+
+/// Predicts the bytes of the tensors of a graph's step on `rows` rows at once, beside parameters, rows and
+/// the optimizer's state, from steps on a few rows of `sample`. `None` for other models and engines, and if
+/// they depend on the numbers.
+///
+/// # Errors
+/// [`TrainError`](crate::engine::TrainError) if the engine fails.
+#[cfg(feature = "torch")]
+pub fn step_bytes(
+    (kind, threads): (EngineKind, usize),
+    model: &crate::ModelSpec,
+    sample: &crate::Dataset,
+    rows: u32,
+) -> Result<Option<u64>, crate::engine::TrainError> {
+    let engine = match kind {
+        EngineKind::Reference => None,
+        kind => torch_engine(kind, threads).ok(),
+    };
+    match (engine, model) {
+        (Some(engine), crate::ModelSpec::Graph(graph)) if !model.is_trainer() => {
+            engine.graph_step_bytes(graph, sample, rows)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Without libtorch no step is recorded.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "torch"))]
+pub fn step_bytes(
+    _: (EngineKind, usize),
+    _: &crate::ModelSpec,
+    _: &crate::Dataset,
+    _: u32,
+) -> Result<Option<u64>, crate::engine::TrainError> {
+    Ok(None)
 }
 
 /// The libtorch engine of a kind.

@@ -48,6 +48,15 @@ pub enum ParticipantEvent {
         /// Number of rows that the participant trains on.
         rows: u64,
     },
+    /// A training on this device, before the bond.
+    TrainingQuoted {
+        /// Steps of a round.
+        steps: u64,
+        /// Microseconds of a step.
+        step_micros: u64,
+        /// Bytes of the tensors of a step at once, beside parameters, rows and the optimizer's state.
+        step_bytes: u64,
+    },
     /// The offer and the risk of the task, before the bond.
     Quoted {
         /// The quote.
@@ -464,6 +473,14 @@ impl ParticipantEvent {
                 write!(f, "not enrolled again in task {}: {rejection}", task.short())
             }
             Self::Quoted { quote } => write!(f, "{quote}"),
+            Self::TrainingQuoted { steps, step_micros, step_bytes } => write!(
+                f,
+                "a round's training takes about {:.1} s on this process: {steps} steps of {:.1} ms, with \
+                 {:.1} MiB of tensors at once",
+                *steps as f64 * *step_micros as f64 / 1e6,
+                *step_micros as f64 / 1e3,
+                *step_bytes as f64 / 1_048_576.0
+            ),
             Self::PrivacyPlanned { plan } => write!(f, "{plan}"),
             Self::PrivacySpent { spent } => write!(f, "{spent}"),
             Self::BondNotRestored { bond, covered, rows, least, has_funds } => {

@@ -19,10 +19,11 @@ pub(crate) struct ExecutionArg {
     #[arg(long, value_name = "TYPE", default_value_t = Precision::F32, env = "FLORIN_PRECISION",
           conflicts_with = "noise")]
     pub(crate) precision: Precision,
-    /// Memory for the intermediate results of a step of a graph, in GiB: a larger batch is computed
-    /// in parts [default: half of the free memory, or as much as the GPU has]
-    #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) memory: Option<u32>,
+    /// Memory for the intermediate results of a step of a graph, in GiB: a larger batch is computed in
+    /// parts, or its tensors leave the memory and return [default: half of the free memory, or as much as
+    /// the GPU has]
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub(crate) memory: Option<MemoryBytes>,
     /// Share each batch of a graph among N virtual workers, which any number of processes compute: the
     /// bits of the update do not depend on them, and a stopped training continues where it was
     /// [default: none for one process; for several 8, or the next power of two]
@@ -47,6 +48,20 @@ fn default_workers(ranks: u32) -> u32 {
     ranks.max(DEFAULT_WORKERS).next_power_of_two().min(VIRTUAL_WORKERS_MAX)
 }
 
+/// A size of memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryBytes(pub(crate) u64);
+
+/// Most memory of an argument, in GiB.
+const GIB_MAX: f64 = 65_536.0;
+
+fn parse_gib(text: &str) -> Result<MemoryBytes, String> {
+    let gib = text.parse::<f64>().ok().filter(|gib| *gib > 0.0 && *gib <= GIB_MAX);
+    let bytes = gib.map(|gib| MemoryBytes((gib * 1_073_741_824.0) as u64));
+    bytes
+        .ok_or_else(|| format!("use a number of GiB above 0 and up to {GIB_MAX}, such as 2 or 0.5"))
+}
+
 /// The virtual workers of each rank.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerRanges(pub(crate) Vec<Range<u32>>);
@@ -63,7 +78,7 @@ fn parse_worker_ranges(text: &str) -> Result<WorkerRanges, String> {
 impl ExecutionArg {
     /// The settings of a training on this number of processes, if there are several.
     pub(crate) fn settings(&self, ranks: Option<u32>) -> Execution {
-        let memory_bytes = self.memory.map(|gib| u64::from(gib) << 30);
+        let memory_bytes = self.memory.map(|memory| memory.0);
         let virtual_workers = self.virtual_workers.or(ranks.map(default_workers));
         Execution { precision: self.precision, memory_bytes, virtual_workers }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use florin_learning::checkpoint::{CheckpointNews, CheckpointSettings};
 use florin_learning::engine::TrainError;
+use florin_learning::memory::{MemoryNews, MemorySettings};
 use florin_learning::ranks::{
     DATA_FACT, RankError, RankErrorCode, RankNews, RankNotify, RankPlace, RankSettings, Ranks,
     check_plan, data_fingerprint,
@@ -18,6 +19,7 @@ use florin_participant::{AgentError, Shutdown};
 use florin_protocol::{ModelArchitecture, TaskId, TaskSpec};
 use serde_json::json;
 
+use super::participate::state_folder;
 use crate::cli::Participate;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -56,9 +58,6 @@ pub(super) fn check(
         "the engine `reference` trains on one process without virtual workers: use --engine torch"
     } else if arguments.noise.noise.is_some() || arguments.trainer.trainer.is_some() {
         "trainings with noise, and those of a program of your own, run on one process"
-    } else if arguments.execution.memory.is_some() {
-        "virtual workers have the memory that their part of a batch takes: use more of them instead of \
-         --memory, or"
     } else if arguments.experiment.is_some() {
         "an experiment runs on one process"
     } else {
@@ -101,6 +100,10 @@ pub(super) fn join(
         interface: interface(arguments),
         limit: Duration::from_secs(arguments.execution.rank_timeout),
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
+        memory: memory(
+            &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+            arguments.json.json,
+        ),
     };
     Ranks::join(settings, &facts, notify(arguments.json.json)).map_err(|error| failure(&error))
 }
@@ -136,7 +139,16 @@ pub(super) fn options(
         false => anstream::eprintln!("{news}"),
     });
     let checkpoints = Some(CheckpointSettings { file, every: CHECKPOINT_EVERY, notify });
-    EngineOptions { ranks, checkpoints, gpu }
+    EngineOptions { ranks, checkpoints, memory: Some(memory(state, is_json)), gpu }
+}
+
+/// The place of tensors that leave the memory, and their news.
+fn memory(state: &Path, is_json: bool) -> MemorySettings {
+    let notify = Arc::new(move |news: &MemoryNews| match is_json {
+        true => show::json_line(&JsonEvent { event: "memory", fields: json!(news) }),
+        false => anstream::eprintln!("{news}"),
+    });
+    MemorySettings { folder: state.to_owned(), notify }
 }
 
 /// The model of a rank beside rank 0, which must accept it as rank 0 does.

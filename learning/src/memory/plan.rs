@@ -133,7 +133,8 @@ pub fn admit(
     }
     let needed = fixed + window + draft.peak();
     if needed > limit {
-        return Admission::TooLarge { needed, fixed };
+        // Without a plan it needs no window.
+        return Admission::TooLarge { needed: needed.min(peak), fixed };
     }
     draft.recompute(recomputes, limit - fixed - window, rates);
     Admission::FitsByPlan(Box::new(draft.plan(fixed, window, rates)))

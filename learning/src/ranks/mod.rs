@@ -25,6 +25,7 @@ pub use without::Ranks;
 pub use crate::torch::ranks::Ranks;
 
 use crate::data::Dataset;
+use crate::memory::MemorySettings;
 use crate::training::Training;
 use crate::virtual_workers::Assignment;
 
@@ -45,6 +46,8 @@ pub struct RankSettings {
     pub limit: Duration,
     /// The ranges of virtual workers by rank; `None` follows measured speeds.
     pub pinned: Option<Vec<Range<u32>>>,
+    /// Where the tensors of steps go that are larger than the memory.
+    pub memory: MemorySettings,
 }
 
 /// The values, by name, about which all ranks must agree.

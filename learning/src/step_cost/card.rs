@@ -136,7 +136,7 @@ pub fn measure(
 }
 
 /// Rows of one batch.
-fn data(case: &SuiteCase, batch: u32) -> Result<Dataset, DatasetError> {
+pub(super) fn data(case: &SuiteCase, batch: u32) -> Result<Dataset, DatasetError> {
     let rows = batch as usize;
     let number = |at: usize| match case.is_text {
         true => (at * 7 % 32) as f32,

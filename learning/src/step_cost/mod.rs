@@ -8,11 +8,13 @@
 //! are measured.
 
 mod card;
+mod drawn;
 mod fit;
 mod suite;
 mod work;
 
 pub use card::{CardError, DeviceCard, StepSeconds, measure, step_seconds};
+pub use drawn::DrawnStep;
 #[cfg(feature = "torch")]
 pub(crate) use work::is_product;
 pub use work::{StepWork, WORK_KINDS};

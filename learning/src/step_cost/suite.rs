@@ -158,7 +158,7 @@ fn integers(all: &[i64]) -> Argument {
     Argument::Ints(all.iter().map(|&integer| IntArgument::Fixed(integer)).collect())
 }
 
-fn perceptron(width: u64, depth: usize, batches: &[u32]) -> SuiteCase {
+pub(super) fn perceptron(width: u64, depth: usize, batches: &[u32]) -> SuiteCase {
     let (mut build, mut x) = Builder::new(DataType::F32, &[width]);
     let layers: Vec<_> =
         (0..depth).map(|_| (build.parameter(&[width, width]), build.parameter(&[width]))).collect();
@@ -171,7 +171,13 @@ fn perceptron(width: u64, depth: usize, batches: &[u32]) -> SuiteCase {
     build.done(output, width as usize, false, batches)
 }
 
-fn convolutions(channels: u64, side: u64, kernel: u64, depth: usize, batches: &[u32]) -> SuiteCase {
+pub(super) fn convolutions(
+    channels: u64,
+    side: u64,
+    kernel: u64,
+    depth: usize,
+    batches: &[u32],
+) -> SuiteCase {
     let (mut build, mut x) = Builder::new(DataType::F32, &[channels, side, side]);
     let layers: Vec<_> = (0..depth)
         .map(|_| {
@@ -210,7 +216,13 @@ fn convolutions(channels: u64, side: u64, kernel: u64, depth: usize, batches: &[
     build.done(output, (channels * side * side) as usize, false, batches)
 }
 
-fn transformer(width: u64, heads: u64, tokens: u64, depth: usize, batches: &[u32]) -> SuiteCase {
+pub(super) fn transformer(
+    width: u64,
+    heads: u64,
+    tokens: u64,
+    depth: usize,
+    batches: &[u32],
+) -> SuiteCase {
     let (mut build, input) = Builder::new(DataType::I64, &[tokens]);
     let words = build.parameter(&[CLASSES as u64, width]);
     let dense = |build: &mut Builder, from: u64, to: u64| {
@@ -264,7 +276,7 @@ fn transformer(width: u64, heads: u64, tokens: u64, depth: usize, batches: &[u32
     build.done(output, tokens as usize, true, batches)
 }
 
-fn elements(size: u64, batches: &[u32]) -> SuiteCase {
+pub(super) fn elements(size: u64, batches: &[u32]) -> SuiteCase {
     let (mut build, input) = Builder::new(DataType::F32, &[size]);
     let factor = build.parameter(&[size]);
     let last = (build.parameter(&[CLASSES as u64, 16]), build.parameter(&[CLASSES as u64]));

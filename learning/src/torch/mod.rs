@@ -28,8 +28,8 @@ use crate::checkpoint::CheckpointSettings;
 use crate::data::Dataset;
 use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingStep, check_evaluation, check_execution,
-    check_row_gradients, check_training, chunks, mean, predicts_label,
+    TrainError, TrainedModel, Trainer, TrainingQuote, TrainingStep, check_evaluation,
+    check_execution, check_row_gradients, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::memory::MemorySettings;
@@ -256,6 +256,18 @@ impl Trainer for Torch {
             Ok(net.gradient(&batch.numbers, &labels, objective, &slots)?)
         };
         self.descend(&steps, &rows, &mut descent, progress, &mut gradient)
+    }
+
+    fn quote(
+        &mut self,
+        model: &ModelSpec,
+        data: &Dataset,
+        how: &Training,
+    ) -> Result<Option<TrainingQuote>, TrainError> {
+        let ModelSpec::Graph(graph) = model else { return Ok(None) };
+        check_training(model, &vec![0.0; model.parameters()], data, how)?;
+        self.set_threads();
+        self.quote_graph(graph, data, how).map(Some)
     }
 
     fn row_gradients(

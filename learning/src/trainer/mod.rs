@@ -20,8 +20,8 @@ use thiserror::Error;
 
 use crate::engine::{
     CommandError, EvalError, Evaluator, InputError, RowGradient, SegmentPoint, TRAINER_FAILED,
-    TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT, TrainError, Trainer, check_evaluation,
-    check_training, evaluate_point_by_point,
+    TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT, TrainError, Trainer, TrainingQuote,
+    check_evaluation, check_training, evaluate_point_by_point,
 };
 use crate::{
     Dataset, Engine, ModelSpec, ParameterSegment, TrainedModel, Training, TrainingStep, mean,
@@ -368,6 +368,18 @@ impl Trainer for TrainerEngine {
         let params = read.map_err(|why| invalid_output(job.verb, &why))?;
         let mean_loss = self.measure(model, &params, data)?;
         Ok(TrainedModel { params, steps, mean_loss })
+    }
+
+    fn quote(
+        &mut self,
+        model: &ModelSpec,
+        data: &Dataset,
+        how: &Training,
+    ) -> Result<Option<TrainingQuote>, TrainError> {
+        match self.own.is_some() || model.is_trainer() {
+            true => Ok(None),
+            false => self.inner.quote(model, data, how),
+        }
     }
 
     fn row_gradients(

@@ -57,6 +57,9 @@ impl Agent<'_, '_> {
         let quote = ParticipationQuote::new(&self.spec, last, rows, limit, arbiters)
             .map_err(|error| AgentError::InvalidTask { task, why: error.to_string() })?;
         let is_bonded = !self.with_ledger(|| ledger.bond_of(task, me))?.amount.is_zero();
+        if !is_bonded {
+            self.quote_training()?;
+        }
         self.emit(&ParticipantEvent::Quoted { quote: quote.clone() });
         if is_bonded {
             return Ok(());

@@ -3,6 +3,7 @@
 use florin_learning::Precision;
 use florin_learning::data::DatasetError;
 use florin_learning::engine::TrainError;
+use florin_learning::memory::MemoryError;
 use florin_ledger::LedgerError;
 use florin_protocol::{
     Address, Amount, Digest, ErrorCode, NodeKey, Role, RoundNumber, SignError, TaskId,
@@ -232,6 +233,7 @@ impl AgentError {
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",
             Self::BadModel { .. } => "INVALID_MODEL",
             Self::Training { source: TrainError::Ranks(error), .. } => error.code.as_str(),
+            Self::Training { source: TrainError::Memory(_), .. } => MemoryError::CODE,
             Self::Training { .. } => "TRAINING_FAILED",
             Self::Audit(error) => error.code(),
             Self::Client(error) => error.code(),

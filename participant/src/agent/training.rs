@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use florin_learning::engine::{CommandError, TrainError};
+use florin_learning::engine::{CommandError, TrainError, TrainingQuote};
 use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_learning::{Training, mean};
 use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
@@ -26,6 +26,7 @@ const DIVERGED_RISE_SHARE: f64 = 0.5;
 const DIVERGED_LOSS_FACTOR: f64 = 100.0;
 /// Micro-nats per nat.
 const MICRO_PER_NAT: f64 = 1e6;
+const MICROS_PER_SECOND: f64 = 1e6;
 /// Rows on which the losses before and after a training are compared, at most.
 const COMPARED_ROWS: usize = 1_024;
 /// Features of these rows, at most: 256 MiB. They are copied, also from a mapped file.
@@ -198,6 +199,28 @@ impl Agent<'_, '_> {
             .map_err(|rejection| AgentError::BadModel { round, why: rejection.to_string() })
     }
 
+    /// The training of a round.
+    fn training(&self, round: RoundNumber) -> Training {
+        Training { execution: self.config.execution, ..florin_work::training(&self.spec, round) }
+    }
+
+    /// Predicts the time and the memory of a training, before a deposit depends on them.
+    pub(super) fn quote_training(&mut self) -> Result<(), AgentError> {
+        if self.config.privacy.is_some() || self.context.behaviour.is_experiment() {
+            return Ok(());
+        }
+        let round = self.current.round;
+        let model = florin_work::task_model(&self.spec, self.graph.as_ref());
+        let how = self.training(round);
+        let quoted = self.context.engine.quote(&model, self.context.data, &how);
+        let quoted = quoted.map_err(|source| AgentError::Training { round, source })?;
+        if let Some(TrainingQuote { steps, step_seconds, step_bytes }) = quoted {
+            let step_micros = (step_seconds * MICROS_PER_SECOND) as u64;
+            self.emit(&ParticipantEvent::TrainingQuoted { steps, step_micros, step_bytes });
+        }
+        Ok(())
+    }
+
     /// The behaviour's update: honest training, with the noise of a seed if there is one, or an
     /// experiment.
     fn delta(
@@ -208,10 +231,7 @@ impl Agent<'_, '_> {
     ) -> Result<Vec<f32>, AgentError> {
         let round = self.current.round;
         let model = florin_work::task_model(&self.spec, self.graph.as_ref());
-        let how = Training {
-            execution: self.config.execution,
-            ..florin_work::training(&self.spec, round)
-        };
+        let how = self.training(round);
         let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);
         let data = parts.behaviour.data(parts.data)?;

@@ -107,6 +107,9 @@ pub(crate) struct BenchDevices {
     /// devices: only the predictions of `florin quote`
     #[arg(long)]
     pub(crate) quotes: bool,
+    /// devices: only the memory of steps
+    #[arg(long)]
+    pub(crate) step_memory: bool,
     /// The work of one process, as JSON
     #[arg(long, hide = true)]
     pub(crate) rank_work: Option<String>,

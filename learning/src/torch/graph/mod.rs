@@ -5,6 +5,7 @@
 
 mod loss;
 mod net;
+mod quote;
 mod step_memory;
 mod training;
 mod virtual_training;

@@ -202,6 +202,11 @@ impl<'m> GraphNet<'m> {
         aligned
     }
 
+    /// Bytes of the tensors that travel.
+    pub(super) fn parameter_bytes(&self) -> u64 {
+        (self.aligned_length() * size_of::<f32>()) as u64
+    }
+
     /// The length of an aligned vector.
     pub(super) fn aligned_length(&self) -> usize {
         let length = self.travelling().last().map_or(0, |last| last.aligned_range().end);

@@ -83,19 +83,22 @@ impl Torch {
     ) -> Result<StepMemory<'n>, TrainError> {
         let sample = self.graph_rows(data, 0..data.rows().min(SAMPLE_ROWS))?;
         let can_split = how.execution.virtual_workers.is_none() && net.can_split_batches();
-        let limit =
-            StepLimit { rows, bytes: self.memory_limit(how), can_split, settings: &self.memory };
+        let (bytes, free) = (self.memory_limit(how), self.free_memory().unwrap_or(0));
+        let limit = StepLimit { rows, bytes, free, can_split, settings: &self.memory };
         StepMemory::admit(net, views, &sample, limit)
     }
 
     /// Bytes that the intermediate results of a step may take.
     fn memory_limit(&self, how: &Training) -> u64 {
-        let free = || match self.device {
-            // A GPU reports a batch that is too large.
+        how.execution.memory_bytes.or_else(|| self.free_memory()).unwrap_or(u64::MAX)
+    }
+
+    /// The share of the host's free memory; `None` on a GPU, which reports a batch that is too large.
+    fn free_memory(&self) -> Option<u64> {
+        match self.device {
             Device::Cpu => memory::available_bytes().map(|free| free / FREE_MEMORY_DIVISOR),
             _ => None,
-        };
-        how.execution.memory_bytes.or_else(free).unwrap_or(u64::MAX)
+        }
     }
 }
 

@@ -77,7 +77,8 @@ impl Ranks {
         let engine = torch_engine(kind, 1).map_err(|error| {
             RankError::new(RankErrorCode::Unsupported, format!("a rank needs libtorch: {error}"))
         })?;
-        self.serve_on(&engine.on_gpu(self.settings.place.local), model, data, go_on)
+        let engine = engine.on_gpu(self.settings.place.local);
+        self.serve_on(&engine.with_memory(self.settings.memory.clone()), model, data, go_on)
     }
 
     fn serve_on(

@@ -10,6 +10,7 @@ use super::*;
 use crate::checkpoint::CheckpointSettings;
 use crate::engine::{TrainedModel, Trainer};
 use crate::graph::BufferPolicy;
+use crate::memory::MemorySettings;
 use crate::ranks::{DATA_FACT, RankFacts, RankPlace};
 use crate::torch::TorchDevice;
 use crate::torch::graph::tests::{ALL, GraphTask, go_on, is_random, models};
@@ -171,6 +172,7 @@ fn rank_process() {
         interface: Some(interface.to_owned()),
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
+        memory: MemorySettings::default(),
     };
     let notify = Box::new(|news: &RankNews| println!("{news}"));
     let mut ranks = match Ranks::join(settings, &facts, notify) {

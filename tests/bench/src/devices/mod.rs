@@ -3,6 +3,7 @@
 
 mod assignments;
 mod launch;
+mod memory;
 mod quotes;
 mod rank;
 mod unequal;
@@ -56,6 +57,9 @@ pub(super) fn run(
     if arguments.quotes {
         return quotes::run(folder.path());
     }
+    if arguments.step_memory {
+        return memory::run(folder.path());
+    }
     let mut rows = digests(folder.path(), packages)?;
     for model in TIMED {
         rows.extend(steps(folder.path(), model, packages)?);
@@ -63,6 +67,7 @@ pub(super) fn run(
     rows.extend(unequal::run(folder.path())?);
     rows.extend(assignments::run());
     rows.extend(quotes::run(folder.path())?);
+    rows.extend(memory::run(folder.path())?);
     Ok(rows)
 }
 

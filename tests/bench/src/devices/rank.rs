@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use florin_learning::memory::MemorySettings;
 use florin_learning::ranks::{
     DATA_FACT, RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks, data_fingerprint,
 };
@@ -48,6 +49,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             interface: Some("lo".to_owned()),
             limit: Duration::from_secs(RANK_SECONDS),
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
+            memory: MemorySettings::default(),
         };
         let notify = Box::new(|news: &_| eprintln!("{news}"));
         let mut joined = Ranks::join(settings, &facts, notify)?;

@@ -34,14 +34,14 @@ use store::OffloadStore;
 /// The share of a memory, as its inverse, that a static estimate must exceed for steps to be recorded:
 /// the estimate may be half too low.
 const ESTIMATE_DIVISOR: u64 = 4;
+/// Gradients of the parameters that a backward pass has at once, at most, without those of its parts.
+const GRADIENT_COPIES: u64 = 2;
 
 /// The memory of the steps of a training.
 pub(super) struct StepMemory<'n> {
     plans: Option<StepPlans<'n>>,
     /// Most rows of a part of a batch.
     pub(super) rows_max: usize,
-    /// Bytes that a whole step takes at once, if it was recorded.
-    pub(super) needed: Option<u64>,
 }
 
 /// Plans by the rows of a step.
@@ -68,6 +68,8 @@ pub(super) struct StepLimit<'a> {
     pub(super) rows: usize,
     /// Bytes of its tensors.
     pub(super) bytes: u64,
+    /// Bytes that a recording may take, if that is more.
+    pub(super) free: u64,
     /// Whether a batch can be computed in parts.
     pub(super) can_split: bool,
     pub(super) settings: &'a MemorySettings,
@@ -75,8 +77,14 @@ pub(super) struct StepLimit<'a> {
 
 impl<'n> StepMemory<'n> {
     /// Steps with all tensors in the memory, in parts of some rows at most.
-    fn in_parts(rows_max: usize, needed: Option<u64>) -> Self {
-        Self { plans: None, rows_max, needed }
+    fn in_parts(rows_max: usize) -> Self {
+        Self { plans: None, rows_max }
+    }
+
+    /// The bytes of the tensors of the last step on some rows at once, if it had a plan.
+    pub(super) fn planned_bytes(&self, rows: usize) -> Option<u64> {
+        let planned = self.plans.as_ref()?.steps.get(&rows)?.as_ref()?;
+        Some(planned.tape.peak())
     }
 
     /// Admits steps to a memory. `sample` has rows of the training; the parameters in `views` stay as they
@@ -90,24 +98,25 @@ impl<'n> StepMemory<'n> {
         sample: &Rows,
         limit: StepLimit<'_>,
     ) -> Result<Self, TrainError> {
-        let StepLimit { rows, bytes, can_split, settings } = limit;
-        if net.program.rows_within(bytes / ESTIMATE_DIVISOR, rows) == rows {
-            return Ok(Self::in_parts(usize::MAX, None));
+        let StepLimit { rows, bytes, free, can_split, settings } = limit;
+        let left = bytes.saturating_sub(GRADIENT_COPIES * net.parameter_bytes());
+        if net.program.rows_within(left / ESTIMATE_DIVISOR, rows) == rows {
+            return Ok(Self::in_parts(usize::MAX));
         }
         let all = rows as u32;
-        let Some(recorded) = record(net, views, sample, all, bytes)? else {
+        let Some(recorded) = record(net, views, sample, all, bytes.max(free))? else {
             // Its memory depends on the numbers: parts by the estimate are all that can be done.
             let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
-            return Ok(Self::in_parts(within, None));
+            return Ok(Self::in_parts(within));
         };
         let needed = recorded.trace.peak(all);
         let within = recorded.rows_within(bytes, all);
         if within == all {
-            return Ok(Self::in_parts(usize::MAX, Some(needed)));
+            return Ok(Self::in_parts(usize::MAX));
         }
         if can_split && within > 0 {
             (settings.notify)(&MemoryNews::Parts { rows: within, needed, limit: bytes });
-            return Ok(Self::in_parts(within as usize, Some(needed)));
+            return Ok(Self::in_parts(within as usize));
         }
         let part = if can_split { 1 } else { rows };
         let backend = |why| BackendError { engine: ENGINE, why };
@@ -117,7 +126,7 @@ impl<'n> StepMemory<'n> {
         let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps };
         plans.make(part)?;
         plans.tell(part);
-        Ok(Self { plans: Some(plans), rows_max: part, needed: Some(needed) })
+        Ok(Self { plans: Some(plans), rows_max: part })
     }
 
     /// As [`GraphNet::gradient`] in a training.
@@ -143,6 +152,18 @@ impl<'n> StepMemory<'n> {
             None => net.gradient(views, rows, RunMode::Training, scale, slots),
         }
     }
+}
+
+/// Predicts the bytes of the tensors of a step on `rows` rows at once, from steps on fewer; `None` if they
+/// depend on the numbers.
+pub(super) fn predicted_bytes(
+    net: &GraphNet<'_>,
+    views: &[Tensor],
+    sample: &Rows,
+    rows: u32,
+) -> Result<Option<u64>, BackendError> {
+    let recorded = record(net, views, sample, rows, u64::MAX)?;
+    Ok(recorded.map(|recorded| recorded.trace.peak(rows)))
 }
 
 impl StepPlans<'_> {

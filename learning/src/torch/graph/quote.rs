@@ -1,0 +1,82 @@
+//! The quote of a training: its steps on this device, before it starts.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tch::{Kind, Tensor};
+
+use super::generator;
+use super::net::{GraphNet, program};
+use super::step_memory::predicted_bytes;
+use crate::data::Dataset;
+use crate::engine::{BackendError, TrainError, TrainingQuote};
+use crate::graph::GraphModel;
+use crate::torch::Torch;
+use crate::torch::tape::{NoRestore, Tape};
+use crate::training::Training;
+use crate::virtual_workers::parts;
+
+/// Gradients of a part of a batch: the first ones have work of their own.
+const MEASUREMENTS: usize = 3;
+
+impl Torch {
+    /// Predicts the bytes of the tensors of a step on `rows` rows at once, beside parameters, rows and the
+    /// optimizer's state, from steps on a few rows of a sample; `None` if they depend on the numbers.
+    pub(crate) fn graph_step_bytes(
+        &self,
+        model: &GraphModel,
+        sample: &Dataset,
+        rows: u32,
+    ) -> Result<Option<u64>, TrainError> {
+        self.set_threads();
+        let _generator = generator();
+        let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?;
+        let length = net.aligned_length() as i64;
+        let views = net.aligned_views(&Tensor::f_zeros(length, (Kind::Float, self.device))?)?;
+        let sample = self.graph_rows(sample, 0..sample.rows())?;
+        Ok(predicted_bytes(&net, &views, &sample, rows)?)
+    }
+
+    /// Measures gradients at parameters of zero; nothing of the training is changed.
+    pub(in crate::torch) fn quote_graph(
+        &self,
+        model: &GraphModel,
+        data: &Dataset,
+        how: &Training,
+    ) -> Result<TrainingQuote, TrainError> {
+        how.check()?;
+        let _generator = generator();
+        let workers = how.execution.virtual_workers;
+        if workers.is_some() {
+            tch::set_num_threads(1);
+        }
+        let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
+            .with_precision(how.execution.precision);
+        let options = (Kind::Float, self.device);
+        let length = net.aligned_length() as i64;
+        let views = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
+        let slots = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
+        let batch = (how.batch as usize).min(data.rows());
+        let of_workers = workers.map(|workers| parts(batch, workers, net.part_rows_min()));
+        let largest = of_workers.iter().flatten().map(Range::len).max().unwrap_or(batch);
+        let mut memory = self.admit_steps(&net, &views, data, how, largest)?;
+        let rows = self.graph_rows(data, 0..largest.min(memory.rows_max))?;
+        let (mut seconds, mut bytes) = (f64::INFINITY, 0);
+        for _ in 0..MEASUREMENTS {
+            let tape = Tape::new(self.device, false, Arc::new(NoRestore))?;
+            let recording = tape.record(false)?;
+            let start = Instant::now();
+            let found = memory.gradient(&net, &views, &rows, 1.0, &slots);
+            // A GPU has computed the losses when they are here.
+            let losses = found.map_err(BackendError::from)?.f_sum(Kind::Double)?;
+            let _sum = f64::try_from(losses)?;
+            seconds = seconds.min(start.elapsed().as_secs_f64());
+            drop(recording);
+            bytes = memory.planned_bytes(rows.len()).unwrap_or_else(|| tape.peak());
+        }
+        let times = of_workers.map_or(batch.div_ceil(rows.len().max(1)), |parts| parts.len());
+        let steps = how.steps(data.rows());
+        Ok(TrainingQuote { steps, step_seconds: seconds * times as f64, step_bytes: bytes })
+    }
+}
