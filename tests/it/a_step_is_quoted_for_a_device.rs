@@ -19,16 +19,24 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     };
     let again = quote(&["--batch", "32", "--json"]).expect(0).json();
     assert_eq!(measured["devices"][0]["step_seconds"], again["devices"][0]["step_seconds"]);
+    let bytes = |quote: &serde_json::Value| quote["step_tensor_bytes"].as_u64().unwrap();
+    assert_eq!(bytes(&measured), bytes(&again));
     let seconds = again["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
     assert!(seconds > 0.0 && seconds < 10.0, "{again}");
     let more = ["--batch", "64", "--rows", "640", "--epochs", "3", "--price", "2", "--json"];
     let larger = quote(&more).expect(0).json();
     assert_eq!(larger["steps"], 30);
+    assert!(bytes(&larger) > bytes(&again) * 3 / 2, "{larger}");
     let longer = larger["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
     assert!(longer > seconds, "{larger}");
     assert!(larger["devices"][0]["round_cost"].as_str().unwrap().parse::<f64>().unwrap() > 0.0);
     let text = quote(&["--batch", "32", "--rows", "640"]).expect(0).out;
-    assert!(text.contains("ms a step") && text.contains("steps of a round"), "{text}");
+    assert!(
+        text.contains("ms a step")
+            && text.contains("tensors of a step")
+            && text.contains("steps of a round"),
+        "{text}"
+    );
     let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
     if part.code == 0 {
         assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());

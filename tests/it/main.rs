@@ -17,6 +17,7 @@ mod a_payout_survives_a_crash;
 mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
 mod a_stalled_task_is_refunded;
+mod a_step_is_larger_than_the_memory;
 mod a_step_is_quoted_for_a_device;
 mod a_table_becomes_a_task;
 mod a_task_is_closed_early;

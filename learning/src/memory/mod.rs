@@ -7,8 +7,12 @@
 //! al., HiPC 2018; recomputation: Chen et al. 2016).
 
 mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod settings;
 mod trace;
+#[cfg(test)]
+mod trace_tests;
 
 pub use plan::{Admission, MemoryPlan, MemoryRates, PlannedBuffer, Recompute, SavedRule, admit};
 pub use settings::{MemoryError, MemoryNews, MemorySettings};

@@ -1,9 +1,13 @@
 //! Admission of a step to a memory, and its plan.
 
+use std::collections::BTreeSet;
+
 use super::trace::MemoryTrace;
 
 /// The share of the memory, as its inverse, for tensors on their way to the file or back.
 const WINDOW_DIVISOR: u64 = 16;
+/// Sizes up to which all buffers leave, at most, in the search for the smallest plan.
+const SIZES_TRIED_MAX: usize = 32;
 /// Searches of a window that holds the largest tensor of its plan.
 const WINDOWS_MAX: usize = 8;
 
@@ -118,7 +122,8 @@ pub fn admit(
     let mut draft = Draft::new(trace, rows, &timeline);
     for _ in 0..WINDOWS_MAX {
         draft = Draft::new(trace, rows, &timeline);
-        draft.evict(limit.saturating_sub(fixed).saturating_sub(window));
+        let bytes = limit.saturating_sub(fixed).saturating_sub(window);
+        draft.evict(Eviction { bytes, buffer_max: u64::MAX });
         let largest = draft.largest_evicted();
         if largest <= window {
             break;
@@ -126,18 +131,27 @@ pub fn admit(
         window = largest;
     }
     if fixed + window + draft.peak() > limit {
-        // The plan that moves all that it can.
-        draft = Draft::new(trace, rows, &timeline);
-        draft.evict(0);
-        window = draft.largest_evicted();
+        (draft, window) = Draft::smallest(trace, rows, &timeline);
     }
     let needed = fixed + window + draft.peak();
     if needed > limit {
-        // Without a plan it needs no window.
-        return Admission::TooLarge { needed: needed.min(peak), fixed };
+        return Admission::TooLarge { needed, fixed };
     }
+    // The smallest plan may move more than it needs to.
+    let eviction = Eviction { bytes: limit - fixed - window, buffer_max: window };
+    draft = Draft::new(trace, rows, &timeline);
+    draft.evict(eviction);
     draft.recompute(recomputes, limit - fixed - window, rates);
     Admission::FitsByPlan(Box::new(draft.plan(fixed, window, rates)))
+}
+
+/// The aim of an eviction.
+#[derive(Debug, Clone, Copy)]
+struct Eviction {
+    /// Most bytes at an event.
+    bytes: u64,
+    /// Most bytes of a buffer that leaves.
+    buffer_max: u64,
 }
 
 /// A plan in the making.
@@ -149,6 +163,8 @@ struct Draft<'a> {
     /// Where each buffer is needed again: of a recomputation, or its own use.
     needed_at: Vec<usize>,
     is_input: Vec<bool>,
+    /// Where each buffer is freed: at its end, or after a recomputation that reads it later.
+    ends: Vec<usize>,
     /// Memory after each event.
     live: Vec<u64>,
     recompute_seconds: f64,
@@ -164,6 +180,7 @@ impl<'a> Draft<'a> {
             bytes: (0..count).map(|buffer| trace.buffer_bytes(buffer, rows)).collect(),
             needed_at: trace.buffers().iter().map(|buffer| buffer.gap.end).collect(),
             is_input: vec![false; count],
+            ends: trace.buffers().iter().map(|buffer| buffer.end).collect(),
             live: timeline.to_vec(),
             recompute_seconds: 0.0,
         }
@@ -178,12 +195,35 @@ impl<'a> Draft<'a> {
         evicted.filter(|(rule, _)| **rule != SavedRule::Retain).map(|(_, &b)| b).max().unwrap_or(0)
     }
 
-    /// Offloads buffers until no event has more than `limit` bytes, as far as possible.
-    fn evict(&mut self, limit: u64) {
+    /// The plan with the fewest bytes, and its window. A large buffer may need more of the window than it
+    /// frees: all buffers up to some size leave, for each size.
+    fn smallest(trace: &'a MemoryTrace, rows: u32, timeline: &[u64]) -> (Self, u64) {
+        let none = Self::new(trace, rows, timeline);
+        let sizes: BTreeSet<u64> = none.bytes.iter().copied().collect();
+        let of_size = |buffer_max: u64| {
+            let mut draft = Self::new(trace, rows, timeline);
+            draft.evict(Eviction { bytes: 0, buffer_max });
+            let window = draft.largest_evicted();
+            (draft, window)
+        };
+        let each = sizes.len().div_ceil(SIZES_TRIED_MAX).max(1);
+        // The largest size is among them.
+        let sizes = sizes.into_iter().rev().step_by(each);
+        let least = (none.peak(), none, 0);
+        let (_, draft, window) = sizes.map(of_size).fold(least, |least, (draft, window)| {
+            let needed = draft.peak() + window;
+            if needed < least.0 { (needed, draft, window) } else { least }
+        });
+        (draft, window)
+    }
+
+    /// Offloads buffers until no event has too many bytes, as far as possible.
+    fn evict(&mut self, Eviction { bytes, buffer_max }: Eviction) {
         for at in 0..self.live.len() {
-            while self.live[at] > limit {
+            while self.live[at] > bytes {
                 let farthest = (0..self.rules.len())
                     .filter(|&one| self.rules[one] == SavedRule::Retain && self.bytes[one] > 0)
+                    .filter(|&one| self.bytes[one] <= buffer_max)
                     .filter(|&one| self.trace.buffers()[one].gap.contains(&at))
                     .max_by_key(|&one| (self.trace.buffers()[one].gap.end, self.bytes[one]));
                 let Some(one) = farthest else { break };
@@ -199,26 +239,33 @@ impl<'a> Draft<'a> {
         let mut ways: Vec<&Recompute> = ways
             .iter()
             .filter(|way| self.rules.get(way.buffer) == Some(&SavedRule::Offload))
+            .filter(|way| self.trace.buffers()[way.buffer].uses > 0)
             .collect();
         let of_byte = |way: &Recompute| way.seconds / self.bytes[way.buffer] as f64;
         ways.sort_by(|a, b| of_byte(a).total_cmp(&of_byte(b)).then(a.buffer.cmp(&b.buffer)));
         for way in ways {
-            let is_there = |&input: &usize| self.rules[input] != SavedRule::Recompute;
-            if self.is_input[way.buffer] || !way.inputs.iter().all(is_there) {
+            let is_there = |&input: &usize| match self.rules[input] {
+                SavedRule::Retain => true,
+                SavedRule::Offload => self.trace.buffers()[input].uses > 0,
+                SavedRule::Recompute => false,
+            };
+            let is_offloaded = self.rules[way.buffer] == SavedRule::Offload;
+            if !is_offloaded || self.is_input[way.buffer] || !way.inputs.iter().all(is_there) {
                 continue;
             }
-            let before = (self.seconds(rates), self.live.clone(), self.needed_at.clone());
+            let seconds = self.seconds(rates);
+            let before = (self.live.clone(), self.needed_at.clone(), self.ends.clone());
             self.rules[way.buffer] = SavedRule::Recompute;
             self.recompute_seconds += way.seconds;
             let at = self.needed_at[way.buffer];
             way.inputs.iter().for_each(|&input| self.need(input, at));
-            if self.seconds(rates) < before.0 && self.peak() <= limit {
+            if self.seconds(rates) < seconds && self.peak() <= limit {
                 way.inputs.iter().for_each(|&input| self.is_input[input] = true);
                 continue;
             }
             self.rules[way.buffer] = SavedRule::Offload;
             self.recompute_seconds -= way.seconds;
-            (_, self.live, self.needed_at) = before;
+            (self.live, self.needed_at, self.ends) = before;
         }
     }
 
@@ -226,9 +273,10 @@ impl<'a> Draft<'a> {
     /// its end to there.
     fn need(&mut self, input: usize, at: usize) {
         let bytes = self.bytes[input];
-        let end = self.trace.buffers()[input].end;
+        let end = self.ends[input];
         if at >= end {
             self.live[end..=at].iter_mut().for_each(|live| *live += bytes);
+            self.ends[input] = at + 1;
         }
         if self.rules[input] == SavedRule::Offload && at < self.needed_at[input] {
             self.live[at..self.needed_at[input]].iter_mut().for_each(|live| *live += bytes);
@@ -260,7 +308,8 @@ impl<'a> Draft<'a> {
         for (at, buffer) in self.trace.buffers().iter().enumerate() {
             buffer.saved.iter().for_each(|&saved| buffer_of[saved] = Some(at));
             let rule = self.rules[at];
-            if rule == SavedRule::Offload {
+            // A buffer without a use leaves for ever.
+            if rule == SavedRule::Offload && buffer.uses > 0 {
                 returns.push(at);
             }
             buffers.push(PlannedBuffer {

@@ -240,11 +240,12 @@ fn buffers(events: &[TapeEvent], last_alive: &LastAlive) -> Vec<SavedBuffer> {
     }
     for buffer in found.values_mut() {
         // The node that saves it has ended at the next mark, and one that the forward pass holds later.
+        // Without such a mark it has not ended.
+        let place = |mark: Option<&(usize, usize)>| mark.map_or(buffer.gap.end, |(_, at)| *at);
+        let saved = place(marks.iter().find(|(_, at)| *at > buffer.gap.start));
         let last = last_alive.get(&buffer.allocation).copied().flatten();
-        let held = marks.iter().find(|(mark, _)| last.is_some_and(|last| *mark > last));
-        let saved = marks.iter().find(|(_, at)| *at > buffer.gap.start).map(|(_, at)| *at);
-        let released = saved.unwrap_or(buffer.gap.start).max(held.map_or(0, |(_, at)| *at));
-        buffer.gap.start = released.min(buffer.gap.end);
+        let held = last.map_or(0, |last| place(marks.iter().find(|(mark, _)| *mark > last)));
+        buffer.gap.start = saved.max(held).min(buffer.gap.end);
     }
     found.into_values().collect()
 }

@@ -7,11 +7,34 @@ use std::fs;
 pub(super) fn available_bytes() -> Option<u64> {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| free_of_machine(&text))?;
-    let group = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
-    let left = group("memory.max").zip(group("memory.current"));
-    let held = group("memory.stat").unwrap_or_default();
-    let left = left.and_then(|(most, current)| left_of_group(&most, &current, &held));
-    Some(machine.min(left.unwrap_or(u64::MAX)))
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let left = group_folders(&groups).into_iter().filter_map(|(folder, names)| {
+        let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).ok();
+        let (most, current) = read(names[0]).zip(read(names[1]))?;
+        left_of_group(&most, &current, &read("memory.stat").unwrap_or_default())
+    });
+    Some(left.fold(machine, u64::min))
+}
+
+/// The files of a limit and of its use, in both versions of control groups.
+const GROUP_FILES: [[&str; 2]; 2] =
+    [["memory.max", "memory.current"], ["memory.limit_in_bytes", "memory.usage_in_bytes"]];
+
+/// The folders of the groups that `/proc/self/cgroup` names, and those of a container's own root.
+fn group_folders(groups: &str) -> Vec<(String, [&'static str; 2])> {
+    let [second, first] = GROUP_FILES;
+    let mut folders = vec![("/sys/fs/cgroup".to_owned(), second)];
+    folders.push(("/sys/fs/cgroup/memory".to_owned(), first));
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        match controllers {
+            "" => folders.push((format!("/sys/fs/cgroup{path}"), second)),
+            "memory" => folders.push((format!("/sys/fs/cgroup/memory{path}"), first)),
+            _ => {}
+        }
+    }
+    folders
 }
 
 /// `MemAvailable` of `/proc/meminfo`.
@@ -45,5 +68,13 @@ mod tests {
         assert_eq!(left_of_group("max\n", "30", ""), None);
         let stat = "anon 5\ninactive_file 40\nactive_file 50\nfile_dirty 3\n";
         assert_eq!(left_of_group("100\n", "99\n", stat), Some(91));
+        let groups = "4:memory:/job\n3:cpu,cpuacct:/job\n0::/user.slice\n";
+        let folders = group_folders(groups).into_iter().map(|(folder, names)| (folder, names[0]));
+        let named = [
+            ("/sys/fs/cgroup/memory/job", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup/user.slice", "memory.max"),
+        ];
+        let named = named.map(|(folder, name)| (folder.to_owned(), name));
+        assert_eq!(folders.skip(2).collect::<Vec<_>>(), named);
     }
 }

@@ -292,14 +292,15 @@ void florin_aten_free_text(char* text) { std::free(text); }
 }
 
 // The C library returns freed memory to the system at once if it is at the end of the heap; the next
-// step of a training then takes it page by page. With these settings it retains up to `bytes`.
-extern "C" void florin_retain_memory(int bytes) {
+// step of a training then takes it page by page. With these settings it retains up to `bytes`, and blocks
+// of less than `mapped` bytes come from the heap; larger ones are returned at once.
+extern "C" void florin_retain_memory(int bytes, int mapped) {
 #if defined(__GLIBC__)
-  // The largest value that the library accepts; smaller blocks come from the heap.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_MMAP_THRESHOLD, mapped);
   mallopt(M_TRIM_THRESHOLD, bytes);
 #else
   (void)bytes;
+  (void)mapped;
 #endif
 }
 

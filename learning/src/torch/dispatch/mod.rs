@@ -123,7 +123,7 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn florin_aten_free_results(results: *mut RawResult, count: usize);
     fn florin_aten_free_text(text: *mut c_char);
-    fn florin_retain_memory(bytes: i32);
+    fn florin_retain_memory(bytes: i32, mapped: i32);
     fn florin_autocast(enabled: bool, gpu: bool, kind: i32);
 }
 
@@ -136,6 +136,10 @@ unsafe impl Sync for AtenOperator {}
 
 /// Freed memory that the process retains for the next step, in bytes.
 const RETAINED_BYTES: i32 = 512 << 20;
+/// The size from which a block is not of the heap: the largest value that the C library accepts.
+const MAPPED_BYTES: i32 = 32 << 20;
+/// Both sizes while the memory is scarce.
+const SMALL_BYTES: i32 = 256 << 10;
 
 /// Lets the C library retain freed memory between the steps of a training: it returned it to the system
 /// otherwise, which costs a residual network a sixth of its time. The first call sets it.
@@ -143,7 +147,30 @@ const RETAINED_BYTES: i32 = 512 << 20;
 pub(crate) fn retain_memory() {
     static ONCE: Once = Once::new();
     // SAFETY: the function changes settings of the C library, which has a lock for them.
-    ONCE.call_once(|| unsafe { florin_retain_memory(RETAINED_BYTES) });
+    ONCE.call_once(|| unsafe { florin_retain_memory(RETAINED_BYTES, MAPPED_BYTES) });
+}
+
+/// While it lives, the C library returns freed tensors to the system at once, so that the process takes
+/// hardly more memory than they do.
+#[derive(Debug)]
+pub(crate) struct ReturnMemory;
+
+impl ReturnMemory {
+    #[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+    pub(crate) fn start() -> Self {
+        retain_memory();
+        // SAFETY: as above.
+        unsafe { florin_retain_memory(SMALL_BYTES, SMALL_BYTES) };
+        Self
+    }
+}
+
+impl Drop for ReturnMemory {
+    #[expect(unsafe_code, reason = "a call of dispatch.cpp")]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { florin_retain_memory(RETAINED_BYTES, MAPPED_BYTES) };
+    }
 }
 
 /// PyTorch's autocast on this thread: while it lives, matrix products and convolutions run in a type of

@@ -4,6 +4,7 @@
 mod assignments;
 mod launch;
 mod memory;
+mod paging;
 mod quotes;
 mod rank;
 mod unequal;
@@ -58,7 +59,9 @@ pub(super) fn run(
         return quotes::run(folder.path());
     }
     if arguments.step_memory {
-        return memory::run(folder.path());
+        let mut rows = memory::run(folder.path())?;
+        rows.extend(paging::run(folder.path(), packages)?);
+        return Ok(rows);
     }
     let mut rows = digests(folder.path(), packages)?;
     for model in TIMED {
@@ -68,6 +71,7 @@ pub(super) fn run(
     rows.extend(assignments::run());
     rows.extend(quotes::run(folder.path())?);
     rows.extend(memory::run(folder.path())?);
+    rows.extend(paging::run(folder.path(), packages)?);
     Ok(rows)
 }
 
@@ -85,7 +89,8 @@ fn python_run(python: &Path, folder: &Path, words: &[&str]) -> anyhow::Result<St
 
 fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
     let (folder, model) = (folder.to_owned(), model.to_owned());
-    RankWork { folder, model, workers, steps, pinned: Vec::new() }
+    let pinned = Vec::new();
+    RankWork { folder, model, workers, steps, pinned, batch: None, memory_bytes: None }
 }
 
 /// The number of digests of one training on different numbers of processes and launchers.

@@ -25,6 +25,10 @@ pub(crate) struct RankWork {
     pub(crate) steps: u32,
     /// Ranges of workers by rank; by measured speeds if empty.
     pub(crate) pinned: Vec<Range<u32>>,
+    /// Rows of a batch, which are all rows, instead of the model's own.
+    pub(crate) batch: Option<u32>,
+    /// Bytes for the tensors of a step.
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 /// The line that rank 0 prints.
@@ -39,7 +43,13 @@ pub(crate) struct RankResult {
 /// Trains as rank 0 or alone, or serves rank 0.
 pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
     let work: RankWork = serde_json::from_str(work).context("the work of a rank")?;
-    let case = ExportedModel::load(&work.folder, &work.model)?;
+    let mut case = ExportedModel::load(&work.folder, &work.model)?;
+    if let Some(batch) = work.batch {
+        let all = case.rows.rows();
+        case.rows =
+            case.rows.subset(&(0..batch as usize).map(|row| row % all).collect::<Vec<_>>())?;
+        case.batch = batch;
+    }
     let facts: RankFacts = [(DATA_FACT.to_owned(), data_fingerprint(&case.rows))].into();
     let mut ranks = None;
     if let Some(place) = RankPlace::from_environment(|name| std::env::var(name).ok())? {
@@ -63,7 +73,11 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
     let mut engine =
         engine_with(EngineKind::Torch, 1, EngineOptions { ranks, ..EngineOptions::default() })?;
     let steps_of_epoch = case.rows.rows().div_ceil(case.batch as usize) as u32;
-    let execution = Execution { virtual_workers: Some(work.workers), ..Execution::default() };
+    let execution = Execution {
+        virtual_workers: Some(work.workers),
+        memory_bytes: work.memory_bytes,
+        ..Execution::default()
+    };
     let epochs = work.steps.div_ceil(steps_of_epoch);
     let how = Training { execution, ..Training::sgd(epochs, case.batch, 0.01) };
     let mut ends = Vec::new();

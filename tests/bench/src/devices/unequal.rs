@@ -55,6 +55,8 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
         workers: WORKERS,
         steps: STEPS,
         pinned: Vec::new(),
+        batch: None,
+        memory_bytes: None,
     };
     let half = WORKERS / 2;
     let equal = RankWork { pinned: vec![0..half, half..WORKERS], ..by_speed.clone() };

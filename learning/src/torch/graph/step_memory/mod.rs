@@ -26,6 +26,7 @@ use crate::memory::{
 };
 use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
+use crate::torch::dispatch::ReturnMemory;
 use crate::torch::tape::Tape;
 use record::{Recorded, record, ways};
 use run::{Mover, PlannedStep, Recomputer};
@@ -53,6 +54,7 @@ struct StepPlans<'n> {
     bytes: u64,
     settings: MemorySettings,
     steps: BTreeMap<usize, Option<PlannedTape<'n>>>,
+    _scarce: ReturnMemory,
 }
 
 /// A plan with its tape.
@@ -123,7 +125,8 @@ impl<'n> StepMemory<'n> {
         let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
         let again = ways(&recorded, part as u32);
         let (settings, steps) = (settings.clone(), BTreeMap::new());
-        let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps };
+        let _scarce = ReturnMemory::start();
+        let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps, _scarce };
         plans.make(part)?;
         plans.tell(part);
         Ok(Self { plans: Some(plans), rows_max: part })
@@ -172,7 +175,7 @@ impl StepPlans<'_> {
         if self.steps.contains_key(&rows) {
             return Ok(());
         }
-        let Self { net, recorded, again, rates, bytes, settings, steps } = self;
+        let Self { net, recorded, again, rates, bytes, settings, steps, .. } = self;
         let own = rows as u32;
         let planned = match admit(&recorded.trace, own, (0, *bytes), *rates, again) {
             Admission::Fits { .. } => None,

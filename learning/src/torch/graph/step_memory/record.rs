@@ -77,10 +77,12 @@ impl RunObserver for Recorder<'_> {
     }
 
     fn after_node(&mut self, node: usize, values: RunValues<'_>) -> Result<(), TchError> {
+        // A value that lives here is there while the next node runs.
+        let next = (node + 1).min(self.nodes.len().saturating_sub(1));
         for (id, tensor) in values.tensors() {
             let Some(allocation) = self.tape.allocation(tensor) else { continue };
-            if let Some(last) = self.seen.last_alive.entry(allocation).or_insert(Some(node)) {
-                *last = node;
+            if let Some(last) = self.seen.last_alive.entry(allocation).or_insert(Some(next)) {
+                *last = next;
             }
             self.seen.allocation_of.insert(id, allocation);
         }

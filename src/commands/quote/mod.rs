@@ -1,4 +1,6 @@
-//! `florin quote`: time and bytes of training a model, before anything starts.
+//! `florin quote`: time, memory and bytes of training a model, before anything starts.
+
+mod memory;
 
 use std::fs::File;
 use std::path::Path;
@@ -18,13 +20,18 @@ use crate::show::{self, TextTable};
 
 /// Longest card, in bytes.
 const CARD_BYTES_MAX: u64 = 64 << 10;
+/// Copies of the parameters in a training by plain gradient descent: start, current and gradient.
+const PARAMETER_COPIES: u64 = 3;
 const SECONDS_PER_HOUR: f64 = 3_600.0;
 
 pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
     let file = &arguments.file;
     let source = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (graph, _) = read_archive_from(source).map_err(|error| refused(&error))?;
-    let travels = travelling(&graph, &arguments.trainable).map_err(|error| refused(&error))?;
+    let (graph, weights) = read_archive_from(source).map_err(|error| refused(&error))?;
+    let all = ["*".to_owned()];
+    let patterns = if arguments.trainable.is_empty() { &all } else { &*arguments.trainable };
+    let travels = travelling_inputs(&graph, patterns, BufferPolicy::Average);
+    let travels = travels.map_err(|error| refused(&error))?;
     let trains = |at: usize| travels[at];
     let sizes = graph.free_sizes(arguments.batch.into());
     let work = StepWork::of(&graph, &sizes, trains).map_err(|error| refused(&error))?;
@@ -41,21 +48,28 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
         .rows
         .map(|rows| rows.div_ceil(arguments.batch.into()) * u64::from(arguments.epochs));
     let update = update_bytes(&graph, &travels);
+    let memory = memory::bytes(arguments, &graph, &weights, patterns);
+    let bytes = QuoteBytes { update, step: memory, parameters: PARAMETER_COPIES * update };
     if arguments.json.json {
-        print_json(arguments, &quotes, update, steps)?;
+        print_json(arguments, &quotes, bytes, steps)?;
     } else {
-        print_text(arguments, &quotes, update, steps);
+        print_text(arguments, &quotes, bytes, steps);
     }
     Ok(Exit::Done)
 }
 
-type DeviceQuote<'a> = (&'a str, &'a DeviceCard, StepSeconds);
-
-fn travelling(graph: &Graph, patterns: &[String]) -> Result<Vec<bool>, GraphError> {
-    let all = ["*".to_owned()];
-    let patterns = if patterns.is_empty() { &all } else { patterns };
-    travelling_inputs(graph, patterns, BufferPolicy::Average)
+/// Bytes of a training.
+#[derive(Debug, Clone, Copy)]
+struct QuoteBytes {
+    /// Of an update.
+    update: u64,
+    /// Of the tensors of a step at once.
+    step: Option<u64>,
+    /// Of the parameters, their start and their gradient.
+    parameters: u64,
 }
+
+type DeviceQuote<'a> = (&'a str, &'a DeviceCard, StepSeconds);
 
 /// Bytes of an update in f32.
 fn update_bytes(graph: &Graph, travels: &[bool]) -> u64 {
@@ -120,7 +134,7 @@ fn refused(error: &GraphError) -> anyhow::Error {
 fn print_json(
     arguments: &Quote,
     quotes: &[DeviceQuote<'_>],
-    update: u64,
+    bytes: QuoteBytes,
     steps: Option<u64>,
 ) -> anyhow::Result<()> {
     let devices: Vec<_> = quotes
@@ -142,7 +156,9 @@ fn print_json(
         "batch": arguments.batch,
         "steps": steps,
         "devices": devices,
-        "update_bytes": update,
+        "update_bytes": bytes.update,
+        "step_tensor_bytes": bytes.step,
+        "parameter_bytes": bytes.parameters,
     }))?;
     Ok(())
 }
@@ -154,7 +170,12 @@ fn cost(arguments: &Quote, round: Option<f64>) -> Option<String> {
     Some(format!("{:.6}", price * hours))
 }
 
-fn print_text(arguments: &Quote, quotes: &[DeviceQuote<'_>], update: u64, steps: Option<u64>) {
+fn print_text(
+    arguments: &Quote,
+    quotes: &[DeviceQuote<'_>],
+    bytes: QuoteBytes,
+    steps: Option<u64>,
+) {
     let mut columns = vec!["device", ">threads", ">ms a step", ">from", ">to"];
     columns.extend(steps.map(|_| ">round"));
     columns.extend(arguments.price.map(|_| ">FLN a round"));
@@ -176,7 +197,12 @@ fn print_text(arguments: &Quote, quotes: &[DeviceQuote<'_>], update: u64, steps:
     table.print();
     anstream::println!();
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    let mut facts = vec![("update", mib(update))];
+    let step = bytes.step.map_or_else(|| "unknown".to_owned(), mib);
+    let mut facts = vec![
+        ("tensors of a step at once", step),
+        ("parameters, start, gradient", mib(bytes.parameters)),
+        ("update", mib(bytes.update)),
+    ];
     facts.extend(steps.map(|steps| ("steps of a round", show::thousands(&steps.to_string()))));
     show::facts(&facts);
 }
