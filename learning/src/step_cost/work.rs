@@ -161,6 +161,7 @@ enum Kind {
 }
 
 /// Whether an operator multiplies matrices, or is a convolution, an attention or a recurrent layer.
+#[cfg(feature = "torch")]
 pub(crate) fn is_product(name: &str) -> bool {
     matches!(kind(name, 1), Kind::Product(_) | Kind::Attention | Kind::Recurrent)
 }

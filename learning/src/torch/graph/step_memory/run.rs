@@ -1,6 +1,7 @@
 //! Runs a step by a plan: tensors leave the memory during the forward pass, and return before their use.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -344,9 +345,8 @@ impl RunObserver for Mover<'_, '_> {
         for (id, tensor) in values.tensors() {
             if self.step.read_values.contains_key(&id) {
                 let mut state = self.step.lock();
-                if !state.forms.contains_key(&id) {
-                    let offset = self.tape.offset(tensor);
-                    state.forms.insert(id, Form::new(tensor, offset)?);
+                if let Entry::Vacant(empty) = state.forms.entry(id) {
+                    empty.insert(Form::new(tensor, self.tape.offset(tensor))?);
                 }
             }
         }
