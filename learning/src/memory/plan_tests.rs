@@ -1,6 +1,6 @@
 //! Plans of random chains, compared with searches of all choices and with a run over the events.
 
-use super::trace_tests::{Random, Step, trace_of};
+use super::trace_tests::{ChainStep, Random, trace_of};
 use super::*;
 
 /// Rows of the planned steps. The recordings have 2 and 4.
@@ -9,19 +9,19 @@ const SEEDS: u64 = 1_500;
 const RATES: MemoryRates = MemoryRates { write: 2e3, read: 1e3 };
 
 /// A step with its trace, and ways to compute its buffers again.
-struct Case {
+struct PlanCase {
     seed: u64,
-    step: Step,
+    step: ChainStep,
     trace: MemoryTrace,
     ways: Vec<Recompute>,
 }
 
-impl Case {
+impl PlanCase {
     /// A random chain with at most `most` buffers.
     fn random(seed: u64, most: u64) -> Self {
         let mut random = Random(seed);
         let layers = random.chain(most);
-        let (step, trace) = (Step::new(&layers, ROWS), trace_of(&layers));
+        let (step, trace) = (ChainStep::new(&layers, ROWS), trace_of(&layers));
         let buffers = trace.buffers().len() as u64;
         let mut case = Self { seed, step, trace, ways: Vec::new() };
         for buffer in 0..buffers as usize {
@@ -102,7 +102,7 @@ impl Case {
         forward.max(moved / RATES.write) + backward.max(moved / RATES.read) + again
     }
 
-    fn run(&self, rules: &[SavedRule]) -> Run {
+    fn run(&self, rules: &[SavedRule]) -> PlannedRun {
         let count = rules.len();
         let mut readers = vec![0; count];
         let again = (0..count).filter(|&one| rules[one] == SavedRule::Recompute);
@@ -110,7 +110,7 @@ impl Case {
             way.inputs.iter().for_each(|&input| readers[input] += 1);
         }
         let is_there = vec![false; count];
-        let mut run = Run { live: 0, peak: 0, is_there, readers, needed: Vec::new() };
+        let mut run = PlannedRun { live: 0, peak: 0, is_there, readers, needed: Vec::new() };
         for (at, event) in self.step.events.iter().enumerate() {
             self.take(at, *event, rules, &mut run);
             run.peak = run.peak.max(run.live);
@@ -123,7 +123,7 @@ impl Case {
         run
     }
 
-    fn take(&self, at: usize, event: TapeEvent, rules: &[SavedRule], run: &mut Run) {
+    fn take(&self, at: usize, event: TapeEvent, rules: &[SavedRule], run: &mut PlannedRun) {
         let buffers = self.trace.buffers();
         for (one, buffer) in buffers.iter().enumerate() {
             if buffer.gap.start == at && !buffer.gap.is_empty() && rules[one] != SavedRule::Retain {
@@ -150,7 +150,7 @@ impl Case {
     }
 
     /// A buffer is read. One that is computed again reads its inputs.
-    fn need(&self, buffer: usize, rules: &[SavedRule], run: &mut Run) {
+    fn need(&self, buffer: usize, rules: &[SavedRule], run: &mut PlannedRun) {
         if run.is_there[buffer] {
             return;
         }
@@ -166,7 +166,7 @@ impl Case {
         self.set(buffer, true, run);
     }
 
-    fn set(&self, buffer: usize, is_there: bool, run: &mut Run) {
+    fn set(&self, buffer: usize, is_there: bool, run: &mut PlannedRun) {
         match (run.is_there[buffer], is_there) {
             (false, true) => run.live += self.bytes(buffer),
             (true, false) => run.live -= self.bytes(buffer),
@@ -177,7 +177,7 @@ impl Case {
 }
 
 /// The memory of a step that runs by rules.
-struct Run {
+struct PlannedRun {
     live: u64,
     peak: u64,
     is_there: Vec<bool>,
@@ -194,7 +194,7 @@ fn rules(plan: &MemoryPlan) -> Vec<SavedRule> {
 #[test]
 fn a_step_fits_at_its_peak_and_not_one_byte_below() {
     for seed in 0..SEEDS {
-        let case = Case::random(seed, 9);
+        let case = PlanCase::random(seed, 9);
         let peak = case.peak();
         assert_eq!(case.admit(peak), Admission::Fits { peak }, "seed {seed}");
         let below = case.admit(peak - 1);
@@ -207,7 +207,7 @@ fn a_step_fits_at_its_peak_and_not_one_byte_below() {
 }
 
 /// The least bytes of a step by any choice of buffers that leave, with a window for the largest.
-fn least(case: &Case) -> u64 {
+fn least(case: &PlanCase) -> u64 {
     let choices = case.choices(case.movable());
     choices.map(|rules| case.run(&rules).peak + case.largest(&rules)).min().unwrap()
 }
@@ -215,7 +215,7 @@ fn least(case: &Case) -> u64 {
 #[test]
 fn a_step_is_admitted_if_and_only_if_some_choice_of_buffers_fits() {
     for seed in 0..SEEDS {
-        let case = Case::random(seed, 9);
+        let case = PlanCase::random(seed, 9);
         let least = least(&case);
         for limit in case.limits().chain([least, least.saturating_sub(1)]) {
             let found = case.admit(limit);
@@ -232,7 +232,7 @@ fn a_step_is_admitted_if_and_only_if_some_choice_of_buffers_fits() {
 fn a_larger_limit_admits_each_step_of_a_smaller_one() {
     // A first version failed for the last two seeds.
     for seed in (0..SEEDS / 15).chain([724, 3_368]) {
-        let case = Case::random(seed, 24);
+        let case = PlanCase::random(seed, 24);
         let is_admitted = |limit| !matches!(case.admit(limit), Admission::TooLarge { .. });
         let limits: Vec<bool> = (0..=case.peak()).map(is_admitted).collect();
         assert!(limits.is_sorted(), "seed {seed}");
@@ -243,7 +243,7 @@ fn a_larger_limit_admits_each_step_of_a_smaller_one() {
 fn a_run_by_a_plan_stays_within_its_peak_and_that_within_the_limit() {
     let mut plans = [0, 0];
     for seed in 0..SEEDS {
-        let case = Case::random(seed, 40);
+        let case = PlanCase::random(seed, 40);
         for limit in case.limits() {
             let Some(plan) = case.plan(limit) else { continue };
             let twice = [&*case.ways, &case.ways].concat();
@@ -266,7 +266,7 @@ fn a_run_by_a_plan_stays_within_its_peak_and_that_within_the_limit() {
 }
 
 /// A plan's fields are those of the trace.
-fn assert_described(case: &Case, plan: &MemoryPlan) {
+fn assert_described(case: &PlanCase, plan: &MemoryPlan) {
     for (one, (own, planned)) in case.trace.buffers().iter().zip(&plan.buffers).enumerate() {
         let last_saved = own.saved[own.saved.len() - 1];
         assert_eq!((planned.last_saved, planned.uses), (last_saved, own.uses));
@@ -285,7 +285,7 @@ fn assert_described(case: &Case, plan: &MemoryPlan) {
 fn evicted_bytes_are_near_the_least_of_all_choices() {
     let (mut worst, mut sum, mut count) = (1.0_f64, 0.0, 0.0);
     for seed in 0..SEEDS {
-        let mut case = Case::random(seed, 9);
+        let mut case = PlanCase::random(seed, 9);
         case.ways.clear();
         for limit in case.limits() {
             let Some(plan) = case.plan(limit) else { continue };
@@ -306,7 +306,7 @@ fn evicted_bytes_are_near_the_least_of_all_choices() {
 fn recomputation_is_near_the_best_of_all_choices() {
     let (mut worst, mut sum, mut count) = (1.0_f64, 0.0, 0.0);
     for seed in 0..SEEDS {
-        let mut case = Case::random(seed, 8);
+        let mut case = PlanCase::random(seed, 8);
         let ways = std::mem::take(&mut case.ways);
         for limit in case.limits() {
             case.ways.clear();
@@ -326,7 +326,7 @@ fn recomputation_is_near_the_best_of_all_choices() {
 }
 
 /// The least seconds with some offloaded buffers computed again.
-fn best_seconds(case: &Case, offloads: &[SavedRule], limit: u64) -> f64 {
+fn best_seconds(case: &PlanCase, offloads: &[SavedRule], limit: u64) -> f64 {
     let has_way = |one: &usize| case.ways.iter().any(|way| way.buffer == *one);
     let can = |one: &usize| {
         offloads[*one] == SavedRule::Offload && case.trace.buffers()[*one].uses > 0 && has_way(one)

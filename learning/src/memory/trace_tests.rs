@@ -11,7 +11,7 @@ pub(super) struct Bytes {
 
 /// A layer of a chain. It reads the output of the layer before it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layer {
+pub(super) struct ChainLayer {
     pub(super) output: Bytes,
     /// Memory that it frees at once.
     pub(super) scratch: Bytes,
@@ -23,7 +23,7 @@ pub(super) struct Layer {
     pub(super) is_used: bool,
 }
 
-impl Layer {
+impl ChainLayer {
     /// A layer of some bytes a row that saves its output.
     pub(super) fn new(of_row: i64) -> Self {
         let output = Bytes { fixed: 0, of_row };
@@ -40,7 +40,7 @@ impl Layer {
 
 /// A step of a chain: its events, one each millisecond. Allocation 0 is the input of the first
 /// layer, of one byte a row, and stays.
-pub(super) struct Step {
+pub(super) struct ChainStep {
     pub(super) events: Vec<TapeEvent>,
     pub(super) last_alive: LastAlive,
     rows: i64,
@@ -48,8 +48,8 @@ pub(super) struct Step {
     saved: usize,
 }
 
-impl Step {
-    pub(super) fn new(layers: &[Layer], rows: u32) -> Self {
+impl ChainStep {
+    pub(super) fn new(layers: &[ChainLayer], rows: u32) -> Self {
         let (events, last_alive) = (Vec::new(), LastAlive::new());
         let mut step = Self { events, last_alive, rows: rows.into(), allocations: 0, saved: 0 };
         let input = step.allocate(Bytes { fixed: 0, of_row: 1 });
@@ -62,7 +62,7 @@ impl Step {
     }
 
     /// Returns the allocation of each output, and the saved tensors of each layer.
-    fn forward(&mut self, layers: &[Layer], input: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
+    fn forward(&mut self, layers: &[ChainLayer], input: usize) -> (Vec<usize>, Vec<Vec<usize>>) {
         let (mut outputs, mut saves) = (Vec::new(), Vec::new());
         for (at, layer) in layers.iter().enumerate() {
             self.push(TapeEventKind::Mark, at, 0);
@@ -88,7 +88,7 @@ impl Step {
         (outputs, saves)
     }
 
-    fn backward(&mut self, layers: &[Layer], outputs: &[usize], saves: &[Vec<usize>]) {
+    fn backward(&mut self, layers: &[ChainLayer], outputs: &[usize], saves: &[Vec<usize>]) {
         let mut gradient = self.allocate(layers[layers.len() - 1].output);
         for (at, layer) in layers.iter().enumerate().rev() {
             for &saved in saves[at].iter().filter(|_| layer.is_used) {
@@ -151,14 +151,14 @@ impl Step {
 }
 
 /// The layer after whose backward pass the output of another one is freed; `None` if none saves it.
-fn owner(layers: &[Layer], one: usize) -> Option<usize> {
+fn owner(layers: &[ChainLayer], one: usize) -> Option<usize> {
     let by_next = layers.get(one + 1).is_some_and(|next| next.saves_input).then_some(one + 1);
     layers[one].saves_output.then_some(one).or(by_next)
 }
 
 /// The trace of a chain, from recordings of 2 and 4 rows.
-pub(super) fn trace_of(layers: &[Layer]) -> MemoryTrace {
-    let (small, large) = (Step::new(layers, 2), Step::new(layers, 4));
+pub(super) fn trace_of(layers: &[ChainLayer]) -> MemoryTrace {
+    let (small, large) = (ChainStep::new(layers, 2), ChainStep::new(layers, 4));
     MemoryTrace::new((&small.events, 2), (&large.events, 4), &large.last_alive).unwrap()
 }
 
@@ -184,10 +184,10 @@ impl Random {
     }
 
     /// A chain of at most `most` layers.
-    pub(super) fn chain(&mut self, most: u64) -> Vec<Layer> {
+    pub(super) fn chain(&mut self, most: u64) -> Vec<ChainLayer> {
         let mut layers = Vec::new();
         for _ in 0..1 + self.below(most) {
-            layers.push(Layer {
+            layers.push(ChainLayer {
                 output: self.bytes(),
                 scratch: self.bytes(),
                 saves_input: self.chance(50),
@@ -202,8 +202,8 @@ impl Random {
 
 #[test]
 fn recordings_of_other_events_differ() {
-    let layers = [Layer::new(3), Layer::new(5)];
-    let (small, large) = (Step::new(&layers, 2), Step::new(&layers, 4));
+    let layers = [ChainLayer::new(3), ChainLayer::new(5)];
+    let (small, large) = (ChainStep::new(&layers, 2), ChainStep::new(&layers, 4));
     let differs = |change: &dyn Fn(&mut Vec<TapeEvent>), event: usize| {
         let mut changed = large.events.clone();
         change(&mut changed);
@@ -223,9 +223,9 @@ fn recordings_of_other_events_differ() {
 
 #[test]
 fn other_sizes_and_times_are_the_same_step() {
-    let layers = [Layer::new(3), Layer::new(5)];
-    let small = Step::new(&layers, 2);
-    let mut large = Step::new(&layers, 4);
+    let layers = [ChainLayer::new(3), ChainLayer::new(5)];
+    let small = ChainStep::new(&layers, 2);
+    let mut large = ChainStep::new(&layers, 4);
     for event in &mut large.events {
         event.nanoseconds *= 3;
         if event.kind == TapeEventKind::Free {
@@ -233,7 +233,7 @@ fn other_sizes_and_times_are_the_same_step() {
         }
     }
     let trace = MemoryTrace::new((&small.events, 2), (&large.events, 4), &large.last_alive);
-    assert_eq!(trace.unwrap().timeline(6), Step::new(&layers, 6).timeline());
+    assert_eq!(trace.unwrap().timeline(6), ChainStep::new(&layers, 6).timeline());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn two_recordings_predict_the_timeline_of_other_rows() {
         let layers = Random(seed).chain(9);
         let trace = trace_of(&layers);
         for rows in [1, 2, 3, 4, 5, 17, 1_000] {
-            let timeline = Step::new(&layers, rows).timeline();
+            let timeline = ChainStep::new(&layers, rows).timeline();
             assert_eq!(trace.timeline(rows), timeline, "seed {seed}, {rows} rows");
             assert_eq!(trace.peak(rows), timeline.into_iter().max().unwrap(), "seed {seed}");
         }
@@ -251,16 +251,23 @@ fn two_recordings_predict_the_timeline_of_other_rows() {
 
 #[test]
 fn sizes_below_zero_are_zero() {
-    let layers = [Layer { output: Bytes { fixed: -6, of_row: 4 }, ..Layer::new(0) }];
+    let layers = [ChainLayer { output: Bytes { fixed: -6, of_row: 4 }, ..ChainLayer::new(0) }];
     let trace = trace_of(&layers);
     assert_eq!([3, 2, 1, 0].map(|rows| trace.buffer_bytes(0, rows)), [6, 2, 0, 0]);
 }
 
 #[test]
 fn a_gap_begins_at_the_mark_after_the_last_save_and_the_last_reader() {
-    let saver = Layer { saves_input: true, ..Layer::new(1) };
-    let layers = [Layer::new(1), saver, Layer { readers: 3, ..saver }, Layer::new(1), saver, saver];
-    let step = Step::new(&layers, 4);
+    let saver = ChainLayer { saves_input: true, ..ChainLayer::new(1) };
+    let layers = [
+        ChainLayer::new(1),
+        saver,
+        ChainLayer { readers: 3, ..saver },
+        ChainLayer::new(1),
+        saver,
+        saver,
+    ];
+    let step = ChainStep::new(&layers, 4);
     let trace = trace_of(&layers);
     let mark = |number: usize| step.place(TapeEventKind::Mark, number);
     let used = |number: usize| step.place(TapeEventKind::Use, number);
@@ -270,7 +277,7 @@ fn a_gap_begins_at_the_mark_after_the_last_save_and_the_last_reader() {
     let rows: [(usize, &[usize], std::ops::Range<usize>); 6] = [
         (1, &[0, 1], mark(2)..used(1)),
         (3, &[2, 3], mark(3)..used(3)),
-        // Layer 5 reads it without a save.
+        // ChainLayer 5 reads it without a save.
         (5, &[4], mark(6)..used(4)),
         (7, &[5, 6], mark(5)..used(6)),
         (9, &[7, 8], mark(6)..used(8)),
@@ -292,9 +299,9 @@ fn a_gap_begins_at_the_mark_after_the_last_save_and_the_last_reader() {
 
 #[test]
 fn memory_that_stays_or_is_older_than_the_step_is_no_buffer() {
-    let layers = [Layer { saves_input: true, ..Layer::new(1) }, Layer::new(1)];
-    let mut step = Step::new(&layers, 4);
-    let of = |step: &Step| {
+    let layers = [ChainLayer { saves_input: true, ..ChainLayer::new(1) }, ChainLayer::new(1)];
+    let mut step = ChainStep::new(&layers, 4);
+    let of = |step: &ChainStep| {
         let own = (&*step.events, 4);
         let trace = MemoryTrace::new(own, own, &step.last_alive).unwrap();
         assert_eq!(trace.saved(), 3);
@@ -310,8 +317,8 @@ fn memory_that_stays_or_is_older_than_the_step_is_no_buffer() {
 
 #[test]
 fn memory_that_is_held_after_the_last_mark_has_no_gap() {
-    let mut step = Step::new(&[Layer::new(1), Layer::new(1)], 4);
-    let gaps = |step: &Step| {
+    let mut step = ChainStep::new(&[ChainLayer::new(1), ChainLayer::new(1)], 4);
+    let gaps = |step: &ChainStep| {
         let own = (&*step.events, 4);
         let trace = MemoryTrace::new(own, own, &step.last_alive).unwrap();
         trace.buffers().iter().map(|buffer| buffer.gap.is_empty()).collect::<Vec<_>>()
@@ -325,8 +332,8 @@ fn memory_that_is_held_after_the_last_mark_has_no_gap() {
 
 #[test]
 fn memory_that_is_freed_without_a_use_has_its_gap_to_there() {
-    let layers = [Layer { is_used: false, ..Layer::new(1) }, Layer::new(1)];
-    let (step, trace) = (Step::new(&layers, 4), trace_of(&layers));
+    let layers = [ChainLayer { is_used: false, ..ChainLayer::new(1) }, ChainLayer::new(1)];
+    let (step, trace) = (ChainStep::new(&layers, 4), trace_of(&layers));
     let [unused, used] = trace.buffers() else { panic!("two buffers") };
     assert_eq!((unused.uses, unused.gap.end), (0, step.place(TapeEventKind::Free, 1)));
     assert_eq!((used.uses, used.end), (1, step.place(TapeEventKind::Free, 3)));
@@ -334,8 +341,8 @@ fn memory_that_is_freed_without_a_use_has_its_gap_to_there() {
 
 #[test]
 fn seconds_are_those_of_the_larger_recording_in_proportion_to_the_rows() {
-    let layers = [Layer::new(1), Layer::new(1)];
-    let (step, trace) = (Step::new(&layers, 4), trace_of(&layers));
+    let layers = [ChainLayer::new(1), ChainLayer::new(1)];
+    let (step, trace) = (ChainStep::new(&layers, 4), trace_of(&layers));
     let turn = step.place(TapeEventKind::Use, 1) as f64 * 1e-3;
     let all = (step.events.len() - 1) as f64 * 1e-3;
     let (forward, backward) = trace.seconds(8);

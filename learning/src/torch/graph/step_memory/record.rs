@@ -48,7 +48,7 @@ pub(super) struct Recorded {
     pub(super) recipes: BTreeMap<usize, Recipe>,
 }
 
-/// What the forward pass of a recording shows about allocations.
+/// The allocations that the forward pass of a recording has shown.
 #[derive(Debug, Default)]
 struct Seen {
     last_alive: LastAlive,
@@ -58,13 +58,13 @@ struct Seen {
     writer: BTreeMap<usize, ValueId>,
 }
 
-struct Recorder<'t> {
+struct StepRecorder<'t> {
     tape: &'t Tape<'t>,
     nodes: &'t [Node],
     seen: Seen,
 }
 
-impl RunObserver for Recorder<'_> {
+impl RunObserver for StepRecorder<'_> {
     fn begin(&mut self, inputs: &[Tensor]) -> Result<(), TchError> {
         let allocations = inputs.iter().filter_map(|input| self.tape.allocation(input));
         self.seen.last_alive.extend(allocations.map(|allocation| (allocation, None)));
@@ -184,7 +184,7 @@ fn record_once(
 ) -> Result<(Vec<TapeEvent>, Seen), BackendError> {
     let tape = Tape::new(net.device, true, Arc::new(NoRestore))?;
     let nodes = &net.program.graph.nodes;
-    let mut recorder = Recorder { tape: &tape, nodes, seen: Seen::default() };
+    let mut recorder = StepRecorder { tape: &tape, nodes, seen: Seen::default() };
     let before: Vec<Tensor> =
         net.buffers_of(views).map(Tensor::f_detach_copy).collect::<Result<_, _>>()?;
     let recording = tape.record(true)?;

@@ -19,7 +19,7 @@ use crate::memory::MemoryRates;
 const MEASURED_BYTES: usize = 32 << 20;
 
 /// A transfer of a buffer.
-enum Transfer {
+enum BufferMove {
     Write { buffer: usize, bytes: Tensor },
     Read { buffer: usize, into: Tensor },
 }
@@ -35,7 +35,7 @@ pub(super) struct Moved {
 
 /// Moves buffers, one after another.
 pub(super) struct OffloadStore {
-    jobs: Option<Sender<Transfer>>,
+    jobs: Option<Sender<BufferMove>>,
     moved: Receiver<Moved>,
     thread: Option<JoinHandle<()>>,
 }
@@ -68,11 +68,11 @@ impl OffloadStore {
         let work = move || {
             for job in taken {
                 let ended = match job {
-                    Transfer::Write { buffer, bytes } => {
+                    BufferMove::Write { buffer, bytes } => {
                         let result = place.write(buffer, &bytes);
                         Moved { buffer, is_read: false, bytes, result }
                     }
-                    Transfer::Read { buffer, into } => {
+                    BufferMove::Read { buffer, into } => {
                         let result = place.read(buffer, &into);
                         Moved { buffer, is_read: true, bytes: into, result }
                     }
@@ -88,15 +88,15 @@ impl OffloadStore {
 
     /// Begins to write a buffer.
     pub(super) fn write(&self, buffer: usize, bytes: Tensor) {
-        self.send(Transfer::Write { buffer, bytes });
+        self.send(BufferMove::Write { buffer, bytes });
     }
 
     /// Begins to read a buffer.
     pub(super) fn read(&self, buffer: usize, into: Tensor) {
-        self.send(Transfer::Read { buffer, into });
+        self.send(BufferMove::Read { buffer, into });
     }
 
-    fn send(&self, job: Transfer) {
+    fn send(&self, job: BufferMove) {
         if let Some(jobs) = &self.jobs {
             // Without the thread, the wait for the transfer fails.
             let _ = jobs.send(job);

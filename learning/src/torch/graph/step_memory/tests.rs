@@ -10,12 +10,12 @@ use crate::torch::tape::NoRestore;
 use tch::{Device, Kind};
 
 /// A model with its parameters on the CPU, and rows.
-struct Case {
+struct MemoryCase {
     task: GraphTask,
     rows: Rows,
 }
 
-impl Case {
+impl MemoryCase {
     fn new(name: &str, rows: usize) -> Self {
         let task = GraphTask::load(name, ALL, BufferPolicy::Average);
         let engine = crate::torch::Torch::new(crate::torch::TorchDevice::Cpu, 1).unwrap();
@@ -42,7 +42,7 @@ impl Case {
 /// The gradient of a step, its losses, and the bytes of its tensors at once.
 fn measured(
     net: &GraphNet<'_>,
-    case: &Case,
+    case: &MemoryCase,
     planned: Option<&PlannedTape<'_>>,
 ) -> (Vec<f32>, Vec<f32>, u64) {
     let views = case.views(net);
@@ -74,7 +74,7 @@ fn a_trace_of_few_rows_predicts_the_memory_of_many() {
     tch::set_num_threads(1);
     for name in models() {
         for rows in [1, 7, 24] {
-            let case = Case::new(&name, rows);
+            let case = MemoryCase::new(&name, rows);
             let net = case.net();
             let recorded = case.record(&net).unwrap();
             let Some(recorded) = recorded else {
@@ -97,7 +97,7 @@ fn a_step_by_a_plan_has_the_same_bits_within_the_limit() {
     let settings = MemorySettings::default();
     let mut planned = [0_usize; 3];
     for name in models() {
-        let case = Case::new(&name, 24);
+        let case = MemoryCase::new(&name, 24);
         let net = case.net();
         tch::manual_seed(7);
         let (gradient, losses, _) = measured(&net, &case, None);
