@@ -22,13 +22,15 @@ pub enum SavedRule {
     Recompute,
 }
 
-/// Speed of the transfers, in bytes a second, above 0.
+/// Speeds of a memory, in bytes a second, above 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryRates {
     /// Of writing.
     pub write: f64,
     /// Of reading.
     pub read: f64,
+    /// Of the first use of memory that the system gives: under a plan, freed memory is returned to it.
+    pub fresh: f64,
 }
 
 /// A way to compute the content of a buffer again.
@@ -291,6 +293,7 @@ impl<'a> Draft<'a> {
         forward.max(moved as f64 / rates.write)
             + backward.max(moved as f64 / rates.read)
             + self.recompute_seconds
+            + self.trace.allocated(self.rows) as f64 / rates.fresh
     }
 
     fn bytes_of(&self, wanted: SavedRule) -> u64 {

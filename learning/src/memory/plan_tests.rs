@@ -6,7 +6,7 @@ use super::*;
 /// Rows of the planned steps. The recordings have 2 and 4.
 const ROWS: u32 = 7;
 const SEEDS: u64 = 1_500;
-const RATES: MemoryRates = MemoryRates { write: 2e3, read: 1e3 };
+const RATES: MemoryRates = MemoryRates { write: 2e3, read: 1e3, fresh: f64::INFINITY };
 
 /// A step with its trace, and ways to compute its buffers again.
 struct PlanCase {

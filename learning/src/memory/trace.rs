@@ -164,6 +164,12 @@ impl MemoryTrace {
         self.events.iter().map(after).collect()
     }
 
+    /// The bytes of all allocations of a step.
+    #[must_use]
+    pub fn allocated(&self, rows: u32) -> u64 {
+        self.sizes.iter().map(|size| size.at(rows)).sum()
+    }
+
     /// The largest memory of tensors at once, in bytes.
     #[must_use]
     pub fn peak(&self, rows: u32) -> u64 {

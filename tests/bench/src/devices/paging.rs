@@ -120,7 +120,8 @@ pub(super) fn run(folder: &Path, packages: Packages<'_>) -> anyhow::Result<Vec<M
     let free: RankResult = serde_json::from_str(&line)?;
     let tensors = large.saturating_sub(small);
     let room = tensors * LIMIT / 100;
-    group.limit(Some(small + room))?;
+    let group_limit = small + room;
+    group.limit(Some(group_limit))?;
     let (line, used) = group.run(&own(&of(BATCH, Some(room * PLANNED / 100)))?, python)?;
     let planned: RankResult = serde_json::from_str(&line)?;
     group.limit(None)?;
@@ -136,7 +137,7 @@ pub(super) fn run(folder: &Path, packages: Packages<'_>) -> anyhow::Result<Vec<M
     Ok(vec![
         Measurement::plain(name("tensors without a limit"), mib(tensors), "MiB"),
         Measurement::plain(name("limit of the tensors"), mib(room), "MiB"),
-        Measurement::plain(name("largest use of the limit"), mib(used), "MiB"),
+        Measurement::at_most(name("use of the control group"), mib(used), "MiB", mib(group_limit)),
         Measurement::plain(name("without a limit"), free.milliseconds, "ms/step"),
         Measurement::plain(name("by a plan"), planned.milliseconds, "ms/step"),
         Measurement::plain(name("PyTorch without a limit"), theirs_free, "ms/step"),

@@ -122,10 +122,10 @@ impl<'n> StepMemory<'n> {
         }
         let part = if can_split { 1 } else { rows };
         let backend = |why| BackendError { engine: ENGINE, why };
-        let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
         let again = ways(&recorded, part as u32);
         let (settings, steps) = (settings.clone(), BTreeMap::new());
         let _scarce = ReturnMemory::start();
+        let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
         let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps, _scarce };
         plans.make(part)?;
         plans.tell(part);

@@ -185,11 +185,17 @@ fn content_mut(bytes: &Tensor) -> Result<&mut [u8], String> {
     Ok(unsafe { slice::from_raw_parts_mut(bytes.data_ptr().cast(), length) })
 }
 
-/// The speed of a store: of one transfer in each direction.
+/// The speeds of a store and of fresh memory: of one transfer each.
 pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String> {
     let store = OffloadStore::new(device, folder).map_err(|error| error.to_string())?;
-    let bytes = |error: TchError| error.to_string();
-    let tensor = Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, device)).map_err(bytes)?;
+    let failed = |error: TchError| error.to_string();
+    let start = Instant::now();
+    let mut tensor =
+        Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, device)).map_err(failed)?;
+    let first = start.elapsed();
+    let _ = tensor.f_fill_(1).map_err(failed)?;
+    let fresh = first.saturating_sub(start.elapsed().saturating_sub(first)).as_secs_f64();
+    let fresh = MEASURED_BYTES as f64 / fresh.max(f64::MIN_POSITIVE);
     let timed = |is_read: bool| -> Result<f64, String> {
         let start = Instant::now();
         let tensor = tensor.shallow_clone();
@@ -201,5 +207,5 @@ pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String
         moved.result?;
         Ok(MEASURED_BYTES as f64 / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE))
     };
-    Ok(MemoryRates { write: timed(false)?, read: timed(true)? })
+    Ok(MemoryRates { write: timed(false)?, read: timed(true)?, fresh })
 }

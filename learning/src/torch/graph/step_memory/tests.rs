@@ -66,7 +66,7 @@ fn measured(
 }
 
 /// Of a disk that is slow enough for any recomputation.
-const RATES: MemoryRates = MemoryRates { write: 1e3, read: 1e3 };
+const RATES: MemoryRates = MemoryRates { write: 1e3, read: 1e3, fresh: f64::INFINITY };
 
 #[test]
 fn a_trace_of_few_rows_predicts_the_memory_of_many() {
