@@ -104,6 +104,7 @@ pub(super) fn join(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
             arguments.json.json,
         ),
+        memory_bytes: execution.memory_bytes,
     };
     Ranks::join(settings, &facts, notify(arguments.json.json)).map_err(|error| failure(&error))
 }

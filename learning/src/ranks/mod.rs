@@ -48,6 +48,8 @@ pub struct RankSettings {
     pub pinned: Option<Vec<Range<u32>>>,
     /// Where the tensors of steps go that are larger than the memory.
     pub memory: MemorySettings,
+    /// Bytes of this rank's memory for the tensors of a step; `None` is half of what is free.
+    pub memory_bytes: Option<u64>,
 }
 
 /// The values, by name, about which all ranks must agree.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use florin_learning::engine::{CommandError, TrainError, TrainingQuote};
+use florin_learning::memory::MemoryError;
 use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_learning::{Training, mean};
 use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
@@ -86,6 +87,11 @@ impl Agent<'_, '_> {
             // No update is better than a broken one, and the next round starts from another model.
             Err(AgentError::Training { source: source @ TrainError::Diverged { .. }, .. }) => {
                 self.fail_round("TRAINING_DIVERGED", &source);
+                Ok(None)
+            }
+            // Other programs may have left more of it by the next round.
+            Err(AgentError::Training { source: TrainError::Memory(error), .. }) => {
+                self.fail_round(MemoryError::CODE, &error);
                 Ok(None)
             }
             // The next round has other parameters, and its training may succeed.
@@ -206,7 +212,12 @@ impl Agent<'_, '_> {
 
     /// Predicts the time and the memory of a training, before a deposit depends on them.
     pub(super) fn quote_training(&mut self) -> Result<(), AgentError> {
-        if self.config.privacy.is_some() || self.context.behaviour.is_experiment() {
+        let is_graph = matches!(self.spec.model, ModelArchitecture::Graph(_));
+        // A graph that is not public yet cannot be measured.
+        let is_missing = is_graph && self.graph.is_none();
+        let has_other_steps =
+            self.config.privacy.is_some() || self.context.behaviour.is_experiment();
+        if is_missing || has_other_steps {
             return Ok(());
         }
         let round = self.current.round;

@@ -3,7 +3,7 @@
 
 use florin_learning::graph::{
     BufferPolicy, DataType, Graph, GraphDeclaration, GraphForm, GraphLoss, GraphModel, GraphParts,
-    GraphWeights, graph_cost, split,
+    GraphWeights, InputRole, graph_cost, split,
 };
 use florin_learning::select::step_bytes;
 use florin_learning::{Dataset, EngineKind, ModelSpec};
@@ -39,7 +39,8 @@ fn sample(graph: &Graph, parts: GraphParts) -> Option<(ModelSpec, Dataset)> {
     let cost = graph_cost(graph, &graph.free_sizes(1), u64::MAX).ok()?;
     let sizes = cost.outputs.first()?.sizes.clone();
     let outputs = *sizes.last()? as usize;
-    let is_text = graph.inputs.first()?.tensor.data_type == DataType::I64 && sizes.len() == 3;
+    let first = graph.inputs.iter().find(|input| input.role == InputRole::User)?;
+    let is_text = first.tensor.data_type == DataType::I64 && sizes.len() == 3;
     let label_smoothing = 0.0;
     let (loss, targets) = match sizes.len() {
         2 if outputs > 1 => (GraphLoss::CrossEntropy { label_smoothing }, 0),

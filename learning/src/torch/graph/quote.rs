@@ -35,7 +35,7 @@ impl Torch {
         let length = net.aligned_length() as i64;
         let views = net.aligned_views(&Tensor::f_zeros(length, (Kind::Float, self.device))?)?;
         let sample = self.graph_rows(sample, 0..sample.rows())?;
-        Ok(predicted_bytes(&net, &views, &sample, rows)?)
+        Ok(predicted_bytes(&net, &views, &sample, rows, self.free_memory().unwrap_or(u64::MAX))?)
     }
 
     /// Measures gradients at parameters of zero; nothing of the training is changed.

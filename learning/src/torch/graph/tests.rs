@@ -229,10 +229,11 @@ fn a_batch_that_exceeds_the_memory_is_computed_in_parts() {
         if has_statistics {
             assert_eq!(whole, split, "{name}");
         } else if whole != split {
-            assert!(matches!(
-                news[..],
-                [MemoryNews::Parts { .. } | MemoryNews::Plan { rows: 1, .. }]
-            ));
+            let is_small = |one: &MemoryNews| {
+                matches!(one, MemoryNews::Parts { .. } | MemoryNews::Plan { rows: 1, .. })
+            };
+            // A model whose memory depends on the numbers has parts by an estimate, without news.
+            assert!(news.iter().all(is_small), "{name}: {news:?}");
             parts += 1;
         }
     }

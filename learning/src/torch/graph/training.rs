@@ -94,7 +94,7 @@ impl Torch {
     }
 
     /// The share of the host's free memory; `None` on a GPU, which reports a batch that is too large.
-    fn free_memory(&self) -> Option<u64> {
+    pub(super) fn free_memory(&self) -> Option<u64> {
         match self.device {
             Device::Cpu => memory::available_bytes().map(|free| free / FREE_MEMORY_DIVISOR),
             _ => None,

@@ -23,7 +23,7 @@ use crate::torch::batches::with_batches;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, TAIL};
 use crate::torch::{LIBTORCH_VERSION, Torch};
-use crate::training::{Precision, Training};
+use crate::training::{Execution, Precision, Training};
 use crate::virtual_workers::{merges, parts};
 
 /// Steps in which, on average, the gradient of another rank is checked once.
@@ -222,7 +222,10 @@ fn rand_seed() -> u64 {
 fn key(model: &GraphModel, training: &GraphTraining<'_>) -> String {
     let GraphTraining { start, data, how, seed, .. } = training;
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 state of a training");
-    let how = serde_json::to_string(how).unwrap_or_default();
+    // The bits do not depend on the memory.
+    let execution = Execution { memory_bytes: None, ..how.execution };
+    let how = Training { execution, ..(*how).clone() };
+    let how = serde_json::to_string(&how).unwrap_or_default();
     for text in [&model.to_string(), &how, &data_fingerprint(data), LIBTORCH_VERSION] {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }

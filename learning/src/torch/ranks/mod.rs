@@ -109,7 +109,10 @@ impl Ranks {
                     self.leave();
                     return Ok(());
                 }
-                RankJob::Train(training) => engine.serve_graph(graph, data, &training, self)?,
+                RankJob::Train(mut training) => {
+                    training.how.execution.memory_bytes = self.settings.memory_bytes;
+                    engine.serve_graph(graph, data, &training, self)?;
+                }
             }
         }
     }

@@ -173,6 +173,7 @@ fn rank_process() {
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         memory: MemorySettings::default(),
+        memory_bytes: None,
     };
     let notify = Box::new(|news: &RankNews| println!("{news}"));
     let mut ranks = match Ranks::join(settings, &facts, notify) {

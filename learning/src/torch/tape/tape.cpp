@@ -99,7 +99,8 @@ struct Tape {
     const std::lock_guard<std::mutex> lock(mutex);
     auto saved_tensor = std::make_shared<Saved>();
     saved_tensor->number = static_cast<int64_t>(saved.size());
-    saved_tensor->tensor = tensor;
+    // Without its node, which may own this object.
+    saved_tensor->tensor = tensor.detach();
     saved.push_back(saved_tensor);
     const auto found = memory.find(tensor.has_storage() ? tensor.storage().data() : nullptr);
     log(kSave, saved_tensor->number, found == memory.end() ? -1 : found->second.first);

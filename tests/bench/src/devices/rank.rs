@@ -60,6 +60,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             limit: Duration::from_secs(RANK_SECONDS),
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
             memory: MemorySettings::default(),
+            memory_bytes: None,
         };
         let notify = Box::new(|news: &_| eprintln!("{news}"));
         let mut joined = Ranks::join(settings, &facts, notify)?;

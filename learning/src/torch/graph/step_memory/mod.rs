@@ -15,7 +15,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::net::{GraphFailure, GraphNet};
 use crate::engine::{BackendError, TrainError};
@@ -106,6 +106,11 @@ impl<'n> StepMemory<'n> {
             return Ok(Self::in_parts(usize::MAX));
         }
         let all = rows as u32;
+        if net.device != Device::Cpu {
+            // A GPU's allocator has blocks of its own: no plan is made for it.
+            let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
+            return Ok(Self::in_parts(within));
+        }
         let Some(recorded) = record(net, views, sample, all, bytes.max(free))? else {
             // Its memory depends on the numbers: parts by the estimate are all that can be done.
             let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
@@ -121,11 +126,16 @@ impl<'n> StepMemory<'n> {
             return Ok(Self::in_parts(within as usize));
         }
         let part = if can_split { 1 } else { rows };
+        let recorded = match can_split {
+            // One row may be computed by other kernels than several.
+            true => record(net, views, sample, 1, bytes.max(free))?.unwrap_or(recorded),
+            false => recorded,
+        };
         let backend = |why| BackendError { engine: ENGINE, why };
         let again = ways(&recorded, part as u32);
         let (settings, steps) = (settings.clone(), BTreeMap::new());
         let _scarce = ReturnMemory::start();
-        let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
+        let rates = store::rates(&settings.folder).map_err(backend)?;
         let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps, _scarce };
         plans.make(part)?;
         plans.tell(part);
@@ -164,8 +174,9 @@ pub(super) fn predicted_bytes(
     views: &[Tensor],
     sample: &Rows,
     rows: u32,
+    free: u64,
 ) -> Result<Option<u64>, BackendError> {
-    let recorded = record(net, views, sample, rows, u64::MAX)?;
+    let recorded = record(net, views, sample, rows, free)?;
     Ok(recorded.map(|recorded| recorded.trace.peak(rows)))
 }
 
@@ -213,7 +224,7 @@ impl<'n> PlannedTape<'n> {
         plan: MemoryPlan,
         settings: &MemorySettings,
     ) -> Result<Self, String> {
-        let store = OffloadStore::new(net.device, &settings.folder);
+        let store = OffloadStore::new(&settings.folder);
         let store = store.map_err(|error| {
             format!("no file for tensors in {}: {error}", settings.folder.display())
         })?;

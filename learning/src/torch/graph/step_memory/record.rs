@@ -21,8 +21,6 @@ const RECORDED_ROWS_MIN: u32 = 2;
 const MANY_ROWS: u32 = 16;
 /// Recordings of a step, each of twice the rows of the one before it.
 const RECORDINGS_MAX: usize = 8;
-/// Rows of a step that is recorded in any memory.
-const SMALL_STEP: u32 = 8;
 /// Largest relative error of a trace that is used, on a recording of twice its rows.
 const TRACE_TOLERANCE: f64 = 0.01;
 /// Nodes that are run again for one buffer, at most, and the bound of the search for them.
@@ -56,11 +54,35 @@ struct Seen {
     allocation_of: BTreeMap<ValueId, usize>,
     /// The last value that a node wrote to an allocation.
     writer: BTreeMap<usize, ValueId>,
+    /// Allocations and inputs to which an operator wrote in place, not through their last value: their
+    /// values at a node do not follow from the graph.
+    tainted: BTreeSet<usize>,
+    tainted_inputs: BTreeSet<ValueId>,
+    /// Whether an operator wrote to older memory.
+    writes_older: bool,
+}
+
+impl Seen {
+    /// An operator writes to its first argument.
+    fn written(&mut self, target: ValueId, inputs: usize) {
+        if (target.0 as usize) < inputs {
+            self.tainted_inputs.insert(target);
+        }
+        match self.allocation_of.get(&target) {
+            Some(allocation) if self.writer.get(allocation) != Some(&target) => {
+                self.tainted.insert(*allocation);
+            }
+            None if (target.0 as usize) >= inputs => self.writes_older = true,
+            _ => {}
+        }
+    }
 }
 
 struct StepRecorder<'t> {
     tape: &'t Tape<'t>,
     nodes: &'t [Node],
+    /// Number of the graph's inputs.
+    inputs: usize,
     seen: Seen,
 }
 
@@ -87,6 +109,11 @@ impl RunObserver for StepRecorder<'_> {
             self.seen.allocation_of.insert(id, allocation);
         }
         let own = &self.nodes[node];
+        if matches!(effect(own), Some(Effect::InPlace | Effect::RandomInPlace)) {
+            let first = own.arguments.first().map(|(_, argument)| argument.values());
+            let inputs = self.inputs;
+            first.into_iter().flatten().for_each(|target| self.seen.written(target, inputs));
+        }
         if effect(own).is_some_and(|effect| effect != Effect::View) {
             for id in own.outputs.iter().flat_map(NodeOutput::values) {
                 if let Some(&allocation) = self.seen.allocation_of.get(&id) {
@@ -121,15 +148,16 @@ pub(super) fn record(
 ) -> Result<Option<Recorded>, BackendError> {
     let slots = views.iter().map(Tensor::f_zeros_like).collect::<Result<Vec<_>, _>>()?;
     let run = |count: u32| record_once(net, views, &slots, &few(rows, count)?);
-    let mut count = RECORDED_ROWS_MIN.min(planned);
+    // A step on two rows has a smaller one beside it: its last batch may have one row.
+    let mut count = if planned == RECORDED_ROWS_MIN { 1 } else { RECORDED_ROWS_MIN.min(planned) };
     // The first step of a graph has allocations of its own, such as those of a library's start.
     run(count)?;
     let (mut earlier, _) = run(count)?;
     let mut found: Option<Recorded> = None;
     for _ in 0..RECORDINGS_MAX {
         let (last, next) = (count, (count * 2).min(planned));
-        let exceeds = |found: &Recorded| found.trace.peak(next) > bytes;
-        if next > SMALL_STEP && found.as_ref().is_some_and(exceeds) {
+        // The best trace that the memory allows.
+        if found.as_ref().is_some_and(|found| found.trace.peak(next) > bytes) {
             return Ok(found);
         }
         let (events, seen) = run(next)?;
@@ -147,7 +175,7 @@ pub(super) fn record(
         }
         (earlier, count) = (events, next);
     }
-    Ok(found)
+    Ok(None)
 }
 
 /// The most bytes at once of a recording.
@@ -183,8 +211,8 @@ fn record_once(
     rows: &Rows,
 ) -> Result<(Vec<TapeEvent>, Seen), BackendError> {
     let tape = Tape::new(net.device, true, Arc::new(NoRestore))?;
-    let nodes = &net.program.graph.nodes;
-    let mut recorder = StepRecorder { tape: &tape, nodes, seen: Seen::default() };
+    let (nodes, inputs) = (&net.program.graph.nodes, net.program.graph.inputs.len());
+    let mut recorder = StepRecorder { tape: &tape, nodes, inputs, seen: Seen::default() };
     let before: Vec<Tensor> =
         net.buffers_of(views).map(Tensor::f_detach_copy).collect::<Result<_, _>>()?;
     let recording = tape.record(true)?;
@@ -231,6 +259,9 @@ impl<'a> Kitchen<'a> {
 
     fn recipes(&self) -> BTreeMap<usize, Recipe> {
         let buffers = self.trace.buffers().iter().enumerate();
+        if self.seen.writes_older {
+            return BTreeMap::new();
+        }
         let recipe = |(buffer, own): (usize, &SavedBuffer)| {
             let &output = self.seen.writer.get(&own.allocation)?;
             let mut recipe =
@@ -255,6 +286,11 @@ impl<'a> Kitchen<'a> {
     ) -> Option<()> {
         if !visited.insert(value) {
             return Some(());
+        }
+        let is_tainted =
+            self.seen.allocation_of.get(&value).is_some_and(|own| self.seen.tainted.contains(own));
+        if is_tainted || self.seen.tainted_inputs.contains(&value) {
+            return None;
         }
         if (value.0 as usize) < self.inputs {
             recipe.graph_inputs.push(value);

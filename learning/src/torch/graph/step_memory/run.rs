@@ -1,7 +1,7 @@
 //! Runs a step by a plan: tensors leave the memory during the forward pass, and return before their use.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -56,6 +56,8 @@ struct State {
     /// Bytes on their way, and those buffers.
     on_way: u64,
     reading: Vec<usize>,
+    /// Buffers that have left the memory in this step.
+    left: BTreeSet<usize>,
     failure: Option<String>,
 }
 
@@ -82,6 +84,7 @@ impl<'n> PlannedStep<'n> {
             next: 0,
             on_way: 0,
             reading: Vec::new(),
+            left: BTreeSet::new(),
             failure: None,
         };
         Self { recomputer, plan, uses, read_values, state: Mutex::new(state) }
@@ -99,7 +102,15 @@ impl<'n> PlannedStep<'n> {
     /// The tensors of a step have ended.
     pub(super) fn end(&self) {
         let mut state = self.lock();
-        while state.on_way > 0 && self.settle(&mut state, true).is_ok() {}
+        while state.on_way > 0 {
+            let before = state.on_way;
+            // The reason of a failure is stored already.
+            if self.settle(&mut state, true).is_err() && state.on_way == before {
+                break;
+            }
+        }
+        state.reading.clear();
+        state.left.clear();
         state.held.clear();
         state.inputs.clear();
         state.forms.clear();
@@ -142,6 +153,10 @@ impl<'n> PlannedStep<'n> {
     /// Begins to read the next buffers, as far as the window reaches.
     fn read_ahead(&self, state: &mut State) -> Result<(), String> {
         while let Some(&buffer) = self.plan.returns.get(state.next) {
+            if !state.left.contains(&buffer) {
+                state.next += 1;
+                continue;
+            }
             let bytes = self.plan.buffers[buffer].bytes;
             if state.on_way + self.waiting(state) + bytes > self.plan.window {
                 break;
@@ -302,9 +317,15 @@ impl<'a, 'n> Mover<'a, 'n> {
             }
             let memory = self.tape.memory(number).map_err(torch_error)?;
             let fits = |memory: &Tensor| memory.size() == [own.bytes as i64];
-            // A tensor of another size than predicted stays.
-            let Some(memory) = memory.filter(fits) else { continue };
+            let Some(memory) = memory else { continue };
             let mut state = self.step.lock();
+            if !fits(&memory) {
+                // A tensor of another size than predicted stays, also for those that read it.
+                if self.step.uses[buffer] > own.uses {
+                    state.held.insert(buffer, memory);
+                }
+                continue;
+            }
             match own.rule {
                 SavedRule::Retain => {
                     state.held.insert(buffer, memory);
@@ -316,6 +337,7 @@ impl<'a, 'n> Mover<'a, 'n> {
                 }
                 SavedRule::Recompute => {}
             }
+            state.left.insert(buffer);
             drop(state);
             for saved in self.saved.remove(&buffer).unwrap_or_default() {
                 self.tape.release(saved).map_err(torch_error)?;

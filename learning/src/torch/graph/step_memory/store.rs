@@ -1,5 +1,4 @@
-//! The place of offloaded buffers: a file without a name beside the CPU, the host's memory beside a GPU.
-//! A thread moves them.
+//! The place of offloaded buffers: a file without a name. A thread moves them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -46,23 +45,18 @@ impl fmt::Debug for OffloadStore {
     }
 }
 
-/// Where the bytes of a buffer are.
-enum Place {
-    File { file: File, offsets: BTreeMap<usize, u64>, end: u64 },
-    Host(BTreeMap<usize, Tensor>),
+/// A file with the bytes of buffers.
+struct BufferFile {
+    file: File,
+    offsets: BTreeMap<usize, u64>,
+    end: u64,
 }
 
 impl OffloadStore {
-    /// A store beside a device; the file is in `folder`.
-    pub(super) fn new(device: Device, folder: &Path) -> io::Result<Self> {
-        let mut place = match device {
-            Device::Cpu => Place::File {
-                file: tempfile::tempfile_in(folder)?,
-                offsets: BTreeMap::new(),
-                end: 0,
-            },
-            _ => Place::Host(BTreeMap::new()),
-        };
+    /// A store whose file is in `folder`.
+    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(folder)?;
+        let mut place = BufferFile { file, offsets: BTreeMap::new(), end: 0 };
         let (jobs, taken) = channel();
         let (done, moved) = channel();
         let work = move || {
@@ -119,38 +113,22 @@ impl Drop for OffloadStore {
     }
 }
 
-impl Place {
+impl BufferFile {
     fn write(&mut self, buffer: usize, bytes: &Tensor) -> Result<(), String> {
-        match self {
-            Self::File { file, offsets, end } => {
-                let content = content(bytes)?;
-                let offset = *offsets.entry(buffer).or_insert_with(|| {
-                    let own = *end;
-                    *end += content.len() as u64;
-                    own
-                });
-                file.write_all_at(content, offset).map_err(|error| error.to_string())
-            }
-            Self::Host(held) => {
-                let copy = bytes.f_to_device(Device::Cpu).map_err(|error| error.to_string())?;
-                held.insert(buffer, copy);
-                Ok(())
-            }
-        }
+        let content = content(bytes)?;
+        let end = &mut self.end;
+        let offset = *self.offsets.entry(buffer).or_insert_with(|| {
+            let own = *end;
+            *end += content.len() as u64;
+            own
+        });
+        self.file.write_all_at(content, offset).map_err(|error| error.to_string())
     }
 
     fn read(&mut self, buffer: usize, into: &Tensor) -> Result<(), String> {
         let missing = || "an offloaded tensor is missing".to_owned();
-        match self {
-            Self::File { file, offsets, .. } => {
-                let offset = *offsets.get(&buffer).ok_or_else(missing)?;
-                file.read_exact_at(content_mut(into)?, offset).map_err(|error| error.to_string())
-            }
-            Self::Host(held) => {
-                let host = held.remove(&buffer).ok_or_else(missing)?;
-                into.shallow_clone().f_copy_(&host).map_err(|error| error.to_string())
-            }
-        }
+        let offset = *self.offsets.get(&buffer).ok_or_else(missing)?;
+        self.file.read_exact_at(content_mut(into)?, offset).map_err(|error| error.to_string())
     }
 }
 
@@ -186,12 +164,12 @@ fn content_mut(bytes: &Tensor) -> Result<&mut [u8], String> {
 }
 
 /// The speeds of a store and of fresh memory: of one transfer each.
-pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String> {
-    let store = OffloadStore::new(device, folder).map_err(|error| error.to_string())?;
+pub(super) fn rates(folder: &Path) -> Result<MemoryRates, String> {
+    let store = OffloadStore::new(folder).map_err(|error| error.to_string())?;
     let failed = |error: TchError| error.to_string();
     let start = Instant::now();
     let mut tensor =
-        Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, device)).map_err(failed)?;
+        Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, Device::Cpu)).map_err(failed)?;
     let first = start.elapsed();
     let _ = tensor.f_fill_(1).map_err(failed)?;
     let fresh = first.saturating_sub(start.elapsed().saturating_sub(first)).as_secs_f64();
