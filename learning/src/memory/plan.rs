@@ -16,7 +16,7 @@ const WINDOWS_MAX: usize = 8;
 pub enum SavedRule {
     /// It stays in the memory.
     Retain,
-    /// It is written to a file, or to the memory of a GPU's host, and read again before its use.
+    /// It is written to a file, and read again before its use.
     Offload,
     /// It is dropped, and computed again from other tensors.
     Recompute,

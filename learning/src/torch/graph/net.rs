@@ -14,7 +14,8 @@ use crate::loss::RowLoss;
 use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, Autocast, retain_memory};
-use crate::training::Precision;
+use crate::training::{Precision, Training};
+use crate::virtual_workers::parts;
 
 /// A run failed.
 pub(super) enum GraphFailure {
@@ -171,9 +172,14 @@ impl<'m> GraphNet<'m> {
         !self.interpreter.trains_by_batch_statistics()
     }
 
-    /// Fewest rows of a worker's part of a batch: statistics of a batch need two.
-    pub(super) fn part_rows_min(&self) -> usize {
-        if self.can_split_batches() { 1 } else { 2 }
+    /// The rows of each worker's part of a batch of `size` rows. Statistics of a batch need two rows.
+    pub(super) fn parts(&self, size: usize, workers: u32) -> Vec<Range<usize>> {
+        parts(size, workers, if self.can_split_batches() { 1 } else { 2 })
+    }
+
+    /// The parts of a training's largest batch: one for each virtual worker, or the batch.
+    pub(super) fn largest_batch(&self, rows: usize, how: &Training) -> Vec<Range<usize>> {
+        self.parts(rows.min(how.batch as usize), how.execution.virtual_workers.unwrap_or(1))
     }
 
     /// The largest bounded loss of a row.
@@ -365,22 +371,11 @@ impl<'m> GraphNet<'m> {
         scale: f64,
         slots: &[Tensor],
     ) -> Result<Tensor, GraphFailure> {
-        self.gradient_of(views, rows, mode, scale, slots, &mut NotObserved)
+        self.observed_gradient(views, rows, mode, scale, slots, &mut NotObserved)
     }
 
-    /// The same in a training with an observer.
+    /// The same with an observer.
     pub(super) fn observed_gradient(
-        &self,
-        views: &[Tensor],
-        rows: &Rows,
-        scale: f64,
-        slots: &[Tensor],
-        observer: &mut dyn RunObserver,
-    ) -> Result<Tensor, GraphFailure> {
-        self.gradient_of(views, rows, RunMode::Training, scale, slots, observer)
-    }
-
-    fn gradient_of(
         &self,
         views: &[Tensor],
         rows: &Rows,

@@ -15,7 +15,6 @@ use crate::graph::GraphModel;
 use crate::torch::Torch;
 use crate::torch::tape::{NoRestore, Tape};
 use crate::training::Training;
-use crate::virtual_workers::parts;
 
 /// Gradients of a part of a batch: the first ones have work of their own.
 const MEASUREMENTS: usize = 3;
@@ -45,10 +44,8 @@ impl Torch {
         data: &Dataset,
         how: &Training,
     ) -> Result<TrainingQuote, TrainError> {
-        how.check()?;
         let _generator = generator();
-        let workers = how.execution.virtual_workers;
-        if workers.is_some() {
+        if how.execution.virtual_workers.is_some() {
             tch::set_num_threads(1);
         }
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
@@ -57,10 +54,9 @@ impl Torch {
         let length = net.aligned_length() as i64;
         let views = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
         let slots = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
-        let batch = (how.batch as usize).min(data.rows());
-        let of_workers = workers.map(|workers| parts(batch, workers, net.part_rows_min()));
-        let largest = of_workers.iter().flatten().map(Range::len).max().unwrap_or(batch);
-        let mut memory = self.admit_steps(&net, &views, data, how, largest)?;
+        let batch = net.largest_batch(data.rows(), how);
+        let largest = batch.iter().map(Range::len).max().unwrap_or(0);
+        let mut memory = self.admit_steps(&net, &views, data, how)?;
         let rows = self.graph_rows(data, 0..largest.min(memory.rows_max))?;
         let (mut seconds, mut bytes) = (f64::INFINITY, 0);
         for _ in 0..MEASUREMENTS {
@@ -75,7 +71,7 @@ impl Torch {
             drop(recording);
             bytes = memory.planned_bytes(rows.len()).unwrap_or_else(|| tape.peak());
         }
-        let times = of_workers.map_or(batch.div_ceil(rows.len().max(1)), |parts| parts.len());
+        let times = batch.len() * largest.div_ceil(rows.len().max(1));
         let steps = how.steps(data.rows());
         Ok(TrainingQuote { steps, step_seconds: seconds * times as f64, step_bytes: bytes })
     }

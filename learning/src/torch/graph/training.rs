@@ -1,5 +1,7 @@
 //! Training of graphs: the gradient of a batch, in parts if it is too large for the memory.
 
+use std::ops::Range;
+
 use tch::{Device, Kind, Tensor};
 
 use super::generator;
@@ -49,8 +51,7 @@ impl Torch {
         // The forward pass sets the buffers; decay and proximal term leave them.
         let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
         let views = net.aligned_views(&descent.params)?;
-        let batch = (how.batch as usize).min(data.rows());
-        let memory = self.admit_steps(&net, &views, data, how, batch)?;
+        let memory = self.admit_steps(&net, &views, data, how)?;
         let mut batches = BatchGradients {
             views,
             slots: net.aligned_views(&descent.gradient)?,
@@ -72,15 +73,16 @@ impl Torch {
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
-    /// Admits the steps of a training on `rows` rows each to the memory.
+    /// Admits the largest step of a training, or a virtual worker's part of it, to the memory.
     pub(super) fn admit_steps<'n>(
         &self,
         net: &'n GraphNet<'n>,
         views: &[Tensor],
         data: &Dataset,
         how: &Training,
-        rows: usize,
     ) -> Result<StepMemory<'n>, TrainError> {
+        let batch = net.largest_batch(data.rows(), how);
+        let rows = batch.iter().map(Range::len).max().unwrap_or(0);
         let sample = self.graph_rows(data, 0..data.rows().min(SAMPLE_ROWS))?;
         let can_split = how.execution.virtual_workers.is_none() && net.can_split_batches();
         let (bytes, free) = (self.memory_limit(how), self.free_memory().unwrap_or(0));

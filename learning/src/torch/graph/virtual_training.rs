@@ -8,7 +8,6 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
-use super::step_memory::StepMemory;
 use super::training::{GraphTraining, LossScale};
 use super::virtual_workers::VirtualGradients;
 use crate::checkpoint::{Checkpoint, CheckpointNews, CheckpointNumbers, CheckpointSettings};
@@ -24,7 +23,7 @@ use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, St
 use crate::torch::peers::{Control, Peers, TAIL};
 use crate::torch::{LIBTORCH_VERSION, Torch};
 use crate::training::{Execution, Precision, Training};
-use crate::virtual_workers::{merges, parts};
+use crate::virtual_workers::merges;
 
 /// Steps in which, on average, the gradient of another rank is checked once.
 const STEPS_OF_A_CHECK: u64 = 20;
@@ -88,7 +87,7 @@ impl Torch {
             None => Progress::default(),
         };
         let steps = Steps { first: from.step, ..Steps::all(data.rows(), how, seed) };
-        let memory = self.admit_part(&net, &flat, data, how, workers)?;
+        let memory = self.admit_steps(&net, &net.aligned_views(&flat)?, data, how)?;
         let gradients = VirtualGradients::new(&net, workers, seed, &flat, memory)?;
         let check = peers.as_ref().and_then(|_| draw_check(&steps, total_steps));
         let mut virtual_steps = VirtualSteps {
@@ -117,21 +116,6 @@ impl Torch {
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
-    /// Admits the largest part of a batch to the memory of this process.
-    fn admit_part<'n>(
-        &self,
-        net: &'n GraphNet<'n>,
-        flat: &Tensor,
-        data: &Dataset,
-        how: &Training,
-        workers: u32,
-    ) -> Result<StepMemory<'n>, TrainError> {
-        let batch = (how.batch as usize).min(data.rows());
-        let parts = parts(batch, workers, net.part_rows_min());
-        let rows = parts.iter().map(Range::len).max().unwrap_or(batch);
-        self.admit_steps(net, &net.aligned_views(flat)?, data, how, rows)
-    }
-
     /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
     #[cfg(feature = "distributed")]
     pub(in crate::torch) fn serve_graph(
@@ -151,7 +135,7 @@ impl Torch {
         let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
         peers.share(&flat)?;
         let workers = how.execution.virtual_workers.unwrap_or(1);
-        let memory = self.admit_part(&net, &flat, data, how, workers)?;
+        let memory = self.admit_steps(&net, &net.aligned_views(&flat)?, data, how)?;
         let mut gradients = VirtualGradients::new(&net, workers, *seed, &flat, memory)?;
         gradients.scale = control(&flat, length)?.1;
         let seconds = match measures {

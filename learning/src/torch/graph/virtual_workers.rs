@@ -15,7 +15,7 @@ use crate::rng::{Purpose, rng};
 use crate::torch::batches::Rows;
 use crate::torch::descent::Batch;
 use crate::torch::peers::{Peers, TAIL};
-use crate::virtual_workers::{Merge, merges, merges_after, parts};
+use crate::virtual_workers::{Merge, merges, merges_after};
 
 /// The gradient of a subtree, flat, and its views by tensor. Its tail has the summed loss.
 struct PartialSum {
@@ -61,7 +61,7 @@ impl<'a> VirtualGradients<'a> {
 
     /// The rows of each part of a batch. A model of batch statistics has two rows in a part, at least.
     pub(super) fn parts(&self, size: usize) -> Vec<Range<usize>> {
-        parts(size, self.workers, self.net.part_rows_min())
+        self.net.parts(size, self.workers)
     }
 
     /// The parameters have changed.

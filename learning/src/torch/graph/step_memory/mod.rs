@@ -106,13 +106,13 @@ impl<'n> StepMemory<'n> {
             return Ok(Self::in_parts(usize::MAX));
         }
         let all = rows as u32;
-        if net.device != Device::Cpu {
-            // A GPU's allocator has blocks of its own: no plan is made for it.
-            let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
-            return Ok(Self::in_parts(within));
-        }
-        let Some(recorded) = record(net, views, sample, all, bytes.max(free))? else {
-            // Its memory depends on the numbers: parts by the estimate are all that can be done.
+        // A GPU's allocator has blocks of its own: no plan is made for it.
+        let recorded = match net.device {
+            Device::Cpu => record(net, views, sample, all, bytes.max(free))?,
+            _ => None,
+        };
+        let Some(recorded) = recorded else {
+            // Parts by the estimate are all that can be done, also where the memory depends on the numbers.
             let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
             return Ok(Self::in_parts(within));
         };
@@ -251,7 +251,7 @@ impl<'n> PlannedTape<'n> {
         tape.restart();
         let recording = tape.record(true)?;
         let mut mover = Mover::new(tape, step);
-        let found = net.observed_gradient(views, rows, scale, slots, &mut mover);
+        let found = net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut mover);
         step.end();
         drop(recording);
         match step.take_failure() {

@@ -7,9 +7,9 @@ use tch::{TchError, Tensor};
 
 use crate::engine::BackendError;
 use crate::graph::{
-    Effect, Node, NodeOutput, Operation, RunObserver, RunValues, ValueId, find_operator,
+    Effect, Node, NodeOutput, Operation, RunMode, RunObserver, RunValues, ValueId, find_operator,
 };
-use crate::memory::{LastAlive, MemoryTrace, Recompute, SavedBuffer, TapeEvent, TapeEventKind};
+use crate::memory::{LastAlive, MemoryTrace, Recompute, SavedBuffer, TapeEvent};
 use crate::step_cost::is_product;
 use crate::torch::batches::Rows;
 use crate::torch::graph::net::GraphNet;
@@ -138,7 +138,8 @@ fn effect(node: &Node) -> Option<Effect> {
 }
 
 /// Records a step of `planned` rows on few rows of a batch, and on twice as many, until a trace predicts the
-/// next recording, or predicts that the next one takes more than `bytes` bytes. `None` if none does: then the memory depends on the numbers.
+/// next recording, or predicts that the next one takes more than `bytes` bytes. `None` if none does: then the
+/// memory depends on the numbers.
 pub(super) fn record(
     net: &GraphNet<'_>,
     views: &[Tensor],
@@ -152,7 +153,7 @@ pub(super) fn record(
     let mut count = if planned == RECORDED_ROWS_MIN { 1 } else { RECORDED_ROWS_MIN.min(planned) };
     // The first step of a graph has allocations of its own, such as those of a library's start.
     run(count)?;
-    let (mut earlier, _) = run(count)?;
+    let (mut earlier, ..) = run(count)?;
     let mut found: Option<Recorded> = None;
     for _ in 0..RECORDINGS_MAX {
         let (last, next) = (count, (count * 2).min(planned));
@@ -160,9 +161,9 @@ pub(super) fn record(
         if found.as_ref().is_some_and(|found| found.trace.peak(next) > bytes) {
             return Ok(found);
         }
-        let (events, seen) = run(next)?;
+        let (events, seen, peak) = run(next)?;
         let is_predicted = found.as_ref().is_some_and(|found| {
-            let error = found.trace.peak(next) as f64 / peak(&events).max(1) as f64 - 1.0;
+            let error = found.trace.peak(next) as f64 / peak.max(1) as f64 - 1.0;
             error.abs() <= TRACE_TOLERANCE
         });
         let trace = MemoryTrace::new((&earlier, last), (&events, next), &seen.last_alive).ok();
@@ -178,24 +179,6 @@ pub(super) fn record(
     Ok(None)
 }
 
-/// The most bytes at once of a recording.
-fn peak(events: &[TapeEvent]) -> u64 {
-    let (mut live, mut peak) = (0, 0);
-    let mut sizes = BTreeMap::new();
-    for event in events {
-        match event.kind {
-            TapeEventKind::Allocate => {
-                live += event.bytes;
-                sizes.insert(event.number, event.bytes);
-            }
-            TapeEventKind::Free => live -= sizes.get(&event.number).copied().unwrap_or(0),
-            _ => {}
-        }
-        peak = peak.max(live);
-    }
-    u64::try_from(peak).unwrap_or(0)
-}
-
 /// The first rows, again and again if there are fewer.
 fn few(rows: &Rows, count: u32) -> Result<Rows, TchError> {
     let all = rows.len().max(1) as i64;
@@ -204,26 +187,27 @@ fn few(rows: &Rows, count: u32) -> Result<Rows, TchError> {
     rows.select(&places)
 }
 
+/// The events of a step, its allocations, and the most bytes of them at once.
 fn record_once(
     net: &GraphNet<'_>,
     views: &[Tensor],
     slots: &[Tensor],
     rows: &Rows,
-) -> Result<(Vec<TapeEvent>, Seen), BackendError> {
+) -> Result<(Vec<TapeEvent>, Seen, u64), BackendError> {
     let tape = Tape::new(net.device, true, Arc::new(NoRestore))?;
     let (nodes, inputs) = (&net.program.graph.nodes, net.program.graph.inputs.len());
     let mut recorder = StepRecorder { tape: &tape, nodes, inputs, seen: Seen::default() };
     let before: Vec<Tensor> =
         net.buffers_of(views).map(Tensor::f_detach_copy).collect::<Result<_, _>>()?;
     let recording = tape.record(true)?;
-    let found = net.observed_gradient(views, rows, 1.0, slots, &mut recorder);
+    let found = net.observed_gradient(views, rows, RunMode::Training, 1.0, slots, &mut recorder);
     drop(recording);
     for (view, before) in net.buffers_of(views).zip(&before) {
         view.shallow_clone().f_copy_(before)?;
     }
     let _losses = found.map_err(BackendError::from)?;
     let seen = recorder.seen;
-    Ok((tape.events(), seen))
+    Ok((tape.events(), seen, tape.peak()))
 }
 
 /// Finds the ways to compute buffers again.

@@ -37,8 +37,8 @@ pub(super) struct PlannedStep<'n> {
     plan: MemoryPlan,
     /// Uses of each buffer that are not by saved tensors in the memory.
     uses: Vec<usize>,
-    /// The buffer of each value that a recipe reads.
-    read_values: BTreeMap<ValueId, usize>,
+    /// The values that recipes read.
+    read_values: BTreeSet<ValueId>,
     state: Mutex<State>,
 }
 
@@ -68,11 +68,11 @@ impl<'n> PlannedStep<'n> {
             .iter()
             .map(|buffer| if buffer.rule == SavedRule::Retain { 0 } else { buffer.uses })
             .collect();
-        let mut read_values = BTreeMap::new();
+        let mut read_values = BTreeSet::new();
         for (buffer, recipe) in &recomputer.recipes {
             if plan.buffers[*buffer].rule == SavedRule::Recompute {
                 recipe.inputs().iter().for_each(|&input| uses[input] += 1);
-                read_values.extend(recipe.values.iter().copied());
+                read_values.extend(recipe.values.iter().map(|(id, _)| *id));
             }
         }
         let state = State {
@@ -365,7 +365,7 @@ impl RunObserver for Mover<'_, '_> {
     fn after_node(&mut self, _: usize, values: RunValues<'_>) -> Result<(), TchError> {
         // A value that a recipe reads lives at least until the node that saves it has ended.
         for (id, tensor) in values.tensors() {
-            if self.step.read_values.contains_key(&id) {
+            if self.step.read_values.contains(&id) {
                 let mut state = self.step.lock();
                 if let Entry::Vacant(empty) = state.forms.entry(id) {
                     empty.insert(Form::new(tensor, self.tape.offset(tensor))?);

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::slice;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use std::{fmt, slice};
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -37,12 +37,6 @@ pub(super) struct OffloadStore {
     jobs: Option<Sender<BufferMove>>,
     moved: Receiver<Moved>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl fmt::Debug for OffloadStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OffloadStore")
-    }
 }
 
 /// A file with the bytes of buffers.
