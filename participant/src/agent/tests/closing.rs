@@ -14,6 +14,8 @@ fn a_receipt_of_an_unsettled_round_objects_to_an_announced_close() {
     let before = ledger.treasury().unwrap();
     let closes_at = || ledger.task(task).unwrap().unwrap().closes_at;
     let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+    // It outlasts the requests without an answer.
+    person.config.backoff = Backoff { initial_ms: 1, max_ms: 10, max_total_ms: 60_000 };
     let mut other = TestParticipant::new(&market, 5, BehaviourKind::Honest);
     let folder = market.folder.path().join("4");
     let receipt = folder.join(task.to_string()).join("1/receipt.json");
