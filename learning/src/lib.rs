@@ -66,6 +66,7 @@ pub mod partition;
 pub mod path;
 pub mod privacy;
 pub mod ranks;
+pub mod reduction;
 pub mod reference;
 mod rng;
 pub mod select;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use clap::Args;
 use florin_learning::ranks::RANK_SECONDS;
+use florin_learning::reduction::ReductionPlan;
 use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
 use florin_learning::{Execution, Precision};
 
@@ -41,6 +42,10 @@ pub(crate) struct ExecutionArg {
     /// [default: by measured speeds]
     #[arg(long, value_name = "A..B,…", help_heading = RANKS, value_parser = parse_worker_ranges)]
     pub(crate) rank_plan: Option<WorkerRanges>,
+    /// The plan by which the gradients of the processes are added, as it was printed, such as
+    /// chunks=8,inner=halving,levels=3,outer=tree [default: the fastest by measured links]
+    #[arg(long, value_name = "PLAN", help_heading = RANKS)]
+    pub(crate) rank_reduction: Option<ReductionPlan>,
 }
 
 /// Virtual workers of several processes, unless a number is given: the same for 2 to 8 processes.

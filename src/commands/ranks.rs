@@ -100,6 +100,7 @@ pub(super) fn join(
         interface: interface(arguments),
         limit: Duration::from_secs(arguments.execution.rank_timeout),
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
+        reduction: arguments.execution.rank_reduction,
         memory: memory(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
             arguments.json.json,

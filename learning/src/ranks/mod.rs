@@ -26,6 +26,7 @@ pub use crate::torch::ranks::Ranks;
 
 use crate::data::Dataset;
 use crate::memory::MemorySettings;
+use crate::reduction::{ReadyStep, ReductionPlan};
 use crate::training::Training;
 use crate::virtual_workers::Assignment;
 
@@ -46,6 +47,8 @@ pub struct RankSettings {
     pub limit: Duration,
     /// The ranges of virtual workers by rank; `None` follows measured speeds.
     pub pinned: Option<Vec<Range<u32>>>,
+    /// The plan by which gradients are added; `None` is the one that takes least by measured links.
+    pub reduction: Option<ReductionPlan>,
     /// Where the tensors of steps go that are larger than the memory.
     pub memory: MemorySettings,
     /// Bytes of this rank's memory for the tensors of a step; `None` is half of what is free.
@@ -88,6 +91,10 @@ pub enum RankNews {
         ranges: Vec<Range<u32>>,
         /// Seconds for the gradient of one worker, by rank.
         worker_seconds: Vec<f64>,
+        /// The plan by which gradients are added.
+        reduction: ReductionPlan,
+        /// The seconds that it takes after the last backward pass, by the measured links.
+        reduction_seconds: f64,
     },
 }
 
@@ -115,14 +122,15 @@ impl fmt::Display for RankNews {
                 }
                 Ok(())
             }
-            Self::Assigned { ranges, worker_seconds } => {
+            Self::Assigned { ranges, worker_seconds, reduction, reduction_seconds } => {
                 f.write_str("virtual workers:")?;
                 for (rank, (own, seconds)) in ranges.iter().zip(worker_seconds).enumerate() {
                     let ms = seconds * 1e3;
                     let own = format!("{}..{}", own.start, own.end);
                     write!(f, "\n  rank {rank:<4} {own:<10} {ms:>9.2} ms each")?;
                 }
-                Ok(())
+                let ms = reduction_seconds * 1e3;
+                write!(f, "\n  reduction {reduction}: {ms:.2} ms after the backward passes")
             }
         }
     }
@@ -177,6 +185,16 @@ pub(crate) enum RankJob {
     Train(RankTraining),
     /// No work follows.
     Finish,
+}
+
+/// The measured speed of a rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RankSpeed {
+    /// Seconds for the gradient of one worker.
+    pub(crate) worker_seconds: f64,
+    /// The elements of the gradient, as its backward pass computes them, in seconds from its begin.
+    pub(crate) ready: Vec<ReadyStep>,
 }
 
 /// A training that ranks compute together.

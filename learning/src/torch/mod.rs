@@ -11,9 +11,11 @@ mod coalitions;
 mod descent;
 pub(crate) mod dispatch;
 mod gpu;
+mod gradient_hooks;
 pub(crate) mod graph;
 mod memory;
 mod net;
+mod partial_sums;
 mod peers;
 #[cfg(feature = "distributed")]
 pub(crate) mod ranks;

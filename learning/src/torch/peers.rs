@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use tch::Tensor;
 
+use super::partial_sums::{PartialSums, ReadyElements};
 use crate::data::Dataset;
 use crate::engine::TrainError;
-use crate::ranks::RankTraining;
+use crate::ranks::{RankSpeed, RankTraining};
 
 /// Numbers behind a gradient, for its summed loss, and behind parameters, for [`Control`].
 pub(super) const TAIL: i64 = 16;
@@ -43,6 +44,22 @@ impl Control {
     }
 }
 
+/// A sum that rank 0 has received, for a comparison with what the rows of its parts give.
+pub(super) struct ReceivedSum {
+    /// The rank that sent it.
+    pub(super) from: u32,
+    /// The parts whose sum it is.
+    pub(super) parts: Range<usize>,
+    /// Its elements, from their first one on.
+    pub(super) pieces: Vec<(u64, Tensor)>,
+}
+
+/// Numbers of rank 0 that are on their way to this process, or from it.
+pub(super) trait Arrival {
+    /// Waits until they are in their tensor.
+    fn wait(self: Box<Self>) -> Result<(), TrainError>;
+}
+
 /// The other processes of a training. Rank 0 takes the steps.
 pub(super) trait Peers: fmt::Debug + Send {
     /// The rank of this process.
@@ -51,25 +68,28 @@ pub(super) trait Peers: fmt::Debug + Send {
     fn announce(&mut self, training: &RankTraining, data: &Dataset) -> Result<(), TrainError>;
     /// Whether the speed of the ranks is unknown.
     fn needs_speeds(&self) -> bool;
-    /// Agrees on the assignment of virtual workers, with the seconds that one of them takes here if they
-    /// were measured. `bytes` is the size of a gradient.
-    fn assign(&mut self, seconds: Option<f64>, workers: u32, bytes: u64) -> Result<(), TrainError>;
+    /// Agrees on the assignment of virtual workers and on the plan of the reduction, with the speed of this
+    /// rank if it was measured. A gradient has `elements` numbers.
+    fn assign(
+        &mut self,
+        speed: Option<RankSpeed>,
+        workers: u32,
+        elements: u64,
+    ) -> Result<(), TrainError>;
     /// The parts of a batch of `parts` parts that this process computes.
     fn own(&self, parts: usize) -> Range<usize>;
-    /// The rank that computes a part.
-    fn owner(&self, part: usize) -> u32;
-    /// Begins to send the sum at a part to a rank.
-    fn send(&mut self, sum: &Tensor, to: u32, part: usize) -> Result<(), TrainError>;
-    /// Receives the sum at a part from a rank, adds it to a sum, and returns a copy of it if `copies`.
-    fn add_received(
+    /// The least bytes of parameters that travel together.
+    fn bucket_bytes(&self) -> u64;
+    /// Adds the sums of all ranks for a batch of `parts` parts; waits for the elements that are `ready`
+    /// here. The total is then at rank 0, at part 0. Returns a received sum that `audit` draws, at rank 0.
+    fn reduce(
         &mut self,
-        sum: &Tensor,
-        from: u32,
-        part: usize,
-        copies: bool,
-    ) -> Result<Option<Tensor>, TrainError>;
-    /// Waits until all sums are sent.
-    fn finish_sends(&mut self) -> Result<(), TrainError>;
-    /// Gives the parameters of rank 0 to all ranks.
-    fn share(&mut self, params: &Tensor) -> Result<(), TrainError>;
+        sums: &mut PartialSums,
+        parts: usize,
+        ready: &ReadyElements,
+        audit: Option<u64>,
+    ) -> Result<Option<ReceivedSum>, TrainError>;
+    /// Begins to give numbers of rank 0 to the same tensor of all ranks. They must not change before they
+    /// have arrived.
+    fn broadcast(&mut self, tensor: &Tensor) -> Result<Box<dyn Arrival>, TrainError>;
 }

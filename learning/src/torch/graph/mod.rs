@@ -5,6 +5,7 @@
 
 mod loss;
 mod net;
+mod parameters;
 mod quote;
 mod step_memory;
 mod training;

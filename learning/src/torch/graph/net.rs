@@ -14,6 +14,7 @@ use crate::loss::RowLoss;
 use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
 use crate::torch::dispatch::{Argument as Given, AtenError, AtenOperator, Autocast, retain_memory};
+use crate::torch::gradient_hooks::with_gradient_hooks;
 use crate::training::{Precision, Training};
 use crate::virtual_workers::parts;
 
@@ -72,6 +73,22 @@ impl From<InterpreterError> for GraphFailure {
             _ => Self::Other(found),
         }
     }
+}
+
+/// Receives a gradient while the backward pass computes it.
+pub(super) trait GradientSink: Send {
+    /// The forward pass has ended; statistics that it has changed are stored.
+    fn forward_done(&mut self, losses: &Tensor) -> Result<(), TchError>;
+    /// The gradient of a travelling tensor is in its slot.
+    fn tensor_done(&mut self, tensor: usize) -> Result<(), TchError>;
+}
+
+/// The watchers of a step.
+pub(super) struct GradientStream<'s> {
+    /// Of the forward pass.
+    pub(super) observer: &'s mut dyn RunObserver,
+    /// Of the gradient.
+    pub(super) sink: &'s mut dyn GradientSink,
 }
 
 /// Numbers of 64 bytes, to which libtorch aligns a tensor of its own.
@@ -412,6 +429,60 @@ impl<'m> GraphNet<'m> {
         Ok(losses.f_detach()?)
     }
 
+    /// As [`gradient`](Self::gradient) in a training; each tensor is written to its slot as soon as the
+    /// backward pass has its gradient.
+    pub(super) fn streamed_gradient(
+        &self,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+        stream: GradientStream<'_>,
+    ) -> Result<Tensor, GraphFailure> {
+        let GradientStream { observer, sink } = stream;
+        let leaves = self.leaves(views, false)?;
+        let losses = self.observed_losses(&leaves, rows, RunMode::Training, observer)?;
+        let total = losses.f_sum(None::<Kind>)?.f_mul_scalar(scale)?;
+        observer.end_forward()?;
+        let losses = losses.f_detach()?;
+        self.store_buffers(&leaves, views)?;
+        let is_open = |leaf: &Tensor| leaf.requires_grad() && total.requires_grad();
+        let mut open: Vec<bool> = leaves.iter().map(is_open).collect();
+        for (slot, _) in slots.iter().zip(&open).filter(|(_, is_open)| !**is_open) {
+            let _ = slot.shallow_clone().f_zero_()?;
+        }
+        sink.forward_done(&losses)?;
+        for tensor in (0..slots.len()).filter(|&tensor| !open[tensor]) {
+            sink.tensor_done(tensor)?;
+        }
+        if open.contains(&true) {
+            let own: Vec<Tensor> = slots.iter().map(Tensor::shallow_clone).collect();
+            let (open, sink) = (&mut open, &mut *sink);
+            let mut receive = move |tensor: usize, gradient: &Tensor| {
+                let _guard = tch::no_grad_guard();
+                own[tensor].shallow_clone().f_copy_(gradient)?;
+                open[tensor] = false;
+                sink.tensor_done(tensor)
+            };
+            let pass = || -> Result<(), GraphFailure> { Ok(total.f_backward()?) };
+            with_gradient_hooks(&leaves, &mut receive, pass)?;
+        }
+        for tensor in (0..slots.len()).filter(|&tensor| open[tensor]) {
+            let _ = slots[tensor].shallow_clone().f_zero_()?;
+            sink.tensor_done(tensor)?;
+        }
+        Ok(losses)
+    }
+
+    /// The ranges of the travelling tensors in an aligned vector, each with the first node that reads it.
+    pub(super) fn aligned_ranges(&self) -> Vec<(Range<usize>, usize)> {
+        let uses = self.interpreter.first_uses();
+        let places = self.program.places.iter().zip(uses);
+        let of_travelling = places.filter(|(place, _)| matches!(place, Place::Travels { .. }));
+        let uses = of_travelling.map(|(_, node)| node);
+        self.travelling().map(|tensor| tensor.aligned_range()).zip(uses).collect()
+    }
+
     /// Writes the gradient of the summed losses of rows in an evaluation, tensor by tensor, so that it is
     /// in memory once; returns the losses. An element that is not a number becomes 0, and what has no
     /// gradient stays as it is.
@@ -442,11 +513,12 @@ impl<'m> GraphNet<'m> {
         Ok(losses)
     }
 
-    /// Stores the statistics that a run has changed.
+    /// Stores the statistics that a run has changed, unseen by a backward pass that follows: parameters
+    /// that it has saved share the memory of the views.
     fn store_buffers(&self, leaves: &[Tensor], views: &[Tensor]) -> Result<(), TchError> {
         for ((leaf, view), tensor) in leaves.iter().zip(views).zip(self.travelling()) {
             if tensor.is_buffer {
-                view.shallow_clone().f_copy_(leaf)?;
+                view.f_data()?.f_copy_(leaf)?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::net::{GraphNet, program};
 use super::step_memory::predicted_bytes;
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainingQuote};
-use crate::graph::GraphModel;
+use crate::graph::{GraphModel, NotObserved};
 use crate::torch::Torch;
 use crate::torch::tape::{NoRestore, Tape};
 use crate::training::Training;
@@ -63,7 +63,7 @@ impl Torch {
             let tape = Tape::new(self.device, false, Arc::new(NoRestore))?;
             let recording = tape.record(false)?;
             let start = Instant::now();
-            let found = memory.gradient(&net, &views, &rows, 1.0, &slots);
+            let found = memory.gradient(&net, &views, &rows, 1.0, &slots, &mut NotObserved);
             // A GPU has computed the losses when they are here.
             let losses = found.map_err(BackendError::from)?.f_sum(Kind::Double)?;
             let _sum = f64::try_from(losses)?;

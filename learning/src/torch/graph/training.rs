@@ -9,7 +9,7 @@ use super::net::{GraphFailure, GraphNet, program};
 use super::step_memory::{StepLimit, StepMemory};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress};
-use crate::graph::GraphModel;
+use crate::graph::{GraphModel, NotObserved};
 use crate::torch::batches::{BatchRows, Rows};
 use crate::torch::descent::{GradientDescent, Steps};
 use crate::torch::{Torch, memory};
@@ -152,7 +152,14 @@ impl BatchGradients<'_> {
         let size = batch.len();
         let (net, share) = (self.net, scale / size as f64);
         if size <= self.rows_of_part {
-            return self.memory.gradient(net, &self.views, batch, share, &self.slots);
+            return self.memory.gradient(
+                net,
+                &self.views,
+                batch,
+                share,
+                &self.slots,
+                &mut NotObserved,
+            );
         }
         let (part, slots) = match &self.part {
             Some(part) => part,
@@ -167,7 +174,14 @@ impl BatchGradients<'_> {
         for from in (0..size).step_by(self.rows_of_part) {
             let rows = (size - from).min(self.rows_of_part);
             let rows = batch.part(from, rows)?;
-            losses.push(self.memory.gradient(net, &self.views, &rows, share, slots)?);
+            losses.push(self.memory.gradient(
+                net,
+                &self.views,
+                &rows,
+                share,
+                slots,
+                &mut NotObserved,
+            )?);
             let _ = self.total.f_add_(part)?;
         }
         Ok(Tensor::f_cat(&losses, 0)?)

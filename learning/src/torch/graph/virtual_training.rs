@@ -1,7 +1,6 @@
 //! A training of a graph by virtual workers: rank 0 takes the steps and stores its state, the other
 //! ranks compute their parts of each batch.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use tch::{Device, Kind, TchError, Tensor};
@@ -20,10 +19,9 @@ use crate::torch::batches::BatchRows;
 #[cfg(feature = "distributed")]
 use crate::torch::batches::with_batches;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
-use crate::torch::peers::{Control, Peers, TAIL};
+use crate::torch::peers::{Control, Peers, ReceivedSum, TAIL};
 use crate::torch::{LIBTORCH_VERSION, Torch};
 use crate::training::{Execution, Precision, Training};
-use crate::virtual_workers::merges;
 
 /// Steps in which, on average, the gradient of another rank is checked once.
 const STEPS_OF_A_CHECK: u64 = 20;
@@ -133,16 +131,19 @@ impl Torch {
             .with_precision(how.execution.precision);
         let length = net.aligned_length() as i64;
         let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
-        peers.share(&flat)?;
         let workers = how.execution.virtual_workers.unwrap_or(1);
         let memory = self.admit_steps(&net, &net.aligned_views(&flat)?, data, how)?;
         let mut gradients = VirtualGradients::new(&net, workers, *seed, &flat, memory)?;
+        gradients.share(peers)?;
+        gradients.end_sharing()?;
+        gradients.remember_buffers()?;
         gradients.scale = control(&flat, length)?.1;
-        let seconds = match measures {
+        let speed = match measures {
             true => Some(gradients.measure(&first_batch(self, data, how)?)?),
             false => None,
         };
-        peers.assign(seconds, workers, gradient_bytes(length))?;
+        peers.assign(speed, workers, flat.size1()? as u64)?;
+        gradients.use_buckets(peers.bucket_bytes());
         let steps = Steps { rows: data.rows(), how, seed: *seed, first: *first_step };
         let rows = BatchRows::new(self, data, &steps)?;
         with_batches(&rows, &steps, |mut batches| {
@@ -152,13 +153,13 @@ impl Torch {
                 loop {
                     gradients.compute(&batch, Some(&mut *peers), None)?;
                     gradients.recycle();
-                    peers.share(&flat)?;
+                    gradients.share(&mut *peers)?;
                     let (stated, scale) = control(&flat, length)?;
                     gradients.scale = scale;
                     match stated {
                         Control::Again => {}
                         Control::Next => break,
-                        Control::End => return Ok(()),
+                        Control::End => return gradients.end_sharing(),
                     }
                 }
                 gradients.remember_buffers()?;
@@ -166,11 +167,6 @@ impl Torch {
             Ok(())
         })
     }
-}
-
-/// Bytes of a gradient in a transfer.
-fn gradient_bytes(length: i64) -> u64 {
-    (length + TAIL) as u64 * size_of::<f32>() as u64
 }
 
 /// The control that rank 0 has stated with the parameters, and the scale of the loss.
@@ -307,15 +303,16 @@ impl VirtualSteps<'_, '_> {
         let (first_step, measures) = (steps.first, peers.needs_speeds());
         peers.announce(&RankTraining { how: how.clone(), seed, first_step, measures }, data)?;
         self.share(Control::Next)?;
-        let seconds = match measures {
+        self.gradients.end_sharing()?;
+        let speed = match measures {
             true => Some(self.gradients.measure(&first_batch(torch, data, how)?)?),
             false => None,
         };
         let workers = how.execution.virtual_workers.unwrap_or(1);
-        match &mut self.peers {
-            Some(peers) => peers.assign(seconds, workers, gradient_bytes(self.length)),
-            None => Ok(()),
-        }
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        peers.assign(speed, workers, self.flat.size1()? as u64)?;
+        self.gradients.use_buckets(peers.bucket_bytes());
+        Ok(())
     }
 
     fn share(&mut self, control: Control) -> Result<(), TrainError> {
@@ -324,7 +321,7 @@ impl VirtualSteps<'_, '_> {
         let mut tail = [0.0_f32; TAIL as usize];
         (tail[0], tail[1]) = (control.number(), factor as f32);
         self.flat.f_narrow(0, self.length, TAIL)?.f_copy_(&Tensor::f_from_slice(&tail)?)?;
-        peers.share(&self.flat)?;
+        self.gradients.share(&mut **peers)?;
         self.is_awaited = false;
         Ok(())
     }
@@ -338,6 +335,9 @@ impl VirtualSteps<'_, '_> {
         if self.is_awaited && is_of_model {
             self.share(Control::End)?;
         }
+        if is_of_model {
+            self.gradients.end_sharing()?;
+        }
         if let (Some(store), Ok(_) | Err(TrainError::Diverged { .. })) = (&self.store, trained) {
             // It is of no use any more; a file that stays is replaced by the next training.
             let _ = std::fs::remove_file(&store.settings.file);
@@ -345,21 +345,17 @@ impl VirtualSteps<'_, '_> {
         Ok(())
     }
 
-    /// The part whose sum from another rank is checked in a step.
-    fn checked_part(&self, step: u64, parts: usize) -> Option<usize> {
-        let (check, peers) = (self.check.filter(|check| check.step == step)?, self.peers.as_ref()?);
-        let received: Vec<usize> = merges(parts)
-            .filter(|merge| peers.owner(merge.into) == 0 && peers.owner(merge.from) != 0)
-            .map(|merge| merge.from)
-            .collect();
-        let at = check.draw.checked_rem(received.len() as u64)?;
-        received.get(at as usize).copied()
-    }
-
     /// Compares a received sum with the same one computed here.
-    fn compare(&mut self, batch: &Batch, part: usize, received: &Tensor) -> Result<(), TrainError> {
-        let subtree = subtree(part);
-        let own = self.gradients.recompute(batch, subtree)?;
+    fn compare(&mut self, batch: &Batch, received: &ReceivedSum) -> Result<(), TrainError> {
+        let ReceivedSum { from: rank, parts, pieces } = received;
+        let own = self.gradients.recompute(batch, parts.clone())?;
+        // Of the elements that came from this rank.
+        let [flat, of_rank] = [own.f_zeros_like()?, own.f_zeros_like()?];
+        for (from, piece) in pieces {
+            let (from, length) = (*from as i64, piece.size1()?);
+            of_rank.f_narrow(0, from, length)?.f_copy_(&own.f_narrow(0, from, length)?)?;
+            flat.f_narrow(0, from, length)?.f_copy_(piece)?;
+        }
         // Running statistics may be large beside gradients: they are left out.
         let gradient = |flat: &Tensor| -> Result<Tensor, TchError> {
             let flat = flat.f_to_device(Device::Cpu)?.f_narrow(0, 0, self.length)?;
@@ -369,7 +365,7 @@ impl VirtualSteps<'_, '_> {
             }
             flat.f_to_kind(Kind::Double)
         };
-        let (own, received) = (gradient(&own)?, gradient(received)?);
+        let (own, received) = (gradient(&of_rank)?, gradient(&flat)?);
         if !bool::try_from(own.f_isfinite()?.f_all()?)? {
             return Ok(());
         }
@@ -383,7 +379,6 @@ impl VirtualSteps<'_, '_> {
         if difference <= tolerance * size {
             return Ok(());
         }
-        let rank = self.peers.as_ref().map_or(0, |peers| peers.owner(part));
         let why = format!(
             "in step {}, rank {rank} or a rank behind it sent a gradient that its rows do not give: it \
              differs by {difference:.3e} of {size:.3e}. Check the memory and the program of its \
@@ -394,22 +389,17 @@ impl VirtualSteps<'_, '_> {
     }
 }
 
-/// The parts of the subtree that is added from `part`, which is not 0.
-fn subtree(part: usize) -> Range<usize> {
-    part..part + (part & part.wrapping_neg())
-}
-
 impl BatchGradients for VirtualSteps<'_, '_> {
     fn gradient(
         &mut self,
         batch: &Batch,
         descent: &mut GradientDescent<'_>,
     ) -> Result<f64, TrainError> {
-        let checked = self.checked_part(batch.step, self.gradients.parts(batch.rows.len()).len());
+        let audit = self.check.filter(|check| check.step == batch.step).map(|check| check.draw);
         loop {
             self.gradients.scale = self.scale.as_ref().map_or(1.0, |scale| scale.factor);
             let peers = self.peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
-            let received = self.gradients.compute(batch, peers, checked)?;
+            let received = self.gradients.compute(batch, peers, audit)?;
             self.is_awaited = self.peers.is_some();
             let (total, loss) = self.gradients.total()?;
             let gradient = total.f_narrow(0, 0, self.length)?;
@@ -423,8 +413,8 @@ impl BatchGradients for VirtualSteps<'_, '_> {
                 }
             }
             // A training that diverges, or overflows, has no gradient to compare.
-            if let (Some(part), Some(received), true) = (checked, received, loss.is_finite()) {
-                self.compare(batch, part, &received)?;
+            if let (Some(received), true) = (received, loss.is_finite()) {
+                self.compare(batch, &received)?;
             }
             let slots = self.net.aligned_views(&gradient)?;
             self.buffers.clear();

@@ -1,27 +1,24 @@
 //! Training of graphs by virtual workers: the gradient of a batch as a tree of the gradients of its
 //! parts, which one process computes or several.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
 use rand_chacha::rand_core::Rng;
-use tch::{Kind, Tensor};
+use tch::{Kind, TchError, Tensor};
 
-use super::net::GraphNet;
+use super::net::{GradientSink, GradientStream, GraphFailure, GraphNet};
+use super::parameters::{ParameterGate, TravellingParameters};
 use super::step_memory::StepMemory;
 use crate::engine::{BackendError, TrainError};
+use crate::ranks::RankSpeed;
+use crate::reduction::ReadyStep;
 use crate::rng::{Purpose, rng};
 use crate::torch::batches::Rows;
 use crate::torch::descent::Batch;
-use crate::torch::peers::{Peers, TAIL};
-use crate::virtual_workers::{Merge, merges, merges_after};
-
-/// The gradient of a subtree, flat, and its views by tensor. Its tail has the summed loss.
-struct PartialSum {
-    flat: Tensor,
-    slots: Vec<Tensor>,
-}
+use crate::torch::partial_sums::{EndOfElements, PartialSum, PartialSums, ReadyElements};
+use crate::torch::peers::{Peers, ReceivedSum, TAIL};
+use crate::virtual_workers::{merges, merges_after};
 
 /// The gradients of the parts of batches, and their tree.
 pub(super) struct VirtualGradients<'a> {
@@ -34,10 +31,45 @@ pub(super) struct VirtualGradients<'a> {
     views: Vec<Tensor>,
     /// The buffers before the step: a part changes those of the views.
     buffers: Vec<Tensor>,
-    sums: BTreeMap<usize, PartialSum>,
-    free: Vec<PartialSum>,
+    sums: PartialSums,
+    travelling: TravellingParameters,
     pub(super) scale: f64,
     memory: StepMemory<'a>,
+}
+
+/// A batch in parts.
+struct BatchParts<'b> {
+    batch: &'b Batch,
+    /// The rows of each part.
+    rows: Vec<Range<usize>>,
+    /// The seed of each part's dropout and stochastic depth.
+    seeds: Vec<u64>,
+}
+
+impl<'b> BatchParts<'b> {
+    fn new(gradients: &VirtualGradients<'_>, batch: &'b Batch) -> Self {
+        let rows = gradients.parts(batch.rows.len());
+        let mut seeds = rng(gradients.seed, Purpose::VirtualWorkers, batch.step as u32);
+        let seeds = rows.iter().map(|_| seeds.next_u64()).collect();
+        Self { batch, rows, seeds }
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The rows of a part, whose random numbers come next.
+    fn begin(&self, part: usize) -> Result<Rows, TchError> {
+        // Dropout and stochastic depth draw from the generator of the process.
+        tch::manual_seed(i64::from_le_bytes(self.seeds[part].to_le_bytes()));
+        let range = &self.rows[part];
+        self.batch.rows.part(range.start, range.len())
+    }
+
+    /// The share of a part in the batch.
+    fn weight(&self, part: usize) -> f64 {
+        self.rows[part].len() as f64 / self.batch.rows.len() as f64
+    }
 }
 
 impl<'a> VirtualGradients<'a> {
@@ -50,11 +82,18 @@ impl<'a> VirtualGradients<'a> {
         memory: StepMemory<'a>,
     ) -> Result<Self, BackendError> {
         let views = net.aligned_views(params)?;
-        let params = params.shallow_clone();
-        let (sums, free) = (BTreeMap::new(), Vec::new());
-        let buffers = Vec::new();
-        let mut new =
-            Self { net, workers, seed, params, views, buffers, sums, free, scale: 1.0, memory };
+        let mut new = Self {
+            net,
+            workers,
+            seed,
+            params: params.shallow_clone(),
+            views,
+            buffers: Vec::new(),
+            sums: PartialSums::new(params),
+            travelling: TravellingParameters::new(net, u64::MAX),
+            scale: 1.0,
+            memory,
+        };
         new.remember_buffers()?;
         Ok(new)
     }
@@ -71,156 +110,333 @@ impl<'a> VirtualGradients<'a> {
         Ok(())
     }
 
+    /// Sets the least size of what travels together, which is the same at all ranks.
+    pub(super) fn use_buckets(&mut self, bytes_min: u64) {
+        self.travelling = TravellingParameters::new(self.net, bytes_min);
+    }
+
+    /// Begins to give the parameters of rank 0, with their tail, to all ranks.
+    pub(super) fn share(&mut self, peers: &mut dyn Peers) -> Result<(), TrainError> {
+        self.travelling.share(&self.params, peers)
+    }
+
+    /// Waits until all parameters are where they belong.
+    pub(super) fn end_sharing(&mut self) -> Result<(), TrainError> {
+        self.travelling.wait_for_all()
+    }
+
     /// Computes the own parts of a batch, and the sums of the tree that other processes do not have.
-    /// The total is left at rank 0, which has worker 0. Returns a copy of the received sum at the part
-    /// `copied`.
+    /// Elements of the last part travel while its backward pass computes others. The total is left at
+    /// rank 0, which has worker 0. Returns a received sum that `audit` draws.
     pub(super) fn compute(
         &mut self,
         batch: &Batch,
         peers: Option<&mut (dyn Peers + '_)>,
-        copied: Option<usize>,
-    ) -> Result<Option<Tensor>, TrainError> {
-        let parts = self.parts(batch.rows.len());
-        let own = peers.as_deref().map_or(0..parts.len(), |peers| peers.own(parts.len()));
-        self.compute_parts(batch, &parts, &own)?;
-        let Some(peers) = peers else { return Ok(None) };
-        let (rank, mut copy) = (peers.rank(), None);
-        for merge in merges(parts.len()) {
-            let (into, from) = (peers.owner(merge.into), peers.owner(merge.from));
-            match (into == rank, from == rank) {
-                (true, true) => self.merge(merge)?,
-                (true, false) => {
-                    let sum = self.sums.get(&merge.into).ok_or_else(lost_sum)?;
-                    let copies = copied == Some(merge.from);
-                    copy = peers.add_received(&sum.flat, from, merge.from, copies)?.or(copy);
-                }
-                (false, true) => {
-                    let sum = self.sums.remove(&merge.from).ok_or_else(lost_sum)?;
-                    peers.send(&sum.flat, into, merge.from)?;
-                    self.free.push(sum);
-                }
-                (false, false) => {}
-            }
+        audit: Option<u64>,
+    ) -> Result<Option<ReceivedSum>, TrainError> {
+        let parts = BatchParts::new(self, batch);
+        let count = parts.len();
+        let own = peers.as_deref().map_or(0..count, |peers| peers.own(count));
+        let Some(peers) = peers else {
+            self.compute_parts(&parts, own.clone(), &own)?;
+            return Ok(None);
+        };
+        let ready = ReadyElements::none_of(self.params.size1()? as u64);
+        let received = if own.is_empty() {
+            ready.set(0);
+            peers.reduce(&mut self.sums, count, &ready, audit)?
+        } else {
+            let last = own.end - 1;
+            self.compute_parts(&parts, own.start..last, &own)?;
+            self.compute_last(&parts, &own, &ready, |sums| {
+                peers.reduce(sums, count, &ready, audit)
+            })?
+        };
+        self.travelling.wait_for_all()?;
+        Ok(received)
+    }
+
+    /// Computes the last own part, while another thread reduces.
+    fn compute_last(
+        &mut self,
+        parts: &BatchParts<'_>,
+        own: &Range<usize>,
+        ready: &ReadyElements,
+        reduce: impl FnOnce(&mut PartialSums) -> Result<Option<ReceivedSum>, TrainError> + Send,
+    ) -> Result<Option<ReceivedSum>, TrainError> {
+        let last = own.end - 1;
+        let mut on_ready = |first: u64| ready.set(first);
+        let mut sink = self.sink(parts, last, own, &mut on_ready)?;
+        let Self { net, views, sums, travelling, memory, scale, .. } = self;
+        let received = std::thread::scope(|scope| {
+            let reduces = scope.spawn(|| {
+                // As the thread that computes: an addition must not take the other cores.
+                tch::set_num_threads(1);
+                reduce(sums)
+            });
+            let end = EndOfElements(ready);
+            let step = PartStep { net, views, parts, part: last, scale: *scale };
+            let computed = step.streamed(memory, travelling, &mut sink);
+            drop(end);
+            let received = reduces.join().map_err(|_| panicked())?;
+            computed.and(received)
+        })?;
+        for merge in merges_after(last, own, parts.len()) {
+            self.sums.forget(merge.from);
         }
-        peers.finish_sends()?;
-        Ok(copy)
+        Ok(received)
     }
 
     /// The total of a batch and its summed loss, at rank 0; it is valid until [`recycle`](Self::recycle).
     pub(super) fn total(&mut self) -> Result<(Tensor, f64), TrainError> {
-        let sum = self.sums.get(&0).ok_or_else(lost_sum)?;
+        let sum = self.sums.get(0).ok_or_else(lost_sum)?;
         let length = sum.flat.size1()?;
         let tail = Vec::<f32>::try_from(sum.flat.f_narrow(0, length - TAIL, TAIL)?)?;
         let loss = f64::from(tail[0]) + f64::from(tail[1]);
         Ok((sum.flat.shallow_clone(), loss))
     }
 
-    /// The subtree at a part, as a process that owns these parts computes it: for comparison with what
+    /// The sum of a subtree's parts, as a process that owns them computes it: for comparison with what
     /// another one has sent.
     pub(super) fn recompute(
         &mut self,
         batch: &Batch,
         subtree: Range<usize>,
     ) -> Result<Tensor, TrainError> {
-        let parts = self.parts(batch.rows.len());
-        let end = subtree.end.min(parts.len());
-        let own = subtree.start..end;
-        self.compute_parts(batch, &parts, &own)?;
+        let parts = BatchParts::new(self, batch);
+        let new = PartialSums::new(&self.params);
+        let sums = std::mem::replace(&mut self.sums, new);
+        let computed = self.compute_parts(&parts, subtree.clone(), &subtree);
+        let again = std::mem::replace(&mut self.sums, sums);
+        computed?;
+        let mut again = again;
         for merge in merges(parts.len()) {
-            if own.contains(&merge.into) && own.contains(&merge.from) {
-                self.merge(merge)?;
+            if subtree.contains(&merge.into) && subtree.contains(&merge.from) {
+                again.merge(merge)?;
             }
         }
-        let sum = self.sums.remove(&own.start).ok_or_else(lost_sum)?;
-        let copy = sum.flat.f_detach_copy()?;
-        self.free.push(sum);
-        Ok(copy)
+        let sum = again.get(subtree.start).ok_or_else(lost_sum)?;
+        Ok(sum.flat.shallow_clone())
     }
 
     /// Forgets the sums of a step.
     pub(super) fn recycle(&mut self) {
-        self.free.extend(std::mem::take(&mut self.sums).into_values());
+        self.sums.forget_all();
     }
 
-    /// Seconds for the gradient of one worker's part of a full batch.
-    pub(super) fn measure(&mut self, batch: &Batch) -> Result<f64, TrainError> {
-        let parts = self.parts(batch.rows.len());
-        let mut seconds = f64::INFINITY;
+    /// The speed of this process, for the gradient of one worker's part of a full batch.
+    pub(super) fn measure(&mut self, batch: &Batch) -> Result<RankSpeed, TrainError> {
+        let parts = BatchParts::new(self, batch);
+        let mut speed = RankSpeed { worker_seconds: f64::INFINITY, ready: Vec::new() };
         for _ in 0..MEASUREMENTS {
             let start = Instant::now();
-            self.compute_parts(batch, &parts, &(0..1))?;
+            let mut times = Vec::new();
+            let mut on_ready = |first: u64| times.push((first, Instant::now()));
+            let mut sink = self.sink(&parts, 0, &(0..1), &mut on_ready)?;
+            let Self { net, views, travelling, memory, scale, .. } = self;
+            let step = PartStep { net, views, parts: &parts, part: 0, scale: *scale };
+            step.streamed(memory, travelling, &mut sink)?;
             self.recycle();
-            seconds = seconds.min(start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+            if seconds < speed.worker_seconds {
+                speed = RankSpeed { worker_seconds: seconds, ready: ready_steps(&times) };
+            }
         }
-        Ok(seconds.max(f64::MIN_POSITIVE))
+        Ok(speed)
     }
 
+    /// Computes some of the own parts, and the sums of subtrees that are all its own.
     fn compute_parts(
         &mut self,
-        batch: &Batch,
-        parts: &[Range<usize>],
+        parts: &BatchParts<'_>,
+        some: Range<usize>,
         own: &Range<usize>,
     ) -> Result<(), TrainError> {
-        let mut seeds = rng(self.seed, Purpose::VirtualWorkers, batch.step as u32);
-        let seeds: Vec<u64> = parts.iter().map(|_| seeds.next_u64()).collect();
-        for part in own.clone() {
-            let range = &parts[part];
-            // Dropout and stochastic depth draw from the generator of the process.
-            tch::manual_seed(i64::from_le_bytes(seeds[part].to_le_bytes()));
-            let rows = batch.rows.part(range.start, range.len())?;
-            let sum = self.part(&rows, batch.rows.len())?;
-            self.sums.insert(part, sum);
+        for part in some {
+            let mut nothing = |_: u64| {};
+            let mut sink = self.sink(parts, part, &(part..part + 1), &mut nothing)?;
+            let Self { net, views, travelling, memory, scale, .. } = self;
+            let step = PartStep { net, views, parts, part, scale: *scale };
+            step.at_once(memory, travelling, &mut sink)?;
             for merge in merges_after(part, own, parts.len()) {
-                self.merge(merge)?;
+                self.sums.merge(merge)?;
             }
         }
         Ok(())
     }
 
-    /// The gradient of one part: of the mean loss of the whole batch.
-    fn part(&mut self, rows: &Rows, size: usize) -> Result<PartialSum, TrainError> {
-        let sum = self.take_free()?;
-        let share = self.scale / size as f64;
-        let losses = self.memory.gradient(self.net, &self.views, rows, share, &sum.slots);
-        let losses = losses.map_err(BackendError::from)?;
+    /// The receiver of a part's gradient, which it also adds to the sums of the subtrees that the part ends.
+    fn sink<'s>(
+        &mut self,
+        parts: &BatchParts<'_>,
+        part: usize,
+        own: &Range<usize>,
+        on_ready: &'s mut (dyn FnMut(u64) + Send),
+    ) -> Result<PartSink<'s>, TrainError> {
+        let new = self.sums.at(part)?;
+        if new.views.is_empty() {
+            new.views = self.net.aligned_views(&new.flat)?;
+        }
+        let sum = new.handle();
+        let of = |part: usize| self.sums.get(part).map(PartialSum::handle).ok_or_else(lost_sum);
+        let merges = merges_after(part, own, parts.len()).into_iter();
+        let merges = merges.map(|merge| Ok([of(merge.into)?, of(merge.from)?]));
+        let merges = merges.collect::<Result<Vec<_>, BackendError>>()?;
+        let pairs = self.net.buffers_of(&self.views).zip(self.net.buffers_of(&sum.views));
+        let buffers = pairs.zip(&self.buffers).map(|((view, slot), before)| {
+            [view.shallow_clone(), slot.shallow_clone(), before.shallow_clone()]
+        });
+        let buffers = buffers.collect();
+        let ranges = self.net.aligned_ranges().into_iter();
+        let starts: Vec<u64> = ranges.map(|(range, _)| range.start as u64).collect();
+        let is_done = vec![false; starts.len()];
+        let (first_done, weight) = (starts.len(), parts.weight(part) * self.scale);
+        Ok(PartSink { sum, merges, buffers, weight, starts, is_done, first_done, on_ready })
+    }
+}
+
+/// The computation of one part.
+struct PartStep<'p> {
+    net: &'p GraphNet<'p>,
+    views: &'p [Tensor],
+    parts: &'p BatchParts<'p>,
+    part: usize,
+    /// Of the loss.
+    scale: f64,
+}
+
+impl PartStep<'_> {
+    /// Gives each tensor to the sink as soon as it is there.
+    fn streamed(
+        &self,
+        memory: &mut StepMemory<'_>,
+        travelling: &mut TravellingParameters,
+        sink: &mut PartSink<'_>,
+    ) -> Result<(), TrainError> {
+        let Self { net, views, .. } = *self;
+        let slots = sink.sum.handle().views;
+        let rows = self.parts.begin(self.part)?;
+        let mut gate = ParameterGate(travelling);
+        let stream = GradientStream { observer: &mut gate, sink };
+        let found = memory.streamed_gradient(net, views, &rows, self.share(), &slots, stream);
+        found.map(|_| ()).map_err(|failure| failed(travelling, failure))
+    }
+
+    /// Gives all tensors together.
+    fn at_once(
+        &self,
+        memory: &mut StepMemory<'_>,
+        travelling: &mut TravellingParameters,
+        sink: &mut PartSink<'_>,
+    ) -> Result<(), TrainError> {
+        let Self { net, views, .. } = *self;
+        let rows = self.parts.begin(self.part)?;
+        let mut gate = ParameterGate(travelling);
+        let found = memory.gradient(net, views, &rows, self.share(), &sink.sum.views, &mut gate);
+        let losses = found.map_err(|failure| failed(travelling, failure))?;
+        Ok(sink.forward_done(&losses)?)
+    }
+
+    /// The factor of a row's loss: the gradient is that of the mean loss of the whole batch.
+    fn share(&self) -> f64 {
+        self.scale / self.parts.batch.rows.len() as f64
+    }
+}
+
+/// The failure of a run, or of an arrival that ended it.
+fn failed(travelling: &mut TravellingParameters, failure: GraphFailure) -> TrainError {
+    travelling.take_failure().unwrap_or_else(|| BackendError::from(failure).into())
+}
+
+/// Receives the gradient of a part.
+struct PartSink<'s> {
+    sum: PartialSum,
+    /// The sums that are added as the part ends, the second one to the first one.
+    merges: Vec<[PartialSum; 2]>,
+    /// Each buffer in the parameters, in the sum, and before the step.
+    buffers: Vec<[Tensor; 3]>,
+    /// The share of the part, scaled.
+    weight: f64,
+    /// The first element of each tensor.
+    starts: Vec<u64>,
+    is_done: Vec<bool>,
+    /// The first tensor from which on all are done.
+    first_done: usize,
+    /// Receives the first element from which on all are there.
+    on_ready: &'s mut (dyn FnMut(u64) + Send),
+}
+
+impl GradientSink for PartSink<'_> {
+    fn forward_done(&mut self, losses: &Tensor) -> Result<(), TchError> {
         // Buffers travel as the weighted mean of those that the parts have made.
-        let weight = rows.len() as f64 / size as f64;
-        let changed = self.net.buffers_of(&self.views).zip(self.net.buffers_of(&sum.slots));
-        for ((view, slot), before) in changed.zip(&self.buffers) {
-            slot.shallow_clone().f_copy_(&view.f_mul_scalar(weight * self.scale)?)?;
-            view.shallow_clone().f_copy_(before)?;
+        for [view, slot, before] in &self.buffers {
+            slot.shallow_clone().f_copy_(&view.f_mul_scalar(self.weight)?)?;
+            // Unseen by the backward pass, which has saved parameters of the same memory.
+            view.f_data()?.f_copy_(before)?;
         }
         let loss = f64::try_from(losses.f_sum(Kind::Double)?)?;
-        let mut tail = [0.0_f32; TAIL as usize];
-        (tail[0], tail[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
-        let length = sum.flat.size1()?;
-        sum.flat.f_narrow(0, length - TAIL, TAIL)?.f_copy_(&Tensor::f_from_slice(&tail)?)?;
-        Ok(sum)
-    }
-
-    fn take_free(&mut self) -> Result<PartialSum, BackendError> {
-        if let Some(sum) = self.free.pop() {
-            return Ok(sum);
+        let mut numbers = [0.0_f32; TAIL as usize];
+        (numbers[0], numbers[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
+        self.sum.tail()?.f_copy_(&Tensor::f_from_slice(&numbers)?)?;
+        for [into, from] in &self.merges {
+            let _ = into.tail()?.f_add_(&from.tail()?)?;
         }
-        let flat = self.params.f_zeros_like()?;
-        let slots = self.net.aligned_views(&flat)?;
-        Ok(PartialSum { flat, slots })
+        Ok(())
     }
 
-    /// Makes an addition whose two sums are here; none if it was made before.
-    fn merge(&mut self, merge: Merge) -> Result<(), TrainError> {
-        let Some(right) = self.sums.remove(&merge.from) else { return Ok(()) };
-        let left = self.sums.get(&merge.into).ok_or_else(lost_sum)?;
-        let _ = left.flat.shallow_clone().f_add_(&right.flat)?;
-        self.free.push(right);
+    fn tensor_done(&mut self, tensor: usize) -> Result<(), TchError> {
+        for [into, from] in &self.merges {
+            let _ = into.views[tensor].shallow_clone().f_add_(&from.views[tensor])?;
+        }
+        self.is_done[tensor] = true;
+        let before = self.first_done;
+        while self.first_done > 0 && self.is_done[self.first_done - 1] {
+            self.first_done -= 1;
+        }
+        if self.first_done < before {
+            let first = if self.first_done == 0 { 0 } else { self.starts[self.first_done] };
+            (self.on_ready)(first);
+        }
         Ok(())
     }
 }
 
+impl PartialSum {
+    /// Another handle of the same numbers.
+    fn handle(&self) -> Self {
+        let views = self.views.iter().map(Tensor::shallow_clone).collect();
+        Self { flat: self.flat.shallow_clone(), views }
+    }
+
+    fn tail(&self) -> Result<Tensor, TchError> {
+        let length = self.flat.size1()?;
+        self.flat.f_narrow(0, length - TAIL, TAIL)
+    }
+}
+
+/// The steps of a backward pass, in seconds from the first element that it gave; of many, some.
+fn ready_steps(times: &[(u64, Instant)]) -> Vec<ReadyStep> {
+    let Some((&(_, begin), &last)) = times.first().zip(times.last()) else { return Vec::new() };
+    let stride = times.len().div_ceil(READY_STEPS_MAX);
+    let some = times.iter().step_by(stride).filter(|(first, _)| *first > last.0);
+    let steps = some.chain([&last]).map(|&(first_element, at)| ReadyStep {
+        first_element,
+        seconds: (at - begin).as_secs_f64(),
+    });
+    steps.collect()
+}
+
 /// Runs of a part whose least time is its speed.
 const MEASUREMENTS: u32 = 3;
+/// Most steps of a backward pass in a measurement.
+const READY_STEPS_MAX: usize = 64;
 
 fn lost_sum() -> BackendError {
     let why = "a sum of the tree is missing".to_owned();
+    BackendError { engine: crate::torch::ENGINE, why }
+}
+
+fn panicked() -> BackendError {
+    let why = "the thread of the reduction has panicked".to_owned();
     BackendError { engine: crate::torch::ENGINE, why }
 }

@@ -1,17 +1,18 @@
 //! Joining: the rendezvous, the comparison of what the ranks have, and the measurement of their links.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use super::{Ranks, parsed};
 use crate::ranks::{
     DATA_FACT, RankCard, RankError, RankErrorCode, RankFacts, RankNews, RankNotify, RankPlace,
     RankSettings,
 };
+use crate::reduction::ReductionPlan;
 use crate::torch::c10d::{
     C10dError, C10dFailure, ProcessGroup, StoreAddress, TcpStore, cpu_capability,
 };
@@ -86,8 +87,11 @@ impl Ranks {
             jobs: 0,
             assignment,
             is_assigned: false,
-            worker_seconds: Vec::new(),
-            sends: Vec::new(),
+            speeds: Vec::new(),
+            reduction: ReductionPlan::TREE,
+            bucket_bytes: u64::MAX,
+            actions: BTreeMap::new(),
+            add_seconds_per_byte: if *rank == 0 { measure_addition()? } else { 0.0 },
             data,
             settings,
         };
@@ -139,6 +143,20 @@ impl Ranks {
         let [small, large] = seconds;
         Ok((small, ((large - small) / LARGE_BYTES as f64).max(0.0)))
     }
+}
+
+/// Seconds for the addition of a byte to another one.
+fn measure_addition() -> Result<f64, RankError> {
+    let failed = |error: TchError| RankError::new(RankErrorCode::Failed, error.to_string());
+    let zeros = || Tensor::f_zeros(LARGE_BYTES / 4, (Kind::Float, Device::Cpu));
+    let (mut into, from) = (zeros().map_err(failed)?, zeros().map_err(failed)?);
+    let mut seconds = f64::INFINITY;
+    for _ in 0..TRANSFERS {
+        let start = Instant::now();
+        let _ = into.f_add_(&from).map_err(failed)?;
+        seconds = seconds.min(start.elapsed().as_secs_f64());
+    }
+    Ok(seconds / LARGE_BYTES as f64)
 }
 
 /// The longest wait of rank 0 for each rank to have read that they do not start.

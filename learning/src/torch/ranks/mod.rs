@@ -5,33 +5,40 @@
 //! training ─▶ parameters ─▶ speeds ─▶ assignment             (store, broadcast)
 //! step:  sums of subtrees ─▶ rank 0 ─▶ parameters            (send, broadcast)
 //! ```
+//!
+//! The elements of a sum travel while the backward pass computes others, by the plan of
+//! [`reduction`](crate::reduction), and parameters travel while the forward pass uses those before them.
 
 mod join;
+mod reduce;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tch::{Device, Kind, Tensor};
+use serde::{Deserialize, Serialize};
+use tch::{Device, Tensor};
 
 use super::c10d::{C10dError, C10dFailure, ProcessGroup, TcpStore, Transfer};
-use super::peers::Peers;
+use super::partial_sums::{PartialSums, ReadyElements};
+use super::peers::{Arrival, Peers, ReceivedSum};
 use super::{ENGINE, Torch};
 use crate::data::Dataset;
 use crate::engine::{InputError, TrainError};
 use crate::model::ModelSpec;
 use crate::ranks::{
     RankCard, RankError, RankErrorCode, RankJob, RankNews, RankNotify, RankPlace, RankSettings,
-    RankTraining, check_plan, data_fingerprint,
+    RankSpeed, RankTraining, check_plan, data_fingerprint,
+};
+use crate::reduction::{
+    self, BestReduction, ReadyStep, ReducedSums, ReductionAction, ReductionCosts, ReductionPlan,
+    bucket_bytes,
 };
 use crate::select::{EngineKind, torch_engine};
 use crate::virtual_workers::{Assignment, RankCost, TransferCost, assign};
 
-/// Numbers of one transfer: a larger sum is added piece by piece as it arrives.
-const CHUNK: i64 = 1 << 20;
-/// Tags of the pieces of one sum.
-const CHUNK_TAGS: u32 = 1 << 14;
 /// The time between two looks for an announcement.
 const POLL: Duration = Duration::from_millis(200);
 /// The longest wait of rank 0 for the others to have read its last announcement.
@@ -49,8 +56,13 @@ pub struct Ranks {
     assignment: Assignment,
     is_assigned: bool,
     /// By rank; empty before the first measurement.
-    worker_seconds: Vec<f64>,
-    sends: Vec<(u32, Transfer)>,
+    speeds: Vec<RankSpeed>,
+    reduction: ReductionPlan,
+    bucket_bytes: u64,
+    /// This rank's actions by the parts of a batch, for the plan.
+    actions: BTreeMap<usize, Vec<ReductionAction>>,
+    /// Seconds for the addition of a byte, at rank 0.
+    add_seconds_per_byte: f64,
     /// Fingerprint of the rows that all ranks have.
     data: String,
 }
@@ -137,30 +149,7 @@ impl Ranks {
 
     /// The failure of a call that waited for a rank, or for all.
     fn failed(&self, rank: Option<u32>, error: &C10dError) -> RankError {
-        let C10dError { why, kind } = error;
-        let rank = rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));
-        let seconds = self.settings.limit.as_secs();
-        match kind {
-            C10dFailure::TimedOut => RankError::new(
-                RankErrorCode::Stalled,
-                format!(
-                    "{rank}, or a rank that it waits for, has not answered within {seconds} \
-                     seconds ({why}): look at its log; --rank-timeout sets the limit"
-                ),
-            ),
-            C10dFailure::Closed => RankError::new(
-                RankErrorCode::Lost,
-                format!(
-                    "{rank} is gone ({why}): look at the logs, and start all ranks again, or one process \
-                     with the same --virtual-workers: a training of more than a minute continues from \
-                     its stored state"
-                ),
-            ),
-            C10dFailure::NoInterface | C10dFailure::Other => RankError::new(
-                RankErrorCode::Failed,
-                format!("a transfer with {rank} failed: {why}"),
-            ),
-        }
+        transfer_failed(self.settings.limit, rank, error)
     }
 
     fn get<T: DeserializeOwned>(&self, key: &str, rank: u32) -> Result<T, RankError> {
@@ -180,12 +169,76 @@ impl Ranks {
         if let Some(pinned) = &self.settings.pinned {
             return check_plan(pinned, self.settings.place.size, workers);
         }
-        let costs: Vec<RankCost> = self
-            .worker_seconds
-            .iter()
-            .map(|&worker_seconds| RankCost { worker_seconds, workers_max: workers })
-            .collect();
+        let cost = |speed: &RankSpeed| RankCost {
+            worker_seconds: speed.worker_seconds,
+            workers_max: workers,
+        };
+        let costs: Vec<RankCost> = self.speeds.iter().map(cost).collect();
         assign(workers, &costs, &self.links(), bytes).map_err(|error| invalid(error.to_string()))
+    }
+
+    /// The plan of the reduction that takes least, or the pinned one; with the seconds that it takes after
+    /// the last backward pass.
+    fn planned_reduction(
+        &self,
+        assignment: &Assignment,
+        workers: u32,
+        elements: u64,
+    ) -> Result<BestReduction, RankError> {
+        let ready = self.ready_times(assignment);
+        let backward = ready.iter().filter_map(|steps| steps.last()).map(|step| step.seconds);
+        let backward = backward.fold(0.0, f64::max);
+        let costs = ReductionCosts {
+            links: &self.links(),
+            add_seconds_per_byte: self.add_seconds_per_byte,
+            ready: &ready,
+        };
+        let sums = ReducedSums { assignment, parts: workers as usize, elements };
+        let found = match self.settings.reduction {
+            Some(plan) => reduction::seconds(plan, sums, &costs)
+                .map(|seconds| BestReduction { plan, seconds }),
+            None => reduction::best(sums, &costs),
+        };
+        let found =
+            found.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
+        Ok(BestReduction { seconds: (found.seconds - backward).max(0.0), ..found })
+    }
+
+    /// When the elements of each rank's last part are there, from the begin of the first last part on.
+    fn ready_times(&self, assignment: &Assignment) -> Vec<Vec<ReadyStep>> {
+        let ranges = assignment.ranges();
+        let begins = self.speeds.iter().zip(ranges).map(|(speed, own)| {
+            let others = own.len().saturating_sub(1) as f64;
+            (!own.is_empty()).then_some(others * speed.worker_seconds)
+        });
+        let begins: Vec<Option<f64>> = begins.collect();
+        let first = begins.iter().flatten().fold(f64::INFINITY, |a, &b| a.min(b));
+        let of_rank = |rank: usize| {
+            let Some(Some(begin)) = begins.get(rank) else { return Vec::new() };
+            let steps = self.speeds[rank].ready.iter();
+            steps.map(|step| ReadyStep { seconds: step.seconds + begin - first, ..*step }).collect()
+        };
+        (0..ranges.len()).map(of_rank).collect()
+    }
+
+    /// The least bytes of parameters that travel together: by the longest latency.
+    fn planned_bucket_bytes(&self) -> u64 {
+        let links = self.links();
+        let links = links.iter().flatten().filter(|link| link.alpha > 0.0 || link.beta > 0.0);
+        links.map(|&link| bucket_bytes(link)).max().unwrap_or(u64::MAX)
+    }
+
+    /// Agrees with all ranks on a plan, which rank 0 has made.
+    fn use_plan(&mut self, plan: RankPlan, workers: u32) -> Result<(), RankError> {
+        let RankPlan { ranges, reduction, bucket_bytes } = plan;
+        let assignment = Assignment::from_ranges(ranges, workers)
+            .map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
+        if (&assignment, reduction) != (&self.assignment, self.reduction) {
+            self.actions.clear();
+        }
+        (self.assignment, self.reduction, self.bucket_bytes) =
+            (assignment, reduction, bucket_bytes);
+        Ok(())
     }
 
     /// The links of all pairs: of ranks on one host the shorter one to rank 0 of the two, else the longer.
@@ -210,6 +263,33 @@ impl Ranks {
     }
 }
 
+/// The failure of a call that waited for a rank, or for all.
+fn transfer_failed(limit: Duration, rank: Option<u32>, error: &C10dError) -> RankError {
+    let C10dError { why, kind } = error;
+    let rank = rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));
+    let seconds = limit.as_secs();
+    match kind {
+        C10dFailure::TimedOut => RankError::new(
+            RankErrorCode::Stalled,
+            format!(
+                "{rank}, or a rank that it waits for, has not answered within {seconds} \
+                 seconds ({why}): look at its log; --rank-timeout sets the limit"
+            ),
+        ),
+        C10dFailure::Closed => RankError::new(
+            RankErrorCode::Lost,
+            format!(
+                "{rank} is gone ({why}): look at the logs, and start all ranks again, or one process \
+                 with the same --virtual-workers: a training of more than a minute continues from \
+                 its stored state"
+            ),
+        ),
+        C10dFailure::NoInterface | C10dFailure::Other => {
+            RankError::new(RankErrorCode::Failed, format!("a transfer with {rank} failed: {why}"))
+        }
+    }
+}
+
 impl fmt::Debug for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ranks").field("place", &self.settings.place).finish_non_exhaustive()
@@ -225,12 +305,34 @@ impl Drop for Ranks {
     }
 }
 
-/// The pieces of a flat tensor, with their number.
-fn pieces(flat: &Tensor) -> Result<Vec<(u32, Tensor)>, tch::TchError> {
-    let length = flat.size1()?;
-    let starts = (0..length).step_by(CHUNK as usize);
-    let piece = |from: i64| flat.f_narrow(0, from, CHUNK.min(length - from));
-    starts.enumerate().map(|(number, from)| Ok((number as u32, piece(from)?))).collect()
+/// The plan of a training, by rank 0.
+#[derive(Serialize, Deserialize)]
+struct RankPlan {
+    ranges: Vec<Range<u32>>,
+    reduction: ReductionPlan,
+    bucket_bytes: u64,
+}
+
+/// Numbers of rank 0 on their way.
+struct BroadcastArrival {
+    transfer: Transfer,
+    /// The numbers, and their place on another device.
+    host: Tensor,
+    place: Option<Tensor>,
+    /// The rank that this one waits for; rank 0 waits for all others.
+    from: Option<u32>,
+    limit: Duration,
+}
+
+impl Arrival for BroadcastArrival {
+    fn wait(self: Box<Self>) -> Result<(), TrainError> {
+        let Self { transfer, host, place, from, limit } = *self;
+        transfer.wait(limit).map_err(|error| transfer_failed(limit, from, &error))?;
+        if let (Some(mut place), Some(_)) = (place, from) {
+            place.f_copy_(&host)?;
+        }
+        Ok(())
+    }
 }
 
 impl Peers for Ranks {
@@ -249,95 +351,81 @@ impl Peers for Ranks {
     }
 
     fn needs_speeds(&self) -> bool {
-        self.settings.pinned.is_none() && self.worker_seconds.is_empty()
+        self.settings.pinned.is_none() && self.speeds.is_empty()
     }
 
-    fn assign(&mut self, seconds: Option<f64>, workers: u32, bytes: u64) -> Result<(), TrainError> {
+    fn assign(
+        &mut self,
+        speed: Option<RankSpeed>,
+        workers: u32,
+        elements: u64,
+    ) -> Result<(), TrainError> {
         let (rank, size, job) = (self.rank(), self.settings.place.size, self.jobs);
-        let plan = format!("plan/{job}");
+        let key = format!("plan/{job}");
         if rank > 0 {
-            if let Some(seconds) = seconds {
-                self.set(&format!("speed/{job}/{rank}"), &seconds)?;
+            if let Some(speed) = speed {
+                self.set(&format!("speed/{job}/{rank}"), &speed)?;
             }
-            let ranges: Vec<Range<u32>> = self.get(&plan, 0)?;
-            self.assignment = Assignment::from_ranges(ranges, workers)
-                .map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
-            return Ok(());
+            let plan: RankPlan = self.get(&key, 0)?;
+            return Ok(self.use_plan(plan, workers)?);
         }
-        if let Some(seconds) = seconds {
-            let mut all = vec![seconds];
+        if let Some(own) = speed {
+            let mut all = vec![own];
             for rank in 1..size {
                 all.push(self.get(&format!("speed/{job}/{rank}"), rank)?);
             }
-            self.worker_seconds = all;
+            self.speeds = all;
         }
-        let found = self.planned(workers, bytes)?;
-        self.set(&plan, &found.ranges())?;
-        if !self.is_assigned || found != self.assignment {
+        let assignment = self.planned(workers, elements * size_of::<f32>() as u64)?;
+        let found = self.planned_reduction(&assignment, workers, elements)?;
+        let ranges = assignment.ranges().to_vec();
+        let (reduction, bucket_bytes) = (found.plan, self.planned_bucket_bytes());
+        let plan = RankPlan { ranges: ranges.clone(), reduction, bucket_bytes };
+        self.set(&key, &plan)?;
+        let is_new = (&assignment, reduction) != (&self.assignment, self.reduction);
+        if !self.is_assigned || is_new {
             self.is_assigned = true;
-            let worker_seconds = self.worker_seconds.clone();
-            (self.notify)(&RankNews::Assigned { ranges: found.ranges().to_vec(), worker_seconds });
+            let worker_seconds = self.speeds.iter().map(|speed| speed.worker_seconds).collect();
+            let reduction_seconds = found.seconds;
+            let news = RankNews::Assigned { ranges, worker_seconds, reduction, reduction_seconds };
+            (self.notify)(&news);
         }
-        self.assignment = found;
-        Ok(())
+        Ok(self.use_plan(plan, workers)?)
     }
 
     fn own(&self, parts: usize) -> Range<usize> {
         self.assignment.own(self.rank(), parts)
     }
 
-    fn owner(&self, part: usize) -> u32 {
-        self.assignment.owner(part)
+    fn bucket_bytes(&self) -> u64 {
+        self.bucket_bytes
     }
 
-    fn send(&mut self, sum: &Tensor, to: u32, part: usize) -> Result<(), TrainError> {
-        for (number, piece) in pieces(&sum.f_to_device(Device::Cpu)?)? {
-            let tag = part as u32 * CHUNK_TAGS + number;
-            let sent = self.group.send(&piece, to, tag);
-            self.sends.push((to, sent.map_err(|error| self.failed(Some(to), &error))?));
-        }
-        Ok(())
-    }
-
-    fn add_received(
+    fn reduce(
         &mut self,
-        sum: &Tensor,
-        from: u32,
-        part: usize,
-        copies: bool,
-    ) -> Result<Option<Tensor>, TrainError> {
-        let buffer = Tensor::f_empty(sum.size1()?, (Kind::Float, Device::Cpu))?;
-        let mut arriving = Vec::new();
-        for (number, piece) in pieces(&buffer)? {
-            let tag = part as u32 * CHUNK_TAGS + number;
-            let transfer = self.group.receive(&piece, from, tag);
-            arriving.push((piece, transfer.map_err(|error| self.failed(Some(from), &error))?));
+        sums: &mut PartialSums,
+        parts: usize,
+        ready: &ReadyElements,
+        audit: Option<u64>,
+    ) -> Result<Option<ReceivedSum>, TrainError> {
+        let (rank, elements) = (self.rank() as usize, sums.elements()? as u64);
+        if !self.actions.contains_key(&parts) {
+            let mut all = self.reduction.actions(&self.assignment, parts, elements);
+            self.actions.insert(parts, all.swap_remove(rank));
         }
-        for ((piece, transfer), (_, own)) in arriving.into_iter().zip(pieces(sum)?) {
-            transfer.wait(self.settings.limit).map_err(|error| self.failed(Some(from), &error))?;
-            let _ = own.shallow_clone().f_add_(&piece.f_to_device(sum.device())?)?;
-        }
-        Ok(copies.then_some(buffer))
+        let actions = self.actions.get(&parts).map_or(&[][..], Vec::as_slice);
+        self.reduction(sums, actions, ready, audit).run(elements)
     }
 
-    fn finish_sends(&mut self) -> Result<(), TrainError> {
-        for (to, sent) in std::mem::take(&mut self.sends) {
-            sent.wait(self.settings.limit).map_err(|error| self.failed(Some(to), &error))?;
-        }
-        Ok(())
-    }
-
-    fn share(&mut self, params: &Tensor) -> Result<(), TrainError> {
-        let host = params.f_to_device(Device::Cpu)?;
-        // A rank waits for rank 0, and rank 0 for all others.
-        let other = (self.rank() > 0).then_some(0);
+    fn broadcast(&mut self, tensor: &Tensor) -> Result<Box<dyn Arrival>, TrainError> {
+        let host = tensor.f_to_device(Device::Cpu)?;
+        let from = (self.rank() > 0).then_some(0);
         let limit = self.settings.limit;
-        let shared = self.group.broadcast(&host, 0, limit).and_then(|sent| sent.wait(limit));
-        shared.map_err(|error| self.failed(other, &error))?;
-        if self.rank() > 0 && params.device() != Device::Cpu {
-            params.shallow_clone().f_copy_(&host)?;
-        }
-        Ok(())
+        let transfer = self.group.broadcast(&host, 0, limit);
+        let transfer = transfer.map_err(|error| self.failed(from, &error))?;
+        // Unseen by a backward pass that has saved other numbers of the same memory.
+        let place = (tensor.device() != Device::Cpu).then(|| tensor.f_data()).transpose()?;
+        Ok(Box::new(BroadcastArrival { transfer, host, place, from, limit }))
     }
 }
 

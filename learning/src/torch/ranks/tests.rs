@@ -31,6 +31,8 @@ struct RankScenario {
     adam: bool,
     /// The ranges of workers by rank; by speed if empty.
     pinned: Vec<Range<u32>>,
+    /// By measured links if there is none.
+    reduction: Option<ReductionPlan>,
     /// Seconds of the limit.
     limit: u64,
     /// A rank that behaves differently, and how.
@@ -172,6 +174,7 @@ fn rank_process() {
         interface: Some(interface.to_owned()),
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
+        reduction: scenario.reduction,
         memory: MemorySettings::default(),
         memory_bytes: None,
     };
@@ -240,12 +243,24 @@ fn a_group_of_processes_sums_along_the_tree() {
 }
 
 #[test]
-fn the_assignment_of_workers_changes_no_bit() {
+fn neither_the_assignment_of_workers_nor_the_reduction_changes_a_bit() {
     let mut scenario = RankScenario::new("mlp", 7);
     let expected = digest(&scenario.alone().0);
     for pinned in [vec![0..1, 4..7, 1..4], vec![0..5, 5..5, 5..7], vec![0..7, 7..7, 7..7]] {
         scenario.pinned = pinned;
         assert_eq!(line(&scenario.run(3)[0], "digest "), expected, "{:?}", scenario.pinned);
+    }
+    scenario.pinned = vec![0..2, 4..7, 2..4];
+    for plan in [
+        "chunks=1,inner=root,levels=0,outer=root",
+        "chunks=5,inner=tree,levels=0,outer=tree",
+        "chunks=3,inner=halving,levels=0,outer=halving",
+        "chunks=2,inner=halving,levels=2,outer=root",
+    ] {
+        scenario.reduction = Some(plan.parse().unwrap());
+        let output = &scenario.run(3)[0];
+        assert_eq!(line(output, "digest "), expected, "{plan}");
+        assert!(output.contains(&format!("reduction {plan}: ")), "{output}");
     }
     scenario.pinned = vec![0..3, 3..7];
     let refused = scenario.run(3);

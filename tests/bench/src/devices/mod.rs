@@ -90,7 +90,8 @@ fn python_run(python: &Path, folder: &Path, words: &[&str]) -> anyhow::Result<St
 fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
     let (folder, model) = (folder.to_owned(), model.to_owned());
     let pinned = Vec::new();
-    RankWork { folder, model, workers, steps, pinned, batch: None, memory_bytes: None }
+    let (reduction, batch, memory_bytes) = (None, None, None);
+    RankWork { folder, model, workers, steps, pinned, reduction, batch, memory_bytes }
 }
 
 /// The number of digests of one training on different numbers of processes and launchers.

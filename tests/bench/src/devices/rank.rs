@@ -9,6 +9,7 @@ use florin_learning::memory::MemorySettings;
 use florin_learning::ranks::{
     DATA_FACT, RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks, data_fingerprint,
 };
+use florin_learning::reduction::ReductionPlan;
 use florin_learning::select::{EngineOptions, engine_with};
 use florin_learning::{EngineKind, Execution, Training, TrainingStep};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub(crate) struct RankWork {
     pub(crate) steps: u32,
     /// Ranges of workers by rank; by measured speeds if empty.
     pub(crate) pinned: Vec<Range<u32>>,
+    /// The plan of the reduction; by measured links if there is none.
+    pub(crate) reduction: Option<ReductionPlan>,
     /// Rows of a batch, which are all rows, instead of the model's own.
     pub(crate) batch: Option<u32>,
     /// Bytes for the tensors of a step.
@@ -59,6 +62,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             interface: Some("lo".to_owned()),
             limit: Duration::from_secs(RANK_SECONDS),
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
+            reduction: work.reduction,
             memory: MemorySettings::default(),
             memory_bytes: None,
         };

@@ -54,6 +54,7 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
         model: "resnet".to_owned(),
         workers: WORKERS,
         steps: STEPS,
+        reduction: None,
         pinned: Vec::new(),
         batch: None,
         memory_bytes: None,

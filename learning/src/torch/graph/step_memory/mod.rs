@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use tch::{Device, Tensor};
 
-use super::net::{GraphFailure, GraphNet};
+use super::net::{GradientStream, GraphFailure, GraphNet};
 use crate::engine::{BackendError, TrainError};
-use crate::graph::RunMode;
+use crate::graph::{RunMode, RunObserver};
 use crate::memory::{
     Admission, MemoryError, MemoryNews, MemoryPlan, MemoryRates, MemorySettings, Recompute,
     SavedRule, admit,
@@ -142,7 +142,8 @@ impl<'n> StepMemory<'n> {
         Ok(Self { plans: Some(plans), rows_max: part })
     }
 
-    /// As [`GraphNet::gradient`] in a training.
+    /// As [`GraphNet::observed_gradient`] in a training. A step by a plan begins when the observer would
+    /// let a forward pass end.
     pub(super) fn gradient(
         &mut self,
         net: &GraphNet<'_>,
@@ -150,20 +151,42 @@ impl<'n> StepMemory<'n> {
         rows: &Rows,
         scale: f64,
         slots: &[Tensor],
+        observer: &mut dyn RunObserver,
     ) -> Result<Tensor, GraphFailure> {
-        let planned = match &mut self.plans {
-            Some(plans) => {
-                plans
-                    .make(rows.len())
-                    .map_err(|error| BackendError { engine: ENGINE, why: error.to_string() })?;
-                plans.steps.get(&rows.len()).and_then(Option::as_ref)
-            }
-            None => None,
+        let Some(planned) = self.planned(rows)? else {
+            return net.observed_gradient(views, rows, RunMode::Training, scale, slots, observer);
         };
-        match planned {
-            Some(planned) => planned.gradient(net, views, rows, scale, slots),
-            None => net.gradient(views, rows, RunMode::Training, scale, slots),
+        observer.end_forward()?;
+        planned.gradient(net, views, rows, scale, slots)
+    }
+
+    /// As [`GraphNet::streamed_gradient`]. A step by a plan gives all tensors at its end.
+    pub(super) fn streamed_gradient(
+        &mut self,
+        net: &GraphNet<'_>,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+        stream: GradientStream<'_>,
+    ) -> Result<Tensor, GraphFailure> {
+        if self.planned(rows)?.is_none() {
+            return net.streamed_gradient(views, rows, scale, slots, stream);
         }
+        let losses = self.gradient(net, views, rows, scale, slots, stream.observer)?;
+        stream.sink.forward_done(&losses)?;
+        for tensor in 0..slots.len() {
+            stream.sink.tensor_done(tensor)?;
+        }
+        Ok(losses)
+    }
+
+    /// The plan of a step on some rows, if it needs one.
+    fn planned(&mut self, rows: &Rows) -> Result<Option<&PlannedTape<'n>>, BackendError> {
+        let Some(plans) = &mut self.plans else { return Ok(None) };
+        let made = plans.make(rows.len());
+        made.map_err(|error| BackendError { engine: ENGINE, why: error.to_string() })?;
+        Ok(plans.steps.get(&rows.len()).and_then(Option::as_ref))
     }
 }
 
