@@ -101,6 +101,7 @@ pub(super) fn join(
         limit: Duration::from_secs(arguments.execution.rank_timeout),
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
         reduction: arguments.execution.rank_reduction,
+        overlaps: true,
         memory: memory(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
             arguments.json.json,

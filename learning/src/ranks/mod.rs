@@ -49,6 +49,9 @@ pub struct RankSettings {
     pub pinned: Option<Vec<Range<u32>>>,
     /// The plan by which gradients are added; `None` is the one that takes least by measured links.
     pub reduction: Option<ReductionPlan>,
+    /// Whether gradients and parameters travel while others are computed. Without it a step is slower:
+    /// for comparisons.
+    pub overlaps: bool,
     /// Where the tensors of steps go that are larger than the memory.
     pub memory: MemorySettings,
     /// Bytes of this rank's memory for the tensors of a step; `None` is half of what is free.

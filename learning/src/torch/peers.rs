@@ -78,6 +78,8 @@ pub(super) trait Peers: fmt::Debug + Send {
     ) -> Result<(), TrainError>;
     /// The parts of a batch of `parts` parts that this process computes.
     fn own(&self, parts: usize) -> Range<usize>;
+    /// Whether numbers travel while others are computed.
+    fn overlaps(&self) -> bool;
     /// The least bytes of parameters that travel together.
     fn bucket_bytes(&self) -> u64;
     /// Adds the sums of all ranks for a batch of `parts` parts; waits for the elements that are `ready`

@@ -110,9 +110,15 @@ pub(crate) struct BenchDevices {
     /// devices: only the memory of steps
     #[arg(long)]
     pub(crate) step_memory: bool,
+    /// devices: only transfers behind computation, on a slow link
+    #[arg(long)]
+    pub(crate) overlap: bool,
     /// The work of one process, as JSON
     #[arg(long, hide = true)]
     pub(crate) rank_work: Option<String>,
+    /// The number of processes that this one starts for the work
+    #[arg(long, hide = true, requires = "rank_work")]
+    pub(crate) start: Option<u32>,
 }
 
 /// Options of `florin-bench keys`.

@@ -125,7 +125,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Models => models::run(&arguments.models, arguments.pay.only.as_deref(), python)?,
         BenchName::Devices => {
             if let Some(work) = &arguments.devices.rank_work {
-                if let Some(result) = devices::run_rank(work)? {
+                if let Some(result) = devices::run_rank(work, arguments.devices.start)? {
                     anstream::println!("{}", serde_json::to_string(&result)?);
                 }
                 return Ok(Exit::Done);

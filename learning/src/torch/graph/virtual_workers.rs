@@ -142,7 +142,9 @@ impl<'a> VirtualGradients<'a> {
             return Ok(None);
         };
         let ready = ReadyElements::none_of(self.params.size1()? as u64);
-        let received = if own.is_empty() {
+        let received = if own.is_empty() || !peers.overlaps() {
+            self.travelling.wait_for_all()?;
+            self.compute_parts(&parts, own.clone(), &own)?;
             ready.set(0);
             peers.reduce(&mut self.sums, count, &ready, audit)?
         } else {

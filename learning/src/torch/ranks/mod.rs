@@ -397,6 +397,10 @@ impl Peers for Ranks {
         self.assignment.own(self.rank(), parts)
     }
 
+    fn overlaps(&self) -> bool {
+        self.settings.overlaps
+    }
+
     fn bucket_bytes(&self) -> u64 {
         self.bucket_bytes
     }

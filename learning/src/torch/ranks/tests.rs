@@ -175,6 +175,7 @@ fn rank_process() {
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         reduction: scenario.reduction,
+        overlaps: true,
         memory: MemorySettings::default(),
         memory_bytes: None,
     };

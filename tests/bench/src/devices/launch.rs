@@ -113,6 +113,13 @@ pub(super) fn start(processes: u32, own: &[&std::ffi::OsStr]) -> anyhow::Result<
     Ok((0..processes).rev().map(start).collect::<Result<_, _>>()?)
 }
 
+/// Starts the processes of a work as JSON.
+pub(super) fn start_of(processes: u32, work: &str) -> anyhow::Result<RankResult> {
+    let this = std::env::current_exe()?;
+    let own = [this.as_os_str(), "devices".as_ref(), "--rank-work".as_ref(), work.as_ref()];
+    start_singly(processes, &own)
+}
+
 fn start_singly(processes: u32, own: &[&std::ffi::OsStr]) -> anyhow::Result<RankResult> {
     let mut started = start(processes, own)?;
     let first = started.pop().context("there is no process")?.wait_with_output()?;

@@ -4,6 +4,7 @@
 mod assignments;
 mod launch;
 mod memory;
+mod overlap;
 mod paging;
 mod quotes;
 mod rank;
@@ -17,9 +18,7 @@ use anyhow::Context;
 use crate::Measurement;
 use crate::arguments::BenchDevices;
 use launch::{Launcher, Packages};
-use rank::RankWork;
-
-pub(super) use rank::run as run_rank;
+use rank::{RankResult, RankWork};
 
 /// The scripts of the peer.
 const MODELS: &str = include_str!("../../../../xtask/peers/models.py");
@@ -42,6 +41,14 @@ const TIMED: [&str; 3] = ["mlp", "resnet", "gpt"];
 /// The model of the digests: it has batch statistics.
 const DIGESTED: &str = "resnet";
 
+/// Runs the work of one process, or starts all processes of it.
+pub(super) fn run_rank(work: &str, start: Option<u32>) -> anyhow::Result<Option<RankResult>> {
+    match start {
+        Some(processes) => launch::start_of(processes, work).map(Some),
+        None => rank::run(work),
+    }
+}
+
 pub(super) fn run(
     arguments: &BenchDevices,
     python: Option<&Path>,
@@ -58,6 +65,9 @@ pub(super) fn run(
     if arguments.quotes {
         return quotes::run(folder.path());
     }
+    if arguments.overlap {
+        return overlap::run(folder.path());
+    }
     if arguments.step_memory {
         let mut rows = memory::run(folder.path())?;
         rows.extend(paging::run(folder.path(), packages)?);
@@ -67,6 +77,7 @@ pub(super) fn run(
     for model in TIMED {
         rows.extend(steps(folder.path(), model, packages)?);
     }
+    rows.extend(overlap::run(folder.path())?);
     rows.extend(unequal::run(folder.path())?);
     rows.extend(assignments::run());
     rows.extend(quotes::run(folder.path())?);
@@ -90,8 +101,8 @@ fn python_run(python: &Path, folder: &Path, words: &[&str]) -> anyhow::Result<St
 fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
     let (folder, model) = (folder.to_owned(), model.to_owned());
     let pinned = Vec::new();
-    let (reduction, batch, memory_bytes) = (None, None, None);
-    RankWork { folder, model, workers, steps, pinned, reduction, batch, memory_bytes }
+    let (reduction, overlaps, batch, memory_bytes) = (None, true, None, None);
+    RankWork { folder, model, workers, steps, pinned, reduction, overlaps, batch, memory_bytes }
 }
 
 /// The number of digests of one training on different numbers of processes and launchers.

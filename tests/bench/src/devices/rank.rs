@@ -28,6 +28,8 @@ pub(crate) struct RankWork {
     pub(crate) pinned: Vec<Range<u32>>,
     /// The plan of the reduction; by measured links if there is none.
     pub(crate) reduction: Option<ReductionPlan>,
+    /// Whether numbers travel while others are computed.
+    pub(crate) overlaps: bool,
     /// Rows of a batch, which are all rows, instead of the model's own.
     pub(crate) batch: Option<u32>,
     /// Bytes for the tensors of a step.
@@ -63,6 +65,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             limit: Duration::from_secs(RANK_SECONDS),
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
             reduction: work.reduction,
+            overlaps: work.overlaps,
             memory: MemorySettings::default(),
             memory_bytes: None,
         };

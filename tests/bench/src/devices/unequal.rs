@@ -55,6 +55,7 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
         workers: WORKERS,
         steps: STEPS,
         reduction: None,
+        overlaps: true,
         pinned: Vec::new(),
         batch: None,
         memory_bytes: None,
