@@ -8,7 +8,7 @@ use super::loss::{Targets, row_losses};
 use crate::engine::{BackendError, InputError};
 use crate::graph::{
     GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, NotObserved, Place,
-    RunMode, RunObserver,
+    RunMode, RunObserver, drawing_nodes,
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
@@ -87,6 +87,8 @@ pub(super) struct GraphNet<'m> {
     /// Of the products in a training.
     pub(super) precision: Precision,
     pub(super) device: Device,
+    /// Whether each node draws random numbers in a training.
+    pub(super) draws: Vec<bool>,
     copy: AtenOperator,
 }
 
@@ -157,8 +159,8 @@ impl<'m> GraphNet<'m> {
         });
         let frozen = frozen.collect::<Result<_, TchError>>()?;
         let copy = AtenOperator::find("aten::_foreach_copy_", "")?;
-        let precision = Precision::F32;
-        Ok(Self { model, program, interpreter, frozen, kind, precision, device, copy })
+        let (precision, draws) = (Precision::F32, drawing_nodes(&program.graph));
+        Ok(Self { model, program, interpreter, frozen, kind, precision, device, draws, copy })
     }
 
     /// The same with products in another precision in a training.
@@ -291,22 +293,10 @@ impl<'m> GraphNet<'m> {
     ) -> Result<Tensor, GraphFailure> {
         let mut travelling = travelling.iter();
         let mut inputs = Vec::with_capacity(self.program.places.len());
-        for (place, input) in self.program.places.iter().zip(&self.program.graph.inputs) {
+        for (number, place) in self.program.places.iter().enumerate() {
             inputs.push(match place {
                 Place::Travels { .. } => travelling.next().map(Tensor::shallow_clone),
-                // Training changes statistics in place: of the step, not of the model.
-                Place::Frozen(at)
-                    if mode == RunMode::Training && matches!(input.role, InputRole::Buffer(_)) =>
-                {
-                    self.frozen.get(*at).map(Tensor::f_detach_copy).transpose()?
-                }
-                Place::Frozen(at) => self.frozen.get(*at).map(Tensor::shallow_clone),
-                Place::Row { range, sizes } => {
-                    let own = rows.numbers.f_narrow(1, range.start as i64, range.len() as i64)?;
-                    let sizes: Vec<i64> = [-1].into_iter().chain(sizes.iter().copied()).collect();
-                    let kind = self.kind_of(input.tensor.data_type);
-                    Some(own.f_reshape(sizes.as_slice())?.f_to_kind(kind)?)
-                }
+                _ => self.fixed_input(number, rows, mode)?,
             });
         }
         let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
@@ -316,6 +306,33 @@ impl<'m> GraphNet<'m> {
         drop(autocast);
         let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
         Ok(outputs.into_iter().next().ok_or_else(why)?)
+    }
+
+    /// An input of the graph that does not travel: a frozen tensor, or numbers of rows.
+    pub(super) fn fixed_input(
+        &self,
+        number: usize,
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Option<Tensor>, TchError> {
+        let mut places = self.program.places.iter().zip(&self.program.graph.inputs);
+        let Some((place, input)) = places.nth(number) else { return Ok(None) };
+        match place {
+            Place::Travels { .. } => Ok(None),
+            // Training changes statistics in place: of the step, not of the model.
+            Place::Frozen(at)
+                if mode == RunMode::Training && matches!(input.role, InputRole::Buffer(_)) =>
+            {
+                self.frozen.get(*at).map(Tensor::f_detach_copy).transpose()
+            }
+            Place::Frozen(at) => Ok(self.frozen.get(*at).map(Tensor::shallow_clone)),
+            Place::Row { range, sizes } => {
+                let own = rows.numbers.f_narrow(1, range.start as i64, range.len() as i64)?;
+                let sizes: Vec<i64> = [-1].into_iter().chain(sizes.iter().copied()).collect();
+                let kind = self.kind_of(input.tensor.data_type);
+                Ok(Some(own.f_reshape(sizes.as_slice())?.f_to_kind(kind)?))
+            }
+        }
     }
 
     fn kind_of(&self, data_type: crate::graph::DataType) -> Kind {
@@ -343,6 +360,16 @@ impl<'m> GraphNet<'m> {
         observer: &mut dyn RunObserver,
     ) -> Result<Tensor, GraphFailure> {
         let output = self.observed_forward(travelling, rows, mode, observer)?;
+        Ok(self.losses_of_output(&output, rows, mode)?)
+    }
+
+    /// The loss of each row, from the graph's output.
+    pub(super) fn losses_of_output(
+        &self,
+        output: &Tensor,
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Tensor, TchError> {
         let output = output.f_to_kind(self.kind)?;
         let declaration = self.model.declaration();
         let tokens = self.program.first_row_input();
@@ -358,7 +385,7 @@ impl<'m> GraphNet<'m> {
             RunMode::Training => RowLoss::CrossEntropy,
             RunMode::Evaluation => RowLoss::Bounded,
         };
-        Ok(row_losses(declaration.loss, form, &output, &targets)?)
+        row_losses(declaration.loss, form, &output, &targets)
     }
 
     /// Writes the gradient of `scale` times the summed losses of rows to the views of a flat gradient;

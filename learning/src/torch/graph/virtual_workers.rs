@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use rand_chacha::rand_core::Rng;
-use tch::{Kind, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use super::net::GraphNet;
 use super::step_memory::StepMemory;
@@ -161,14 +161,11 @@ impl<'a> VirtualGradients<'a> {
         parts: &[Range<usize>],
         own: &Range<usize>,
     ) -> Result<(), TrainError> {
-        let mut seeds = rng(self.seed, Purpose::VirtualWorkers, batch.step as u32);
-        let seeds: Vec<u64> = parts.iter().map(|_| seeds.next_u64()).collect();
+        let seeds = worker_seeds(self.seed, batch.step, parts.len());
         for part in own.clone() {
             let range = &parts[part];
-            // Dropout and stochastic depth draw from the generator of the process.
-            tch::manual_seed(i64::from_le_bytes(seeds[part].to_le_bytes()));
             let rows = batch.rows.part(range.start, range.len())?;
-            let sum = self.part(&rows, batch.rows.len())?;
+            let sum = self.part(&rows, batch.rows.len(), seeds[part])?;
             self.sums.insert(part, sum);
             for merge in merges_after(part, own, parts.len()) {
                 self.merge(merge)?;
@@ -178,10 +175,17 @@ impl<'a> VirtualGradients<'a> {
     }
 
     /// The gradient of one part: of the mean loss of the whole batch.
-    fn part(&mut self, rows: &Rows, size: usize) -> Result<PartialSum, TrainError> {
+    fn part(
+        &mut self,
+        rows: &Rows,
+        size: usize,
+        seed: u64,
+    ) -> Result<PartialSum, TrainError> {
         let sum = self.take_free()?;
         let share = self.scale / size as f64;
-        let losses = self.memory.gradient(self.net, &self.views, rows, share, &sum.slots);
+        // Dropout and stochastic depth draw from seeds of the worker.
+        let (net, views, seed) = (self.net, &self.views, Some(seed));
+        let losses = self.memory.seeded_gradient(net, views, rows, share, &sum.slots, seed);
         let losses = losses.map_err(BackendError::from)?;
         // Buffers travel as the weighted mean of those that the parts have made.
         let weight = rows.len() as f64 / size as f64;
@@ -191,10 +195,8 @@ impl<'a> VirtualGradients<'a> {
             view.shallow_clone().f_copy_(before)?;
         }
         let loss = f64::try_from(losses.f_sum(Kind::Double)?)?;
-        let mut tail = [0.0_f32; TAIL as usize];
-        (tail[0], tail[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
         let length = sum.flat.size1()?;
-        sum.flat.f_narrow(0, length - TAIL, TAIL)?.f_copy_(&Tensor::f_from_slice(&tail)?)?;
+        sum.flat.f_narrow(0, length - TAIL, TAIL)?.f_copy_(&loss_tail(loss)?)?;
         Ok(sum)
     }
 
@@ -215,6 +217,19 @@ impl<'a> VirtualGradients<'a> {
         self.free.push(right);
         Ok(())
     }
+}
+
+/// The seeds of the workers in a step.
+pub(super) fn worker_seeds(seed: u64, step: u64, workers: usize) -> Vec<u64> {
+    let mut seeds = rng(seed, Purpose::VirtualWorkers, step as u32);
+    (0..workers).map(|_| seeds.next_u64()).collect()
+}
+
+/// The numbers behind a gradient: a summed loss in two numbers of 32 bits.
+pub(super) fn loss_tail(loss: f64) -> Result<Tensor, TchError> {
+    let mut tail = [0.0_f32; TAIL as usize];
+    (tail[0], tail[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
+    Tensor::f_from_slice(&tail)
 }
 
 /// Runs of a part whose least time is its speed.

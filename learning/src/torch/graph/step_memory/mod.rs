@@ -19,7 +19,7 @@ use tch::{Device, Tensor};
 
 use super::net::{GraphFailure, GraphNet};
 use crate::engine::{BackendError, TrainError};
-use crate::graph::RunMode;
+use crate::graph::{NotObserved, RunMode, SeededDraws};
 use crate::memory::{
     Admission, MemoryError, MemoryNews, MemoryPlan, MemoryRates, MemorySettings, Recompute,
     SavedRule, admit,
@@ -151,6 +151,19 @@ impl<'n> StepMemory<'n> {
         scale: f64,
         slots: &[Tensor],
     ) -> Result<Tensor, GraphFailure> {
+        self.seeded_gradient(net, views, rows, scale, slots, None)
+    }
+
+    /// The same with the draws of a worker of this seed.
+    pub(super) fn seeded_gradient(
+        &mut self,
+        net: &GraphNet<'_>,
+        views: &[Tensor],
+        rows: &Rows,
+        scale: f64,
+        slots: &[Tensor],
+        worker_seed: Option<u64>,
+    ) -> Result<Tensor, GraphFailure> {
         let planned = match &mut self.plans {
             Some(plans) => {
                 plans
@@ -161,8 +174,12 @@ impl<'n> StepMemory<'n> {
             None => None,
         };
         match planned {
-            Some(planned) => planned.gradient(net, views, rows, scale, slots),
-            None => net.gradient(views, rows, RunMode::Training, scale, slots),
+            Some(planned) => planned.gradient(net, views, rows, scale, slots, worker_seed),
+            None => {
+                let (draws, inner) = (net.draws.as_slice(), &mut NotObserved);
+                let mut seeded = SeededDraws { worker_seed, draws, inner };
+                net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut seeded)
+            }
         }
     }
 }
@@ -246,12 +263,16 @@ impl<'n> PlannedTape<'n> {
         rows: &Rows,
         scale: f64,
         slots: &[Tensor],
+        worker_seed: Option<u64>,
     ) -> Result<Tensor, GraphFailure> {
         let Self { tape, step } = self;
         tape.restart();
         let recording = tape.record(true)?;
         let mut mover = Mover::new(tape, step);
-        let found = net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut mover);
+        let draws = net.draws.as_slice();
+        let mut seeded = SeededDraws { worker_seed, draws, inner: &mut mover };
+        let found =
+            net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut seeded);
         step.end();
         drop(recording);
         match step.take_failure() {

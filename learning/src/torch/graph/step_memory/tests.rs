@@ -50,7 +50,7 @@ fn measured(
     let slots = net.views(&flat).unwrap();
     let found = match planned {
         Some(planned) => {
-            let losses = planned.gradient(net, &views, &case.rows, 0.5, &slots);
+            let losses = planned.gradient(net, &views, &case.rows, 0.5, &slots, None);
             (losses.map_err(BackendError::from).unwrap(), planned.tape.peak())
         }
         None => {
