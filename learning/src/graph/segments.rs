@@ -255,8 +255,7 @@ fn effect(node: &Node) -> Option<Effect> {
 
 /// The values that a node changes.
 fn written(node: &Node) -> Vec<ValueId> {
-    let statistics =
-        node.arguments.iter().filter(|(name, _)| STATISTICS.contains(&name.as_str()));
+    let statistics = node.arguments.iter().filter(|(name, _)| STATISTICS.contains(&name.as_str()));
     let mut written: Vec<ValueId> =
         statistics.flat_map(|(_, argument)| argument.values()).collect();
     if matches!(effect(node), Some(Effect::InPlace | Effect::RandomInPlace)) {
