@@ -46,7 +46,7 @@ mod weights;
 
 pub use archive::{read_archive, read_archive_from, read_description};
 #[cfg(feature = "torch")]
-pub(crate) use draws::{SeededDraws, drawing_nodes, node_seed};
+pub(crate) use draws::{SeededDraws, drawing_nodes};
 pub use error::{GraphError, GraphErrorKind};
 #[cfg(feature = "torch")]
 pub(crate) use interpreter::Slot;
@@ -60,7 +60,7 @@ pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;
 #[cfg(feature = "torch")]
-pub(crate) use segments::{Segments, output};
+pub(crate) use segments::Segments;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
 pub(crate) use shapes::{Shaped, infer, is_view};
 pub use split::{BufferPolicy, GraphParts, split, travelling_inputs};

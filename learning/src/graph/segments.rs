@@ -16,7 +16,7 @@
 //! 4. The nodes that touch an input which is written, such as the running statistics of a norm, are all
 //!    on one side. So each buffer belongs to the segment that changes it.
 //!
-//! Random draws do not join nodes: each node has a seed of its own ([`node_seed`](super::node_seed)).
+//! Random draws do not join nodes: each node has a seed of its own ([`node_seed`](super::draws::node_seed)).
 
 use std::collections::BTreeMap;
 
@@ -91,6 +91,12 @@ impl Segments {
         let spans = self.crossing.iter().enumerate();
         let crossing = spans.filter(|(_, span)| span.is_some_and(|span| span.has(position)));
         crossing.map(|(id, _)| ValueId(id as u32)).collect()
+    }
+
+    /// Each value that crosses cuts, with the first and the last position that it crosses.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (ValueId, usize, usize)> {
+        let spans = self.crossing.iter().enumerate();
+        spans.filter_map(|(id, span)| span.map(|own| (ValueId(id as u32), own.first, own.last)))
     }
 
     /// The inputs of the graph, parameters among them, that nodes on both sides of a position use.
@@ -227,7 +233,7 @@ fn value_ranges(graph: &Graph, is_row: &[bool]) -> Vec<ValueRange> {
 }
 
 /// The first output of a graph that is not a number: the one that a loss reads.
-pub(crate) fn output(graph: &Graph) -> Option<ValueId> {
+fn output(graph: &Graph) -> Option<ValueId> {
     let is_number = |id: &ValueId| {
         let makes = |node: &&Node| node.outputs.iter().any(|output| output.values().contains(id));
         graph.nodes.iter().find(makes).is_some_and(|node| match &node.operation {
@@ -309,3 +315,7 @@ impl Classes {
         self.0[one.max(other)] = one.min(other);
     }
 }
+
+#[cfg(test)]
+#[path = "segments_tests.rs"]
+mod tests;

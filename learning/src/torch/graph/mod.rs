@@ -5,6 +5,8 @@
 
 mod loss;
 mod net;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the ranks of a pipeline"))]
+mod pipeline;
 mod quote;
 mod step_memory;
 mod training;

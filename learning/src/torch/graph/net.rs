@@ -237,6 +237,17 @@ impl<'m> GraphNet<'m> {
         buffers.map(|tensor| tensor.aligned_range()).collect()
     }
 
+    /// The range of each travelling tensor in an aligned vector, with the zeros behind it.
+    pub(super) fn aligned_ranges(&self) -> Vec<Range<usize>> {
+        let ranges = self.travelling().map(|tensor| tensor.aligned_range());
+        ranges.map(|range| range.start..range.end.next_multiple_of(ALIGNMENT)).collect()
+    }
+
+    /// Whether a travelling tensor is a buffer.
+    pub(super) fn is_buffer(&self, travelling: usize) -> bool {
+        self.travelling().nth(travelling).is_some_and(|tensor| tensor.is_buffer)
+    }
+
     /// Those of the views that are buffers.
     pub(super) fn buffers_of<'v>(
         &'v self,

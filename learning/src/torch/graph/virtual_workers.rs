@@ -175,12 +175,7 @@ impl<'a> VirtualGradients<'a> {
     }
 
     /// The gradient of one part: of the mean loss of the whole batch.
-    fn part(
-        &mut self,
-        rows: &Rows,
-        size: usize,
-        seed: u64,
-    ) -> Result<PartialSum, TrainError> {
+    fn part(&mut self, rows: &Rows, size: usize, seed: u64) -> Result<PartialSum, TrainError> {
         let sum = self.take_free()?;
         let share = self.scale / size as f64;
         // Dropout and stochastic depth draw from seeds of the worker.

@@ -79,7 +79,7 @@ pub(super) struct StepLimit<'a> {
 
 impl<'n> StepMemory<'n> {
     /// Steps with all tensors in the memory, in parts of some rows at most.
-    fn in_parts(rows_max: usize) -> Self {
+    pub(super) fn in_parts(rows_max: usize) -> Self {
         Self { plans: None, rows_max }
     }
 
