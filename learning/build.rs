@@ -1,5 +1,6 @@
 //! Compiles the C++ beside `tch`, with the headers of the libtorch that `tch` links: the call of its
-//! dispatcher, the tape of a step, hooks of gradients, and c10d, its library of collectives.
+//! dispatcher, the tape of a step, hooks of gradients, a backward pass from several tensors, and c10d, its
+//! library of collectives.
 
 use std::env;
 use std::fs;
@@ -17,6 +18,7 @@ const GLOO_HEADERS: [&str; 6] = [
 
 fn main() {
     println!("cargo::rerun-if-changed=src/torch/dispatch/dispatch.cpp");
+    println!("cargo::rerun-if-changed=src/torch/backward/backward.cpp");
     println!("cargo::rerun-if-changed=src/torch/guarded.h");
     println!("cargo::rerun-if-changed=src/torch/gradient_hooks/gradient_hooks.cpp");
     println!("cargo::rerun-if-changed=src/torch/tape/tape.cpp");
@@ -40,7 +42,8 @@ fn main() {
         .warnings(false)
         .file("src/torch/dispatch/dispatch.cpp")
         .file("src/torch/gradient_hooks/gradient_hooks.cpp")
-        .file("src/torch/tape/tape.cpp");
+        .file("src/torch/tape/tape.cpp")
+        .file("src/torch/backward/backward.cpp");
     if env::var_os("CARGO_FEATURE_DISTRIBUTED").is_some() {
         let headers = match gloo_headers() {
             Ok(folder) => folder,

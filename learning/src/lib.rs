@@ -15,6 +15,7 @@
 //!   changes of its images.
 //! * [`virtual_workers`]: the parts of a batch and the tree of their gradients, on any devices;
 //!   [`ranks`]: the processes that do; [`checkpoint`]: the state of a training on disk.
+//! * [`pipeline`]: the cut of a graph into parts on several ranks, and the order of their passes.
 //! * [`memory`]: the memory of a training step, and plans for steps that are larger than it.
 //! * [`step_cost`]: the work of a training step, and its time by a device's card.
 //! * [`metrics`]: accuracy, F1, AUROC, RMSE, R² and perplexity of predictions.
@@ -64,6 +65,7 @@ mod parallel;
 pub mod params;
 pub mod partition;
 pub mod path;
+pub mod pipeline;
 pub mod privacy;
 pub mod ranks;
 pub mod reduction;

@@ -17,6 +17,8 @@ pub(crate) enum Purpose {
     Directions,
     #[cfg(feature = "torch")]
     VirtualWorkers,
+    #[cfg(feature = "torch")]
+    NodeDraws,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

@@ -1,5 +1,7 @@
 //! Runs a graph by libtorch's operators, with gradients.
 
+use std::ops::Range;
+
 use tch::{Kind, TchError, Tensor, no_grad, no_grad_guard};
 use thiserror::Error;
 
@@ -57,7 +59,7 @@ const BERNOULLI_SHARE: f64 = 0.5;
 
 /// A value during a run.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Empty,
     Tensor(Tensor),
     Tensors(Vec<Tensor>),
@@ -80,7 +82,7 @@ impl WeightTensor {
 
 /// A graph with its operators found and its values' last uses known.
 pub struct Interpreter<'g> {
-    graph: &'g Graph,
+    pub(super) graph: &'g Graph,
     steps: Vec<Step>,
     /// The values that each node uses last.
     dead: Vec<Vec<ValueId>>,
@@ -171,20 +173,7 @@ impl<'g> Interpreter<'g> {
         let mut values = inputs.collect::<Result<Vec<Slot>, TchError>>()?;
         values.resize_with(self.graph.values as usize, || Slot::Empty);
         observer.begin(given)?;
-        for (at, (node, step)) in self.graph.nodes.iter().zip(&self.steps).enumerate() {
-            observer.before_node(at)?;
-            let results = if node.gradients {
-                self.step(at, node, step, &values, mode)?
-            } else {
-                no_grad(|| self.step(at, node, step, &values, mode))?
-            };
-            let results = if self.is_double { in_double(results)? } else { results };
-            store(at, node, results, &mut values)?;
-            for &ValueId(dead) in &self.dead[at] {
-                values[dead as usize] = Slot::Empty;
-            }
-            observer.after_node(at, RunValues::new(&values))?;
-        }
+        self.run_nodes(0..self.graph.nodes.len(), &mut values, mode, observer)?;
         let outputs = self.graph.outputs.iter().filter_map(|output| match output {
             Argument::Value(ValueId(id)) => match &values[*id as usize] {
                 Slot::Tensor(tensor) => Some(tensor.shallow_clone()),
@@ -193,6 +182,32 @@ impl<'g> Interpreter<'g> {
             _ => None,
         });
         Ok(outputs.collect())
+    }
+
+    /// Runs consecutive nodes. A value ends with its last use in the graph.
+    pub(super) fn run_nodes(
+        &self,
+        nodes: Range<usize>,
+        values: &mut [Slot],
+        mode: RunMode,
+        observer: &mut dyn RunObserver,
+    ) -> Result<(), InterpreterError> {
+        for at in nodes {
+            let (node, step) = (&self.graph.nodes[at], &self.steps[at]);
+            observer.before_node(at)?;
+            let results = if node.gradients {
+                self.step(at, node, step, values, mode)?
+            } else {
+                no_grad(|| self.step(at, node, step, values, mode))?
+            };
+            let results = if self.is_double { in_double(results)? } else { results };
+            store(at, node, results, values)?;
+            for &ValueId(dead) in &self.dead[at] {
+                values[dead as usize] = Slot::Empty;
+            }
+            observer.after_node(at, RunValues::new(values))?;
+        }
+        Ok(())
     }
 
     /// Runs some nodes of a training again, without gradients, from the tensors that they read; returns

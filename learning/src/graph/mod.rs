@@ -13,6 +13,8 @@
 mod archive;
 mod canonical;
 mod check;
+#[cfg(feature = "torch")]
+mod draws;
 mod error;
 #[cfg(feature = "torch")]
 mod evaluation;
@@ -30,6 +32,10 @@ mod model;
 mod observer;
 mod operators;
 mod rewrite;
+#[cfg(feature = "torch")]
+mod segment_run;
+#[cfg(feature = "torch")]
+mod segments;
 pub(crate) mod shapes;
 mod size_function;
 mod split;
@@ -39,16 +45,22 @@ mod value;
 mod weights;
 
 pub use archive::{read_archive, read_archive_from, read_description};
+#[cfg(feature = "torch")]
+pub(crate) use draws::{SeededDraws, drawing_nodes};
 pub use error::{GraphError, GraphErrorKind};
+#[cfg(feature = "torch")]
+pub(crate) use interpreter::Slot;
 #[cfg(feature = "torch")]
 pub use interpreter::{GraphRun, Interpreter, InterpreterError};
 pub use model::{GraphDeclaration, GraphForm, GraphLoss, GraphModel, ROW_BYTES_MAX};
 pub(crate) use model::{GraphProgram, Place};
 #[cfg(feature = "torch")]
-pub(crate) use observer::{NotObserved, RunObserver, RunValues};
+pub(crate) use observer::{BothObservers, NotObserved, RunObserver, RunValues};
 pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 pub use rewrite::write_archive;
+#[cfg(feature = "torch")]
+pub(crate) use segments::Segments;
 pub use shapes::{GraphCost, TensorShape, graph_cost};
 pub(crate) use shapes::{Shaped, infer, is_view};
 pub use split::{BufferPolicy, GraphParts, split, travelling_inputs};

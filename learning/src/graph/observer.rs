@@ -55,3 +55,31 @@ pub(crate) trait RunObserver {
 pub(crate) struct NotObserved;
 
 impl RunObserver for NotObserved {}
+
+/// Two observers of one run; the first one is called first.
+pub(crate) struct BothObservers<'o>(
+    pub(crate) &'o mut dyn RunObserver,
+    pub(crate) &'o mut dyn RunObserver,
+);
+
+impl RunObserver for BothObservers<'_> {
+    fn begin(&mut self, inputs: &[Tensor]) -> Result<(), TchError> {
+        self.0.begin(inputs)?;
+        self.1.begin(inputs)
+    }
+
+    fn before_node(&mut self, node: usize) -> Result<(), TchError> {
+        self.0.before_node(node)?;
+        self.1.before_node(node)
+    }
+
+    fn after_node(&mut self, node: usize, values: RunValues<'_>) -> Result<(), TchError> {
+        self.0.after_node(node, values)?;
+        self.1.after_node(node, values)
+    }
+
+    fn end_forward(&mut self) -> Result<(), TchError> {
+        self.0.end_forward()?;
+        self.1.end_forward()
+    }
+}

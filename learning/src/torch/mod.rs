@@ -4,6 +4,7 @@
 //! parameters; the CNN's gradient uses autograd. Directional derivatives use hand-written
 //! forward-mode differentiation for all models.
 
+mod backward;
 mod batches;
 #[cfg(feature = "distributed")]
 mod c10d;

@@ -6,6 +6,7 @@
 mod loss;
 mod net;
 mod parameters;
+mod pipeline;
 mod quote;
 mod step_memory;
 mod training;

@@ -8,7 +8,7 @@ use super::loss::{Targets, row_losses};
 use crate::engine::{BackendError, InputError};
 use crate::graph::{
     GraphModel, GraphProgram, InputRole, Interpreter, InterpreterError, NotObserved, Place,
-    RunMode, RunObserver,
+    RunMode, RunObserver, drawing_nodes,
 };
 use crate::loss::RowLoss;
 use crate::torch::ENGINE;
@@ -104,6 +104,8 @@ pub(super) struct GraphNet<'m> {
     /// Of the products in a training.
     pub(super) precision: Precision,
     pub(super) device: Device,
+    /// Whether each node draws random numbers in a training.
+    pub(super) draws: Vec<bool>,
     copy: AtenOperator,
 }
 
@@ -174,8 +176,8 @@ impl<'m> GraphNet<'m> {
         });
         let frozen = frozen.collect::<Result<_, TchError>>()?;
         let copy = AtenOperator::find("aten::_foreach_copy_", "")?;
-        let precision = Precision::F32;
-        Ok(Self { model, program, interpreter, frozen, kind, precision, device, copy })
+        let (precision, draws) = (Precision::F32, drawing_nodes(&program.graph));
+        Ok(Self { model, program, interpreter, frozen, kind, precision, device, draws, copy })
     }
 
     /// The same with products in another precision in a training.
@@ -252,6 +254,17 @@ impl<'m> GraphNet<'m> {
         buffers.map(|tensor| tensor.aligned_range()).collect()
     }
 
+    /// The range of each travelling tensor in an aligned vector, with the zeros behind it.
+    pub(super) fn aligned_ranges(&self) -> Vec<Range<usize>> {
+        let ranges = self.travelling().map(|tensor| tensor.aligned_range());
+        ranges.map(|range| range.start..range.end.next_multiple_of(ALIGNMENT)).collect()
+    }
+
+    /// Whether a travelling tensor is a buffer.
+    pub(super) fn is_buffer(&self, travelling: usize) -> bool {
+        self.travelling().nth(travelling).is_some_and(|tensor| tensor.is_buffer)
+    }
+
     /// Those of the views that are buffers.
     pub(super) fn buffers_of<'v>(
         &'v self,
@@ -308,22 +321,10 @@ impl<'m> GraphNet<'m> {
     ) -> Result<Tensor, GraphFailure> {
         let mut travelling = travelling.iter();
         let mut inputs = Vec::with_capacity(self.program.places.len());
-        for (place, input) in self.program.places.iter().zip(&self.program.graph.inputs) {
+        for (number, place) in self.program.places.iter().enumerate() {
             inputs.push(match place {
                 Place::Travels { .. } => travelling.next().map(Tensor::shallow_clone),
-                // Training changes statistics in place: of the step, not of the model.
-                Place::Frozen(at)
-                    if mode == RunMode::Training && matches!(input.role, InputRole::Buffer(_)) =>
-                {
-                    self.frozen.get(*at).map(Tensor::f_detach_copy).transpose()?
-                }
-                Place::Frozen(at) => self.frozen.get(*at).map(Tensor::shallow_clone),
-                Place::Row { range, sizes } => {
-                    let own = rows.numbers.f_narrow(1, range.start as i64, range.len() as i64)?;
-                    let sizes: Vec<i64> = [-1].into_iter().chain(sizes.iter().copied()).collect();
-                    let kind = self.kind_of(input.tensor.data_type);
-                    Some(own.f_reshape(sizes.as_slice())?.f_to_kind(kind)?)
-                }
+                _ => self.fixed_input(number, rows, mode)?,
             });
         }
         let inputs: Vec<Tensor> = inputs.into_iter().flatten().collect();
@@ -333,6 +334,33 @@ impl<'m> GraphNet<'m> {
         drop(autocast);
         let why = || BackendError { engine: ENGINE, why: "the graph has no output".to_owned() };
         Ok(outputs.into_iter().next().ok_or_else(why)?)
+    }
+
+    /// An input of the graph that does not travel: a frozen tensor, or numbers of rows.
+    pub(super) fn fixed_input(
+        &self,
+        number: usize,
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Option<Tensor>, TchError> {
+        let mut places = self.program.places.iter().zip(&self.program.graph.inputs);
+        let Some((place, input)) = places.nth(number) else { return Ok(None) };
+        match place {
+            Place::Travels { .. } => Ok(None),
+            // Training changes statistics in place: of the step, not of the model.
+            Place::Frozen(at)
+                if mode == RunMode::Training && matches!(input.role, InputRole::Buffer(_)) =>
+            {
+                self.frozen.get(*at).map(Tensor::f_detach_copy).transpose()
+            }
+            Place::Frozen(at) => Ok(self.frozen.get(*at).map(Tensor::shallow_clone)),
+            Place::Row { range, sizes } => {
+                let own = rows.numbers.f_narrow(1, range.start as i64, range.len() as i64)?;
+                let sizes: Vec<i64> = [-1].into_iter().chain(sizes.iter().copied()).collect();
+                let kind = self.kind_of(input.tensor.data_type);
+                Ok(Some(own.f_reshape(sizes.as_slice())?.f_to_kind(kind)?))
+            }
+        }
     }
 
     fn kind_of(&self, data_type: crate::graph::DataType) -> Kind {
@@ -360,6 +388,16 @@ impl<'m> GraphNet<'m> {
         observer: &mut dyn RunObserver,
     ) -> Result<Tensor, GraphFailure> {
         let output = self.observed_forward(travelling, rows, mode, observer)?;
+        Ok(self.losses_of_output(&output, rows, mode)?)
+    }
+
+    /// The loss of each row, from the graph's output.
+    pub(super) fn losses_of_output(
+        &self,
+        output: &Tensor,
+        rows: &Rows,
+        mode: RunMode,
+    ) -> Result<Tensor, TchError> {
         let output = output.f_to_kind(self.kind)?;
         let declaration = self.model.declaration();
         let tokens = self.program.first_row_input();
@@ -375,7 +413,7 @@ impl<'m> GraphNet<'m> {
             RunMode::Training => RowLoss::CrossEntropy,
             RunMode::Evaluation => RowLoss::Bounded,
         };
-        Ok(row_losses(declaration.loss, form, &output, &targets)?)
+        row_losses(declaration.loss, form, &output, &targets)
     }
 
     /// Writes the gradient of `scale` times the summed losses of rows to the views of a flat gradient;
@@ -474,13 +512,12 @@ impl<'m> GraphNet<'m> {
         Ok(losses)
     }
 
-    /// The ranges of the travelling tensors in an aligned vector, each with the first node that reads it.
-    pub(super) fn aligned_ranges(&self) -> Vec<(Range<usize>, usize)> {
+    /// The first node that reads each travelling tensor.
+    pub(super) fn first_nodes(&self) -> Vec<usize> {
         let uses = self.interpreter.first_uses();
         let places = self.program.places.iter().zip(uses);
         let of_travelling = places.filter(|(place, _)| matches!(place, Place::Travels { .. }));
-        let uses = of_travelling.map(|(_, node)| node);
-        self.travelling().map(|tensor| tensor.aligned_range()).zip(uses).collect()
+        of_travelling.map(|(_, node)| node).collect()
     }
 
     /// Writes the gradient of the summed losses of rows in an evaluation, tensor by tensor, so that it is

@@ -38,11 +38,11 @@ pub(super) struct TravellingParameters {
 impl TravellingParameters {
     /// Buckets of at least `bytes_min` bytes, if a tensor is not larger.
     pub(super) fn new(net: &GraphNet<'_>, bytes_min: u64) -> Self {
-        let tensors = net.aligned_ranges();
+        let (ranges, nodes) = (net.aligned_ranges().into_iter(), net.first_nodes());
         let sizes: Vec<Range<u64>> =
-            tensors.iter().map(|(range, _)| range.start as u64..range.end as u64).collect();
+            ranges.map(|range| range.start as u64..range.end as u64).collect();
         let bucket = |own: Range<usize>| ParameterBucket {
-            first_node: tensors[own.clone()].iter().map(|(_, node)| *node).min().unwrap_or(0),
+            first_node: nodes[own.clone()].iter().copied().min().unwrap_or(0),
             range: sizes[own.start].start as i64..sizes[own.end - 1].end as i64,
         };
         let mut buckets: Vec<_> = buckets(&sizes, bytes_min).into_iter().map(bucket).collect();

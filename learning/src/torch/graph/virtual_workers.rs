@@ -11,6 +11,7 @@ use super::net::{GradientSink, GradientStream, GraphFailure, GraphNet};
 use super::parameters::{ParameterGate, TravellingParameters};
 use super::step_memory::StepMemory;
 use crate::engine::{BackendError, TrainError};
+use crate::graph::{RunObserver, SeededDraws};
 use crate::ranks::RankSpeed;
 use crate::reduction::ReadyStep;
 use crate::rng::{Purpose, rng};
@@ -41,34 +42,30 @@ pub(super) struct VirtualGradients<'a> {
 struct BatchParts<'b> {
     batch: &'b Batch,
     /// The rows of each part.
-    rows: Vec<Range<usize>>,
-    /// The seed of each part's dropout and stochastic depth.
+    ranges: Vec<Range<usize>>,
+    /// The seed of each part, from which its dropout and stochastic depth draw.
     seeds: Vec<u64>,
 }
 
 impl<'b> BatchParts<'b> {
     fn new(gradients: &VirtualGradients<'_>, batch: &'b Batch) -> Self {
-        let rows = gradients.parts(batch.rows.len());
-        let mut seeds = rng(gradients.seed, Purpose::VirtualWorkers, batch.step as u32);
-        let seeds = rows.iter().map(|_| seeds.next_u64()).collect();
-        Self { batch, rows, seeds }
+        let ranges = gradients.parts(batch.rows.len());
+        let seeds = worker_seeds(gradients.seed, batch.step, ranges.len());
+        Self { batch, ranges, seeds }
     }
 
     fn len(&self) -> usize {
-        self.rows.len()
+        self.ranges.len()
     }
 
-    /// The rows of a part, whose random numbers come next.
-    fn begin(&self, part: usize) -> Result<Rows, TchError> {
-        // Dropout and stochastic depth draw from the generator of the process.
-        tch::manual_seed(i64::from_le_bytes(self.seeds[part].to_le_bytes()));
-        let range = &self.rows[part];
+    fn rows(&self, part: usize) -> Result<Rows, TchError> {
+        let range = &self.ranges[part];
         self.batch.rows.part(range.start, range.len())
     }
 
     /// The share of a part in the batch.
     fn weight(&self, part: usize) -> f64 {
-        self.rows[part].len() as f64 / self.batch.rows.len() as f64
+        self.ranges[part].len() as f64 / self.batch.rows.len() as f64
     }
 }
 
@@ -290,7 +287,7 @@ impl<'a> VirtualGradients<'a> {
         });
         let buffers = buffers.collect();
         let ranges = self.net.aligned_ranges().into_iter();
-        let starts: Vec<u64> = ranges.map(|(range, _)| range.start as u64).collect();
+        let starts: Vec<u64> = ranges.map(|range| range.start as u64).collect();
         let is_done = vec![false; starts.len()];
         let (first_done, weight) = (starts.len(), parts.weight(part) * self.scale);
         Ok(PartSink { sum, merges, buffers, weight, starts, is_done, first_done, on_ready })
@@ -317,9 +314,10 @@ impl PartStep<'_> {
     ) -> Result<(), TrainError> {
         let Self { net, views, .. } = *self;
         let slots = sink.sum.handle().views;
-        let rows = self.parts.begin(self.part)?;
+        let rows = self.parts.rows(self.part)?;
         let mut gate = ParameterGate(travelling);
-        let stream = GradientStream { observer: &mut gate, sink };
+        let mut observer = self.with_draws(&mut gate);
+        let stream = GradientStream { observer: &mut observer, sink };
         let found = memory.streamed_gradient(net, views, &rows, self.share(), &slots, stream);
         found.map(|_| ()).map_err(|failure| failed(travelling, failure))
     }
@@ -332,11 +330,21 @@ impl PartStep<'_> {
         sink: &mut PartSink<'_>,
     ) -> Result<(), TrainError> {
         let Self { net, views, .. } = *self;
-        let rows = self.parts.begin(self.part)?;
+        let rows = self.parts.rows(self.part)?;
         let mut gate = ParameterGate(travelling);
-        let found = memory.gradient(net, views, &rows, self.share(), &sink.sum.views, &mut gate);
+        let (mut observer, slots) = (self.with_draws(&mut gate), &sink.sum.views);
+        let found = memory.gradient(net, views, &rows, self.share(), slots, &mut observer);
         let losses = found.map_err(|failure| failed(travelling, failure))?;
         Ok(sink.forward_done(&losses)?)
+    }
+
+    /// The observer of a run whose nodes draw from the seed of the part.
+    fn with_draws<'o>(&'o self, inner: &'o mut dyn RunObserver) -> SeededDraws<'o> {
+        SeededDraws {
+            worker_seed: Some(self.parts.seeds[self.part]),
+            draws: &self.net.draws,
+            inner,
+        }
     }
 
     /// The factor of a row's loss: the gradient is that of the mean loss of the whole batch.
@@ -377,9 +385,7 @@ impl GradientSink for PartSink<'_> {
             view.f_data()?.f_copy_(before)?;
         }
         let loss = f64::try_from(losses.f_sum(Kind::Double)?)?;
-        let mut numbers = [0.0_f32; TAIL as usize];
-        (numbers[0], numbers[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
-        self.sum.tail()?.f_copy_(&Tensor::f_from_slice(&numbers)?)?;
+        self.sum.tail()?.f_copy_(&loss_tail(loss)?)?;
         for [into, from] in &self.merges {
             let _ = into.tail()?.f_add_(&from.tail()?)?;
         }
@@ -426,6 +432,19 @@ fn ready_steps(times: &[(u64, Instant)]) -> Vec<ReadyStep> {
         seconds: (at - begin).as_secs_f64(),
     });
     steps.collect()
+}
+
+/// The seeds of the workers in a step.
+pub(super) fn worker_seeds(seed: u64, step: u64, workers: usize) -> Vec<u64> {
+    let mut seeds = rng(seed, Purpose::VirtualWorkers, step as u32);
+    (0..workers).map(|_| seeds.next_u64()).collect()
+}
+
+/// The numbers behind a gradient: a summed loss in two numbers of 32 bits.
+pub(super) fn loss_tail(loss: f64) -> Result<Tensor, TchError> {
+    let mut tail = [0.0_f32; TAIL as usize];
+    (tail[0], tail[1]) = (loss as f32, (loss - f64::from(loss as f32)) as f32);
+    Tensor::f_from_slice(&tail)
 }
 
 /// Runs of a part whose least time is its speed.

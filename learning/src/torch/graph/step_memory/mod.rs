@@ -19,7 +19,7 @@ use tch::{Device, Tensor};
 
 use super::net::{GradientStream, GraphFailure, GraphNet};
 use crate::engine::{BackendError, TrainError};
-use crate::graph::{RunMode, RunObserver};
+use crate::graph::{BothObservers, RunMode, RunObserver};
 use crate::memory::{
     Admission, MemoryError, MemoryNews, MemoryPlan, MemoryRates, MemorySettings, Recompute,
     SavedRule, admit,
@@ -79,7 +79,7 @@ pub(super) struct StepLimit<'a> {
 
 impl<'n> StepMemory<'n> {
     /// Steps with all tensors in the memory, in parts of some rows at most.
-    fn in_parts(rows_max: usize) -> Self {
+    pub(super) fn in_parts(rows_max: usize) -> Self {
         Self { plans: None, rows_max }
     }
 
@@ -157,7 +157,7 @@ impl<'n> StepMemory<'n> {
             return net.observed_gradient(views, rows, RunMode::Training, scale, slots, observer);
         };
         observer.end_forward()?;
-        planned.gradient(net, views, rows, scale, slots)
+        planned.gradient(net, views, rows, scale, slots, observer)
     }
 
     /// As [`GraphNet::streamed_gradient`]. A step by a plan gives all tensors at its end.
@@ -269,12 +269,13 @@ impl<'n> PlannedTape<'n> {
         rows: &Rows,
         scale: f64,
         slots: &[Tensor],
+        observer: &mut dyn RunObserver,
     ) -> Result<Tensor, GraphFailure> {
         let Self { tape, step } = self;
         tape.restart();
         let recording = tape.record(true)?;
-        let mut mover = Mover::new(tape, step);
-        let found = net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut mover);
+        let mut both = BothObservers(observer, &mut Mover::new(tape, step));
+        let found = net.observed_gradient(views, rows, RunMode::Training, scale, slots, &mut both);
         step.end();
         drop(recording);
         match step.take_failure() {

@@ -1,7 +1,7 @@
 //! Steps within a memory: predicted and measured sizes, and the bits of steps by plans.
 
 use super::*;
-use crate::graph::BufferPolicy;
+use crate::graph::{BufferPolicy, NotObserved};
 use crate::model::ModelSpec;
 use crate::torch::graph::generator;
 use crate::torch::graph::net::program;
@@ -50,7 +50,7 @@ fn measured(
     let slots = net.views(&flat).unwrap();
     let found = match planned {
         Some(planned) => {
-            let losses = planned.gradient(net, &views, &case.rows, 0.5, &slots);
+            let losses = planned.gradient(net, &views, &case.rows, 0.5, &slots, &mut NotObserved);
             (losses.map_err(BackendError::from).unwrap(), planned.tape.peak())
         }
         None => {
