@@ -59,6 +59,12 @@ pub enum PinnedCutError {
 }
 
 impl PinnedCut {
+    /// The number of parts.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.0.len() + 1
+    }
+
     /// The nodes of each part of a graph that can be cut at the positions `can_cut`, which has one entry
     /// more than the graph has nodes.
     ///
@@ -69,7 +75,7 @@ impl PinnedCut {
         can_cut: &[bool],
         parts: usize,
     ) -> Result<Vec<Range<usize>>, PinnedCutError> {
-        let found = self.0.len() + 1;
+        let found = self.parts();
         if found != parts {
             return Err(PinnedCutError::Parts { found, wanted: parts.max(1) });
         }

@@ -26,6 +26,7 @@ pub use crate::torch::ranks::Ranks;
 
 use crate::data::Dataset;
 use crate::memory::MemorySettings;
+use crate::pipeline::PinnedCut;
 use crate::reduction::{ReadyStep, ReductionPlan};
 use crate::training::Training;
 use crate::virtual_workers::Assignment;
@@ -52,10 +53,59 @@ pub struct RankSettings {
     /// Whether gradients and parameters travel while others are computed. Without it a step is slower:
     /// for comparisons.
     pub overlaps: bool,
+    /// The parts of a pipeline; `None` computes the whole graph on each rank.
+    pub pipeline: Option<PipelineSettings>,
     /// Where the tensors of steps go that are larger than the memory.
     pub memory: MemorySettings,
     /// Bytes of this rank's memory for the tensors of a step; `None` is half of what is free.
     pub memory_bytes: Option<u64>,
+}
+
+/// A graph in parts, each on a rank of its own. There are as many pipelines as the ranks have parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelineSettings {
+    /// Parts of the graph; it divides the number of ranks.
+    pub parts: u32,
+    /// The first nodes of the parts; `None` follows measured costs.
+    pub cut: Option<PinnedCut>,
+}
+
+/// The place of a rank in its pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PipelinePlace {
+    /// The part that it computes.
+    pub part: u32,
+    /// Parts of each pipeline.
+    pub parts: u32,
+    /// The number of its pipeline.
+    pub replica: u32,
+    /// Pipelines, each with parts of its own of every batch.
+    pub replicas: u32,
+}
+
+impl PipelineSettings {
+    /// The place of rank `rank` of `size`: the ranks of a pipeline follow each other.
+    ///
+    /// # Errors
+    /// [`RankErrorCode::PlanInvalid`] if the parts do not divide the ranks, or if the cut has others.
+    pub fn place(&self, rank: u32, size: u32) -> Result<PipelinePlace, RankError> {
+        let parts = self.parts;
+        let invalid = |why: String| Err(RankError::new(RankErrorCode::PlanInvalid, why));
+        if parts < 2 || size == 0 || size % parts != 0 {
+            return invalid(format!(
+                "{size} ranks are not pipelines of {parts} parts: start a multiple of --rank-pipeline, \
+                 which is 2 or more"
+            ));
+        }
+        if let Some(cut) = &self.cut
+            && cut.parts() != parts as usize
+        {
+            let found = cut.parts();
+            return invalid(format!("--rank-cut has {found} parts, and --rank-pipeline {parts}"));
+        }
+        let (part, replica, replicas) = (rank % parts, rank / parts, size / parts);
+        Ok(PipelinePlace { part, parts, replica, replicas })
+    }
 }
 
 /// The values, by name, about which all ranks must agree.
@@ -99,6 +149,17 @@ pub enum RankNews {
         /// The seconds that it takes after the last backward pass, by the measured links.
         reduction_seconds: f64,
     },
+    /// The graph was cut into the parts of pipelines.
+    Pipelined {
+        /// The nodes of each part.
+        nodes: Vec<Range<usize>>,
+        /// Ranges of workers by pipeline.
+        workers: Vec<Range<u32>>,
+        /// Seconds of the slowest part for one worker, by measured costs; none for a stated cut.
+        stage_seconds: Option<f64>,
+        /// The share of the time in which a part waits for others, if all take the same.
+        bubble: f64,
+    },
 }
 
 impl fmt::Display for RankNews {
@@ -134,6 +195,22 @@ impl fmt::Display for RankNews {
                 }
                 let ms = reduction_seconds * 1e3;
                 write!(f, "\n  reduction {reduction}: {ms:.2} ms after the backward passes")
+            }
+            Self::Pipelined { nodes, workers, stage_seconds, bubble } => {
+                let cut = nodes.iter().skip(1).map(|own| own.start.to_string());
+                let cut: Vec<String> = cut.collect();
+                let (parts, count) = (nodes.len(), workers.len());
+                write!(f, "{count} pipelines of {parts} parts, cut={}:", cut.join(","))?;
+                if let Some(seconds) = stage_seconds {
+                    write!(f, " {:.2} ms a worker,", seconds * 1e3)?;
+                }
+                write!(f, " {:.0} % of the time waits for other parts", bubble * 100.0)?;
+                for (replica, own) in workers.iter().enumerate() {
+                    let (first, last) = (replica * parts, (replica + 1) * parts - 1);
+                    let ranks = format!("{first} to {last}");
+                    write!(f, "\n  ranks {ranks:<10} workers {}..{}", own.start, own.end)?;
+                }
+                Ok(())
             }
         }
     }
@@ -228,6 +305,22 @@ mod tests {
         });
         let text = serde_json::to_string(&job).unwrap();
         assert_eq!(serde_json::from_str::<RankJob>(&text).unwrap(), job);
+    }
+
+    #[test]
+    fn ranks_of_a_pipeline_follow_each_other() {
+        let settings = |parts, cut: Option<&str>| PipelineSettings {
+            parts,
+            cut: cut.map(|text| text.parse().unwrap()),
+        };
+        let place = settings(2, None).place(5, 6).unwrap();
+        assert_eq!(place, PipelinePlace { part: 1, parts: 2, replica: 2, replicas: 3 });
+        assert!(settings(2, Some("cut=7")).place(0, 4).is_ok());
+        for (settings, size) in
+            [(settings(1, None), 4), (settings(3, None), 4), (settings(2, Some("cut=7,9")), 4)]
+        {
+            assert_eq!(settings.place(0, size).unwrap_err().code, RankErrorCode::PlanInvalid);
+        }
     }
 
     #[test]

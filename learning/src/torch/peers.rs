@@ -8,7 +8,9 @@ use tch::Tensor;
 use super::partial_sums::{PartialSums, ReadyElements};
 use crate::data::Dataset;
 use crate::engine::TrainError;
-use crate::ranks::{RankSpeed, RankTraining};
+use crate::pipeline::PinnedCut;
+use crate::ranks::{PipelinePlace, RankSpeed, RankTraining};
+use crate::virtual_workers::TransferCost;
 
 /// Numbers behind a gradient, for its summed loss, and behind parameters, for [`Control`].
 pub(super) const TAIL: i64 = 16;
@@ -54,6 +56,29 @@ pub(super) struct ReceivedSum {
     pub(super) pieces: Vec<(u64, Tensor)>,
 }
 
+/// Where a graph is to be cut.
+pub(super) enum CutCosts {
+    /// Where it was stated.
+    Pinned(PinnedCut),
+    /// By the seconds of each part's ranks relative to rank 0, and the links between parts.
+    Measured {
+        /// Of the slowest rank with a part.
+        slowness: Vec<f64>,
+        /// From each part but the last to the next.
+        links: Vec<TransferCost>,
+    },
+}
+
+/// A cut that rank 0 has found.
+pub(super) struct FoundCut {
+    /// The nodes of each part.
+    pub(super) nodes: Vec<Range<usize>>,
+    /// Seconds of the slowest part for one worker, if they are known.
+    pub(super) stage_seconds: Option<f64>,
+    /// Parts of a full batch.
+    pub(super) micro_batches: usize,
+}
+
 /// Numbers of rank 0 that are on their way to this process, or from it.
 pub(super) trait Arrival {
     /// Waits until they are in their tensor.
@@ -76,8 +101,10 @@ pub(super) trait Peers: fmt::Debug + Send {
         workers: u32,
         elements: u64,
     ) -> Result<(), TrainError>;
-    /// The parts of a batch of `parts` parts that this process computes.
+    /// The parts of a batch of `parts` parts that this process, or its pipeline, computes.
     fn own(&self, parts: usize) -> Range<usize>;
+    /// The rank, or the pipeline, that computes a part.
+    fn owner(&self, part: usize) -> u32;
     /// Whether numbers travel while others are computed.
     fn overlaps(&self) -> bool;
     /// The least bytes of parameters that travel together.
@@ -91,6 +118,18 @@ pub(super) trait Peers: fmt::Debug + Send {
         ready: &ReadyElements,
         audit: Option<u64>,
     ) -> Result<Option<ReceivedSum>, TrainError>;
+    /// The place of this rank in its pipeline, if it computes a part of the graph.
+    fn pipeline(&self) -> Option<PipelinePlace>;
+    /// The stated cut, or the ranks' costs for one, at rank 0.
+    fn cut_costs(&self) -> CutCosts;
+    /// Agrees on the nodes of each part, which rank 0 has found.
+    fn agree_on_cut(&mut self, found: Option<FoundCut>) -> Result<Vec<Range<usize>>, TrainError>;
+    /// Begins to send a tensor of the CPU to a rank. Waits until at most `open` sends to it have not ended.
+    fn send(&mut self, tensor: &Tensor, to: u32, tag: u32, open: usize) -> Result<(), TrainError>;
+    /// Receives a tensor of the CPU from a rank.
+    fn receive(&mut self, tensor: &Tensor, from: u32, tag: u32) -> Result<(), TrainError>;
+    /// Waits until everything is sent.
+    fn finish_sends(&mut self) -> Result<(), TrainError>;
     /// Begins to give numbers of rank 0 to the same tensor of all ranks. They must not change before they
     /// have arrived.
     fn broadcast(&mut self, tensor: &Tensor) -> Result<Box<dyn Arrival>, TrainError>;

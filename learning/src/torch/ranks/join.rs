@@ -47,6 +47,9 @@ impl Ranks {
         if let Some(name) = &settings.interface {
             check_interface(name)?;
         }
+        let RankPlace { rank, size, .. } = settings.place;
+        let pipeline = settings.pipeline.as_ref().map(|pipeline| pipeline.place(rank, size));
+        let pipeline = pipeline.transpose()?;
         let deadline = Instant::now() + settings.limit;
         let left = || deadline.saturating_duration_since(Instant::now()).max(LEAST_WAIT);
         let RankPlace { rank, size, host, port, serves, attempt, .. } = &settings.place;
@@ -90,6 +93,9 @@ impl Ranks {
             speeds: Vec::new(),
             reduction: ReductionPlan::TREE,
             bucket_bytes: u64::MAX,
+            pipeline,
+            sends: BTreeMap::new(),
+            shown_pipeline: None,
             actions: BTreeMap::new(),
             add_seconds_per_byte: if *rank == 0 { measure_addition()? } else { 0.0 },
             data,

@@ -12,7 +12,7 @@
 mod join;
 mod reduce;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::time::Duration;
@@ -23,14 +23,14 @@ use tch::{Device, Tensor};
 
 use super::c10d::{C10dError, C10dFailure, ProcessGroup, TcpStore, Transfer};
 use super::partial_sums::{PartialSums, ReadyElements};
-use super::peers::{Arrival, Peers, ReceivedSum};
+use super::peers::{Arrival, CutCosts, FoundCut, Peers, ReceivedSum};
 use super::{ENGINE, Torch};
 use crate::data::Dataset;
 use crate::engine::{InputError, TrainError};
 use crate::model::ModelSpec;
 use crate::ranks::{
-    RankCard, RankError, RankErrorCode, RankJob, RankNews, RankNotify, RankPlace, RankSettings,
-    RankSpeed, RankTraining, check_plan, data_fingerprint,
+    PipelinePlace, PipelineSettings, RankCard, RankError, RankErrorCode, RankJob, RankNews,
+    RankNotify, RankPlace, RankSettings, RankSpeed, RankTraining, check_plan, data_fingerprint,
 };
 use crate::reduction::{
     self, BestReduction, ReadyStep, ReducedSums, ReductionAction, ReductionCosts, ReductionPlan,
@@ -59,8 +59,14 @@ pub struct Ranks {
     speeds: Vec<RankSpeed>,
     reduction: ReductionPlan,
     bucket_bytes: u64,
+    /// The place in a pipeline.
+    pipeline: Option<PipelinePlace>,
+    /// Sends to each rank that have not ended, in order.
+    sends: BTreeMap<u32, VecDeque<Transfer>>,
     /// This rank's actions by the parts of a batch, for the plan.
     actions: BTreeMap<usize, Vec<ReductionAction>>,
+    /// The cut and the workers of which news was given.
+    shown_pipeline: Option<(Vec<Range<usize>>, Vec<Range<u32>>)>,
     /// Seconds for the addition of a byte, at rank 0.
     add_seconds_per_byte: f64,
     /// Fingerprint of the rows that all ranks have.
@@ -163,18 +169,26 @@ impl Ranks {
         self.store.set(key, &bytes).map_err(|error| self.failed(Some(0), &error))
     }
 
-    /// The assignment by measured speeds, or the pinned one.
+    /// The assignment to ranks, or to pipelines, by measured speeds, or the pinned one.
     fn planned(&self, workers: u32, bytes: u64) -> Result<Assignment, RankError> {
         let invalid = |why: String| RankError::new(RankErrorCode::PlanInvalid, why);
+        let group = self.pipeline.map_or(1, |place| place.parts as usize);
         if let Some(pinned) = &self.settings.pinned {
-            return check_plan(pinned, self.settings.place.size, workers);
+            return check_plan(pinned, self.settings.place.size / group as u32, workers);
         }
-        let cost = |speed: &RankSpeed| RankCost {
-            worker_seconds: speed.worker_seconds,
+        if self.speeds.is_empty() {
+            return Ok(Assignment::even(workers, self.settings.place.size / group as u32));
+        }
+        // The slowest rank of a pipeline decides.
+        let cost = |speeds: &[RankSpeed]| RankCost {
+            worker_seconds: speeds.iter().map(|speed| speed.worker_seconds).fold(0.0, f64::max),
             workers_max: workers,
         };
-        let costs: Vec<RankCost> = self.speeds.iter().map(cost).collect();
-        assign(workers, &costs, &self.links(), bytes).map_err(|error| invalid(error.to_string()))
+        let costs: Vec<RankCost> = self.speeds.chunks(group).map(cost).collect();
+        let first = |row: Vec<TransferCost>| row.into_iter().step_by(group).collect();
+        let links: Vec<Vec<TransferCost>> =
+            self.links().into_iter().step_by(group).map(first).collect();
+        assign(workers, &costs, &links, bytes).map_err(|error| invalid(error.to_string()))
     }
 
     /// The plan of the reduction that takes least, or the pinned one; with the seconds that it takes after
@@ -351,7 +365,10 @@ impl Peers for Ranks {
     }
 
     fn needs_speeds(&self) -> bool {
-        self.settings.pinned.is_none() && self.speeds.is_empty()
+        let is_cut = |pipeline: &PipelineSettings| pipeline.cut.is_some();
+        let is_pinned =
+            self.settings.pinned.is_some() && self.settings.pipeline.as_ref().is_none_or(is_cut);
+        !is_pinned && self.speeds.is_empty()
     }
 
     fn assign(
@@ -377,13 +394,16 @@ impl Peers for Ranks {
             self.speeds = all;
         }
         let assignment = self.planned(workers, elements * size_of::<f32>() as u64)?;
-        let found = self.planned_reduction(&assignment, workers, elements)?;
+        let found = match self.pipeline {
+            Some(_) => BestReduction { plan: ReductionPlan::TREE, seconds: 0.0 },
+            None => self.planned_reduction(&assignment, workers, elements)?,
+        };
         let ranges = assignment.ranges().to_vec();
         let (reduction, bucket_bytes) = (found.plan, self.planned_bucket_bytes());
         let plan = RankPlan { ranges: ranges.clone(), reduction, bucket_bytes };
         self.set(&key, &plan)?;
         let is_new = (&assignment, reduction) != (&self.assignment, self.reduction);
-        if !self.is_assigned || is_new {
+        if self.pipeline.is_none() && (!self.is_assigned || is_new) {
             self.is_assigned = true;
             let worker_seconds = self.speeds.iter().map(|speed| speed.worker_seconds).collect();
             let reduction_seconds = found.seconds;
@@ -394,7 +414,11 @@ impl Peers for Ranks {
     }
 
     fn own(&self, parts: usize) -> Range<usize> {
-        self.assignment.own(self.rank(), parts)
+        self.assignment.own(self.pipeline.map_or(self.rank(), |place| place.replica), parts)
+    }
+
+    fn owner(&self, part: usize) -> u32 {
+        self.assignment.owner(part)
     }
 
     fn overlaps(&self) -> bool {
@@ -419,6 +443,78 @@ impl Peers for Ranks {
         }
         let actions = self.actions.get(&parts).map_or(&[][..], Vec::as_slice);
         self.reduction(sums, actions, ready, audit).run(elements)
+    }
+
+    fn pipeline(&self) -> Option<PipelinePlace> {
+        self.pipeline
+    }
+
+    fn cut_costs(&self) -> CutCosts {
+        let settings = self.settings.pipeline.as_ref();
+        if let Some(cut) = settings.and_then(|pipeline| pipeline.cut.clone()) {
+            return CutCosts::Pinned(cut);
+        }
+        let (parts, links) = (self.pipeline.map_or(1, |place| place.parts as usize), self.links());
+        let own = self.speeds.first().map_or(1.0, |speed| speed.worker_seconds);
+        let slowest = |part: usize| {
+            let ranks = self.speeds.iter().skip(part).step_by(parts);
+            ranks.map(|speed| speed.worker_seconds / own).fold(f64::MIN_POSITIVE, f64::max)
+        };
+        let slowness = match self.speeds.is_empty() {
+            true => vec![1.0; parts],
+            false => (0..parts).map(slowest).collect(),
+        };
+        let links = (1..parts).map(|part| links[part - 1][part]).collect();
+        CutCosts::Measured { slowness, links }
+    }
+
+    fn agree_on_cut(&mut self, found: Option<FoundCut>) -> Result<Vec<Range<usize>>, TrainError> {
+        let key = format!("cut/{}", self.jobs);
+        let Some(found) = found else {
+            return Ok(self.get(&key, 0)?);
+        };
+        let FoundCut { nodes, stage_seconds, micro_batches } = found;
+        self.set(&key, &nodes)?;
+        let workers = self.assignment.ranges().to_vec();
+        let own = self.assignment.own(0, micro_batches).len();
+        let others = nodes.len().saturating_sub(1) as f64;
+        let bubble = others / (own as f64 + others).max(1.0);
+        let shown = (nodes.clone(), workers.clone());
+        if self.shown_pipeline.as_ref() != Some(&shown) {
+            self.shown_pipeline = Some(shown);
+            let nodes = nodes.clone();
+            (self.notify)(&RankNews::Pipelined { nodes, workers, stage_seconds, bubble });
+        }
+        Ok(nodes)
+    }
+
+    fn send(&mut self, tensor: &Tensor, to: u32, tag: u32, open: usize) -> Result<(), TrainError> {
+        let sent =
+            self.group.send(tensor, to, tag).map_err(|error| self.failed(Some(to), &error))?;
+        let sends = self.sends.entry(to).or_default();
+        sends.push_back(sent);
+        while sends.len() > open {
+            let Some(sent) = sends.pop_front() else { break };
+            let limit = self.settings.limit;
+            sent.wait(limit).map_err(|error| transfer_failed(limit, Some(to), &error))?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, tensor: &Tensor, from: u32, tag: u32) -> Result<(), TrainError> {
+        let transfer = self.group.receive(tensor, from, tag);
+        let ended = transfer.and_then(|transfer| transfer.wait(self.settings.limit));
+        Ok(ended.map_err(|error| self.failed(Some(from), &error))?)
+    }
+
+    fn finish_sends(&mut self) -> Result<(), TrainError> {
+        let limit = self.settings.limit;
+        for (to, sends) in std::mem::take(&mut self.sends) {
+            for sent in sends {
+                sent.wait(limit).map_err(|error| transfer_failed(limit, Some(to), &error))?;
+            }
+        }
+        Ok(())
     }
 
     fn broadcast(&mut self, tensor: &Tensor) -> Result<Box<dyn Arrival>, TrainError> {

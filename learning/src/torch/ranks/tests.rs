@@ -33,6 +33,9 @@ struct RankScenario {
     pinned: Vec<Range<u32>>,
     /// By measured links if there is none.
     reduction: Option<ReductionPlan>,
+    /// Parts of the graph, and where it is cut; none for whole graphs.
+    parts: u32,
+    cut: Option<String>,
     /// Seconds of the limit.
     limit: u64,
     /// A rank that behaves differently, and how.
@@ -81,6 +84,11 @@ impl RankScenario {
         let how = Training { momentum: 0.5, execution, ..Training::sgd(self.epochs, 12, 0.01) };
         let adam = Optimizer::AdamW(Betas { beta1: 0.9, beta2: 0.99 });
         if self.adam { Training { momentum: 0.0, optimizer: adam, ..how } } else { how }
+    }
+
+    fn pipeline(&self) -> Option<PipelineSettings> {
+        let cut = self.cut.as_ref().map(|cut| cut.parse().unwrap());
+        (self.parts > 0).then_some(PipelineSettings { parts: self.parts, cut })
     }
 
     fn engine(&self) -> Torch {
@@ -176,6 +184,7 @@ fn rank_process() {
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         reduction: scenario.reduction,
         overlaps: true,
+        pipeline: scenario.pipeline(),
         memory: MemorySettings::default(),
         memory_bytes: None,
     };
