@@ -171,7 +171,7 @@ fn steps_of_pipelines_have_the_bits_of_virtual_workers() {
         let all = positions(&net);
         for workers in 1..=8 {
             let expected = case.alone(&net, workers);
-            let parts = 1 + below(&mut random, 4) as usize;
+            let parts = if all.is_empty() { 1 } else { 1 + below(&mut random, 4) as usize };
             let mut cuts: Vec<usize> =
                 (1..parts).map(|_| all[below(&mut random, all.len() as u64) as usize]).collect();
             cuts.sort_unstable();
