@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use clap::Args;
-use florin_learning::ranks::RANK_SECONDS;
+use florin_learning::pipeline::{PARTS_MAX, PinnedCut};
+use florin_learning::ranks::{PipelineSettings, RANK_SECONDS};
 use florin_learning::reduction::ReductionPlan;
 use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
 use florin_learning::{Execution, Precision};
@@ -46,6 +47,15 @@ pub(crate) struct ExecutionArg {
     /// chunks=8,inner=halving,levels=3,outer=tree [default: the fastest by measured links]
     #[arg(long, value_name = "PLAN", help_heading = RANKS)]
     pub(crate) rank_reduction: Option<ReductionPlan>,
+    /// Cut the graph into P parts, each on a process of its own: they form pipelines of P processes, and the
+    /// bits of the update stay the same [default: each process has the whole graph]
+    #[arg(long, value_name = "P", help_heading = RANKS, conflicts_with = "rank_reduction",
+          value_parser = clap::value_parser!(u32).range(2..=i64::from(PARTS_MAX)))]
+    pub(crate) rank_pipeline: Option<u32>,
+    /// The first nodes of all parts but the first, as they were printed, such as cut=12,40
+    /// [default: by measured costs]
+    #[arg(long, value_name = "CUT", help_heading = RANKS, requires = "rank_pipeline")]
+    pub(crate) rank_cut: Option<PinnedCut>,
 }
 
 /// Virtual workers of several processes, unless a number is given: the same for 2 to 8 processes.
@@ -81,6 +91,12 @@ fn parse_worker_ranges(text: &str) -> Result<WorkerRanges, String> {
 }
 
 impl ExecutionArg {
+    /// The parts of a pipeline.
+    pub(crate) fn pipeline(&self) -> Option<PipelineSettings> {
+        let cut = self.rank_cut.clone();
+        self.rank_pipeline.map(|parts| PipelineSettings { parts, cut })
+    }
+
     /// The settings of a training on this number of processes, if there are several.
     pub(crate) fn settings(&self, ranks: Option<u32>) -> Execution {
         let memory_bytes = self.memory.map(|memory| memory.0);

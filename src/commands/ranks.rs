@@ -79,7 +79,8 @@ pub(super) fn join(
 ) -> anyhow::Result<Ranks> {
     let execution = arguments.execution.settings(Some(place.size));
     if let Some(plan) = &arguments.execution.rank_plan {
-        check_plan(&plan.0, place.size, execution.virtual_workers.unwrap_or(1))
+        let parts = arguments.execution.rank_pipeline.unwrap_or(1);
+        check_plan(&plan.0, place.size / parts, execution.virtual_workers.unwrap_or(1))
             .map_err(|error| failure(&error))?;
     }
     let device = compose::engine(arguments.engine)?.name().to_owned();
@@ -91,6 +92,7 @@ pub(super) fn join(
         ("--seed", text(&arguments.seed)),
         ("--virtual-workers", text(&execution.virtual_workers.unwrap_or(1))),
         ("--precision", text(&execution.precision)),
+        ("--rank-pipeline", text(&arguments.execution.rank_pipeline.unwrap_or(1))),
         ("the version of the program", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
@@ -102,6 +104,7 @@ pub(super) fn join(
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
         reduction: arguments.execution.rank_reduction,
         overlaps: true,
+        pipeline: arguments.execution.pipeline(),
         memory: memory(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
             arguments.json.json,

@@ -64,6 +64,17 @@ pub enum Work {
     Backward(u32),
 }
 
+impl Work {
+    /// The same pass over the micro-batch this many behind.
+    #[must_use]
+    pub fn behind(self, micro_batches: u32) -> Self {
+        match self {
+            Self::Forward(own) => Self::Forward(own + micro_batches),
+            Self::Backward(own) => Self::Backward(own + micro_batches),
+        }
+    }
+}
+
 /// The order of a part: [`one_forward_one_backward`] or [`gpipe`]. Its first argument is the part.
 pub type Order = fn(u32, PipelineShape) -> Vec<Work>;
 

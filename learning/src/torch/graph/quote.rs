@@ -8,11 +8,12 @@ use tch::{Kind, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
-use super::step_memory::predicted_bytes;
+use super::step_memory::{StepMemory, predicted_bytes};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainingQuote};
 use crate::graph::{GraphModel, NotObserved};
 use crate::torch::Torch;
+use crate::torch::peers::Peers;
 use crate::torch::tape::{NoRestore, Tape};
 use crate::training::Training;
 
@@ -56,7 +57,11 @@ impl Torch {
         let slots = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
         let batch = net.largest_batch(data.rows(), how);
         let largest = batch.iter().map(Range::len).max().unwrap_or(0);
-        let mut memory = self.admit_steps(&net, &views, data, how)?;
+        let mut memory = match self.peers.as_deref().and_then(Peers::pipeline) {
+            // Each rank has a part of the graph.
+            Some(_) => StepMemory::in_parts(usize::MAX),
+            None => self.admit_steps(&net, &views, data, how)?,
+        };
         let rows = self.graph_rows(data, 0..largest.min(memory.rows_max))?;
         let (mut seconds, mut bytes) = (f64::INFINITY, 0);
         for _ in 0..MEASUREMENTS {

@@ -7,6 +7,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
+use super::step_memory::StepMemory;
 use super::training::{GraphTraining, LossScale};
 use super::virtual_workers::VirtualGradients;
 use crate::checkpoint::{Checkpoint, CheckpointNews, CheckpointNumbers, CheckpointSettings};
@@ -85,7 +86,7 @@ impl Torch {
             None => Progress::default(),
         };
         let steps = Steps { first: from.step, ..Steps::all(data.rows(), how, seed) };
-        let memory = self.admit_steps(&net, &net.aligned_views(&flat)?, data, how)?;
+        let memory = self.admit_own(&net, &flat, data, how, peers.as_deref())?;
         let gradients = VirtualGradients::new(&net, workers, seed, &flat, memory)?;
         let check = peers.as_ref().and_then(|_| draw_check(&steps, total_steps));
         let mut virtual_steps = VirtualSteps {
@@ -114,6 +115,21 @@ impl Torch {
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
+    /// Admits steps to the memory, unless this rank computes a part of the graph alone.
+    fn admit_own<'n>(
+        &self,
+        net: &'n GraphNet<'n>,
+        flat: &Tensor,
+        data: &Dataset,
+        how: &Training,
+        peers: Option<&dyn Peers>,
+    ) -> Result<StepMemory<'n>, TrainError> {
+        match peers.and_then(Peers::pipeline) {
+            Some(_) => Ok(StepMemory::in_parts(usize::MAX)),
+            None => self.admit_steps(net, &net.aligned_views(flat)?, data, how),
+        }
+    }
+
     /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
     #[cfg(feature = "distributed")]
     pub(in crate::torch) fn serve_graph(
@@ -132,7 +148,7 @@ impl Torch {
         let length = net.aligned_length() as i64;
         let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
         let workers = how.execution.virtual_workers.unwrap_or(1);
-        let memory = self.admit_steps(&net, &net.aligned_views(&flat)?, data, how)?;
+        let memory = self.admit_own(&net, &flat, data, how, Some(&*peers))?;
         let mut gradients = VirtualGradients::new(&net, workers, *seed, &flat, memory)?;
         gradients.share(peers)?;
         gradients.end_sharing()?;
@@ -143,7 +159,7 @@ impl Torch {
             false => None,
         };
         peers.assign(speed, workers, flat.size1()? as u64)?;
-        gradients.use_buckets(peers.bucket_bytes());
+        gradients.use_plan(&first_batch(self, data, how)?, peers)?;
         let steps = Steps { rows: data.rows(), how, seed: *seed, first: *first_step };
         let rows = BatchRows::new(self, data, &steps)?;
         with_batches(&rows, &steps, |mut batches| {
@@ -311,8 +327,7 @@ impl VirtualSteps<'_, '_> {
         let workers = how.execution.virtual_workers.unwrap_or(1);
         let Some(peers) = &mut self.peers else { return Ok(()) };
         peers.assign(speed, workers, self.flat.size1()? as u64)?;
-        self.gradients.use_buckets(peers.bucket_bytes());
-        Ok(())
+        self.gradients.use_plan(&first_batch(torch, data, how)?, &mut **peers)
     }
 
     fn share(&mut self, control: Control) -> Result<(), TrainError> {

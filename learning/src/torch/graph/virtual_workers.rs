@@ -9,6 +9,8 @@ use tch::{Kind, TchError, Tensor};
 
 use super::net::{GradientSink, GradientStream, GraphFailure, GraphNet};
 use super::parameters::{ParameterGate, TravellingParameters};
+use super::pipeline::rank::RankPipeline;
+use super::pipeline::step::MicroBatches;
 use super::step_memory::StepMemory;
 use crate::engine::{BackendError, TrainError};
 use crate::graph::{RunObserver, SeededDraws};
@@ -36,6 +38,8 @@ pub(super) struct VirtualGradients<'a> {
     travelling: TravellingParameters,
     pub(super) scale: f64,
     memory: StepMemory<'a>,
+    /// The stage of this process, if ranks compute parts of the graph.
+    pipeline: Option<RankPipeline<'a>>,
 }
 
 /// A batch in parts.
@@ -90,6 +94,7 @@ impl<'a> VirtualGradients<'a> {
             travelling: TravellingParameters::new(net, u64::MAX),
             scale: 1.0,
             memory,
+            pipeline: None,
         };
         new.remember_buffers()?;
         Ok(new)
@@ -107,9 +112,18 @@ impl<'a> VirtualGradients<'a> {
         Ok(())
     }
 
-    /// Sets the least size of what travels together, which is the same at all ranks.
-    pub(super) fn use_buckets(&mut self, bytes_min: u64) {
-        self.travelling = TravellingParameters::new(self.net, bytes_min);
+    /// Uses what the ranks have agreed on for batches of the size of `batch`, and agrees on the cut of the
+    /// graph if each of them computes a part.
+    pub(super) fn use_plan(
+        &mut self,
+        batch: &Batch,
+        peers: &mut dyn Peers,
+    ) -> Result<(), TrainError> {
+        self.travelling = TravellingParameters::new(self.net, peers.bucket_bytes());
+        let parts = BatchParts::new(self, batch);
+        let rows = parts.rows(0)?;
+        self.pipeline = RankPipeline::agree(self.net, &self.params, &rows, parts.len(), peers)?;
+        Ok(())
     }
 
     /// Begins to give the parameters of rank 0, with their tail, to all ranks.
@@ -138,6 +152,11 @@ impl<'a> VirtualGradients<'a> {
             self.compute_parts(&parts, own.clone(), &own)?;
             return Ok(None);
         };
+        if let Some(pipeline) = &mut self.pipeline {
+            self.travelling.wait_for_all()?;
+            let batches = MicroBatches::new(self.net, batch, self.workers, self.seed, self.scale)?;
+            return pipeline.compute(&batches.with_own(own), peers, &mut self.sums, audit);
+        }
         let ready = ReadyElements::none_of(self.params.size1()? as u64);
         let received = if own.is_empty() || !peers.overlaps() {
             self.travelling.wait_for_all()?;

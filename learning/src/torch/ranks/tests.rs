@@ -278,6 +278,64 @@ fn neither_the_assignment_of_workers_nor_the_reduction_changes_a_bit() {
 }
 
 #[test]
+fn pipelines_compute_the_bits_of_one_process() {
+    // Ranks, and parts of the graph.
+    let table: [(&str, &[(u32, u32)]); 4] = [
+        ("resnet", &[(2, 2), (4, 2), (3, 3)]),
+        ("gpt", &[(4, 4), (6, 2)]),
+        ("vit", &[(3, 3)]),
+        ("mlp", &[(2, 2)]),
+    ];
+    for (model, shapes) in table {
+        let mut scenario = RankScenario { adam: model == "gpt", ..RankScenario::new(model, 5) };
+        let expected = digest(&scenario.alone().0);
+        for &(size, parts) in shapes {
+            scenario.parts = parts;
+            let outputs = scenario.run(size);
+            assert_eq!(line(&outputs[0], "digest "), expected, "{model}: {size} in {parts}");
+            assert!(outputs[1..].iter().all(|output| output.contains("served")), "{outputs:?}");
+            let shown = format!("{} pipelines of {parts} parts, cut=", size / parts);
+            assert!(outputs[0].contains(&shown), "{}", outputs[0]);
+        }
+    }
+}
+
+#[test]
+fn a_stated_cut_is_used_or_refused() {
+    let whole = RankScenario::new("mlp", 4);
+    let expected = digest(&whole.alone().0);
+    let stated = |cut: &str, parts| RankScenario {
+        parts,
+        cut: Some(cut.to_owned()),
+        pinned: vec![1..4, 0..1],
+        ..whole.clone()
+    };
+    let output = &stated("cut=2", 2).run(4)[0];
+    assert_eq!(line(output, "digest "), expected, "{output}");
+    assert!(output.contains("2 pipelines of 2 parts, cut=2: "), "{output}");
+    for (cut, parts, size) in [("cut=2", 3, 3), ("cut=2,99", 3, 6), ("cut=2", 2, 3)] {
+        let output = &stated(cut, parts).run(size)[0];
+        assert!(line(output, "error ").starts_with("RANK_PLAN_INVALID: "), "{output}");
+    }
+}
+
+#[test]
+fn a_part_that_computes_on_other_rows_is_found() {
+    let scenario = RankScenario {
+        epochs: 6,
+        parts: 2,
+        fault: Some((1, Fault::OtherRows)),
+        ..RankScenario::new("mlp", 4)
+    };
+    let first = &scenario.run(2)[0];
+    assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
+    let halving = "chunks=2,inner=halving,levels=0,outer=halving".parse().unwrap();
+    let scenario = RankScenario { parts: 0, reduction: Some(halving), ..scenario };
+    let first = &scenario.run(2)[0];
+    assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
+}
+
+#[test]
 fn one_worker_trains_as_a_process_without_workers() {
     // Models that draw no random numbers: workers have seeds of their own.
     for model in models().iter().filter(|model| !is_random(model)) {

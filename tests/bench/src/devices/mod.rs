@@ -99,10 +99,18 @@ fn python_run(python: &Path, folder: &Path, words: &[&str]) -> anyhow::Result<St
 }
 
 fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
-    let (folder, model) = (folder.to_owned(), model.to_owned());
-    let pinned = Vec::new();
-    let (reduction, overlaps, batch, memory_bytes) = (None, true, None, None);
-    RankWork { folder, model, workers, steps, pinned, reduction, overlaps, batch, memory_bytes }
+    RankWork {
+        folder: folder.to_owned(),
+        model: model.to_owned(),
+        workers,
+        steps,
+        pinned: Vec::new(),
+        reduction: None,
+        overlaps: true,
+        parts: None,
+        batch: None,
+        memory_bytes: None,
+    }
 }
 
 /// The number of digests of one training on different numbers of processes and launchers.

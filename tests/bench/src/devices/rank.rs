@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use florin_learning::memory::MemorySettings;
 use florin_learning::ranks::{
-    DATA_FACT, RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks, data_fingerprint,
+    DATA_FACT, PipelineSettings, RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks,
+    data_fingerprint,
 };
 use florin_learning::reduction::ReductionPlan;
 use florin_learning::select::{EngineOptions, engine_with};
@@ -30,10 +31,18 @@ pub(crate) struct RankWork {
     pub(crate) reduction: Option<ReductionPlan>,
     /// Whether numbers travel while others are computed.
     pub(crate) overlaps: bool,
+    /// Parts of the graph; none for whole graphs.
+    pub(crate) parts: Option<u32>,
     /// Rows of a batch, which are all rows, instead of the model's own.
     pub(crate) batch: Option<u32>,
     /// Bytes for the tensors of a step.
     pub(crate) memory_bytes: Option<u64>,
+}
+
+impl RankWork {
+    fn pipeline(&self) -> Option<PipelineSettings> {
+        self.parts.map(|parts| PipelineSettings { parts, cut: None })
+    }
 }
 
 /// The line that rank 0 prints.
@@ -66,6 +75,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             pinned: Some(work.pinned.clone()).filter(|pinned| !pinned.is_empty()),
             reduction: work.reduction,
             overlaps: work.overlaps,
+            pipeline: work.pipeline(),
             memory: MemorySettings::default(),
             memory_bytes: None,
         };

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use super::launch::{self, Launcher};
 use super::rank::RankWork;
+use super::work;
 use crate::Measurement;
 
 /// The slow process runs during one of these periods, and stands still during the next.
@@ -49,17 +50,7 @@ fn milliseconds(work: &RankWork) -> anyhow::Result<f64> {
 }
 
 pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
-    let by_speed = RankWork {
-        folder: folder.to_owned(),
-        model: "resnet".to_owned(),
-        workers: WORKERS,
-        steps: STEPS,
-        reduction: None,
-        overlaps: true,
-        pinned: Vec::new(),
-        batch: None,
-        memory_bytes: None,
-    };
+    let by_speed = work(folder, "resnet", WORKERS, STEPS);
     let half = WORKERS / 2;
     let equal = RankWork { pinned: vec![0..half, half..WORKERS], ..by_speed.clone() };
     let (naive, found) = (milliseconds(&equal)?, milliseconds(&by_speed)?);

@@ -29,6 +29,7 @@
 
 pub(in crate::torch) mod cost;
 pub(in crate::torch) mod links;
+pub(in crate::torch) mod rank;
 pub(in crate::torch) mod stage;
 pub(in crate::torch) mod step;
 #[cfg(test)]

@@ -24,6 +24,8 @@ use crate::virtual_workers::{Merge, merges, merges_after};
 pub(in crate::torch) struct MicroBatches {
     rows: Vec<Rows>,
     seeds: Vec<u64>,
+    /// Those of this process, or of its pipeline.
+    own: Range<usize>,
     size: usize,
     /// The scale of the loss.
     scale: f64,
@@ -42,7 +44,18 @@ impl MicroBatches {
         let parts = net.parts(size, workers);
         let seeds = worker_seeds(seed, batch.step, parts.len());
         let rows = parts.iter().map(|part| batch.rows.part(part.start, part.len()));
-        Ok(Self { rows: rows.collect::<Result<_, _>>()?, seeds, size, scale })
+        let (own, rows) = (0..parts.len(), rows.collect::<Result<_, _>>()?);
+        Ok(Self { rows, seeds, own, size, scale })
+    }
+
+    /// The same with some of them for this process.
+    pub(in crate::torch) fn with_own(self, own: Range<usize>) -> Self {
+        Self { own, ..self }
+    }
+
+    /// Those of this process.
+    pub(in crate::torch) fn own(&self) -> Range<usize> {
+        self.own.clone()
     }
 
     /// Their number.
@@ -89,19 +102,7 @@ impl<'n> StageStep<'n> {
         params: &Tensor,
     ) -> Result<Self, BackendError> {
         let stage = Stage::new(net, plan, part, net.aligned_views(params)?)?;
-        let ranges = net.aligned_ranges();
-        let mut owned: Vec<Range<usize>> = Vec::new();
-        for &place in stage.owned() {
-            let range = ranges[place].clone();
-            match owned.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => owned.push(range),
-            }
-        }
-        if stage.is_last() {
-            let length = net.aligned_length();
-            owned.push(length..length + TAIL as usize);
-        }
+        let owned = elements_of(net, &stage);
         let params = params.shallow_clone();
         let (sums, free) = (BTreeMap::new(), Vec::new());
         Ok(Self { net, stage, params, owned, sums, free, message: Vec::new() })
@@ -141,9 +142,8 @@ impl<'n> StageStep<'n> {
                     let length = self.net.aligned_length() as i64;
                     sum.flat.f_narrow(0, length, TAIL)?.f_copy_(&loss_tail(loss)?)?;
                 }
-                let (own, count) = (number as usize, batches.len());
-                self.sums.insert(own, sum);
-                for merge in merges_after(own, &(0..count), count) {
+                self.sums.insert(number as usize, sum);
+                for merge in merges_after(number as usize, &batches.own, batches.len()) {
                     self.merge(merge)?;
                 }
             }
@@ -182,8 +182,22 @@ impl<'n> StageStep<'n> {
         Ok(StageSum { flat, slots })
     }
 
+    /// The sum at a micro-batch.
+    ///
+    /// # Errors
+    /// [`BackendError`] if it is not here.
+    pub(in crate::torch) fn sum(&self, at: usize) -> Result<&Tensor, BackendError> {
+        let sum = self.sums.get(&at).map(|sum| &sum.flat);
+        sum.ok_or_else(|| fault("a sum of the tree is missing"))
+    }
+
+    /// Forgets the sum at a micro-batch.
+    pub(in crate::torch) fn forget(&mut self, at: usize) {
+        self.free.extend(self.sums.remove(&at));
+    }
+
     /// Makes an addition whose two sums are here, in the parts of the stage.
-    fn merge(&mut self, merge: Merge) -> Result<(), TrainError> {
+    pub(in crate::torch) fn merge(&mut self, merge: Merge) -> Result<(), TrainError> {
         let Some(right) = self.sums.remove(&merge.from) else { return Ok(()) };
         let left = self.sums.get(&merge.into);
         let left = left.ok_or_else(|| fault("a sum of the tree is missing"))?;
@@ -195,6 +209,36 @@ impl<'n> StageStep<'n> {
         self.free.push(right);
         Ok(())
     }
+}
+
+/// The elements that part `part` of a plan writes, of an aligned vector with a tail.
+///
+/// # Errors
+/// [`BackendError`] if the plan has no such part.
+pub(in crate::torch) fn owned_ranges(
+    net: &GraphNet<'_>,
+    plan: &StagePlan,
+    part: u32,
+    params: &Tensor,
+) -> Result<Vec<Range<usize>>, BackendError> {
+    Ok(elements_of(net, &Stage::new(net, plan, part, net.aligned_views(params)?)?))
+}
+
+fn elements_of(net: &GraphNet<'_>, stage: &Stage<'_>) -> Vec<Range<usize>> {
+    let ranges = net.aligned_ranges();
+    let mut owned: Vec<Range<usize>> = Vec::new();
+    for &place in stage.owned() {
+        let range = ranges[place].clone();
+        match owned.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => owned.push(range),
+        }
+    }
+    if stage.is_last() {
+        let length = net.aligned_length();
+        owned.push(length..length + TAIL as usize);
+    }
+    owned
 }
 
 /// All stages of a pipeline in one process and one thread: for tests, and as the reference of a pipeline
