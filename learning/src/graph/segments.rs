@@ -167,10 +167,10 @@ impl Segments {
     }
 
     fn clear(&mut self, span: Span) {
-        if let Some(positions) = self.can_cut.get_mut(span.first..=span.last.max(span.first)) {
-            if span.first <= span.last {
-                positions.fill(false);
-            }
+        if span.first <= span.last
+            && let Some(positions) = self.can_cut.get_mut(span.first..=span.last)
+        {
+            positions.fill(false);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The cut of a graph by the measured costs of its nodes.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Instant;
 
 use tch::{TchError, Tensor};
@@ -174,9 +175,8 @@ impl RunObserver for NodeClock {
             return Ok(());
         }
         for (id, tensor) in values.tensors() {
-            if !self.bytes.contains_key(&id) {
-                let bytes = bytes_of(tensor)?;
-                self.bytes.insert(id, bytes);
+            if let Entry::Vacant(empty) = self.bytes.entry(id) {
+                let bytes = *empty.insert(bytes_of(tensor)?);
                 self.saved_bytes[node] += if self.is_view[node] { 0 } else { bytes };
             }
         }
