@@ -14,7 +14,7 @@ use florin_learning::ranks::{
     check_plan, data_fingerprint,
 };
 use florin_learning::select::EngineOptions;
-use florin_learning::{Dataset, EngineKind, ModelSpec};
+use florin_learning::{Dataset, EngineKind, ModelSpec, Precision};
 use florin_participant::{AgentError, Shutdown};
 use florin_protocol::{ModelArchitecture, TaskId, TaskSpec};
 use serde_json::json;
@@ -47,8 +47,20 @@ pub(super) fn check(
     spec: &TaskSpec,
     place: Option<&RankPlace>,
 ) -> anyhow::Result<()> {
-    if place.is_none() && arguments.execution.virtual_workers.is_none() {
+    let is_pipeline = arguments.execution.rank_pipeline.is_some();
+    if place.is_none() && arguments.execution.virtual_workers.is_none() && !is_pipeline {
         return Ok(());
+    }
+    let unsupported = |why: String| Err(failure(&RankError::new(RankErrorCode::Unsupported, why)));
+    if is_pipeline && place.is_none() {
+        return unsupported(
+            "a pipeline needs several processes: start a multiple of --rank-pipeline by torchrun, mpirun \
+             or srun"
+                .to_owned(),
+        );
+    }
+    if is_pipeline && arguments.execution.precision != Precision::F32 {
+        return unsupported("a pipeline has products of 32 bits: leave out --precision".to_owned());
     }
     let is_graph = matches!(spec.model, ModelArchitecture::Graph(_));
     let why = if !is_graph || spec.model.trainer().is_some() {
@@ -63,8 +75,7 @@ pub(super) fn check(
     } else {
         return Ok(());
     };
-    let why = format!("{why}: leave out --virtual-workers, and start one process");
-    Err(failure(&RankError::new(RankErrorCode::Unsupported, why)))
+    unsupported(format!("{why}: leave out --virtual-workers, and start one process"))
 }
 
 /// Meets the other processes.

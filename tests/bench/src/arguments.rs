@@ -113,6 +113,9 @@ pub(crate) struct BenchDevices {
     /// devices: only transfers behind computation, on a slow link
     #[arg(long)]
     pub(crate) overlap: bool,
+    /// devices: only graphs in parts on several processes
+    #[arg(long)]
+    pub(crate) pipelines: bool,
     /// The work of one process, as JSON
     #[arg(long, hide = true)]
     pub(crate) rank_work: Option<String>,

@@ -8,12 +8,12 @@ use tch::{Kind, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
+use super::pipeline::rank::check_cut;
 use super::step_memory::{StepMemory, predicted_bytes};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainingQuote};
 use crate::graph::{GraphModel, NotObserved};
 use crate::torch::Torch;
-use crate::torch::peers::Peers;
 use crate::torch::tape::{NoRestore, Tape};
 use crate::training::Training;
 
@@ -57,9 +57,13 @@ impl Torch {
         let slots = net.aligned_views(&Tensor::f_zeros(length, options)?)?;
         let batch = net.largest_batch(data.rows(), how);
         let largest = batch.iter().map(Range::len).max().unwrap_or(0);
-        let mut memory = match self.peers.as_deref().and_then(Peers::pipeline) {
+        let pipeline = self.peers.as_deref().and_then(|peers| Some((peers.pipeline()?, peers)));
+        let mut memory = match pipeline {
             // Each rank has a part of the graph.
-            Some(_) => StepMemory::in_parts(usize::MAX),
+            Some((place, peers)) => {
+                check_cut(&net, place.parts, &peers.cut_costs())?;
+                StepMemory::in_parts(usize::MAX)
+            }
             None => self.admit_steps(&net, &views, data, how)?,
         };
         let rows = self.graph_rows(data, 0..largest.min(memory.rows_max))?;

@@ -307,7 +307,7 @@ fn a_stated_cut_is_used_or_refused() {
     let stated = |cut: &str, parts| RankScenario {
         parts,
         cut: Some(cut.to_owned()),
-        pinned: vec![1..4, 0..1],
+        pinned: vec![0..1, 1..4],
         ..whole.clone()
     };
     let output = &stated("cut=2", 2).run(4)[0];

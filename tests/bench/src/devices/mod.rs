@@ -6,6 +6,7 @@ mod launch;
 mod memory;
 mod overlap;
 mod paging;
+mod pipelines;
 mod quotes;
 mod rank;
 mod unequal;
@@ -65,6 +66,9 @@ pub(super) fn run(
     if arguments.quotes {
         return quotes::run(folder.path());
     }
+    if arguments.pipelines {
+        return pipelines::run(folder.path(), packages);
+    }
     if arguments.overlap {
         return overlap::run(folder.path());
     }
@@ -78,6 +82,7 @@ pub(super) fn run(
         rows.extend(steps(folder.path(), model, packages)?);
     }
     rows.extend(overlap::run(folder.path())?);
+    rows.extend(pipelines::run(folder.path(), packages)?);
     rows.extend(unequal::run(folder.path())?);
     rows.extend(assignments::run());
     rows.extend(quotes::run(folder.path())?);

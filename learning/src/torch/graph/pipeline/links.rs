@@ -1,8 +1,5 @@
 //! The messages between the stages of a pipeline.
 
-use std::collections::BTreeMap;
-
-use super::fault;
 use crate::engine::TrainError;
 use crate::pipeline::MessageKind;
 
@@ -29,62 +26,4 @@ pub(in crate::torch) trait StageLinks {
 
     /// Waits for a message.
     fn receive(&mut self, from: u32, tag: MessageTag) -> Result<Vec<u8>, TrainError>;
-}
-
-/// The messages on their way between stages of one process.
-#[derive(Debug, Default)]
-pub(in crate::torch) struct LocalLinks {
-    /// The stage whose links these are now.
-    pub(super) part: u32,
-    messages: BTreeMap<(u32, u32, MessageTag), Vec<u8>>,
-    /// Bytes sent so far.
-    pub(super) sent_bytes: u64,
-}
-
-impl LocalLinks {
-    /// Whether a message for the stage has arrived.
-    pub(super) fn has(&self, from: u32, tag: MessageTag) -> bool {
-        self.messages.contains_key(&(from, self.part, tag))
-    }
-
-    /// Whether no message is on its way.
-    pub(super) fn is_empty(&self) -> bool {
-        self.messages.is_empty()
-    }
-}
-
-impl StageLinks for LocalLinks {
-    fn send(&mut self, to: u32, tag: MessageTag, message: Vec<u8>) -> Result<(), TrainError> {
-        self.sent_bytes += message.len() as u64;
-        match self.messages.insert((self.part, to, tag), message) {
-            None => Ok(()),
-            Some(_) => Err(fault("a message of a pipeline is sent twice").into()),
-        }
-    }
-
-    fn receive(&mut self, from: u32, tag: MessageTag) -> Result<Vec<u8>, TrainError> {
-        let found = self.messages.remove(&(from, self.part, tag));
-        Ok(found.ok_or_else(|| fault("a message of a pipeline is missing"))?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_arrives_once_at_its_stage() {
-        let tag = MessageTag { kind: MessageKind::Gradient, micro_batch: 3 };
-        let other = MessageTag { kind: MessageKind::Activation, ..tag };
-        assert_eq!((tag.number(), other.number()), (7, 6));
-        let mut links = LocalLinks { part: 1, ..LocalLinks::default() };
-        links.send(0, tag, vec![1, 2]).unwrap();
-        assert!(links.send(0, tag, vec![1, 2]).is_err());
-        links.part = 0;
-        assert!(links.has(1, tag) && !links.has(1, other) && !links.has(2, tag));
-        assert!(links.receive(1, other).is_err());
-        assert_eq!(links.receive(1, tag).unwrap(), [1, 2]);
-        assert!(links.receive(1, tag).is_err());
-        assert_eq!(links.sent_bytes, 4);
-    }
 }

@@ -29,6 +29,8 @@
 
 pub(in crate::torch) mod cost;
 pub(in crate::torch) mod links;
+#[cfg(test)]
+mod local;
 pub(in crate::torch) mod rank;
 pub(in crate::torch) mod stage;
 pub(in crate::torch) mod step;

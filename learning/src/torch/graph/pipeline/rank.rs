@@ -224,6 +224,30 @@ fn invalid(error: &BackendError) -> RankError {
     RankError::new(RankErrorCode::PlanInvalid, why)
 }
 
+/// Checks that a graph has a cut into parts, before it is trained.
+///
+/// # Errors
+/// [`RankErrorCode::PlanInvalid`].
+pub(in crate::torch) fn check_cut(
+    net: &GraphNet<'_>,
+    parts: u32,
+    costs: &CutCosts,
+) -> Result<(), RankError> {
+    let segments = segments(net);
+    let can_cut = segments.can_cut();
+    let found = match costs {
+        CutCosts::Pinned(cut) => cut.ranges(can_cut, parts as usize).map(|_| ()),
+        CutCosts::Measured { .. } => Ok(()),
+    };
+    found.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
+    let most = 1 + can_cut.iter().filter(|can| **can).count();
+    if most < parts as usize {
+        let why = format!("the graph has at most {most} parts: state a smaller --rank-pipeline");
+        return Err(RankError::new(RankErrorCode::PlanInvalid, why));
+    }
+    Ok(())
+}
+
 /// The stated nodes of each part, or those of the fastest pipeline.
 fn find_cut(
     net: &GraphNet<'_>,

@@ -3,22 +3,19 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use super::super::net::GraphNet;
 use super::super::virtual_workers::{loss_tail, worker_seeds};
 use super::fault;
-use super::links::{LocalLinks, MessageTag, StageLinks};
+use super::links::{MessageTag, StageLinks};
 use super::stage::{MicroBatch, Stage, StagePlan};
 use crate::engine::{BackendError, TrainError};
-use crate::pipeline::{
-    PartAction, PipelineShape, PipelineValue, Work, decode_message, encode_message, messages,
-    one_forward_one_backward,
-};
+use crate::pipeline::{PartAction, PipelineValue, Work, decode_message, encode_message};
 use crate::torch::batches::Rows;
 use crate::torch::descent::Batch;
 use crate::torch::peers::TAIL;
-use crate::virtual_workers::{Merge, merges, merges_after};
+use crate::virtual_workers::{Merge, merges_after};
 
 /// The micro-batches of a batch: the parts of its virtual workers.
 pub(in crate::torch) struct MicroBatches {
@@ -151,28 +148,6 @@ impl<'n> StageStep<'n> {
         Ok(())
     }
 
-    /// Ends a step, and copies the own parts of the total to those of `flat`, which has a tail.
-    ///
-    /// # Errors
-    /// [`TrainError`] if a micro-batch has no backward pass.
-    pub(in crate::torch) fn finish(
-        &mut self,
-        batches: &MicroBatches,
-        flat: &Tensor,
-    ) -> Result<(), TrainError> {
-        for merge in merges(batches.len()) {
-            self.merge(merge)?;
-        }
-        let sum = self.sums.remove(&0);
-        let sum = sum.ok_or_else(|| fault("a micro-batch has no backward pass"))?;
-        for range in &self.owned {
-            let (from, length) = (range.start as i64, range.len() as i64);
-            flat.f_narrow(0, from, length)?.f_copy_(&sum.flat.f_narrow(0, from, length)?)?;
-        }
-        self.free.push(sum);
-        Ok(())
-    }
-
     fn take_free(&mut self) -> Result<StageSum, BackendError> {
         if let Some(sum) = self.free.pop() {
             return Ok(sum);
@@ -189,6 +164,12 @@ impl<'n> StageStep<'n> {
     pub(in crate::torch) fn sum(&self, at: usize) -> Result<&Tensor, BackendError> {
         let sum = self.sums.get(&at).map(|sum| &sum.flat);
         sum.ok_or_else(|| fault("a sum of the tree is missing"))
+    }
+
+    /// The elements that the stage writes.
+    #[cfg(test)]
+    pub(super) fn owned(&self) -> &[Range<usize>] {
+        &self.owned
     }
 
     /// Forgets the sum at a micro-batch.
@@ -239,78 +220,4 @@ fn elements_of(net: &GraphNet<'_>, stage: &Stage<'_>) -> Vec<Range<usize>> {
         owned.push(length..length + TAIL as usize);
     }
     owned
-}
-
-/// All stages of a pipeline in one process and one thread: for tests, and as the reference of a pipeline
-/// on several ranks.
-pub(in crate::torch) struct LocalPipeline<'n> {
-    stages: Vec<StageStep<'n>>,
-    params: Tensor,
-    /// Bytes of the messages of the last step.
-    pub(in crate::torch) sent_bytes: u64,
-}
-
-impl<'n> LocalPipeline<'n> {
-    /// The stages of a plan, on aligned parameters with a tail.
-    pub(in crate::torch) fn new(
-        net: &'n GraphNet<'n>,
-        plan: &StagePlan,
-        params: &Tensor,
-    ) -> Result<Self, BackendError> {
-        let stages = (0..plan.parts()).map(|part| StageStep::new(net, plan, part, params));
-        let stages = stages.collect::<Result<_, _>>()?;
-        Ok(Self { stages, params: params.shallow_clone(), sent_bytes: 0 })
-    }
-
-    /// The gradient of a batch in the order 1F1B, with the summed loss in its tail: the bits of
-    /// [`VirtualGradients`](super::super::virtual_workers::VirtualGradients).
-    ///
-    /// # Errors
-    /// [`TrainError`] if an operator fails.
-    pub(in crate::torch) fn gradient(
-        &mut self,
-        batches: &MicroBatches,
-    ) -> Result<Tensor, TrainError> {
-        let parts = self.stages.len() as u32;
-        let shape = PipelineShape::new(parts, batches.len() as u32);
-        let shape = shape.map_err(|error| fault(error.to_string()))?;
-        let mut left: Vec<_> = (0..parts)
-            .map(|part| messages(part, shape, one_forward_one_backward).into_iter().peekable())
-            .collect();
-        let mut links = LocalLinks::default();
-        let mut has_moved = true;
-        while has_moved {
-            has_moved = false;
-            for (part, (stage, actions)) in self.stages.iter_mut().zip(&mut left).enumerate() {
-                links.part = part as u32;
-                let is_ready = |action: &PartAction| match *action {
-                    PartAction::Receive { from, kind, micro_batch } => {
-                        links.has(from, MessageTag { kind, micro_batch })
-                    }
-                    _ => true,
-                };
-                if let Some(action) = actions.next_if(is_ready) {
-                    stage.act(action, batches, &mut links)?;
-                    has_moved = true;
-                }
-            }
-        }
-        if !links.is_empty() || left.iter_mut().any(|actions| actions.peek().is_some()) {
-            return Err(fault("a pipeline has stopped before its end").into());
-        }
-        self.sent_bytes = links.sent_bytes;
-        let flat = self.params.f_zeros_like()?;
-        for stage in &mut self.stages {
-            stage.finish(batches, &flat)?;
-        }
-        Ok(flat)
-    }
-}
-
-/// The summed loss of a batch, from the tail of its gradient.
-pub(in crate::torch) fn summed_loss(flat: &Tensor) -> Result<f64, BackendError> {
-    let length = flat.size1()?;
-    let tail = flat.f_narrow(0, length - TAIL, TAIL)?.f_to_device(Device::Cpu)?;
-    let tail = Vec::<f32>::try_from(tail)?;
-    Ok(f64::from(tail[0]) + f64::from(tail[1]))
 }
