@@ -37,31 +37,34 @@ fn free_port() -> u16 {
 }
 
 /// Starts the ranks of a member.
-fn ranks(market: &TestMarket, call: &[String], size: usize) -> Vec<Process> {
+fn ranks(market: &TestMarket, name: &str, call: &[String], size: usize) -> Vec<Process> {
     let port = free_port();
     let start = |at: usize| {
-        let name = if at == 0 { "ann".to_owned() } else { format!("ann-rank-{at}") };
+        let name = if at == 0 { name.to_owned() } else { format!("{name}-rank-{at}") };
         Process::start_in(market.folder(), &name, call, &rank(at, size, port))
     };
     (0..size).map(start).collect()
 }
 
 #[test]
-fn a_member_of_three_processes_is_paid_as_one() {
+fn members_of_several_processes_are_paid_as_one() {
     let market = market(2);
     let task = market.publish();
     let mut call = market.participant_call(&market.url, task, "ann");
     call.extend(["--rank-interface".to_owned(), "lo".to_owned()]);
-    let mut ann = ranks(&market, &call, 3);
-    let mut ben = market.participant(task, "ben");
-    ann.iter_mut().for_each(Process::finish);
-    ben.finish();
+    let mut ann = ranks(&market, "ann", &call, 3);
+    let mut call = market.participant_call(&market.url, task, "ben");
+    call.extend(["--rank-interface", "lo", "--rank-pipeline", "2"].map(str::to_owned));
+    let mut ben = ranks(&market, "ben", &call, 2);
+    ann.iter_mut().chain(&mut ben).for_each(Process::finish);
     let report = market.report(task, 2);
     let paid = |name| report.account_totals[&market.account(name)].data;
     assert!(!paid("ann").is_zero() && !paid("ben").is_zero(), "{report:?}");
     market.run_command(&["audit", &task.to_string()]).expect(0);
     let log = ann[0].log();
     assert!(log.contains("3 ranks have joined") && log.contains("virtual workers:"), "{log}");
+    let log = ben[0].log();
+    assert!(log.contains("1 pipeline of 2 parts, cut="), "{log}");
     assert!(!ann[1].log().contains("bond"), "only rank 0 takes part: {}", ann[1].log());
 }
 
@@ -71,7 +74,7 @@ fn a_rank_that_dies_costs_no_bond_and_sends_no_update() {
     let task = market.publish();
     let mut call = market.participant_call(&market.url, task, "ann");
     call.extend(["--rank-interface", "lo", "--rank-timeout", "60"].map(str::to_owned));
-    let mut ann = ranks(&market, &call, 2);
+    let mut ann = ranks(&market, "ann", &call, 2);
     until("the ranks have joined", || ann[0].log().contains("ranks have joined").then_some(()));
     ann[1].kill();
     let ben = market.participant(task, "ben");
@@ -114,6 +117,21 @@ fn ranks_are_refused_where_a_training_has_none() {
         Process::start_in(market.folder(), "planned", &planned, &rank(0, 3, free_port()));
     assert_eq!(three.wait().code(), Some(2));
     assert!(three.log().contains("RANK_PLAN_INVALID"), "{}", three.log());
+    for (size, cut) in [(3, "cut=2"), (2, "cut=99999")] {
+        let call = with(&["--rank-pipeline", "2", "--rank-cut", cut, "--rank-interface", "lo"]);
+        let mut cut = ranks(&market, "cut", &call, size);
+        let status = cut[0].wait();
+        let log = cut[0].log();
+        assert!(!status.success() && log.contains("RANK_PLAN_INVALID"), "{log}");
+        assert!(!log.contains("committed") && !log.contains("bonded"), "{log}");
+        for mut other in cut {
+            other.kill();
+        }
+    }
+    florin(&with(&["--rank-pipeline", "2"])).refused(2, "RANKS_UNSUPPORTED");
+    florin(&with(&["--rank-pipeline", "1"])).expect(2);
+    florin(&with(&["--rank-cut", "cut=2"])).expect(2);
+    florin(&with(&["--rank-reduction", "chunks=0,inner=tree,levels=0,outer=tree"])).expect(2);
     let half = [("RANK".to_owned(), "1".to_owned())];
     let mut alone = Process::start_in(market.folder(), "half", &call, &half);
     assert!(!alone.wait().success());

@@ -91,7 +91,7 @@ impl PipelineSettings {
     pub fn place(&self, rank: u32, size: u32) -> Result<PipelinePlace, RankError> {
         let parts = self.parts;
         let invalid = |why: String| Err(RankError::new(RankErrorCode::PlanInvalid, why));
-        if parts < 2 || size == 0 || size % parts != 0 {
+        if parts < 2 || size == 0 || !size.is_multiple_of(parts) {
             return invalid(format!(
                 "{size} ranks are not pipelines of {parts} parts: start a multiple of --rank-pipeline, \
                  which is 2 or more"
@@ -200,7 +200,8 @@ impl fmt::Display for RankNews {
                 let cut = nodes.iter().skip(1).map(|own| own.start.to_string());
                 let cut: Vec<String> = cut.collect();
                 let (parts, count) = (nodes.len(), workers.len());
-                write!(f, "{count} pipelines of {parts} parts, cut={}:", cut.join(","))?;
+                let noun = if count == 1 { "pipeline" } else { "pipelines" };
+                write!(f, "{count} {noun} of {parts} parts, cut={}:", cut.join(","))?;
                 if let Some(seconds) = stage_seconds {
                     write!(f, " {:.2} ms a worker,", seconds * 1e3)?;
                 }

@@ -60,6 +60,8 @@ pub(super) struct ReceivedSum {
 pub(super) enum CutCosts {
     /// Where it was stated.
     Pinned(PinnedCut),
+    /// As in the training before: the nodes of each part.
+    Known(Vec<Range<usize>>),
     /// By the seconds of each part's ranks relative to rank 0, and the links between parts.
     Measured {
         /// Of the slowest rank with a part.

@@ -50,7 +50,7 @@ impl TravellingParameters {
         let length = net.aligned_length() as i64;
         let buffers = net.aligned_buffers().into_iter();
         let buffers = buffers.map(|range| range.start as i64..range.end as i64);
-        let head = [length..length + TAIL].into_iter().chain(buffers).collect();
+        let head = std::iter::once(length..length + TAIL).chain(buffers).collect();
         let (pending, is_awaited_in_pass) = (VecDeque::new(), false);
         Self { buckets, head, pending, is_awaited_in_pass, failure: None }
     }

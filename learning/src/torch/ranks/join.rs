@@ -95,7 +95,7 @@ impl Ranks {
             bucket_bytes: u64::MAX,
             pipeline,
             sends: BTreeMap::new(),
-            shown_pipeline: None,
+            cut: Vec::new(),
             actions: BTreeMap::new(),
             add_seconds_per_byte: if *rank == 0 { measure_addition()? } else { 0.0 },
             data,

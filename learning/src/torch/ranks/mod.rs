@@ -65,8 +65,8 @@ pub struct Ranks {
     sends: BTreeMap<u32, VecDeque<Transfer>>,
     /// This rank's actions by the parts of a batch, for the plan.
     actions: BTreeMap<usize, Vec<ReductionAction>>,
-    /// The cut and the workers of which news was given.
-    shown_pipeline: Option<(Vec<Range<usize>>, Vec<Range<u32>>)>,
+    /// The nodes of each part, from the first training on.
+    cut: Vec<Range<usize>>,
     /// Seconds for the addition of a byte, at rank 0.
     add_seconds_per_byte: f64,
     /// Fingerprint of the rows that all ranks have.
@@ -454,6 +454,9 @@ impl Peers for Ranks {
         if let Some(cut) = settings.and_then(|pipeline| pipeline.cut.clone()) {
             return CutCosts::Pinned(cut);
         }
+        if !self.cut.is_empty() {
+            return CutCosts::Known(self.cut.clone());
+        }
         let (parts, links) = (self.pipeline.map_or(1, |place| place.parts as usize), self.links());
         let own = self.speeds.first().map_or(1.0, |speed| speed.worker_seconds);
         let slowest = |part: usize| {
@@ -479,9 +482,8 @@ impl Peers for Ranks {
         let own = self.assignment.own(0, micro_batches).len();
         let others = nodes.len().saturating_sub(1) as f64;
         let bubble = others / (own as f64 + others).max(1.0);
-        let shown = (nodes.clone(), workers.clone());
-        if self.shown_pipeline.as_ref() != Some(&shown) {
-            self.shown_pipeline = Some(shown);
+        if self.cut != nodes {
+            self.cut = nodes.clone();
             let nodes = nodes.clone();
             (self.notify)(&RankNews::Pipelined { nodes, workers, stage_seconds, bubble });
         }

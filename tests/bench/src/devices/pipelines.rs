@@ -24,7 +24,7 @@ const STEPS: u32 = 12;
 /// Processes and parts of the runs whose digests are compared with that of one process.
 const SHAPES: [(u32, u32); 4] = [(2, 2), (3, 3), (4, 4), (4, 2)];
 /// Largest time of a step as a multiple of the peer's.
-const STEP_BAR: f64 = 1.0;
+const STEP_BAR: f64 = 1.2;
 /// Largest difference of a simulated bubble from the formula, in percent.
 const BUBBLE_BAR: f64 = 10.0;
 

@@ -237,7 +237,7 @@ pub(in crate::torch) fn check_cut(
     let can_cut = segments.can_cut();
     let found = match costs {
         CutCosts::Pinned(cut) => cut.ranges(can_cut, parts as usize).map(|_| ()),
-        CutCosts::Measured { .. } => Ok(()),
+        CutCosts::Known(_) | CutCosts::Measured { .. } => Ok(()),
     };
     found.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
     let most = 1 + can_cut.iter().filter(|can| **can).count();
@@ -263,6 +263,7 @@ fn find_cut(
                 .map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
             Ok((ranges, None))
         }
+        CutCosts::Known(nodes) => Ok((nodes, None)),
         CutCosts::Measured { slowness, links } => {
             let views = net.aligned_views(params)?;
             let ranks = CutRanks { slowness: &slowness, links: &links, memory: None };
