@@ -27,7 +27,7 @@ pub(super) struct TravellingParameters {
     buckets: Vec<ParameterBucket>,
     /// The control's and the buffers' places in an aligned vector with a tail.
     head: Vec<Range<i64>>,
-    /// What has not arrived, each with the first node that reads it.
+    /// Those that have not arrived, each with the first node that reads it.
     pending: VecDeque<(usize, Box<dyn Arrival>)>,
     /// Whether a forward pass ends only when everything has arrived.
     is_awaited_in_pass: bool,

@@ -15,7 +15,7 @@ use crate::torch::c10d::{ProcessGroup, Transfer};
 use crate::torch::partial_sums::{PartialSums, ReadyElements};
 use crate::torch::peers::ReceivedSum;
 
-/// What a rank adds in a step.
+/// The additions of a rank in a step.
 pub(super) struct RankReduction<'r> {
     group: &'r ProcessGroup,
     limit: Duration,
