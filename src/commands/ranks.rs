@@ -114,7 +114,7 @@ pub(super) fn join(
         limit: Duration::from_secs(arguments.execution.rank_timeout),
         pinned: arguments.execution.rank_plan.clone().map(|plan| plan.0),
         reduction: arguments.execution.rank_reduction,
-        overlaps: true,
+        overlaps: None,
         pipeline: arguments.execution.pipeline(),
         memory: memory(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),

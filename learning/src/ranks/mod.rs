@@ -50,9 +50,9 @@ pub struct RankSettings {
     pub pinned: Option<Vec<Range<u32>>>,
     /// The plan by which gradients are added; `None` is the one that takes least by measured links.
     pub reduction: Option<ReductionPlan>,
-    /// Whether gradients and parameters travel while others are computed. Without it a step is slower:
-    /// for comparisons.
-    pub overlaps: bool,
+    /// Whether gradients and parameters travel while others are computed; `None` decides by measured links
+    /// and speeds: on fast links it takes longer than it saves.
+    pub overlaps: Option<bool>,
     /// The parts of a pipeline; `None` computes the whole graph on each rank.
     pub pipeline: Option<PipelineSettings>,
     /// Where the tensors of steps go that are larger than the memory.
@@ -148,6 +148,8 @@ pub enum RankNews {
         reduction: ReductionPlan,
         /// The seconds that it takes after the last backward pass, by the measured links.
         reduction_seconds: f64,
+        /// Whether numbers travel while others are computed.
+        overlaps: bool,
     },
     /// The graph was cut into the parts of pipelines.
     Pipelined {
@@ -186,7 +188,7 @@ impl fmt::Display for RankNews {
                 }
                 Ok(())
             }
-            Self::Assigned { ranges, worker_seconds, reduction, reduction_seconds } => {
+            Self::Assigned { ranges, worker_seconds, reduction, reduction_seconds, overlaps } => {
                 f.write_str("virtual workers:")?;
                 for (rank, (own, seconds)) in ranges.iter().zip(worker_seconds).enumerate() {
                     let ms = seconds * 1e3;
@@ -194,7 +196,8 @@ impl fmt::Display for RankNews {
                     write!(f, "\n  rank {rank:<4} {own:<10} {ms:>9.2} ms each")?;
                 }
                 let ms = reduction_seconds * 1e3;
-                write!(f, "\n  reduction {reduction}: {ms:.2} ms after the backward passes")
+                let behind = if *overlaps { ", and during them" } else { "" };
+                write!(f, "\n  reduction {reduction}: {ms:.2} ms after the backward passes{behind}")
             }
             Self::Pipelined { nodes, workers, stage_seconds, bubble } => {
                 let cut = nodes.iter().skip(1).map(|own| own.start.to_string());

@@ -93,6 +93,7 @@ impl Ranks {
             speeds: Vec::new(),
             reduction: ReductionPlan::TREE,
             bucket_bytes: u64::MAX,
+            overlaps: false,
             pipeline,
             sends: BTreeMap::new(),
             cut: Vec::new(),

@@ -39,6 +39,9 @@ use crate::reduction::{
 use crate::select::{EngineKind, torch_engine};
 use crate::virtual_workers::{Assignment, RankCost, TransferCost, assign};
 
+/// The least time of a reduction, as a share of computing, that is worth the cost of overlap: single tensors
+/// in place of all at once, and a thread.
+const OVERLAP_SHARE_MIN: f64 = 0.05;
 /// The time between two looks for an announcement.
 const POLL: Duration = Duration::from_millis(200);
 /// The longest wait of rank 0 for the others to have read its last announcement.
@@ -63,6 +66,7 @@ pub struct Ranks {
     pipeline: Option<PipelinePlace>,
     /// Sends to each rank that have not ended, in order.
     sends: BTreeMap<u32, VecDeque<Transfer>>,
+    overlaps: bool,
     /// This rank's actions by the parts of a batch, for the plan.
     actions: BTreeMap<usize, Vec<ReductionAction>>,
     /// The nodes of each part, from the first training on.
@@ -191,21 +195,43 @@ impl Ranks {
         assign(workers, &costs, &links, bytes).map_err(|error| invalid(error.to_string()))
     }
 
-    /// The plan of the reduction that takes least, or the pinned one; with the seconds that it takes after
-    /// the last backward pass.
+    /// The plan of the reduction that takes least, or the pinned one, and whether it overlaps with computing;
+    /// with the seconds that it takes after the last backward pass.
     fn planned_reduction(
         &self,
         assignment: &Assignment,
         workers: u32,
         elements: u64,
+    ) -> Result<(BestReduction, bool), RankError> {
+        let none = vec![Vec::new(); assignment.ranges().len()];
+        let apart = self.best_reduction(assignment, workers, elements, &none)?;
+        let seconds = self.speeds.iter().zip(assignment.ranges());
+        let seconds = seconds.map(|(speed, own)| own.len() as f64 * speed.worker_seconds);
+        let computing = seconds.fold(0.0, f64::max);
+        let is_worth = apart.seconds > OVERLAP_SHARE_MIN * computing;
+        match self.settings.overlaps.unwrap_or(is_worth) {
+            true => {
+                let ready = self.ready_times(assignment);
+                Ok((self.best_reduction(assignment, workers, elements, &ready)?, true))
+            }
+            false => Ok((apart, false)),
+        }
+    }
+
+    /// The best or the pinned plan for elements that are there at these times.
+    fn best_reduction(
+        &self,
+        assignment: &Assignment,
+        workers: u32,
+        elements: u64,
+        ready: &[Vec<ReadyStep>],
     ) -> Result<BestReduction, RankError> {
-        let ready = self.ready_times(assignment);
         let backward = ready.iter().filter_map(|steps| steps.last()).map(|step| step.seconds);
         let backward = backward.fold(0.0, f64::max);
         let costs = ReductionCosts {
             links: &self.links(),
             add_seconds_per_byte: self.add_seconds_per_byte,
-            ready: &ready,
+            ready,
         };
         let sums = ReducedSums { assignment, parts: workers as usize, elements };
         let found = match self.settings.reduction {
@@ -244,14 +270,14 @@ impl Ranks {
 
     /// Agrees with all ranks on a plan, which rank 0 has made.
     fn use_plan(&mut self, plan: RankPlan, workers: u32) -> Result<(), RankError> {
-        let RankPlan { ranges, reduction, bucket_bytes } = plan;
+        let RankPlan { ranges, reduction, bucket_bytes, overlaps } = plan;
         let assignment = Assignment::from_ranges(ranges, workers)
             .map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
         if (&assignment, reduction) != (&self.assignment, self.reduction) {
             self.actions.clear();
         }
-        (self.assignment, self.reduction, self.bucket_bytes) =
-            (assignment, reduction, bucket_bytes);
+        (self.assignment, self.reduction) = (assignment, reduction);
+        (self.bucket_bytes, self.overlaps) = (bucket_bytes, overlaps);
         Ok(())
     }
 
@@ -325,6 +351,7 @@ struct RankPlan {
     ranges: Vec<Range<u32>>,
     reduction: ReductionPlan,
     bucket_bytes: u64,
+    overlaps: bool,
 }
 
 /// Numbers of rank 0 on their way.
@@ -394,21 +421,26 @@ impl Peers for Ranks {
             self.speeds = all;
         }
         let assignment = self.planned(workers, elements * size_of::<f32>() as u64)?;
-        let found = match self.pipeline {
-            Some(_) => BestReduction { plan: ReductionPlan::TREE, seconds: 0.0 },
+        let (found, overlaps) = match self.pipeline {
+            Some(_) => (BestReduction { plan: ReductionPlan::TREE, seconds: 0.0 }, true),
             None => self.planned_reduction(&assignment, workers, elements)?,
         };
         let ranges = assignment.ranges().to_vec();
         let (reduction, bucket_bytes) = (found.plan, self.planned_bucket_bytes());
-        let plan = RankPlan { ranges: ranges.clone(), reduction, bucket_bytes };
+        let plan = RankPlan { ranges: ranges.clone(), reduction, bucket_bytes, overlaps };
         self.set(&key, &plan)?;
         let is_new = (&assignment, reduction) != (&self.assignment, self.reduction);
         if self.pipeline.is_none() && (!self.is_assigned || is_new) {
             self.is_assigned = true;
             let worker_seconds = self.speeds.iter().map(|speed| speed.worker_seconds).collect();
             let reduction_seconds = found.seconds;
-            let news = RankNews::Assigned { ranges, worker_seconds, reduction, reduction_seconds };
-            (self.notify)(&news);
+            (self.notify)(&RankNews::Assigned {
+                ranges,
+                worker_seconds,
+                reduction,
+                reduction_seconds,
+                overlaps,
+            });
         }
         Ok(self.use_plan(plan, workers)?)
     }
@@ -422,7 +454,7 @@ impl Peers for Ranks {
     }
 
     fn overlaps(&self) -> bool {
-        self.settings.overlaps
+        self.overlaps
     }
 
     fn bucket_bytes(&self) -> u64 {

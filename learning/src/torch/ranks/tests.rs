@@ -36,6 +36,8 @@ struct RankScenario {
     /// Parts of the graph, and where it is cut; none for whole graphs.
     parts: u32,
     cut: Option<String>,
+    /// Whether numbers travel while others are computed; by measured links if there is none.
+    overlaps: Option<bool>,
     /// Seconds of the limit.
     limit: u64,
     /// A rank that behaves differently, and how.
@@ -64,7 +66,8 @@ enum Fault {
 
 impl RankScenario {
     fn new(model: &str, workers: u32) -> Self {
-        Self { model: model.to_owned(), workers, epochs: 2, limit: 60, ..Self::default() }
+        let (model, overlaps) = (model.to_owned(), Some(true));
+        Self { model, workers, epochs: 2, overlaps, limit: 60, ..Self::default() }
     }
 
     fn task(&self) -> GraphTask {
@@ -183,7 +186,7 @@ fn rank_process() {
         limit: Duration::from_secs(scenario.limit),
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         reduction: scenario.reduction,
-        overlaps: true,
+        overlaps: scenario.overlaps,
         pipeline: scenario.pipeline(),
         memory: MemorySettings::default(),
         memory_bytes: None,
@@ -260,6 +263,12 @@ fn neither_the_assignment_of_workers_nor_the_reduction_changes_a_bit() {
         scenario.pinned = pinned;
         assert_eq!(line(&scenario.run(3)[0], "digest "), expected, "{:?}", scenario.pinned);
     }
+    scenario.pinned.clear();
+    for overlaps in [None, Some(false)] {
+        scenario.overlaps = overlaps;
+        assert_eq!(line(&scenario.run(2)[0], "digest "), expected, "{overlaps:?}");
+    }
+    scenario.overlaps = Some(true);
     scenario.pinned = vec![0..2, 4..7, 2..4];
     for plan in [
         "chunks=1,inner=root,levels=0,outer=root",

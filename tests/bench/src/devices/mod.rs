@@ -111,7 +111,7 @@ fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
         steps,
         pinned: Vec::new(),
         reduction: None,
-        overlaps: true,
+        overlaps: None,
         parts: None,
         batch: None,
         memory_bytes: None,

@@ -57,7 +57,7 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
         return Ok(Vec::new());
     }
     let overlapped = RankWork { batch: Some(BATCH), ..work(folder, MODEL, PROCESSES, STEPS) };
-    let apart = RankWork { overlaps: false, ..overlapped.clone() };
+    let apart = RankWork { overlaps: Some(false), ..overlapped.clone() };
     let [mut free, mut slow, mut hidden] = [f64::INFINITY; 3];
     for _ in 0..TURNS {
         free = free.min(milliseconds(&apart, false).context("on the machine's own link")?);

@@ -29,8 +29,8 @@ pub(crate) struct RankWork {
     pub(crate) pinned: Vec<Range<u32>>,
     /// The plan of the reduction; by measured links if there is none.
     pub(crate) reduction: Option<ReductionPlan>,
-    /// Whether numbers travel while others are computed.
-    pub(crate) overlaps: bool,
+    /// Whether numbers travel while others are computed; by measured links if there is none.
+    pub(crate) overlaps: Option<bool>,
     /// Parts of the graph; none for whole graphs.
     pub(crate) parts: Option<u32>,
     /// Rows of a batch, which are all rows, instead of the model's own.
