@@ -26,6 +26,8 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show::{self, JsonEvent};
 
+/// The version of the messages of ranks, and of the bits that they compute.
+const RANK_PROTOCOL: &str = "2";
 /// The time between two files with the state of a training.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
@@ -104,6 +106,7 @@ pub(super) fn join(
         ("--virtual-workers", text(&execution.virtual_workers.unwrap_or(1))),
         ("--precision", text(&execution.precision)),
         ("--rank-pipeline", text(&arguments.execution.rank_pipeline.unwrap_or(1))),
+        ("the protocol of ranks", RANK_PROTOCOL.to_owned()),
         ("the version of the program", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();

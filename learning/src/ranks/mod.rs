@@ -228,7 +228,8 @@ pub fn check_plan(plan: &[Range<u32>], ranks: u32, workers: u32) -> Result<Assig
     let invalid = |why: String| RankError::new(RankErrorCode::PlanInvalid, why);
     if plan.len() != ranks as usize {
         let why = format!(
-            "the plan has {} ranks, but {ranks} were started: pin a plan of this launch, or none",
+            "the plan has {} ranges, but there are {ranks} ranks, or pipelines of ranks: pin a plan of this \
+             launch, or none",
             plan.len()
         );
         return Err(invalid(why));

@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use super::generator;
 use super::net::{GraphNet, program};
 use super::pipeline::rank::check_cut;
-use super::step_memory::{StepMemory, predicted_bytes};
+use super::step_memory::predicted_bytes;
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainingQuote};
 use crate::graph::{GraphModel, NotObserved};
@@ -62,7 +62,7 @@ impl Torch {
             // Each rank has a part of the graph.
             Some((place, peers)) => {
                 check_cut(&net, place.parts, &peers.cut_costs())?;
-                StepMemory::in_parts(usize::MAX)
+                self.whole_graph_rows(&net, data, how)
             }
             None => self.admit_steps(&net, &views, data, how)?,
         };
@@ -80,7 +80,12 @@ impl Torch {
             drop(recording);
             bytes = memory.planned_bytes(rows.len()).unwrap_or_else(|| tape.peak());
         }
-        let times = batch.len() * largest.div_ceil(rows.len().max(1));
+        let of_part = largest.div_ceil(rows.len().max(1));
+        if pipeline.is_some() {
+            // The first part has results of as many micro-batches as there are parts.
+            bytes = bytes.saturating_mul(of_part as u64);
+        }
+        let times = batch.len() * of_part;
         let steps = how.steps(data.rows());
         Ok(TrainingQuote { steps, step_seconds: seconds * times as f64, step_bytes: bytes })
     }

@@ -1,13 +1,14 @@
 //! A training of a graph by virtual workers: rank 0 takes the steps and stores its state, the other
 //! ranks compute their parts of each batch.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
-use super::step_memory::StepMemory;
+use super::step_memory::{ESTIMATE_DIVISOR, StepMemory};
 use super::training::{GraphTraining, LossScale};
 use super::virtual_workers::VirtualGradients;
 use crate::checkpoint::{Checkpoint, CheckpointNews, CheckpointNumbers, CheckpointSettings};
@@ -31,6 +32,9 @@ const STEPS_OF_A_CHECK: u64 = 20;
 const CHECK_TOLERANCE: f64 = 2e-3;
 /// The same for products of 16 bits, which round by up to 4e-3 themselves.
 const CHECK_TOLERANCE_16_BITS: f64 = 5e-2;
+
+/// Rows that a rank of a pipeline measures, at least: statistics of a batch need two.
+const MEASURED_ROWS_MIN: usize = 2;
 
 /// A gradient of another rank that rank 0 computes as well.
 #[derive(Debug, Clone, Copy)]
@@ -125,9 +129,23 @@ impl Torch {
         peers: Option<&dyn Peers>,
     ) -> Result<StepMemory<'n>, TrainError> {
         match peers.and_then(Peers::pipeline) {
-            Some(_) => Ok(StepMemory::in_parts(usize::MAX)),
+            Some(_) => Ok(self.whole_graph_rows(net, data, how)),
             None => self.admit_steps(net, &net.aligned_views(flat)?, data, how),
         }
+    }
+
+    /// The rows on which a rank of a pipeline runs the whole graph, to measure it: as many as its memory
+    /// has room for by the static estimate, or two.
+    pub(super) fn whole_graph_rows<'n>(
+        &self,
+        net: &GraphNet<'n>,
+        data: &Dataset,
+        how: &Training,
+    ) -> StepMemory<'n> {
+        let largest = net.largest_batch(data.rows(), how).iter().map(Range::len).max();
+        let bytes = how.execution.memory_bytes.or_else(|| self.free_memory()).unwrap_or(u64::MAX);
+        let rows = net.program.rows_within(bytes / ESTIMATE_DIVISOR, largest.unwrap_or(0));
+        StepMemory::in_parts(rows.max(MEASURED_ROWS_MIN))
     }
 
     /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
@@ -217,7 +235,7 @@ fn rand_seed() -> u64 {
 /// The key of a training's state: a digest of everything that decides the training.
 fn key(model: &GraphModel, training: &GraphTraining<'_>) -> String {
     let GraphTraining { start, data, how, seed, .. } = training;
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 state of a training");
+    let mut hasher = blake3::Hasher::new_derive_key("florin v2 state of a training");
     // The bits do not depend on the memory.
     let execution = Execution { memory_bytes: None, ..how.execution };
     let how = Training { execution, ..(*how).clone() };
@@ -363,12 +381,12 @@ impl VirtualSteps<'_, '_> {
     /// Compares a received sum with the same one computed here.
     fn compare(&mut self, batch: &Batch, received: &ReceivedSum) -> Result<(), TrainError> {
         let ReceivedSum { from: rank, parts, pieces } = received;
-        let own = self.gradients.recompute(batch, parts.clone())?;
+        let whole = self.gradients.recompute(batch, parts.clone())?;
         // Of the elements that came from this rank.
-        let [flat, of_rank] = [own.f_zeros_like()?, own.f_zeros_like()?];
+        let [flat, of_rank] = [whole.f_zeros_like()?, whole.f_zeros_like()?];
         for (from, piece) in pieces {
             let (from, length) = (*from as i64, piece.size1()?);
-            of_rank.f_narrow(0, from, length)?.f_copy_(&own.f_narrow(0, from, length)?)?;
+            of_rank.f_narrow(0, from, length)?.f_copy_(&whole.f_narrow(0, from, length)?)?;
             flat.f_narrow(0, from, length)?.f_copy_(piece)?;
         }
         // Running statistics may be large beside gradients: they are left out.
@@ -385,7 +403,11 @@ impl VirtualSteps<'_, '_> {
             return Ok(());
         }
         let norm = |tensor: &Tensor| f64::try_from(tensor.f_norm()?);
-        let (difference, size) = (norm(&own.f_sub(&received)?)?, norm(&own)?);
+        // Single tensors may have rounding noise alone: the elements count with their part of the whole, too.
+        let elements: i64 = pieces.iter().map(|(_, piece)| piece.size1().unwrap_or(0)).sum();
+        let part = (elements as f64 / self.length as f64).min(1.0).sqrt();
+        let difference = norm(&own.f_sub(&received)?)?;
+        let size = norm(&own)?.max(norm(&gradient(&whole)?)? * part);
         // Written so that a difference that is not a number is too large.
         let tolerance = match self.is_16_bit {
             true => CHECK_TOLERANCE_16_BITS,

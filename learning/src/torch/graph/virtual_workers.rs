@@ -122,6 +122,7 @@ impl<'a> VirtualGradients<'a> {
         self.travelling = TravellingParameters::new(self.net, peers.bucket_bytes());
         let parts = BatchParts::new(self, batch);
         let rows = parts.rows(0)?;
+        let rows = rows.part(0, rows.len().min(self.memory.rows_max))?;
         self.pipeline = RankPipeline::agree(self.net, &self.params, &rows, parts.len(), peers)?;
         Ok(())
     }
@@ -155,6 +156,9 @@ impl<'a> VirtualGradients<'a> {
         if let Some(pipeline) = &mut self.pipeline {
             self.travelling.wait_for_all()?;
             let batches = MicroBatches::new(self.net, batch, self.workers, self.seed, self.scale)?;
+            // The audit runs the whole graph.
+            let largest = parts.ranges.iter().map(Range::len).max().unwrap_or(0);
+            let audit = audit.filter(|_| largest <= self.memory.rows_max);
             return pipeline.compute(&batches.with_own(own), peers, &mut self.sums, audit);
         }
         let ready = ReadyElements::none_of(self.params.size1()? as u64);
@@ -195,6 +199,9 @@ impl<'a> VirtualGradients<'a> {
             let end = EndOfElements(ready);
             let step = PartStep { net, views, parts, part: last, scale: *scale };
             let computed = step.streamed(memory, travelling, &mut sink);
+            if computed.is_ok() {
+                ready.set(0);
+            }
             drop(end);
             let received = reduces.join().map_err(|_| panicked())?;
             computed.and(received)
@@ -244,7 +251,9 @@ impl<'a> VirtualGradients<'a> {
 
     /// The speed of this process, for the gradient of one worker's part of a full batch.
     pub(super) fn measure(&mut self, batch: &Batch) -> Result<RankSpeed, TrainError> {
-        let parts = BatchParts::new(self, batch);
+        let mut parts = BatchParts::new(self, batch);
+        let first = &mut parts.ranges[0];
+        first.end = first.end.min(first.start + self.memory.rows_max);
         let mut speed = RankSpeed { worker_seconds: f64::INFINITY, ready: Vec::new() };
         for _ in 0..MEASUREMENTS {
             let start = Instant::now();
@@ -257,7 +266,7 @@ impl<'a> VirtualGradients<'a> {
             self.recycle();
             let seconds = start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
             if seconds < speed.worker_seconds {
-                speed = RankSpeed { worker_seconds: seconds, ready: ready_steps(&times) };
+                speed = RankSpeed { worker_seconds: seconds, ready: ready_steps(&times, start) };
             }
         }
         Ok(speed)
@@ -441,11 +450,17 @@ impl PartialSum {
     }
 }
 
-/// The steps of a backward pass, in seconds from the first element that it gave; of many, some.
-fn ready_steps(times: &[(u64, Instant)]) -> Vec<ReadyStep> {
-    let Some((&(_, begin), &last)) = times.first().zip(times.last()) else { return Vec::new() };
+/// The steps of a backward pass, in seconds from the begin of the part; of many, some.
+fn ready_steps(times: &[(u64, Instant)], begin: Instant) -> Vec<ReadyStep> {
+    let Some(&last) = times.last() else { return Vec::new() };
     let stride = times.len().div_ceil(READY_STEPS_MAX);
-    let some = times.iter().step_by(stride).filter(|(first, _)| *first > last.0);
+    let mut before = u64::MAX;
+    let some = times.iter().step_by(stride).filter(|&&(first, _)| {
+        // Tensors without elements begin where the next one does.
+        let is_new = first > last.0 && first < before;
+        before = before.min(first);
+        is_new
+    });
     let steps = some.chain([&last]).map(|&(first_element, at)| ReadyStep {
         first_element,
         seconds: (at - begin).as_secs_f64(),

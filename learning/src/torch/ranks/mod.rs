@@ -39,6 +39,8 @@ use crate::reduction::{
 use crate::select::{EngineKind, torch_engine};
 use crate::virtual_workers::{Assignment, RankCost, TransferCost, assign};
 
+/// The longest time of an audit, as a share of the limit of the ranks that wait for it.
+const AUDIT_SHARE_MAX: f64 = 0.5;
 /// The least time of a reduction, as a share of computing, that is worth the cost of overlap: single tensors
 /// in place of all at once, and a thread.
 const OVERLAP_SHARE_MIN: f64 = 0.05;
@@ -240,7 +242,7 @@ impl Ranks {
             None => reduction::best(sums, &costs),
         };
         let found =
-            found.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
+            found.map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
         Ok(BestReduction { seconds: (found.seconds - backward).max(0.0), ..found })
     }
 
@@ -271,8 +273,13 @@ impl Ranks {
     /// Agrees with all ranks on a plan, which rank 0 has made.
     fn use_plan(&mut self, plan: RankPlan, workers: u32) -> Result<(), RankError> {
         let RankPlan { ranges, reduction, bucket_bytes, overlaps } = plan;
-        let assignment = Assignment::from_ranges(ranges, workers)
-            .map_err(|error| RankError::new(RankErrorCode::Failed, error.to_string()))?;
+        let failed = |why: String| RankError::new(RankErrorCode::Failed, why);
+        let group = self.pipeline.map_or(1, |place| place.parts);
+        if ranges.len() != (self.settings.place.size / group) as usize {
+            return Err(failed("rank 0 has a plan for other ranks".to_owned()));
+        }
+        let assignment =
+            Assignment::from_ranges(ranges, workers).map_err(|error| failed(error.to_string()))?;
         if (&assignment, reduction) != (&self.assignment, self.reduction) {
             self.actions.clear();
         }
@@ -451,6 +458,11 @@ impl Peers for Ranks {
 
     fn owner(&self, part: usize) -> u32 {
         self.assignment.owner(part)
+    }
+
+    fn can_audit(&self, parts: usize) -> bool {
+        let seconds = self.speeds.first().map_or(0.0, |speed| speed.worker_seconds);
+        seconds * parts as f64 <= AUDIT_SHARE_MAX * self.settings.limit.as_secs_f64()
     }
 
     fn overlaps(&self) -> bool {

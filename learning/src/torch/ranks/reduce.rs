@@ -13,7 +13,7 @@ use crate::engine::TrainError;
 use crate::reduction::{PieceTransfer, ReductionAction};
 use crate::torch::c10d::{ProcessGroup, Transfer};
 use crate::torch::partial_sums::{PartialSums, ReadyElements};
-use crate::torch::peers::ReceivedSum;
+use crate::torch::peers::{Peers, ReceivedSum};
 
 /// The additions of a rank in a step.
 pub(super) struct RankReduction<'r> {
@@ -71,6 +71,7 @@ impl Ranks {
         audit: Option<u64>,
     ) -> RankReduction<'r> {
         let received = audit.and_then(|draw| drawn(actions, draw));
+        let received = received.filter(|(_, parts)| self.can_audit(parts.len()));
         RankReduction {
             group: &self.group,
             limit: self.settings.limit,

@@ -338,6 +338,9 @@ fn a_part_that_computes_on_other_rows_is_found() {
     };
     let first = &scenario.run(2)[0];
     assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
+    let other = RankScenario { fault: Some((2, Fault::OtherRows)), ..scenario.clone() };
+    let first = &other.run(4)[0];
+    assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
     let halving = "chunks=2,inner=halving,levels=0,outer=halving".parse().unwrap();
     let scenario = RankScenario { parts: 0, reduction: Some(halving), ..scenario };
     let first = &scenario.run(2)[0];

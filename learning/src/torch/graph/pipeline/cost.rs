@@ -7,15 +7,15 @@ use std::time::Instant;
 use tch::{TchError, Tensor};
 
 use super::super::net::GraphNet;
-use super::fault;
 use super::stage::segments;
 use super::travel::message_bytes;
-use crate::engine::BackendError;
+use crate::engine::{BackendError, TrainError};
 use crate::graph::{
     Effect, Graph, Node, Operation, Place, RunMode, RunObserver, RunValues, Segments, ValueId,
     find_operator,
 };
 use crate::pipeline::{Cut, CutProblem, MemoryLimits, NodeCost, cut};
+use crate::ranks::{RankError, RankErrorCode};
 use crate::torch::batches::Rows;
 use crate::virtual_workers::TransferCost;
 
@@ -49,13 +49,14 @@ pub(super) struct MeasuredCosts {
 /// The bytes of a cut are those of the values that cross it, as they travel.
 ///
 /// # Errors
-/// [`BackendError`] if an operator fails, or if no cut has as many parts as there are ranks.
+/// [`BackendError`] if an operator fails, [`RankErrorCode::PlanInvalid`] if no cut has as many parts as
+/// there are ranks.
 pub(in crate::torch) fn pipeline_cut(
     net: &GraphNet<'_>,
     views: &[Tensor],
     rows: &Rows,
     ranks: &CutRanks<'_>,
-) -> Result<Cut, BackendError> {
+) -> Result<Cut, TrainError> {
     let costs = measured_costs(net, views, rows)?;
     let problem = CutProblem {
         nodes: &costs.nodes,
@@ -65,7 +66,11 @@ pub(in crate::torch) fn pipeline_cut(
         links: ranks.links,
         memory: ranks.memory,
     };
-    cut(&problem).map_err(|error| fault(error.to_string()))
+    let found = cut(&problem).map_err(|error| {
+        let why = format!("{error}: state another --rank-cut or --rank-pipeline");
+        RankError::new(RankErrorCode::PlanInvalid, why)
+    });
+    Ok(found?)
 }
 
 pub(super) fn measured_costs(

@@ -54,6 +54,9 @@ impl<'n> RankPipeline<'n> {
             found.map(|(nodes, stage_seconds)| FoundCut { nodes, stage_seconds, micro_batches });
         let nodes = peers.agree_on_cut(found)?;
         let plan = StagePlan::new(net, nodes).map_err(|error| invalid(&error))?;
+        if plan.parts() != place.parts {
+            return Err(fault("rank 0 has cut the graph into another number of parts").into());
+        }
         let owned = (0..place.parts).map(|part| owned_ranges(net, &plan, part, params));
         let owned = owned.collect::<Result<_, _>>()?;
         let step = StageStep::new(net, &plan, place.part, params)?;
@@ -123,7 +126,7 @@ impl<'n> RankPipeline<'n> {
         sums: &mut PartialSums,
         (count, audit): (usize, Option<u64>),
     ) -> Result<Option<ReceivedSum>, TrainError> {
-        let PipelinePlace { part, parts, .. } = self.place;
+        let PipelinePlace { part, parts, replicas, .. } = self.place;
         if part > 0 {
             let packed = self.pack(0)?;
             peers.send(&packed, 0, TOTAL_TAGS + part, usize::MAX)?;
@@ -134,8 +137,18 @@ impl<'n> RankPipeline<'n> {
         for range in &self.owned[0] {
             elements(&total, range)?.f_copy_(&elements(own, range)?)?;
         }
-        let drawn = audit.and_then(|draw| draw.checked_rem(u64::from(parts) - 1));
+        // With other pipelines, rank 0 has received sums of its own part, too.
+        let least = u32::from(replicas == 1);
+        let audit = audit.filter(|_| peers.can_audit(count));
+        let drawn = audit.map(|draw| least + (draw % u64::from(parts - least)) as u32);
         let mut audited = None;
+        if drawn == Some(0) {
+            let piece = |range: &Range<usize>| {
+                Ok((range.start as u64, elements(&total, range)?.f_detach_copy()?))
+            };
+            let pieces = self.owned[0].iter().map(piece).collect::<Result<_, TchError>>()?;
+            audited = Some(ReceivedSum { from: parts, parts: 0..count, pieces });
+        }
         for other in 1..parts {
             // The first pipeline has ranks 0 to P − 1.
             let packed = self.receive(other, other, TOTAL_TAGS + other, peers)?;
@@ -150,7 +163,7 @@ impl<'n> RankPipeline<'n> {
                 },
                 &total,
             )?;
-            if drawn == Some(u64::from(other) - 1) {
+            if drawn == Some(other) {
                 let starts = ranges.iter().map(|range| range.start as u64);
                 let pieces = starts.zip(pieces).collect();
                 audited = Some(ReceivedSum { from: other, parts: 0..count, pieces });
@@ -267,7 +280,7 @@ fn find_cut(
         CutCosts::Measured { slowness, links } => {
             let views = net.aligned_views(params)?;
             let ranks = CutRanks { slowness: &slowness, links: &links, memory: None };
-            let found = pipeline_cut(net, &views, rows, &ranks).map_err(|error| invalid(&error))?;
+            let found = pipeline_cut(net, &views, rows, &ranks)?;
             Ok((found.ranges, Some(found.stage_seconds)))
         }
     }

@@ -119,6 +119,11 @@ fn form_of(tensor: &Tensor) -> Result<TensorForm, BackendError> {
     Ok(TensorForm { data_type, sizes, strides, offset })
 }
 
+/// Elements of the memory of a tensor that any message may have, and those for each of its bytes: a view of
+/// some rows of a tensor has gaps.
+const SPAN_MIN: u64 = 1 << 20;
+const SPAN_FACTOR_MAX: u64 = 1 << 12;
+
 /// The tensor of a message, without gradients.
 pub(super) fn unpack(packed: &PipelineTensor, device: Device) -> Result<Tensor, BackendError> {
     let form = &packed.form;
@@ -132,7 +137,11 @@ pub(super) fn unpack(packed: &PipelineTensor, device: Device) -> Result<Tensor, 
     };
     let (sizes, strides) = (signed(&form.sizes), signed(&form.strides));
     let offset = usize::from(form.offset) / width;
-    let length = offset as i64 + form.span()?.cast_signed();
+    let span = form.span()?;
+    if span > SPAN_MIN.max(SPAN_FACTOR_MAX * packed.bytes.len() as u64) {
+        return Err(fault("a tensor of a message has too much memory for its elements"));
+    }
+    let length = offset as i64 + span.cast_signed();
     let memory = Tensor::f_zeros([length], (kind, device))?;
     if !packed.bytes.is_empty() {
         let count = elements.count().cast_signed();

@@ -34,7 +34,7 @@ use store::OffloadStore;
 
 /// The share of a memory, as its inverse, that a static estimate must exceed for steps to be recorded:
 /// the estimate may be half too low.
-const ESTIMATE_DIVISOR: u64 = 4;
+pub(super) const ESTIMATE_DIVISOR: u64 = 4;
 /// Gradients of the parameters that a backward pass has at once, at most, without those of its parts.
 const GRADIENT_COPIES: u64 = 2;
 
