@@ -107,7 +107,7 @@ pub(super) trait Peers: fmt::Debug + Send {
     fn own(&self, parts: usize) -> Range<usize>;
     /// The rank, or the pipeline, that computes a part.
     fn owner(&self, part: usize) -> u32;
-    /// Whether rank 0 has the time to compute the sum of so many parts, while the others wait.
+    /// Whether rank 0 has the time to compute the sum of this number of parts, while the others wait.
     fn can_audit(&self, parts: usize) -> bool;
     /// Whether numbers travel while others are computed.
     fn overlaps(&self) -> bool;
