@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
 use florin_protocol::Amount;
 
 use super::{EngineArg, JsonArg};
@@ -11,7 +12,8 @@ use super::{EngineArg, JsonArg};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  florin quote net.pt2 --batch 32 --rows 5000 --epochs 2\n  \
     florin quote net.pt2 --batch 32 --save-card laptop.json\n  florin quote net.pt2 --batch 32 --devices \
-    laptop.json,server.json --price 1.5\n\nWithout --devices this device is measured first, in half a \
+    laptop.json,server.json --price 1.5\n  florin quote net.pt2 --batch 32 --devices \
+    laptop.json,server.json --together 8 --link-rate 120\n\nWithout --devices this device is measured first, in half a \
     minute. docs/devices.md explains the figures and their errors.")]
 pub(crate) struct Quote {
     /// A .pt2 file
@@ -22,6 +24,19 @@ pub(crate) struct Quote {
     /// Cards of devices, as written by --save-card
     #[arg(long, value_name = "CARD,…", value_delimiter = ',', conflicts_with = "save_card")]
     pub(crate) devices: Vec<PathBuf>,
+    /// Also predict a step of all devices together, as ranks of one member with this number of virtual
+    /// workers
+    #[arg(long, value_name = "WORKERS", requires = "devices",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(VIRTUAL_WORKERS_MAX)))]
+    pub(crate) together: Option<u32>,
+    /// Microseconds of a transfer without bytes between two of the devices
+    #[arg(long, value_name = "US", default_value_t = 100.0, requires = "together",
+          value_parser = parse_positive)]
+    pub(crate) link_latency: f64,
+    /// Megabytes a second of a transfer between two of the devices
+    #[arg(long, value_name = "MB/S", default_value_t = 100.0, requires = "together",
+          value_parser = parse_positive)]
+    pub(crate) link_rate: f64,
     /// Write the card of this device
     #[arg(long, value_name = "FILE")]
     pub(crate) save_card: Option<PathBuf>,
@@ -42,4 +57,12 @@ pub(crate) struct Quote {
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// Largest latency and rate of a link.
+const LINK_MAX: f64 = 1e9;
+
+fn parse_positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| *number > 0.0 && *number <= LINK_MAX);
+    number.ok_or_else(|| format!("use a number above 0 and up to {LINK_MAX:e}"))
 }

@@ -37,6 +37,21 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
             && text.contains("steps of a round"),
         "{text}"
     );
+    let two = [&card[..], ",", &card].concat();
+    let together = |more: &[&str]| {
+        let call = ["quote", &file, "--devices", &two, "--batch", "32", "--together", "8"];
+        florin(&[&call[..], more].concat())
+    };
+    let fast = together(&["--link-rate", "10000", "--json"]).expect(0).json();
+    assert_eq!(fast["together"]["workers"][1]["start"], 4, "{fast}");
+    let of = |quote: &serde_json::Value| quote["together"]["step_seconds"].as_f64().unwrap();
+    let slow = together(&["--link-rate", "0.1", "--json"]).expect(0).json();
+    assert!(of(&fast) < of(&slow), "{fast} {slow}");
+    assert_eq!(slow["together"]["workers"][0]["end"], 8, "one device is faster: {slow}");
+    let text = together(&[]).expect(0).out;
+    assert!(text.contains("step of all devices") && text.contains("chunks="), "{text}");
+    together(&["--link-rate", "0"]).expect(2);
+    quote(&["--batch", "32", "--link-rate", "5"]).expect(2);
     let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
     if part.code == 0 {
         assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());

@@ -11,10 +11,12 @@ mod card;
 mod drawn;
 mod fit;
 mod suite;
+mod together;
 mod work;
 
 pub use card::{CardError, DeviceCard, StepSeconds, measure, step_seconds};
 pub use drawn::DrawnStep;
+pub use together::{TogetherError, TogetherStep, step_together};
 #[cfg(feature = "torch")]
 pub(crate) use work::is_product;
 pub use work::{StepWork, WORK_KINDS};

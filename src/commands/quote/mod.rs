@@ -1,6 +1,7 @@
 //! `florin quote`: time, memory and bytes of training a model, before anything starts.
 
 mod memory;
+mod together;
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +10,9 @@ use anyhow::Context;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, InputRole, read_archive_from, travelling_inputs,
 };
-use florin_learning::step_cost::{CardError, DeviceCard, StepSeconds, StepWork, measure};
+use florin_learning::step_cost::{
+    CardError, DeviceCard, StepSeconds, StepWork, TogetherStep, measure,
+};
 use serde_json::json;
 
 use crate::cli::Quote;
@@ -50,10 +53,17 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
     let update = update_bytes(&graph, &travels);
     let memory = memory::bytes(arguments, &graph, &weights, patterns);
     let bytes = QuoteBytes { update, step: memory, parameters: PARAMETER_COPIES * update };
+    let all = arguments
+        .together
+        .map(|workers| together::quote(arguments, workers, (&graph, &travels), &cards, update));
+    let all = all.transpose()?;
     if arguments.json.json {
-        print_json(arguments, &quotes, bytes, steps)?;
+        print_json(arguments, &quotes, bytes, steps, all.as_ref())?;
     } else {
         print_text(arguments, &quotes, bytes, steps);
+        if let Some(all) = &all {
+            together::print(&cards, all);
+        }
     }
     Ok(Exit::Done)
 }
@@ -136,6 +146,7 @@ fn print_json(
     quotes: &[DeviceQuote<'_>],
     bytes: QuoteBytes,
     steps: Option<u64>,
+    together: Option<&TogetherStep>,
 ) -> anyhow::Result<()> {
     let devices: Vec<_> = quotes
         .iter()
@@ -159,6 +170,7 @@ fn print_json(
         "update_bytes": bytes.update,
         "step_tensor_bytes": bytes.step,
         "parameter_bytes": bytes.parameters,
+        "together": together.map(together::json),
     }))?;
     Ok(())
 }
