@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use florin_learning::step_cost::scaling::REPLICAS_MAX;
 use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
 use florin_protocol::Amount;
 
@@ -37,6 +38,19 @@ pub(crate) struct Quote {
     #[arg(long, value_name = "MB/S", default_value_t = 100.0, requires = "together",
           value_parser = parse_positive)]
     pub(crate) link_rate: f64,
+    /// Also predict the step on other numbers of replicas from measured steps: a CSV file with the columns
+    /// rows (of each replica), replicas, nodes and step_seconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) measured: Option<PathBuf>,
+    /// The numbers of replicas
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "measured",
+          default_values_t = [1, 2, 4, 8, 16],
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(REPLICAS_MAX)))]
+    pub(crate) replicas: Vec<u32>,
+    /// Most replicas of a node
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "measured",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(REPLICAS_MAX)))]
+    pub(crate) replicas_per_node: u32,
     /// Write the card of this device
     #[arg(long, value_name = "FILE")]
     pub(crate) save_card: Option<PathBuf>,

@@ -52,6 +52,33 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     assert!(text.contains("step of all devices") && text.contains("chunks="), "{text}");
     together(&["--link-rate", "0"]).expect(2);
     quote(&["--batch", "32", "--link-rate", "5"]).expect(2);
+    // Steps of 10 ms and 1 ms a row, with 5 ms for an average.
+    let measured = folder.path().join("steps.csv");
+    let lines = [
+        "rows,replicas,nodes,step_seconds",
+        "10,1,1,0.02",
+        "30,1,1,0.04",
+        "10,2,1,0.025",
+        "30,2,1,0.045",
+        "30,4,1,0.045",
+        "10,4,1,0.025",
+    ];
+    std::fs::write(&measured, lines.join("\n")).unwrap();
+    let measured = measured.display().to_string();
+    let scaled = |more: &[&str]| {
+        let call = [&["--batch", "32", "--measured", &measured, "--replicas", "1,2,8"], more];
+        quote(&call.concat())
+    };
+    let scaling = &scaled(&["--json"]).expect(0).json()["scaling"];
+    let seconds = |at: usize| scaling["steps"][at]["step_seconds"].as_f64().unwrap();
+    assert!((seconds(0) - 0.042).abs() < 1e-3 && (seconds(1) - 0.031).abs() < 1e-3, "{scaling}");
+    assert_eq!(scaling["steps"][2]["is_extrapolated"], true, "{scaling}");
+    assert_eq!(scaling["fastest_replicas"], 8, "{scaling}");
+    assert!(scaled(&[]).expect(0).out.contains("beyond the measured steps"));
+    std::fs::write(&measured, "rows,replicas,nodes,step_seconds\n10,1,1,0\n").unwrap();
+    scaled(&[]).refused(2, "INVALID_MEASUREMENTS");
+    std::fs::write(&measured, "rows,replicas\n10,1\n").unwrap();
+    scaled(&[]).refused(2, "INVALID_MEASUREMENTS");
     let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
     if part.code == 0 {
         assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());

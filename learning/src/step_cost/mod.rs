@@ -10,6 +10,7 @@
 mod card;
 mod drawn;
 mod fit;
+pub mod scaling;
 mod suite;
 mod together;
 mod work;

@@ -1,6 +1,7 @@
 //! `florin quote`: time, memory and bytes of training a model, before anything starts.
 
 mod memory;
+mod scaling;
 mod together;
 
 use std::fs::File;
@@ -57,12 +58,17 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
         .together
         .map(|workers| together::quote(arguments, workers, (&graph, &travels), &cards, update));
     let all = all.transpose()?;
+    let scaling = arguments.measured.as_deref().map(|file| scaling::quote(arguments, file));
+    let scaling = scaling.transpose()?;
     if arguments.json.json {
-        print_json(arguments, &quotes, bytes, steps, all.as_ref())?;
+        print_json(arguments, &quotes, bytes, steps, (all.as_ref(), scaling.as_ref()))?;
     } else {
         print_text(arguments, &quotes, bytes, steps);
         if let Some(all) = &all {
             together::print(&cards, all);
+        }
+        if let Some(scaling) = &scaling {
+            scaling::print(scaling);
         }
     }
     Ok(Exit::Done)
@@ -146,7 +152,7 @@ fn print_json(
     quotes: &[DeviceQuote<'_>],
     bytes: QuoteBytes,
     steps: Option<u64>,
-    together: Option<&TogetherStep>,
+    (together, scaling): (Option<&TogetherStep>, Option<&scaling::ScalingQuote>),
 ) -> anyhow::Result<()> {
     let devices: Vec<_> = quotes
         .iter()
@@ -171,6 +177,7 @@ fn print_json(
         "step_tensor_bytes": bytes.step,
         "parameter_bytes": bytes.parameters,
         "together": together.map(together::json),
+        "scaling": scaling.map(scaling::json),
     }))?;
     Ok(())
 }

@@ -113,6 +113,10 @@ pub(crate) struct BenchDevices {
     /// devices: only transfers behind computation, on a slow link
     #[arg(long)]
     pub(crate) overlap: bool,
+    /// devices: only the fit of Pollux's step times to its published measurements: the folder
+    /// simulator/traces of the branch osdi21-artifact of petuum/adaptdl
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pollux: Option<PathBuf>,
     /// devices: only graphs in parts on several processes
     #[arg(long)]
     pub(crate) pipelines: bool,

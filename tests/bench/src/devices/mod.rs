@@ -7,6 +7,7 @@ mod memory;
 mod overlap;
 mod paging;
 mod pipelines;
+mod pollux;
 mod quotes;
 mod rank;
 mod unequal;
@@ -54,6 +55,9 @@ pub(super) fn run(
     arguments: &BenchDevices,
     python: Option<&Path>,
 ) -> anyhow::Result<Vec<Measurement>> {
+    if let Some(folder) = &arguments.pollux {
+        return pollux::run(folder);
+    }
     let python = python.context("devices needs PyTorch: set its folder with --python")?;
     // The scripts run in a folder of their own.
     let python = &std::fs::canonicalize(python)?;
