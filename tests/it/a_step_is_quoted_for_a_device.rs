@@ -1,5 +1,7 @@
 //! `florin quote` measures this device once, writes its card, and predicts steps by cards.
 
+use florin_learning::step_cost::{DeviceCard, WORK_KINDS};
+
 use crate::support::florin;
 
 fn model() -> String {
@@ -37,6 +39,38 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
             && text.contains("steps of a round"),
         "{text}"
     );
+    let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
+    if part.code == 0 {
+        assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());
+    }
+    std::fs::write(&card, "{\"version\": 1}").unwrap();
+    quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
+    quote(&["--batch", "0"]).expect(2);
+}
+
+/// Writes a card of a device that is not measured.
+fn stated_card(folder: &std::path::Path) -> String {
+    let seconds = |kind: &&str| {
+        let of_one = if kind.ends_with("bytes") || kind.ends_with("flops") { 1e-10 } else { 1e-6 };
+        ((*kind).to_owned(), of_one)
+    };
+    let card = DeviceCard {
+        version: 1,
+        engine: "stated".to_owned(),
+        threads: 1,
+        seconds: WORK_KINDS.iter().map(seconds).collect(),
+        error: 0.1,
+        points: 1,
+    };
+    let file = folder.join("card.json");
+    std::fs::write(&file, serde_json::to_vec(&card).unwrap()).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn devices_are_quoted_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
     let two = [&card[..], ",", &card].concat();
     let together = |more: &[&str]| {
         let call = ["quote", &file, "--devices", &two, "--batch", "32", "--together", "8"];
@@ -51,7 +85,13 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     let text = together(&[]).expect(0).out;
     assert!(text.contains("step of all devices") && text.contains("chunks="), "{text}");
     together(&["--link-rate", "0"]).expect(2);
-    quote(&["--batch", "32", "--link-rate", "5"]).expect(2);
+    florin(&["quote", &file, "--devices", &card, "--batch", "32", "--link-rate", "5"]).expect(2);
+}
+
+#[test]
+fn measured_steps_predict_other_numbers_of_replicas() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
     // Steps of 10 ms and 1 ms a row, with 5 ms for an average.
     let measured = folder.path().join("steps.csv");
     let lines = [
@@ -66,8 +106,9 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     std::fs::write(&measured, lines.join("\n")).unwrap();
     let measured = measured.display().to_string();
     let scaled = |more: &[&str]| {
-        let call = [&["--batch", "32", "--measured", &measured, "--replicas", "1,2,8"], more];
-        quote(&call.concat())
+        let call = ["quote", &file, "--devices", &card, "--batch", "32"];
+        let steps = ["--measured", &measured, "--replicas", "1,2,8"];
+        florin(&[&call[..], &steps, more].concat())
     };
     let scaling = &scaled(&["--json"]).expect(0).json()["scaling"];
     let seconds = |at: usize| scaling["steps"][at]["step_seconds"].as_f64().unwrap();
@@ -79,11 +120,4 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     scaled(&[]).refused(2, "INVALID_MEASUREMENTS");
     std::fs::write(&measured, "rows,replicas\n10,1\n").unwrap();
     scaled(&[]).refused(2, "INVALID_MEASUREMENTS");
-    let part = quote(&["--batch", "32", "--trainable", "*fc*", "--json"]);
-    if part.code == 0 {
-        assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());
-    }
-    std::fs::write(&card, "{\"version\": 1}").unwrap();
-    quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
-    quote(&["--batch", "0"]).expect(2);
 }

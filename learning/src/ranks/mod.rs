@@ -273,6 +273,7 @@ pub(crate) enum RankJob {
 }
 
 /// The measured speed of a rank.
+#[cfg_attr(not(feature = "torch"), expect(dead_code, reason = "no rank is measured"))]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RankSpeed {

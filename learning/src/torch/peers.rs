@@ -57,6 +57,7 @@ pub(super) struct ReceivedSum {
 }
 
 /// Where a graph is to be cut.
+#[cfg_attr(not(feature = "distributed"), expect(dead_code, reason = "there are no ranks"))]
 pub(super) enum CutCosts {
     /// Where it was stated.
     Pinned(PinnedCut),
@@ -72,6 +73,7 @@ pub(super) enum CutCosts {
 }
 
 /// A cut that rank 0 has found.
+#[cfg_attr(not(feature = "distributed"), expect(dead_code, reason = "there are no ranks"))]
 pub(super) struct FoundCut {
     /// The nodes of each part.
     pub(super) nodes: Vec<Range<usize>>,
