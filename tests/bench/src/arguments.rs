@@ -117,6 +117,9 @@ pub(crate) struct BenchDevices {
     /// simulator/traces of the branch osdi21-artifact of petuum/adaptdl
     #[arg(long, value_name = "DIR")]
     pub(crate) pollux: Option<PathBuf>,
+    /// devices: only assignments of workers to ranks
+    #[arg(long)]
+    pub(crate) assignments: bool,
     /// devices: only graphs in parts on several processes
     #[arg(long)]
     pub(crate) pipelines: bool,

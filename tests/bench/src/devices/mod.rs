@@ -58,6 +58,9 @@ pub(super) fn run(
     if let Some(folder) = &arguments.pollux {
         return pollux::run(folder);
     }
+    if arguments.assignments {
+        return Ok(assignments::run());
+    }
     let python = python.context("devices needs PyTorch: set its folder with --python")?;
     // The scripts run in a folder of their own.
     let python = &std::fs::canonicalize(python)?;
