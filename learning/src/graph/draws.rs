@@ -5,9 +5,9 @@
 //! not depend on the nodes that ran before it, nor on the process that runs it.
 
 use rand_chacha::rand_core::Rng;
-use tch::{TchError, Tensor};
+use tch::TchError;
 
-use super::observer::{RunObserver, RunValues};
+use super::observer::RunObserver;
 use super::operators::{self, Effect};
 use super::value::{Argument, Graph, Node, Operation};
 use crate::rng::{Purpose, rng};
@@ -42,33 +42,20 @@ fn draws(node: &Node) -> bool {
         || node.arguments.iter().any(drops)
 }
 
-/// Seeds the generator in front of each node that draws, and passes all events on.
+/// Seeds the generator in front of each node that draws.
 pub(crate) struct SeededDraws<'o> {
-    /// The seed of the worker; without one the generator goes on from the node before.
-    pub(crate) worker_seed: Option<u64>,
+    /// The seed of the worker.
+    pub(crate) worker_seed: u64,
     /// By node.
     pub(crate) draws: &'o [bool],
-    pub(crate) inner: &'o mut dyn RunObserver,
 }
 
 impl RunObserver for SeededDraws<'_> {
-    fn begin(&mut self, inputs: &[Tensor]) -> Result<(), TchError> {
-        self.inner.begin(inputs)
-    }
-
     fn before_node(&mut self, node: usize) -> Result<(), TchError> {
-        if let (Some(seed), Some(true)) = (self.worker_seed, self.draws.get(node)) {
-            tch::manual_seed(node_seed(seed, node));
+        if self.draws.get(node) == Some(&true) {
+            tch::manual_seed(node_seed(self.worker_seed, node));
         }
-        self.inner.before_node(node)
-    }
-
-    fn after_node(&mut self, node: usize, values: RunValues<'_>) -> Result<(), TchError> {
-        self.inner.after_node(node, values)
-    }
-
-    fn end_forward(&mut self) -> Result<(), TchError> {
-        self.inner.end_forward()
+        Ok(())
     }
 }
 

@@ -125,20 +125,6 @@ impl<'g> Interpreter<'g> {
         !self.has_frozen_statistics && self.steps.iter().any(Step::has_statistics)
     }
 
-    /// The first node that reads each input; the number of nodes for an input that none reads.
-    pub(crate) fn first_uses(&self) -> Vec<usize> {
-        let nodes = &self.graph.nodes;
-        let mut first = vec![nodes.len(); self.graph.inputs.len()];
-        for (at, node) in nodes.iter().enumerate().rev() {
-            for ValueId(id) in node.arguments.iter().flat_map(|(_, argument)| argument.values()) {
-                if let Some(first) = first.get_mut(id as usize) {
-                    *first = at;
-                }
-            }
-        }
-        first
-    }
-
     /// Runs the graph on `inputs`, in the order of the graph's inputs. In training, running statistics
     /// are changed in place.
     ///

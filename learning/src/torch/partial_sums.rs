@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use tch::{TchError, Tensor};
 
+use super::ENGINE;
+use super::peers::TAIL;
+use crate::engine::BackendError;
 use crate::virtual_workers::Merge;
 
 /// The gradient of a subtree, flat, and its views by tensor, if they are needed. Its tail has the summed
@@ -13,6 +17,25 @@ use crate::virtual_workers::Merge;
 pub(super) struct PartialSum {
     pub(super) flat: Tensor,
     pub(super) views: Vec<Tensor>,
+}
+
+/// Some elements of a flat tensor.
+pub(super) fn elements_of(flat: &Tensor, elements: &Range<usize>) -> Result<Tensor, TchError> {
+    flat.f_narrow(0, elements.start as i64, elements.len() as i64)
+}
+
+impl PartialSum {
+    /// Another handle of the same numbers.
+    pub(super) fn handle(&self) -> Self {
+        let views = self.views.iter().map(Tensor::shallow_clone).collect();
+        Self { flat: self.flat.shallow_clone(), views }
+    }
+
+    /// The numbers behind the gradient.
+    pub(super) fn tail(&self) -> Result<Tensor, TchError> {
+        let length = self.flat.size1()?;
+        self.flat.f_narrow(0, length - TAIL, TAIL)
+    }
 }
 
 /// The sums of a process by their first part, with vectors for further ones.
@@ -36,8 +59,26 @@ impl PartialSums {
     }
 
     /// The sum that begins at a part.
-    pub(super) fn get(&self, part: usize) -> Option<&PartialSum> {
-        self.sums.get(&part)
+    ///
+    /// # Errors
+    /// [`BackendError`] if it is not here.
+    pub(super) fn get(&self, part: usize) -> Result<&PartialSum, BackendError> {
+        let lost =
+            || BackendError { engine: ENGINE, why: "a sum of the tree is missing".to_owned() };
+        self.sums.get(&part).ok_or_else(lost)
+    }
+
+    /// The vector at a part as [`at`](Self::at), with its views by tensor.
+    pub(super) fn with_views(
+        &mut self,
+        part: usize,
+        views: impl FnOnce(&Tensor) -> Result<Vec<Tensor>, TchError>,
+    ) -> Result<&mut PartialSum, TchError> {
+        let sum = self.at(part)?;
+        if sum.views.is_empty() {
+            sum.views = views(&sum.flat)?;
+        }
+        Ok(sum)
     }
 
     /// The vector at a part; a new one, of any content, if there is none.
@@ -54,14 +95,27 @@ impl PartialSums {
         })
     }
 
-    /// Makes an addition whose two sums are here; none if it was made before, or elsewhere.
-    pub(super) fn merge(&mut self, merge: Merge) -> Result<(), TchError> {
-        if let (Some(left), Some(right)) = (self.sums.get(&merge.into), self.sums.get(&merge.from))
-        {
-            let _ = left.flat.shallow_clone().f_add_(&right.flat)?;
-            self.forget(merge.from);
+    /// Makes an addition of some elements whose two sums are here; none if it was made before.
+    ///
+    /// # Errors
+    /// [`BackendError`] if only the right sum is here.
+    pub(super) fn merge(
+        &mut self,
+        merge: Merge,
+        elements: &[Range<usize>],
+    ) -> Result<(), BackendError> {
+        let Some(right) = self.sums.remove(&merge.from) else { return Ok(()) };
+        let left = self.get(merge.into)?;
+        for range in elements {
+            let _ = elements_of(&left.flat, range)?.f_add_(&elements_of(&right.flat, range)?)?;
         }
+        self.free.push(right);
         Ok(())
+    }
+
+    /// The whole of a sum.
+    pub(super) fn all(&self) -> [Range<usize>; 1] {
+        [Range { start: 0, end: self.like.numel() }]
     }
 
     /// Forgets the sum at a part.

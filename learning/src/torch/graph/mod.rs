@@ -4,6 +4,7 @@
 //! normalises by running statistics, and has derivatives by these as well.
 
 mod loss;
+mod micro_batches;
 mod net;
 mod parameters;
 mod pipeline;

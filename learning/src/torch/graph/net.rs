@@ -512,12 +512,11 @@ impl<'m> GraphNet<'m> {
         Ok(losses)
     }
 
-    /// The first node that reads each travelling tensor.
-    pub(super) fn first_nodes(&self) -> Vec<usize> {
-        let uses = self.interpreter.first_uses();
-        let places = self.program.places.iter().zip(uses);
-        let of_travelling = places.filter(|(place, _)| matches!(place, Place::Travels { .. }));
-        of_travelling.map(|(_, node)| node).collect()
+    /// The number of the graph's input for each travelling tensor.
+    pub(super) fn travelling_inputs(&self) -> impl Iterator<Item = usize> {
+        let places = self.program.places.iter().enumerate();
+        let travels = places.filter(|(_, place)| matches!(place, Place::Travels { .. }));
+        travels.map(|(input, _)| input)
     }
 
     /// Writes the gradient of the summed losses of rows in an evaluation, tensor by tensor, so that it is

@@ -7,6 +7,7 @@ use std::ops::Range;
 use tch::{TchError, Tensor};
 
 use super::net::GraphNet;
+use super::pipeline::stage::segments;
 use crate::engine::TrainError;
 use crate::graph::RunObserver;
 use crate::reduction::buckets;
@@ -38,7 +39,10 @@ pub(super) struct TravellingParameters {
 impl TravellingParameters {
     /// Buckets of at least `bytes_min` bytes, if a tensor is not larger.
     pub(super) fn new(net: &GraphNet<'_>, bytes_min: u64) -> Self {
-        let (ranges, nodes) = (net.aligned_ranges().into_iter(), net.first_nodes());
+        let (ranges, segments) = (net.aligned_ranges().into_iter(), segments(net));
+        let inputs = net.travelling_inputs();
+        let nodes: Vec<usize> =
+            inputs.map(|input| segments.first_use(input).unwrap_or(usize::MAX)).collect();
         let sizes: Vec<Range<u64>> =
             ranges.map(|range| range.start as u64..range.end as u64).collect();
         let bucket = |own: Range<usize>| ParameterBucket {

@@ -2,26 +2,25 @@
 //! parts, which one process computes or several.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
-use rand_chacha::rand_core::Rng;
 use tch::{Kind, TchError, Tensor};
 
+use super::micro_batches::{MicroBatch, MicroBatches};
 use super::net::{GradientSink, GradientStream, GraphFailure, GraphNet};
 use super::parameters::{ParameterGate, TravellingParameters};
 use super::pipeline::rank::RankPipeline;
-use super::pipeline::step::MicroBatches;
 use super::step_memory::StepMemory;
 use crate::engine::{BackendError, TrainError};
-use crate::graph::{RunObserver, SeededDraws};
+use crate::graph::{BothObservers, SeededDraws};
 use crate::ranks::RankSpeed;
 use crate::reduction::ReadyStep;
-use crate::rng::{Purpose, rng};
 use crate::torch::batches::Rows;
 use crate::torch::descent::Batch;
 use crate::torch::partial_sums::{EndOfElements, PartialSum, PartialSums, ReadyElements};
 use crate::torch::peers::{Peers, ReceivedSum, TAIL};
-use crate::virtual_workers::{merges, merges_after};
+use crate::virtual_workers::{Merge, merges, merges_after};
 
 /// The gradients of the parts of batches, and their tree.
 pub(super) struct VirtualGradients<'a> {
@@ -34,43 +33,14 @@ pub(super) struct VirtualGradients<'a> {
     views: Vec<Tensor>,
     /// The buffers before the step: a part changes those of the views.
     buffers: Vec<Tensor>,
+    /// The first element of each tensor in a sum.
+    starts: Arc<[u64]>,
     sums: PartialSums,
     travelling: TravellingParameters,
     pub(super) scale: f64,
     memory: StepMemory<'a>,
     /// The stage of this process, if ranks compute parts of the graph.
     pipeline: Option<RankPipeline<'a>>,
-}
-
-/// A batch in parts.
-struct BatchParts<'b> {
-    batch: &'b Batch,
-    /// The rows of each part.
-    ranges: Vec<Range<usize>>,
-    /// The seed of each part, from which its dropout and stochastic depth draw.
-    seeds: Vec<u64>,
-}
-
-impl<'b> BatchParts<'b> {
-    fn new(gradients: &VirtualGradients<'_>, batch: &'b Batch) -> Self {
-        let ranges = gradients.parts(batch.rows.len());
-        let seeds = worker_seeds(gradients.seed, batch.step, ranges.len());
-        Self { batch, ranges, seeds }
-    }
-
-    fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
-    fn rows(&self, part: usize) -> Result<Rows, TchError> {
-        let range = &self.ranges[part];
-        self.batch.rows.part(range.start, range.len())
-    }
-
-    /// The share of a part in the batch.
-    fn weight(&self, part: usize) -> f64 {
-        self.ranges[part].len() as f64 / self.batch.rows.len() as f64
-    }
 }
 
 impl<'a> VirtualGradients<'a> {
@@ -83,6 +53,8 @@ impl<'a> VirtualGradients<'a> {
         memory: StepMemory<'a>,
     ) -> Result<Self, BackendError> {
         let views = net.aligned_views(params)?;
+        let ranges = net.aligned_ranges().into_iter();
+        let starts = ranges.map(|range| range.start as u64).collect();
         let mut new = Self {
             net,
             workers,
@@ -90,6 +62,7 @@ impl<'a> VirtualGradients<'a> {
             params: params.shallow_clone(),
             views,
             buffers: Vec::new(),
+            starts,
             sums: PartialSums::new(params),
             travelling: TravellingParameters::new(net, u64::MAX),
             scale: 1.0,
@@ -100,9 +73,8 @@ impl<'a> VirtualGradients<'a> {
         Ok(new)
     }
 
-    /// The rows of each part of a batch. A model of batch statistics has two rows in a part, at least.
-    pub(super) fn parts(&self, size: usize) -> Vec<Range<usize>> {
-        self.net.parts(size, self.workers)
+    fn parts<'b>(&self, batch: &'b Batch) -> MicroBatches<'b> {
+        MicroBatches::new(self.net, batch, self.workers, self.seed, self.scale)
     }
 
     /// The parameters have changed.
@@ -120,11 +92,15 @@ impl<'a> VirtualGradients<'a> {
         peers: &mut dyn Peers,
     ) -> Result<(), TrainError> {
         self.travelling = TravellingParameters::new(self.net, peers.bucket_bytes());
-        let parts = BatchParts::new(self, batch);
-        let rows = parts.rows(0)?;
-        let rows = rows.part(0, rows.len().min(self.memory.rows_max))?;
+        let parts = self.parts(batch);
+        let rows = self.measured_rows(&parts.get(0)?)?;
         self.pipeline = RankPipeline::agree(self.net, &self.params, &rows, parts.len(), peers)?;
         Ok(())
+    }
+
+    /// The rows of a part on which a measurement runs the whole graph.
+    fn measured_rows(&self, part: &MicroBatch) -> Result<Rows, TchError> {
+        part.rows.part(0, part.rows.len().min(self.memory.rows_max))
     }
 
     /// Begins to give the parameters of rank 0, with their tail, to all ranks.
@@ -146,33 +122,29 @@ impl<'a> VirtualGradients<'a> {
         peers: Option<&mut (dyn Peers + '_)>,
         audit: Option<u64>,
     ) -> Result<Option<ReceivedSum>, TrainError> {
-        let parts = BatchParts::new(self, batch);
+        let parts = self.parts(batch);
         let count = parts.len();
-        let own = peers.as_deref().map_or(0..count, |peers| peers.own(count));
         let Some(peers) = peers else {
-            self.compute_parts(&parts, own.clone(), &own)?;
+            self.compute_parts(&parts, 0..count)?;
             return Ok(None);
         };
+        let own = peers.own(count);
+        let parts = parts.with_own(own.clone());
         if let Some(pipeline) = &mut self.pipeline {
             self.travelling.wait_for_all()?;
-            let batches = MicroBatches::new(self.net, batch, self.workers, self.seed, self.scale)?;
             // The audit runs the whole graph.
-            let largest = parts.ranges.iter().map(Range::len).max().unwrap_or(0);
-            let audit = audit.filter(|_| largest <= self.memory.rows_max);
-            return pipeline.compute(&batches.with_own(own), peers, &mut self.sums, audit);
+            let audit = audit.filter(|_| parts.rows_max() <= self.memory.rows_max);
+            return pipeline.compute(&parts, peers, &mut self.sums, audit);
         }
         let ready = ReadyElements::none_of(self.params.size1()? as u64);
         let received = if own.is_empty() || !peers.overlaps() {
             self.travelling.wait_for_all()?;
-            self.compute_parts(&parts, own.clone(), &own)?;
+            self.compute_parts(&parts, own)?;
             ready.set(0);
             peers.reduce(&mut self.sums, count, &ready, audit)?
         } else {
-            let last = own.end - 1;
-            self.compute_parts(&parts, own.start..last, &own)?;
-            self.compute_last(&parts, &own, &ready, |sums| {
-                peers.reduce(sums, count, &ready, audit)
-            })?
+            self.compute_parts(&parts, own.start..own.end - 1)?;
+            self.compute_last(&parts, &ready, |sums| peers.reduce(sums, count, &ready, audit))?
         };
         self.travelling.wait_for_all()?;
         Ok(received)
@@ -181,15 +153,16 @@ impl<'a> VirtualGradients<'a> {
     /// Computes the last own part, while another thread reduces.
     fn compute_last(
         &mut self,
-        parts: &BatchParts<'_>,
-        own: &Range<usize>,
+        parts: &MicroBatches<'_>,
         ready: &ReadyElements,
         reduce: impl FnOnce(&mut PartialSums) -> Result<Option<ReceivedSum>, TrainError> + Send,
     ) -> Result<Option<ReceivedSum>, TrainError> {
-        let last = own.end - 1;
+        let own = parts.own();
+        let last = parts.get(own.end - 1)?;
         let mut on_ready = |first: u64| ready.set(first);
-        let mut sink = self.sink(parts, last, own, &mut on_ready)?;
-        let Self { net, views, sums, travelling, memory, scale, .. } = self;
+        let merged = merges_after(own.end - 1, &own, parts.len());
+        let mut sink = self.sink(&last, &merged, &mut on_ready)?;
+        let Self { net, views, sums, travelling, memory, .. } = self;
         let received = std::thread::scope(|scope| {
             let reduces = scope.spawn(|| {
                 // As the thread that computes: an addition must not take the other cores.
@@ -197,8 +170,8 @@ impl<'a> VirtualGradients<'a> {
                 reduce(sums)
             });
             let end = EndOfElements(ready);
-            let step = PartStep { net, views, parts, part: last, scale: *scale };
-            let computed = step.streamed(memory, travelling, &mut sink);
+            let step = PartStep { net, views, part: &last, streams: true };
+            let computed = step.run(memory, travelling, &mut sink);
             if computed.is_ok() {
                 ready.set(0);
             }
@@ -206,7 +179,7 @@ impl<'a> VirtualGradients<'a> {
             let received = reduces.join().map_err(|_| panicked())?;
             computed.and(received)
         })?;
-        for merge in merges_after(last, own, parts.len()) {
+        for merge in merged {
             self.sums.forget(merge.from);
         }
         Ok(received)
@@ -214,11 +187,8 @@ impl<'a> VirtualGradients<'a> {
 
     /// The total of a batch and its summed loss, at rank 0; it is valid until [`recycle`](Self::recycle).
     pub(super) fn total(&mut self) -> Result<(Tensor, f64), TrainError> {
-        let sum = self.sums.get(0).ok_or_else(lost_sum)?;
-        let length = sum.flat.size1()?;
-        let tail = Vec::<f32>::try_from(sum.flat.f_narrow(0, length - TAIL, TAIL)?)?;
-        let loss = f64::from(tail[0]) + f64::from(tail[1]);
-        Ok((sum.flat.shallow_clone(), loss))
+        let sum = self.sums.get(0)?;
+        Ok((sum.flat.shallow_clone(), summed_loss(&sum.tail()?)?))
     }
 
     /// The sum of a subtree's parts, as a process that owns them computes it: for comparison with what
@@ -228,20 +198,19 @@ impl<'a> VirtualGradients<'a> {
         batch: &Batch,
         subtree: Range<usize>,
     ) -> Result<Tensor, TrainError> {
-        let parts = BatchParts::new(self, batch);
+        let parts = self.parts(batch).with_own(subtree.clone());
         let new = PartialSums::new(&self.params);
         let sums = std::mem::replace(&mut self.sums, new);
-        let computed = self.compute_parts(&parts, subtree.clone(), &subtree);
-        let again = std::mem::replace(&mut self.sums, sums);
+        let computed = self.compute_parts(&parts, subtree.clone());
+        let mut again = std::mem::replace(&mut self.sums, sums);
         computed?;
-        let mut again = again;
+        let all = again.all();
         for merge in merges(parts.len()) {
             if subtree.contains(&merge.into) && subtree.contains(&merge.from) {
-                again.merge(merge)?;
+                again.merge(merge, &all)?;
             }
         }
-        let sum = again.get(subtree.start).ok_or_else(lost_sum)?;
-        Ok(sum.flat.shallow_clone())
+        Ok(again.get(subtree.start)?.flat.shallow_clone())
     }
 
     /// Forgets the sums of a step.
@@ -251,18 +220,17 @@ impl<'a> VirtualGradients<'a> {
 
     /// The speed of this process, for the gradient of one worker's part of a full batch.
     pub(super) fn measure(&mut self, batch: &Batch) -> Result<RankSpeed, TrainError> {
-        let mut parts = BatchParts::new(self, batch);
-        let first = &mut parts.ranges[0];
-        first.end = first.end.min(first.start + self.memory.rows_max);
+        let part = self.parts(batch).get(0)?;
+        let part = MicroBatch { rows: self.measured_rows(&part)?, ..part };
         let mut speed = RankSpeed { worker_seconds: f64::INFINITY, ready: Vec::new() };
         for _ in 0..MEASUREMENTS {
             let start = Instant::now();
             let mut times = Vec::new();
             let mut on_ready = |first: u64| times.push((first, Instant::now()));
-            let mut sink = self.sink(&parts, 0, &(0..1), &mut on_ready)?;
-            let Self { net, views, travelling, memory, scale, .. } = self;
-            let step = PartStep { net, views, parts: &parts, part: 0, scale: *scale };
-            step.streamed(memory, travelling, &mut sink)?;
+            let mut sink = self.sink(&part, &[], &mut on_ready)?;
+            let Self { net, views, travelling, memory, .. } = self;
+            let step = PartStep { net, views, part: &part, streams: true };
+            step.run(memory, travelling, &mut sink)?;
             self.recycle();
             let seconds = start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
             if seconds < speed.worker_seconds {
@@ -275,49 +243,43 @@ impl<'a> VirtualGradients<'a> {
     /// Computes some of the own parts, and the sums of subtrees that are all its own.
     fn compute_parts(
         &mut self,
-        parts: &BatchParts<'_>,
+        parts: &MicroBatches<'_>,
         some: Range<usize>,
-        own: &Range<usize>,
     ) -> Result<(), TrainError> {
-        for part in some {
+        let (own, all) = (parts.own(), self.sums.all());
+        for number in some {
+            let part = parts.get(number)?;
             let mut nothing = |_: u64| {};
-            let mut sink = self.sink(parts, part, &(part..part + 1), &mut nothing)?;
-            let Self { net, views, travelling, memory, scale, .. } = self;
-            let step = PartStep { net, views, parts, part, scale: *scale };
-            step.at_once(memory, travelling, &mut sink)?;
-            for merge in merges_after(part, own, parts.len()) {
-                self.sums.merge(merge)?;
+            let mut sink = self.sink(&part, &[], &mut nothing)?;
+            let Self { net, views, travelling, memory, .. } = self;
+            let step = PartStep { net, views, part: &part, streams: false };
+            step.run(memory, travelling, &mut sink)?;
+            for merge in merges_after(number, &own, parts.len()) {
+                self.sums.merge(merge, &all)?;
             }
         }
         Ok(())
     }
 
-    /// The receiver of a part's gradient, which it also adds to the sums of the subtrees that the part ends.
+    /// The receiver of a part's gradient, which also makes additions of the tree that the part ends.
     fn sink<'s>(
         &mut self,
-        parts: &BatchParts<'_>,
-        part: usize,
-        own: &Range<usize>,
+        part: &MicroBatch,
+        merges: &[Merge],
         on_ready: &'s mut (dyn FnMut(u64) + Send),
     ) -> Result<PartSink<'s>, TrainError> {
-        let new = self.sums.at(part)?;
-        if new.views.is_empty() {
-            new.views = self.net.aligned_views(&new.flat)?;
-        }
-        let sum = new.handle();
-        let of = |part: usize| self.sums.get(part).map(PartialSum::handle).ok_or_else(lost_sum);
-        let merges = merges_after(part, own, parts.len()).into_iter();
-        let merges = merges.map(|merge| Ok([of(merge.into)?, of(merge.from)?]));
+        let (number, views) = (part.number as usize, |flat: &_| self.net.aligned_views(flat));
+        let sum = self.sums.with_views(number, views)?.handle();
+        let of = |part: usize| self.sums.get(part).map(PartialSum::handle);
+        let merges = merges.iter().map(|merge| Ok([of(merge.into)?, of(merge.from)?]));
         let merges = merges.collect::<Result<Vec<_>, BackendError>>()?;
         let pairs = self.net.buffers_of(&self.views).zip(self.net.buffers_of(&sum.views));
         let buffers = pairs.zip(&self.buffers).map(|((view, slot), before)| {
             [view.shallow_clone(), slot.shallow_clone(), before.shallow_clone()]
         });
-        let buffers = buffers.collect();
-        let ranges = self.net.aligned_ranges().into_iter();
-        let starts: Vec<u64> = ranges.map(|range| range.start as u64).collect();
-        let is_done = vec![false; starts.len()];
-        let (first_done, weight) = (starts.len(), parts.weight(part) * self.scale);
+        let (buffers, starts) = (buffers.collect(), Arc::clone(&self.starts));
+        let (is_done, first_done) = (vec![false; starts.len()], starts.len());
+        let weight = part.weight;
         Ok(PartSink { sum, merges, buffers, weight, starts, is_done, first_done, on_ready })
     }
 }
@@ -326,58 +288,32 @@ impl<'a> VirtualGradients<'a> {
 struct PartStep<'p> {
     net: &'p GraphNet<'p>,
     views: &'p [Tensor],
-    parts: &'p BatchParts<'p>,
-    part: usize,
-    /// Of the loss.
-    scale: f64,
+    part: &'p MicroBatch,
+    /// Whether the sink has each tensor as soon as it is there, and not all together.
+    streams: bool,
 }
 
 impl PartStep<'_> {
-    /// Gives each tensor to the sink as soon as it is there.
-    fn streamed(
+    fn run(
         &self,
         memory: &mut StepMemory<'_>,
         travelling: &mut TravellingParameters,
         sink: &mut PartSink<'_>,
     ) -> Result<(), TrainError> {
-        let Self { net, views, .. } = *self;
+        let Self { net, views, part, streams } = *self;
+        let MicroBatch { rows, worker_seed, share, .. } = part;
+        let mut draws = SeededDraws { worker_seed: *worker_seed, draws: &net.draws };
+        let mut gate = ParameterGate(travelling);
+        let mut observer = BothObservers(&mut draws, &mut gate);
         let slots = sink.sum.handle().views;
-        let rows = self.parts.rows(self.part)?;
-        let mut gate = ParameterGate(travelling);
-        let mut observer = self.with_draws(&mut gate);
-        let stream = GradientStream { observer: &mut observer, sink };
-        let found = memory.streamed_gradient(net, views, &rows, self.share(), &slots, stream);
-        found.map(|_| ()).map_err(|failure| failed(travelling, failure))
-    }
-
-    /// Gives all tensors together.
-    fn at_once(
-        &self,
-        memory: &mut StepMemory<'_>,
-        travelling: &mut TravellingParameters,
-        sink: &mut PartSink<'_>,
-    ) -> Result<(), TrainError> {
-        let Self { net, views, .. } = *self;
-        let rows = self.parts.rows(self.part)?;
-        let mut gate = ParameterGate(travelling);
-        let (mut observer, slots) = (self.with_draws(&mut gate), &sink.sum.views);
-        let found = memory.gradient(net, views, &rows, self.share(), slots, &mut observer);
-        let losses = found.map_err(|failure| failed(travelling, failure))?;
-        Ok(sink.forward_done(&losses)?)
-    }
-
-    /// The observer of a run whose nodes draw from the seed of the part.
-    fn with_draws<'o>(&'o self, inner: &'o mut dyn RunObserver) -> SeededDraws<'o> {
-        SeededDraws {
-            worker_seed: Some(self.parts.seeds[self.part]),
-            draws: &self.net.draws,
-            inner,
-        }
-    }
-
-    /// The factor of a row's loss: the gradient is that of the mean loss of the whole batch.
-    fn share(&self) -> f64 {
-        self.scale / self.parts.batch.rows.len() as f64
+        let found = if streams {
+            let stream = GradientStream { observer: &mut observer, sink };
+            memory.streamed_gradient(net, views, rows, *share, &slots, stream).map(|_| ())
+        } else {
+            let losses = memory.gradient(net, views, rows, *share, &slots, &mut observer);
+            losses.and_then(|losses| Ok(sink.forward_done(&losses)?))
+        };
+        found.map_err(|failure| failed(travelling, failure))
     }
 }
 
@@ -396,7 +332,7 @@ struct PartSink<'s> {
     /// The share of the part, scaled.
     weight: f64,
     /// The first element of each tensor.
-    starts: Vec<u64>,
+    starts: Arc<[u64]>,
     is_done: Vec<bool>,
     /// The first tensor from which on all are done.
     first_done: usize,
@@ -437,19 +373,6 @@ impl GradientSink for PartSink<'_> {
     }
 }
 
-impl PartialSum {
-    /// Another handle of the same numbers.
-    fn handle(&self) -> Self {
-        let views = self.views.iter().map(Tensor::shallow_clone).collect();
-        Self { flat: self.flat.shallow_clone(), views }
-    }
-
-    fn tail(&self) -> Result<Tensor, TchError> {
-        let length = self.flat.size1()?;
-        self.flat.f_narrow(0, length - TAIL, TAIL)
-    }
-}
-
 /// The steps of a backward pass, in seconds from the begin of the part; of many, some.
 fn ready_steps(times: &[(u64, Instant)], begin: Instant) -> Vec<ReadyStep> {
     let Some(&last) = times.last() else { return Vec::new() };
@@ -468,12 +391,6 @@ fn ready_steps(times: &[(u64, Instant)], begin: Instant) -> Vec<ReadyStep> {
     steps.collect()
 }
 
-/// The seeds of the workers in a step.
-pub(super) fn worker_seeds(seed: u64, step: u64, workers: usize) -> Vec<u64> {
-    let mut seeds = rng(seed, Purpose::VirtualWorkers, step as u32);
-    (0..workers).map(|_| seeds.next_u64()).collect()
-}
-
 /// The numbers behind a gradient: a summed loss in two numbers of 32 bits.
 pub(super) fn loss_tail(loss: f64) -> Result<Tensor, TchError> {
     let mut tail = [0.0_f32; TAIL as usize];
@@ -481,15 +398,16 @@ pub(super) fn loss_tail(loss: f64) -> Result<Tensor, TchError> {
     Tensor::f_from_slice(&tail)
 }
 
+/// The summed loss in those numbers.
+pub(super) fn summed_loss(tail: &Tensor) -> Result<f64, TchError> {
+    let tail = Vec::<f32>::try_from(tail)?;
+    Ok(f64::from(tail[0]) + f64::from(tail[1]))
+}
+
 /// Runs of a part whose least time is its speed.
 const MEASUREMENTS: u32 = 3;
 /// Most steps of a backward pass in a measurement.
 const READY_STEPS_MAX: usize = 64;
-
-fn lost_sum() -> BackendError {
-    let why = "a sum of the tree is missing".to_owned();
-    BackendError { engine: crate::torch::ENGINE, why }
-}
 
 fn panicked() -> BackendError {
     let why = "the thread of the reduction has panicked".to_owned();

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tch::{Device, Tensor};
+use tch::Tensor;
 
+use super::super::micro_batches::MicroBatches;
 use super::super::net::GraphNet;
 use super::fault;
 use super::links::{MessageTag, StageLinks};
 use super::stage::StagePlan;
-use super::step::{MicroBatches, StageStep};
+use super::step::StageStep;
 use crate::engine::{BackendError, TrainError};
 use crate::pipeline::{PartAction, PipelineShape, messages, one_forward_one_backward};
-use crate::torch::peers::TAIL;
+use crate::torch::partial_sums::elements_of;
 use crate::virtual_workers::merges;
 
 /// The messages on their way between stages of one process.
@@ -58,7 +59,7 @@ impl StageStep<'_> {
     /// [`TrainError`] if a micro-batch has no backward pass.
     pub(in crate::torch) fn finish(
         &mut self,
-        batches: &MicroBatches,
+        batches: &MicroBatches<'_>,
         flat: &Tensor,
     ) -> Result<(), TrainError> {
         for merge in merges(batches.len()) {
@@ -66,8 +67,7 @@ impl StageStep<'_> {
         }
         let sum = self.sum(0)?;
         for range in self.owned() {
-            let (from, length) = (range.start as i64, range.len() as i64);
-            flat.f_narrow(0, from, length)?.f_copy_(&sum.f_narrow(0, from, length)?)?;
+            elements_of(flat, range)?.f_copy_(&elements_of(sum, range)?)?;
         }
         self.forget(0);
         Ok(())
@@ -102,7 +102,7 @@ impl<'n> LocalPipeline<'n> {
     /// [`TrainError`] if an operator fails.
     pub(in crate::torch) fn gradient(
         &mut self,
-        batches: &MicroBatches,
+        batches: &MicroBatches<'_>,
     ) -> Result<Tensor, TrainError> {
         let parts = self.stages.len() as u32;
         let shape = PipelineShape::new(parts, batches.len() as u32);
@@ -138,14 +138,6 @@ impl<'n> LocalPipeline<'n> {
         }
         Ok(flat)
     }
-}
-
-/// The summed loss of a batch, from the tail of its gradient.
-pub(in crate::torch) fn summed_loss(flat: &Tensor) -> Result<f64, BackendError> {
-    let length = flat.size1()?;
-    let tail = flat.f_narrow(0, length - TAIL, TAIL)?.f_to_device(Device::Cpu)?;
-    let tail = Vec::<f32>::try_from(tail)?;
-    Ok(f64::from(tail[0]) + f64::from(tail[1]))
 }
 
 mod tests {

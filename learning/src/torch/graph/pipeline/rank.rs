@@ -4,19 +4,21 @@ use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::super::micro_batches::MicroBatches;
 use super::super::net::GraphNet;
 use super::cost::{CutRanks, pipeline_cut};
 use super::fault;
 use super::links::{MessageTag, StageLinks};
 use super::stage::{StagePlan, segments};
-use super::step::{MicroBatches, StageStep, owned_ranges};
+use super::step::{StageStep, owned_ranges};
 use crate::engine::{BackendError, TrainError};
 use crate::pipeline::{
-    LEAD_BYTES, PartAction, PipelineShape, message_length, messages, one_forward_one_backward,
+    LEAD_BYTES, PartAction, PinnedCut, PipelineShape, message_length, messages,
+    one_forward_one_backward,
 };
 use crate::ranks::{PipelinePlace, RankError, RankErrorCode};
 use crate::torch::batches::Rows;
-use crate::torch::partial_sums::PartialSums;
+use crate::torch::partial_sums::{PartialSums, elements_of};
 use crate::torch::peers::{CutCosts, FoundCut, Peers, ReceivedSum};
 use crate::virtual_workers::merges;
 
@@ -67,7 +69,7 @@ impl<'n> RankPipeline<'n> {
     /// of `sums`. Returns a received sum that `audit` draws, at rank 0.
     pub(in crate::torch) fn compute(
         &mut self,
-        batches: &MicroBatches,
+        batches: &MicroBatches<'_>,
         peers: &mut dyn Peers,
         sums: &mut PartialSums,
         audit: Option<u64>,
@@ -135,7 +137,7 @@ impl<'n> RankPipeline<'n> {
         let total = sums.at(0)?.flat.shallow_clone();
         let own = self.step.sum(0)?;
         for range in &self.owned[0] {
-            elements(&total, range)?.f_copy_(&elements(own, range)?)?;
+            elements_of(&total, range)?.f_copy_(&elements_of(own, range)?)?;
         }
         // With other pipelines, rank 0 has received sums of its own part, too.
         let least = u32::from(replicas == 1);
@@ -144,7 +146,7 @@ impl<'n> RankPipeline<'n> {
         let mut audited = None;
         if drawn == Some(0) {
             let piece = |range: &Range<usize>| {
-                Ok((range.start as u64, elements(&total, range)?.f_detach_copy()?))
+                Ok((range.start as u64, elements_of(&total, range)?.f_detach_copy()?))
             };
             let pieces = self.owned[0].iter().map(piece).collect::<Result<_, TchError>>()?;
             audited = Some(ReceivedSum { from: parts, parts: 0..count, pieces });
@@ -176,7 +178,7 @@ impl<'n> RankPipeline<'n> {
     fn pack(&self, at: usize) -> Result<Tensor, TrainError> {
         let sum = self.step.sum(at)?;
         let ranges = &self.owned[self.place.part as usize];
-        let pieces = ranges.iter().map(|range| elements(sum, range));
+        let pieces = ranges.iter().map(|range| elements_of(sum, range));
         let pieces = pieces.collect::<Result<Vec<Tensor>, TchError>>()?;
         if pieces.is_empty() {
             return Ok(Tensor::f_zeros(0, (Kind::Float, Device::Cpu))?);
@@ -209,14 +211,10 @@ fn unpack(
     let mut from = 0;
     for range in ranges {
         let length = range.len() as i64;
-        use_piece(elements(flat, range)?, packed.f_narrow(0, from, length)?)?;
+        use_piece(elements_of(flat, range)?, packed.f_narrow(0, from, length)?)?;
         from += length;
     }
     Ok(())
-}
-
-fn elements(flat: &Tensor, range: &Range<usize>) -> Result<Tensor, TchError> {
-    flat.f_narrow(0, range.start as i64, range.len() as i64)
 }
 
 /// An action on the micro-batches of a pipeline as one on those of the batch.
@@ -248,17 +246,25 @@ pub(in crate::torch) fn check_cut(
 ) -> Result<(), RankError> {
     let segments = segments(net);
     let can_cut = segments.can_cut();
-    let found = match costs {
-        CutCosts::Pinned(cut) => cut.ranges(can_cut, parts as usize).map(|_| ()),
-        CutCosts::Known(_) | CutCosts::Measured { .. } => Ok(()),
-    };
-    found.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
+    if let CutCosts::Pinned(cut) = costs {
+        stated_ranges(cut, can_cut, parts)?;
+    }
     let most = 1 + can_cut.iter().filter(|can| **can).count();
     if most < parts as usize {
         let why = format!("the graph has at most {most} parts: state a smaller --rank-pipeline");
         return Err(RankError::new(RankErrorCode::PlanInvalid, why));
     }
     Ok(())
+}
+
+/// The nodes of each part of a stated cut.
+fn stated_ranges(
+    cut: &PinnedCut,
+    can_cut: &[bool],
+    parts: u32,
+) -> Result<Vec<Range<usize>>, RankError> {
+    let ranges = cut.ranges(can_cut, parts as usize);
+    ranges.map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))
 }
 
 /// The stated nodes of each part, or those of the fastest pipeline.
@@ -270,12 +276,7 @@ fn find_cut(
     costs: CutCosts,
 ) -> Result<(Vec<Range<usize>>, Option<f64>), TrainError> {
     match costs {
-        CutCosts::Pinned(cut) => {
-            let ranges = cut.ranges(segments(net).can_cut(), parts as usize);
-            let ranges = ranges
-                .map_err(|error| RankError::new(RankErrorCode::PlanInvalid, error.to_string()))?;
-            Ok((ranges, None))
-        }
+        CutCosts::Pinned(cut) => Ok((stated_ranges(&cut, segments(net).can_cut(), parts)?, None)),
         CutCosts::Known(nodes) => Ok((nodes, None)),
         CutCosts::Measured { slowness, links } => {
             let views = net.aligned_views(params)?;

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
+use super::super::micro_batches::MicroBatch;
 use super::super::net::{GraphFailure, GraphNet};
 use super::fault;
 use super::travel::{from_message, pack, to_message, unpack};
 use crate::engine::BackendError;
-use crate::graph::{NotObserved, Place, RunMode, SeededDraws, Segments, Slot, ValueId};
+use crate::graph::{Place, RunMode, SeededDraws, Segments, Slot, ValueId};
 use crate::pipeline::PipelineValue;
 use crate::torch::backward::{Root, backward};
-use crate::torch::batches::Rows;
 use crate::training::Precision;
 
 /// The nodes of all stages of a graph, and the values between them.
@@ -60,22 +60,10 @@ impl StagePlan {
 }
 
 /// The positions at which the graph can be cut.
-pub(super) fn segments(net: &GraphNet<'_>) -> Segments {
+pub(in crate::torch) fn segments(net: &GraphNet<'_>) -> Segments {
     let places = net.program.places.iter();
     let is_row: Vec<bool> = places.map(|place| matches!(place, Place::Row { .. })).collect();
     Segments::new(&net.program.graph, &is_row)
-}
-
-/// A micro-batch of a step.
-pub(in crate::torch) struct MicroBatch<'a> {
-    pub(in crate::torch) number: u32,
-    pub(in crate::torch) rows: &'a Rows,
-    /// The seed of its worker.
-    pub(in crate::torch) worker_seed: u64,
-    /// The factor of its summed losses: the scale of the loss by the rows of the batch.
-    pub(in crate::torch) share: f64,
-    /// The factor of its buffers: the scale of the loss times its share of the batch's rows.
-    pub(in crate::torch) weight: f64,
 }
 
 /// A travelling tensor that a stage uses.
@@ -200,7 +188,7 @@ impl<'n> Stage<'n> {
     /// [`BackendError`] if the values are not those of the cut, or if an operator fails.
     pub(in crate::torch) fn forward(
         &mut self,
-        batch: &MicroBatch<'_>,
+        batch: &MicroBatch,
         given: &[PipelineValue],
     ) -> Result<Vec<PipelineValue>, BackendError> {
         if given.len() != self.received.len() {
@@ -225,15 +213,11 @@ impl<'n> Stage<'n> {
             values.push((ValueId(own.input as u32), Slot::Tensor(leaf.shallow_clone())));
         }
         for &input in &self.fixed {
-            let tensor = net.fixed_input(input, batch.rows, RunMode::Training)?;
+            let tensor = net.fixed_input(input, &batch.rows, RunMode::Training)?;
             let tensor = tensor.ok_or_else(|| fault("an input of the graph is missing"))?;
             values.push((ValueId(input as u32), Slot::Tensor(tensor)));
         }
-        let mut draws = SeededDraws {
-            worker_seed: Some(batch.worker_seed),
-            draws: &net.draws,
-            inner: &mut NotObserved,
-        };
+        let mut draws = SeededDraws { worker_seed: batch.worker_seed, draws: &net.draws };
         let found = net.interpreter.run_segment(self.nodes.clone(), values, &self.sent, &mut draws);
         let sent = found.map_err(GraphFailure::from)?;
         let mut own = InFlight { received, leaves, sent, total: None, loss: 0.0 };
@@ -242,7 +226,7 @@ impl<'n> Stage<'n> {
             let Some(Slot::Tensor(output)) = own.sent.first() else {
                 return Err(fault("the first output of the graph is not a tensor"));
             };
-            let losses = net.losses_of_output(output, batch.rows, RunMode::Training)?;
+            let losses = net.losses_of_output(output, &batch.rows, RunMode::Training)?;
             own.total = Some(losses.f_sum(None::<Kind>)?.f_mul_scalar(batch.share)?);
             own.loss = f64::try_from(losses.f_detach()?.f_sum(Kind::Double)?)?;
             own.sent.clear();
@@ -263,7 +247,7 @@ impl<'n> Stage<'n> {
     /// cut, or if an operator fails.
     pub(in crate::torch) fn backward(
         &mut self,
-        batch: &MicroBatch<'_>,
+        batch: &MicroBatch,
         given: &[PipelineValue],
         slots: &[Tensor],
     ) -> Result<(Vec<PipelineValue>, f64), BackendError> {

@@ -1,91 +1,27 @@
-//! A step of a pipeline: the actions of a stage, and all stages in one process.
+//! A step of a pipeline: the actions of a stage.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tch::Tensor;
 
+use super::super::micro_batches::MicroBatches;
 use super::super::net::GraphNet;
-use super::super::virtual_workers::{loss_tail, worker_seeds};
-use super::fault;
+use super::super::virtual_workers::loss_tail;
 use super::links::{MessageTag, StageLinks};
-use super::stage::{MicroBatch, Stage, StagePlan};
+use super::stage::{Stage, StagePlan};
 use crate::engine::{BackendError, TrainError};
 use crate::pipeline::{PartAction, PipelineValue, Work, decode_message, encode_message};
-use crate::torch::batches::Rows;
-use crate::torch::descent::Batch;
+use crate::torch::partial_sums::PartialSums;
 use crate::torch::peers::TAIL;
 use crate::virtual_workers::{Merge, merges_after};
-
-/// The micro-batches of a batch: the parts of its virtual workers.
-pub(in crate::torch) struct MicroBatches {
-    rows: Vec<Rows>,
-    seeds: Vec<u64>,
-    /// Those of this process, or of its pipeline.
-    own: Range<usize>,
-    size: usize,
-    /// The scale of the loss.
-    scale: f64,
-}
-
-impl MicroBatches {
-    /// The parts of `workers` virtual workers of a training with this seed.
-    pub(in crate::torch) fn new(
-        net: &GraphNet<'_>,
-        batch: &Batch,
-        workers: u32,
-        seed: u64,
-        scale: f64,
-    ) -> Result<Self, BackendError> {
-        let size = batch.rows.len();
-        let parts = net.parts(size, workers);
-        let seeds = worker_seeds(seed, batch.step, parts.len());
-        let rows = parts.iter().map(|part| batch.rows.part(part.start, part.len()));
-        let (own, rows) = (0..parts.len(), rows.collect::<Result<_, _>>()?);
-        Ok(Self { rows, seeds, own, size, scale })
-    }
-
-    /// The same with some of them for this process.
-    pub(in crate::torch) fn with_own(self, own: Range<usize>) -> Self {
-        Self { own, ..self }
-    }
-
-    /// Those of this process.
-    pub(in crate::torch) fn own(&self) -> Range<usize> {
-        self.own.clone()
-    }
-
-    /// Their number.
-    pub(in crate::torch) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn get(&self, number: u32) -> Result<MicroBatch<'_>, BackendError> {
-        let at = number as usize;
-        let found = self.rows.get(at).zip(self.seeds.get(at));
-        let (rows, &worker_seed) = found.ok_or_else(|| fault("a batch has fewer parts"))?;
-        let share = self.scale / self.size as f64;
-        let weight = rows.len() as f64 / self.size as f64 * self.scale;
-        Ok(MicroBatch { number, rows, worker_seed, share, weight })
-    }
-}
-
-/// The gradient of a stage over a subtree of micro-batches: of all travelling tensors, with a tail for the
-/// summed loss.
-struct StageSum {
-    flat: Tensor,
-    slots: Vec<Tensor>,
-}
 
 /// A stage with its sums.
 pub(in crate::torch) struct StageStep<'n> {
     net: &'n GraphNet<'n>,
     stage: Stage<'n>,
-    params: Tensor,
-    /// The parts of a sum that belong to the stage.
+    /// The elements of a sum that belong to the stage.
     owned: Vec<Range<usize>>,
-    sums: BTreeMap<usize, StageSum>,
-    free: Vec<StageSum>,
+    sums: PartialSums,
     /// The values that were received, or are to be sent.
     message: Vec<PipelineValue>,
 }
@@ -100,9 +36,7 @@ impl<'n> StageStep<'n> {
     ) -> Result<Self, BackendError> {
         let stage = Stage::new(net, plan, part, net.aligned_views(params)?)?;
         let owned = elements_of(net, &stage);
-        let params = params.shallow_clone();
-        let (sums, free) = (BTreeMap::new(), Vec::new());
-        Ok(Self { net, stage, params, owned, sums, free, message: Vec::new() })
+        Ok(Self { net, stage, owned, sums: PartialSums::new(params), message: Vec::new() })
     }
 
     /// Takes an action of a step, in the order of [`messages`].
@@ -112,7 +46,7 @@ impl<'n> StageStep<'n> {
     pub(in crate::torch) fn act(
         &mut self,
         action: PartAction,
-        batches: &MicroBatches,
+        batches: &MicroBatches<'_>,
         links: &mut dyn StageLinks,
     ) -> Result<(), TrainError> {
         match action {
@@ -127,20 +61,19 @@ impl<'n> StageStep<'n> {
             }
             PartAction::Compute(Work::Forward(number)) => {
                 let given = std::mem::take(&mut self.message);
-                self.message = self.stage.forward(&batches.get(number)?, &given)?;
+                self.message = self.stage.forward(&batches.get(number as usize)?, &given)?;
             }
             PartAction::Compute(Work::Backward(number)) => {
                 let given = std::mem::take(&mut self.message);
-                let sum = self.take_free()?;
-                let batch = batches.get(number)?;
-                let (message, loss) = self.stage.backward(&batch, &given, &sum.slots)?;
+                let views = |flat: &_| self.net.aligned_views(flat);
+                let sum = self.sums.with_views(number as usize, views)?;
+                let batch = batches.get(number as usize)?;
+                let (message, loss) = self.stage.backward(&batch, &given, &sum.views)?;
                 self.message = message;
                 if self.stage.is_last() {
-                    let length = self.net.aligned_length() as i64;
-                    sum.flat.f_narrow(0, length, TAIL)?.f_copy_(&loss_tail(loss)?)?;
+                    sum.tail()?.f_copy_(&loss_tail(loss)?)?;
                 }
-                self.sums.insert(number as usize, sum);
-                for merge in merges_after(number as usize, &batches.own, batches.len()) {
+                for merge in merges_after(number as usize, &batches.own(), batches.len()) {
                     self.merge(merge)?;
                 }
             }
@@ -148,22 +81,12 @@ impl<'n> StageStep<'n> {
         Ok(())
     }
 
-    fn take_free(&mut self) -> Result<StageSum, BackendError> {
-        if let Some(sum) = self.free.pop() {
-            return Ok(sum);
-        }
-        let flat = self.params.f_zeros_like()?;
-        let slots = self.net.aligned_views(&flat)?;
-        Ok(StageSum { flat, slots })
-    }
-
     /// The sum at a micro-batch.
     ///
     /// # Errors
     /// [`BackendError`] if it is not here.
     pub(in crate::torch) fn sum(&self, at: usize) -> Result<&Tensor, BackendError> {
-        let sum = self.sums.get(&at).map(|sum| &sum.flat);
-        sum.ok_or_else(|| fault("a sum of the tree is missing"))
+        Ok(&self.sums.get(at)?.flat)
     }
 
     /// The elements that the stage writes.
@@ -174,21 +97,12 @@ impl<'n> StageStep<'n> {
 
     /// Forgets the sum at a micro-batch.
     pub(in crate::torch) fn forget(&mut self, at: usize) {
-        self.free.extend(self.sums.remove(&at));
+        self.sums.forget(at);
     }
 
     /// Makes an addition whose two sums are here, in the parts of the stage.
     pub(in crate::torch) fn merge(&mut self, merge: Merge) -> Result<(), TrainError> {
-        let Some(right) = self.sums.remove(&merge.from) else { return Ok(()) };
-        let left = self.sums.get(&merge.into);
-        let left = left.ok_or_else(|| fault("a sum of the tree is missing"))?;
-        for range in &self.owned {
-            let (from, length) = (range.start as i64, range.len() as i64);
-            let mut sum = left.flat.f_narrow(0, from, length)?;
-            let _ = sum.f_add_(&right.flat.f_narrow(0, from, length)?)?;
-        }
-        self.free.push(right);
-        Ok(())
+        Ok(self.sums.merge(merge, &self.owned)?)
     }
 }
 

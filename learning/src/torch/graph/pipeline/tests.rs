@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 
+use super::super::micro_batches::{MicroBatch, MicroBatches};
 use super::super::net::program;
 use super::super::step_memory::StepMemory;
 use super::super::tests::{ALL, GraphTask, is_random, models};
-use super::super::virtual_workers::VirtualGradients;
+use super::super::virtual_workers::{VirtualGradients, summed_loss};
 use super::super::{GraphNet, generator};
 use super::cost::{CutRanks, measured_costs, pipeline_cut};
-use super::local::{LocalPipeline, summed_loss};
-use super::stage::{MicroBatch, Stage, StagePlan, segments};
-use super::step::MicroBatches;
+use super::local::LocalPipeline;
+use super::stage::{Stage, StagePlan, segments};
 use crate::data::Dataset;
 use crate::graph::BufferPolicy;
 use crate::model::ModelSpec;
@@ -96,10 +96,12 @@ impl PipelineCase {
         let params = self.params(net);
         let before = bits(&params);
         let mut pipeline = LocalPipeline::new(net, &plan, &params).unwrap();
-        let batches = MicroBatches::new(net, &self.batch(), workers, SEED, 1.0).unwrap();
+        let batch = self.batch();
+        let batches = MicroBatches::new(net, &batch, workers, SEED, 1.0);
         let first = pipeline.gradient(&batches);
         let first = first.unwrap_or_else(|error| panic!("{} {ranges:?}: {error}", self.name));
-        assert!(summed_loss(&first).unwrap().is_finite(), "{}", self.name);
+        let tail = first.narrow(0, first.numel() as i64 - TAIL, TAIL);
+        assert!(summed_loss(&tail).unwrap().is_finite(), "{}", self.name);
         // A second step reuses the memory of the first.
         let again = pipeline.gradient(&batches).unwrap();
         assert!(bits(&first) == bits(&again), "{} {ranges:?}: another second step", self.name);
@@ -252,7 +254,8 @@ fn the_bytes_of_a_cut_are_those_of_its_messages() {
     for at in positions(&net) {
         let plan = StagePlan::new(&net, ranges(&[at], nodes)).unwrap();
         let mut pipeline = LocalPipeline::new(&net, &plan, &case.params(&net)).unwrap();
-        let batches = MicroBatches::new(&net, &case.batch(), 1, SEED, 1.0).unwrap();
+        let batch = case.batch();
+        let batches = MicroBatches::new(&net, &batch, 1, SEED, 1.0);
         let _gradient = pipeline.gradient(&batches).unwrap();
         let (bytes, sent) = (costs.boundary_bytes[at], pipeline.sent_bytes);
         assert!(bytes > 0 && sent > bytes && sent <= 2 * bytes + 500, "{at}: {bytes}, {sent}");
@@ -289,7 +292,7 @@ fn messages_of_another_cut_are_refused() {
     let plan = StagePlan::new(&net, ranges(&[at], nodes)).unwrap();
     let params = case.params(&net);
     let views = || net.aligned_views(&params).unwrap();
-    let rows = &case.rows;
+    let rows = case.rows.part(0, case.rows.len()).unwrap();
     let batch = MicroBatch { number: 0, rows, worker_seed: 1, share: 0.25, weight: 1.0 };
     let mut first = Stage::new(&net, &plan, 0, views()).unwrap();
     let mut last = Stage::new(&net, &plan, 1, views()).unwrap();
