@@ -1,6 +1,6 @@
 //! Compiles the C++ beside `tch`, with the headers of the libtorch that `tch` links: the call of its
-//! dispatcher, the tape of a step, hooks of gradients, a backward pass from several tensors, and c10d, its
-//! library of collectives.
+//! dispatcher, the tape of a step, copies beside computations, hooks of gradients, a backward pass from several
+//! tensors, and c10d, its library of collectives.
 
 use std::env;
 use std::fs;
@@ -21,6 +21,7 @@ fn main() {
     println!("cargo::rerun-if-changed=src/torch/backward/backward.cpp");
     println!("cargo::rerun-if-changed=src/torch/guarded.h");
     println!("cargo::rerun-if-changed=src/torch/gradient_hooks/gradient_hooks.cpp");
+    println!("cargo::rerun-if-changed=src/torch/side_stream/side_stream.cpp");
     println!("cargo::rerun-if-changed=src/torch/tape/tape.cpp");
     println!("cargo::rerun-if-changed=src/torch/c10d");
     println!("cargo::rerun-if-env-changed=LIBTORCH");
@@ -42,6 +43,7 @@ fn main() {
         .warnings(false)
         .file("src/torch/dispatch/dispatch.cpp")
         .file("src/torch/gradient_hooks/gradient_hooks.cpp")
+        .file("src/torch/side_stream/side_stream.cpp")
         .file("src/torch/tape/tape.cpp")
         .file("src/torch/backward/backward.cpp");
     if env::var_os("CARGO_FEATURE_DISTRIBUTED").is_some() {

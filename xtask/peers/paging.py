@@ -1,9 +1,11 @@
-"""Steps of PyTorch whose saved tensors are in mapped files, which the system loads on demand.
+"""Steps of PyTorch whose saved tensors are in mapped files, which the system loads on demand, or those of a
+GPU in the memory of its host.
 
 usage: PYTHONPATH=PACKAGES python3 paging.py MODEL --batch N --steps N [--folder DIR]
+           [--device cpu|cuda [--host]]
 
-models.py must be in the same folder. Without --folder the tensors are in memory. Prints one JSON line:
-milliseconds of a step, the mean of the faster half.
+models.py must be in the same folder. Without --folder and --host the tensors are in memory. Prints one JSON
+line: milliseconds of a step, the mean of the faster half.
 """
 
 import argparse
@@ -40,11 +42,14 @@ def main():
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--folder")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--host", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     name, model, inputs, labels, _ = next(row for row in models.models() if row[0] == options.model)
     rows = torch.arange(options.batch) % models.ROWS
-    x, y = inputs[rows], None if labels is None else labels[rows]
+    x, y = inputs[rows].to(options.device), None if labels is None else labels[rows].to(options.device)
+    model.to(options.device)
     model.train()
     trained = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=models.RATE)
@@ -52,7 +57,11 @@ def main():
     for _ in range(options.steps + 1):
         begun = time.perf_counter()
         parameters = {each.data_ptr() for each in model.parameters()}
-        hooks = mapped(options.folder, parameters) if options.folder else contextlib.nullcontext()
+        hooks = contextlib.nullcontext()
+        if options.host:
+            hooks = torch.autograd.graph.save_on_cpu(pin_memory=True)
+        elif options.folder:
+            hooks = mapped(options.folder, parameters)
         with hooks:
             loss = models.loss_of(model(x), x, y)
         optimizer.zero_grad()

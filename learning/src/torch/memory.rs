@@ -2,6 +2,9 @@
 
 use std::fs;
 
+/// The share of the host's free memory that intermediate results take, as its inverse.
+pub(super) const FREE_MEMORY_DIVISOR: u64 = 2;
+
 /// Bytes of memory that the process can take: of the machine, or what its control group has left.
 /// `None` on other systems than Linux.
 pub(super) fn available_bytes() -> Option<u64> {

@@ -21,6 +21,7 @@ mod peers;
 #[cfg(feature = "distributed")]
 pub(crate) mod ranks;
 mod segment;
+mod side_stream;
 mod tape;
 
 use std::ops::{ControlFlow, Range};

@@ -110,6 +110,9 @@ pub(crate) struct BenchDevices {
     /// devices: only the memory of steps
     #[arg(long)]
     pub(crate) step_memory: bool,
+    /// devices: only steps on the first GPU: within a part of its memory, and on several processes
+    #[arg(long)]
+    pub(crate) gpu: bool,
     /// devices: only transfers behind computation, on a slow link
     #[arg(long)]
     pub(crate) overlap: bool,

@@ -10,9 +10,11 @@ use super::step_memory::{StepLimit, StepMemory};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainedModel, TrainingProgress};
 use crate::graph::{GraphModel, NotObserved};
+use crate::torch::Torch;
 use crate::torch::batches::{BatchRows, Rows};
 use crate::torch::descent::{GradientDescent, Steps};
-use crate::torch::{Torch, memory};
+use crate::torch::memory::{FREE_MEMORY_DIVISOR, available_bytes};
+use crate::torch::side_stream::{free_bytes, gpu_of};
 use crate::training::{Precision, Training};
 
 /// The first factor of the loss in a training with [`Precision::F16`].
@@ -21,8 +23,8 @@ const LOSS_SCALE: f64 = 65_536.0;
 const SCALE_GROWTH_STEPS: u32 = 2_000;
 /// Rows from which a step is recorded, at most.
 const SAMPLE_ROWS: usize = 256;
-/// The share of the host's free memory that intermediate results take, as its inverse.
-const FREE_MEMORY_DIVISOR: u64 = 2;
+/// The share of a GPU's free memory that they take: its blocks leave gaps.
+const GPU_SHARE: f64 = 0.9;
 
 /// A training of a graph.
 pub(in crate::torch) struct GraphTraining<'a> {
@@ -95,11 +97,14 @@ impl Torch {
         how.execution.memory_bytes.or_else(|| self.free_memory()).unwrap_or(u64::MAX)
     }
 
-    /// The share of the host's free memory; `None` on a GPU, which reports a batch that is too large.
+    /// The share of the host's or the GPU's free memory; `None` where it is not known.
     pub(super) fn free_memory(&self) -> Option<u64> {
         match self.device {
-            Device::Cpu => memory::available_bytes().map(|free| free / FREE_MEMORY_DIVISOR),
-            _ => None,
+            Device::Cpu => available_bytes().map(|free| free / FREE_MEMORY_DIVISOR),
+            device => {
+                let free = gpu_of(device).and_then(|gpu| free_bytes(gpu).ok())?;
+                Some((free as f64 * GPU_SHARE) as u64)
+            }
         }
     }
 }

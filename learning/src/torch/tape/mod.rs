@@ -13,6 +13,7 @@ use tch::{Device, Tensor};
 
 use super::ENGINE;
 use super::dispatch::take_text;
+use super::side_stream::{gpu_of, synchronize};
 use crate::engine::BackendError;
 use crate::memory::{TapeEvent, TapeEventKind};
 
@@ -72,7 +73,9 @@ unsafe extern "C" {
 /// The tape of a device's steps.
 pub(super) struct Tape<'r> {
     handle: NonNull<c_void>,
-    gpu: bool,
+    /// The number of its GPU.
+    gpu: Option<usize>,
+    logs: bool,
     /// The context of the callback; it outlives the handle.
     _restore: Box<Arc<dyn RestoreSaved + 'r>>,
 }
@@ -106,7 +109,7 @@ impl<'r> Tape<'r> {
         // SAFETY: the context outlives the tape, as a field of it, and `out` is a place for a pointer.
         check(unsafe { florin_tape_new(logs, restore_saved, context.cast(), &raw mut out) })?;
         let handle = made(out)?;
-        Ok(Self { handle, gpu: device != Device::Cpu, _restore: restore })
+        Ok(Self { handle, gpu: gpu_of(device), logs, _restore: restore })
     }
 
     /// Records this thread: its allocations, and with `saves` the tensors that its forward passes save.
@@ -114,15 +117,20 @@ impl<'r> Tape<'r> {
     pub(super) fn record(&self, saves: bool) -> Result<Recording<'_>, BackendError> {
         let mut out = ptr::null_mut();
         // SAFETY: the tape lives, and `out` is a place for a pointer.
-        check(unsafe { florin_tape_enter(self.handle.as_ptr(), saves, self.gpu, &raw mut out) })?;
+        let gpu = self.gpu.is_some();
+        check(unsafe { florin_tape_enter(self.handle.as_ptr(), saves, gpu, &raw mut out) })?;
         Ok(Recording { handle: made(out)?, _tape: PhantomData })
     }
 
-    /// Writes a mark among the events.
+    /// Writes a mark among the events, once a GPU has computed all that was asked of it.
     #[expect(unsafe_code, reason = "a call of tape.cpp")]
-    pub(super) fn mark(&self, number: usize) {
+    pub(super) fn mark(&self, number: usize) -> Result<(), BackendError> {
+        if let Some(gpu) = self.gpu.filter(|_| self.logs) {
+            synchronize(gpu)?;
+        }
         // SAFETY: the tape lives.
-        unsafe { florin_tape_mark(self.handle.as_ptr(), number as i64) }
+        unsafe { florin_tape_mark(self.handle.as_ptr(), number as i64) };
+        Ok(())
     }
 
     /// The number of saved tensors so far.

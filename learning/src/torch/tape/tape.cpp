@@ -62,6 +62,8 @@ struct Tape {
   Restore restore;
   void* context;
   std::vector<FlorinEvent> events;
+  // The events of allocations, by number.
+  std::vector<size_t> event_of;
   // Allocations that live: their number and size by address.
   std::unordered_map<const void*, std::pair<int64_t, int64_t>> memory;
   int64_t allocations = 0;
@@ -80,6 +82,7 @@ struct Tape {
   void allocated(const void* at, int64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex);
     memory[at] = {allocations, bytes};
+    if (logs) event_of.push_back(events.size());
     log(kAllocate, allocations++, bytes);
     live += bytes;
     peak = std::max(peak, live);
@@ -102,9 +105,19 @@ struct Tape {
     // Without its node, which may own this object.
     saved_tensor->tensor = tensor.detach();
     saved.push_back(saved_tensor);
-    const auto found = memory.find(tensor.has_storage() ? tensor.storage().data() : nullptr);
-    log(kSave, saved_tensor->number, found == memory.end() ? -1 : found->second.first);
+    log(kSave, saved_tensor->number, allocation_of(tensor));
     return saved_tensor;
+  }
+
+  // The number of the allocation of a tensor's memory, or -1 for memory that is older than the tape. A GPU's
+  // allocator gives larger blocks than it was asked for; from now on the event has the tensor's own bytes.
+  int64_t allocation_of(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return -1;
+    const auto found = memory.find(tensor.storage().data());
+    if (found == memory.end()) return -1;
+    const auto number = found->second.first;
+    if (logs) events.at(event_of.at(number)).bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    return number;
   }
 };
 
@@ -245,7 +258,9 @@ void florin_tape_restart(const TapePointer* tape) {
   const std::lock_guard<std::mutex> lock((*tape)->mutex);
   (*tape)->saved.clear();
   (*tape)->events.clear();
+  (*tape)->event_of.clear();
   (*tape)->memory.clear();
+  (*tape)->allocations = 0;
   (*tape)->live = 0;
   (*tape)->peak = 0;
 }
@@ -274,9 +289,7 @@ char* florin_tape_memory(const TapePointer* tape, int64_t number, at::Tensor** o
 // The number of the allocation of a tensor's memory, or -1 for memory that is older than the tape.
 int64_t florin_tape_allocation(const TapePointer* tape, const at::Tensor* tensor) {
   const std::lock_guard<std::mutex> lock((*tape)->mutex);
-  if (!tensor->has_storage()) return -1;
-  const auto found = (*tape)->memory.find(tensor->storage().data());
-  return found == (*tape)->memory.end() ? -1 : found->second.first;
+  return (*tape)->allocation_of(*tensor);
 }
 
 // The place of a tensor's first element in its memory, in elements.

@@ -2,6 +2,7 @@
 //! the same run.
 
 mod assignments;
+mod gpu;
 mod launch;
 mod memory;
 mod overlap;
@@ -79,6 +80,9 @@ pub(super) fn run(
     if arguments.overlap {
         return overlap::run(folder.path());
     }
+    if arguments.gpu {
+        return gpu::run(folder.path(), packages);
+    }
     if arguments.step_memory {
         let mut rows = memory::run(folder.path())?;
         rows.extend(paging::run(folder.path(), packages)?);
@@ -122,6 +126,7 @@ fn work(folder: &Path, model: &str, workers: u32, steps: u32) -> RankWork {
         parts: None,
         batch: None,
         memory_bytes: None,
+        cuda: false,
     }
 }
 

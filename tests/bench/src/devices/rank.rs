@@ -37,6 +37,8 @@ pub(crate) struct RankWork {
     pub(crate) batch: Option<u32>,
     /// Bytes for the tensors of a step.
     pub(crate) memory_bytes: Option<u64>,
+    /// Whether to compute on GPUs.
+    pub(crate) cuda: bool,
 }
 
 impl RankWork {
@@ -64,6 +66,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             case.rows.subset(&(0..batch as usize).map(|row| row % all).collect::<Vec<_>>())?;
         case.batch = batch;
     }
+    let kind = if work.cuda { EngineKind::Cuda } else { EngineKind::Torch };
     let facts: RankFacts = [(DATA_FACT.to_owned(), data_fingerprint(&case.rows))].into();
     let mut ranks = None;
     if let Some(place) = RankPlace::from_environment(|name| std::env::var(name).ok())? {
@@ -83,13 +86,12 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
         let mut joined = Ranks::join(settings, &facts, notify)?;
         if joined.place().rank > 0 {
             let go_on = &mut || ControlFlow::Continue(());
-            joined.serve(EngineKind::Torch, &case.model, &case.rows, go_on)?;
+            joined.serve(kind, &case.model, &case.rows, go_on)?;
             return Ok(None);
         }
         ranks = Some(joined);
     }
-    let mut engine =
-        engine_with(EngineKind::Torch, 1, EngineOptions { ranks, ..EngineOptions::default() })?;
+    let mut engine = engine_with(kind, 1, EngineOptions { ranks, ..EngineOptions::default() })?;
     let steps_of_epoch = case.rows.rows().div_ceil(case.batch as usize) as u32;
     let execution = Execution {
         virtual_workers: Some(work.workers),

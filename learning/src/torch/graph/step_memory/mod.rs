@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! two steps on few rows ─▶ trace ─▶ admission ─▶ plan
-//! step:  forward pass ─▶ buffers leave ─▶ file, or nothing
+//! step:  forward pass ─▶ buffers leave ─▶ file, memory of a GPU's host, or nothing
 //!        backward pass ◀─ buffers return, or are computed again
 //! ```
 
+mod host_store;
 mod record;
 mod run;
 mod store;
@@ -27,10 +28,10 @@ use crate::memory::{
 use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
 use crate::torch::dispatch::ReturnMemory;
+use crate::torch::memory::{FREE_MEMORY_DIVISOR, available_bytes};
 use crate::torch::tape::Tape;
 use record::{Recorded, record, ways};
 use run::{Mover, PlannedStep, Recomputer};
-use store::OffloadStore;
 
 /// The share of a memory, as its inverse, that a static estimate must exceed for steps to be recorded:
 /// the estimate may be half too low.
@@ -54,7 +55,7 @@ struct StepPlans<'n> {
     bytes: u64,
     settings: MemorySettings,
     steps: BTreeMap<usize, Option<PlannedTape<'n>>>,
-    _scarce: ReturnMemory,
+    _scarce: Option<ReturnMemory>,
 }
 
 /// A plan with its tape.
@@ -106,12 +107,7 @@ impl<'n> StepMemory<'n> {
             return Ok(Self::in_parts(usize::MAX));
         }
         let all = rows as u32;
-        // A GPU's allocator has blocks of its own: no plan is made for it.
-        let recorded = match net.device {
-            Device::Cpu => record(net, views, sample, all, bytes.max(free))?,
-            _ => None,
-        };
-        let Some(recorded) = recorded else {
+        let Some(recorded) = record(net, views, sample, all, bytes.max(free))? else {
             // Parts by the estimate are all that can be done, also where the memory depends on the numbers.
             let within = if can_split { net.program.rows_within(bytes, rows) } else { usize::MAX };
             return Ok(Self::in_parts(within));
@@ -134,8 +130,8 @@ impl<'n> StepMemory<'n> {
         let backend = |why| BackendError { engine: ENGINE, why };
         let again = ways(&recorded, part as u32);
         let (settings, steps) = (settings.clone(), BTreeMap::new());
-        let _scarce = ReturnMemory::start();
-        let rates = store::rates(&settings.folder).map_err(backend)?;
+        let _scarce = (net.device == Device::Cpu).then(ReturnMemory::start);
+        let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
         let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps, _scarce };
         plans.make(part)?;
         plans.tell(part);
@@ -247,10 +243,10 @@ impl<'n> PlannedTape<'n> {
         plan: MemoryPlan,
         settings: &MemorySettings,
     ) -> Result<Self, String> {
-        let store = OffloadStore::new(&settings.folder);
-        let store = store.map_err(|error| {
-            format!("no file for tensors in {}: {error}", settings.folder.display())
-        })?;
+        if net.device != Device::Cpu {
+            check_host(plan.bytes(SavedRule::Offload))?;
+        }
+        let store = store::open(net.device, &settings.folder)?;
         let recomputer = Recomputer {
             interpreter: &net.interpreter,
             precision: net.precision,
@@ -282,6 +278,20 @@ impl<'n> PlannedTape<'n> {
             Some(why) => Err(BackendError { engine: ENGINE, why }.into()),
             None => found,
         }
+    }
+}
+
+/// Checks that the host has room for tensors that leave a GPU.
+fn check_host(bytes: u64) -> Result<(), String> {
+    let free = available_bytes().unwrap_or(u64::MAX) / FREE_MEMORY_DIVISOR;
+    match bytes <= free {
+        true => Ok(()),
+        false => Err(format!(
+            "{} MiB of tensors leave the GPU in a step, and half of the host's free memory is {} MiB: use \
+             smaller batches or more virtual workers",
+            bytes >> 20,
+            free >> 20
+        )),
     }
 }
 

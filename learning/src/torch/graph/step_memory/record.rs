@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use tch::{TchError, Tensor};
 
+use super::run::torch_error;
 use crate::engine::BackendError;
 use crate::graph::{
     Effect, Node, NodeOutput, Operation, RunMode, RunObserver, RunValues, ValueId, find_operator,
 };
-use crate::memory::{LastAlive, MemoryTrace, Recompute, SavedBuffer, TapeEvent};
+use crate::memory::{LastAlive, MemoryTrace, Recompute, SavedBuffer, TapeEvent, TapeEventKind};
 use crate::step_cost::is_product;
 use crate::torch::batches::Rows;
-use crate::torch::graph::net::GraphNet;
+use crate::torch::graph::net::{GraphFailure, GraphNet};
 use crate::torch::tape::{NoRestore, Tape};
 
 /// Rows of the first recording: one row may be computed by other kernels than several.
@@ -94,8 +95,7 @@ impl RunObserver for StepRecorder<'_> {
     }
 
     fn before_node(&mut self, node: usize) -> Result<(), TchError> {
-        self.tape.mark(node);
-        Ok(())
+        self.tape.mark(node).map_err(torch_error)
     }
 
     fn after_node(&mut self, node: usize, values: RunValues<'_>) -> Result<(), TchError> {
@@ -125,8 +125,7 @@ impl RunObserver for StepRecorder<'_> {
     }
 
     fn end_forward(&mut self) -> Result<(), TchError> {
-        self.tape.mark(self.nodes.len());
-        Ok(())
+        self.tape.mark(self.nodes.len()).map_err(torch_error)
     }
 }
 
@@ -152,8 +151,8 @@ pub(super) fn record(
     // A step on two rows has a smaller one beside it: its last batch may have one row.
     let mut count = if planned == RECORDED_ROWS_MIN { 1 } else { RECORDED_ROWS_MIN.min(planned) };
     // The first step of a graph has allocations of its own, such as those of a library's start.
-    run(count)?;
-    let (mut earlier, ..) = run(count)?;
+    run(count).map_err(BackendError::from)?;
+    let (mut earlier, ..) = run(count).map_err(BackendError::from)?;
     let mut found: Option<Recorded> = None;
     for _ in 0..RECORDINGS_MAX {
         let (last, next) = (count, (count * 2).min(planned));
@@ -161,7 +160,12 @@ pub(super) fn record(
         if found.as_ref().is_some_and(|found| found.trace.peak(next) > bytes) {
             return Ok(found);
         }
-        let (events, seen, peak) = run(next)?;
+        let (events, seen, peak) = match run(next) {
+            Ok(recorded) => recorded,
+            // A GPU's blocks may leave less room than there is memory.
+            Err(failure) if failure.is_out_of_memory() => return Ok(found),
+            Err(failure) => return Err(failure.into()),
+        };
         let is_predicted = found.as_ref().is_some_and(|found| {
             let error = found.trace.peak(next) as f64 / peak.max(1) as f64 - 1.0;
             error.abs() <= TRACE_TOLERANCE
@@ -193,7 +197,7 @@ fn record_once(
     views: &[Tensor],
     slots: &[Tensor],
     rows: &Rows,
-) -> Result<(Vec<TapeEvent>, Seen, u64), BackendError> {
+) -> Result<(Vec<TapeEvent>, Seen, u64), GraphFailure> {
     let tape = Tape::new(net.device, true, Arc::new(NoRestore))?;
     let (nodes, inputs) = (&net.program.graph.nodes, net.program.graph.inputs.len());
     let mut recorder = StepRecorder { tape: &tape, nodes, inputs, seen: Seen::default() };
@@ -205,9 +209,29 @@ fn record_once(
     for (view, before) in net.buffers_of(views).zip(&before) {
         view.shallow_clone().f_copy_(before)?;
     }
-    let _losses = found.map_err(BackendError::from)?;
-    let seen = recorder.seen;
-    Ok((tape.events(), seen, tape.peak()))
+    let _losses = found?;
+    // The backward pass has ended.
+    tape.mark(nodes.len() + 1)?;
+    let (events, seen) = (tape.events(), recorder.seen);
+    let peak = peak_of(&events);
+    Ok((events, seen, peak))
+}
+
+/// The most bytes of the allocations of a recording at once.
+fn peak_of(events: &[TapeEvent]) -> u64 {
+    let (mut sizes, mut live, mut peak) = (Vec::new(), 0_i64, 0_i64);
+    for event in events {
+        match event.kind {
+            TapeEventKind::Allocate => {
+                sizes.push(event.bytes);
+                live += event.bytes;
+                peak = peak.max(live);
+            }
+            TapeEventKind::Free => live -= sizes.get(event.number).copied().unwrap_or(0),
+            _ => {}
+        }
+    }
+    u64::try_from(peak).unwrap_or(0)
 }
 
 /// Finds the ways to compute buffers again.

@@ -44,7 +44,7 @@ pub(super) struct PlannedStep<'n> {
 
 /// The buffers of a step.
 struct State {
-    store: OffloadStore,
+    store: Box<dyn OffloadStore>,
     /// The graph's inputs.
     inputs: Vec<Tensor>,
     forms: BTreeMap<ValueId, Form>,
@@ -62,7 +62,11 @@ struct State {
 }
 
 impl<'n> PlannedStep<'n> {
-    pub(super) fn new(recomputer: Recomputer<'n>, plan: MemoryPlan, store: OffloadStore) -> Self {
+    pub(super) fn new(
+        recomputer: Recomputer<'n>,
+        plan: MemoryPlan,
+        store: Box<dyn OffloadStore>,
+    ) -> Self {
         let mut uses: Vec<usize> = plan
             .buffers
             .iter()
@@ -123,7 +127,7 @@ impl<'n> PlannedStep<'n> {
     /// Takes back a transfer that has ended.
     fn settle(&self, state: &mut State, waits: bool) -> Result<bool, String> {
         let Some(moved) = state.store.moved(waits) else {
-            let gone = || "the thread of the offloaded tensors has ended".to_owned();
+            let gone = || "offloaded tensors are no longer moved".to_owned();
             return if waits { Err(gone()) } else { Ok(false) };
         };
         state.on_way -= self.plan.buffers[moved.buffer].bytes;
@@ -146,8 +150,7 @@ impl<'n> PlannedStep<'n> {
 
     fn offload(&self, state: &mut State, buffer: usize, bytes: Tensor) -> Result<(), String> {
         self.make_way(state, self.plan.buffers[buffer].bytes)?;
-        state.store.write(buffer, bytes);
-        Ok(())
+        state.store.write(buffer, bytes)
     }
 
     /// Begins to read the next buffers, as far as the window reaches.
@@ -182,8 +185,7 @@ impl<'n> PlannedStep<'n> {
         let into = Tensor::f_empty(bytes as i64, options).map_err(|error| error.to_string())?;
         state.on_way += bytes;
         state.reading.push(buffer);
-        state.store.read(buffer, into);
-        Ok(())
+        state.store.read(buffer, into)
     }
 
     /// The memory of a buffer for one use.
@@ -348,7 +350,7 @@ impl<'a, 'n> Mover<'a, 'n> {
     }
 }
 
-fn torch_error(error: crate::engine::BackendError) -> TchError {
+pub(super) fn torch_error(error: crate::engine::BackendError) -> TchError {
     TchError::Torch(error.why)
 }
 

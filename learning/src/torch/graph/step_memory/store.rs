@@ -1,4 +1,5 @@
-//! The place of offloaded buffers: a file without a name. A thread moves them.
+//! The place of offloaded buffers: a file without a name, to which a thread moves them, or the host's memory
+//! for those of a GPU.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +13,9 @@ use std::time::Instant;
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::host_store::HostStore;
 use crate::memory::MemoryRates;
+use crate::torch::side_stream::gpu_of;
 
 /// Bytes of the measurement of a file's speed.
 const MEASURED_BYTES: usize = 32 << 20;
@@ -33,7 +36,38 @@ pub(super) struct Moved {
 }
 
 /// Moves buffers, one after another.
-pub(super) struct OffloadStore {
+pub(super) trait OffloadStore: Send {
+    /// Begins to write a buffer.
+    ///
+    /// # Errors
+    /// The reason, if there is no place for it.
+    fn write(&mut self, buffer: usize, bytes: Tensor) -> Result<(), String>;
+
+    /// Begins to read a buffer.
+    ///
+    /// # Errors
+    /// The reason, if it was not written.
+    fn read(&mut self, buffer: usize, into: Tensor) -> Result<(), String>;
+
+    /// A transfer that has ended; with `waits` the next one, which has ended for all that the device computes
+    /// from now on. `None` if there is none, or if no transfer can end any more.
+    fn moved(&mut self, waits: bool) -> Option<Moved>;
+}
+
+/// The store of a device: in a folder, or in the host's memory.
+pub(super) fn open(device: Device, folder: &Path) -> Result<Box<dyn OffloadStore>, String> {
+    match gpu_of(device) {
+        Some(gpu) => Ok(Box::new(HostStore::new(gpu).map_err(|error| error.why)?)),
+        None => {
+            let store = FileStore::new(folder)
+                .map_err(|error| format!("no file for tensors in {}: {error}", folder.display()))?;
+            Ok(Box::new(store))
+        }
+    }
+}
+
+/// Buffers in a file.
+pub(super) struct FileStore {
     jobs: Option<Sender<BufferMove>>,
     moved: Receiver<Moved>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +80,7 @@ struct BufferFile {
     end: u64,
 }
 
-impl OffloadStore {
+impl FileStore {
     /// A store whose file is in `folder`.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
@@ -74,31 +108,31 @@ impl OffloadStore {
         Ok(Self { jobs: Some(jobs), moved, thread: Some(thread) })
     }
 
-    /// Begins to write a buffer.
-    pub(super) fn write(&self, buffer: usize, bytes: Tensor) {
-        self.send(BufferMove::Write { buffer, bytes });
-    }
-
-    /// Begins to read a buffer.
-    pub(super) fn read(&self, buffer: usize, into: Tensor) {
-        self.send(BufferMove::Read { buffer, into });
-    }
-
     fn send(&self, job: BufferMove) {
         if let Some(jobs) = &self.jobs {
             // Without the thread, the wait for the transfer fails.
             let _ = jobs.send(job);
         }
     }
+}
 
-    /// A transfer that has ended; with `waits` the next one. `None` if there is none, or if the thread
-    /// has ended.
-    pub(super) fn moved(&self, waits: bool) -> Option<Moved> {
+impl OffloadStore for FileStore {
+    fn write(&mut self, buffer: usize, bytes: Tensor) -> Result<(), String> {
+        self.send(BufferMove::Write { buffer, bytes });
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: usize, into: Tensor) -> Result<(), String> {
+        self.send(BufferMove::Read { buffer, into });
+        Ok(())
+    }
+
+    fn moved(&mut self, waits: bool) -> Option<Moved> {
         if waits { self.moved.recv().ok() } else { self.moved.try_recv().ok() }
     }
 }
 
-impl Drop for OffloadStore {
+impl Drop for FileStore {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -157,27 +191,39 @@ fn content_mut(bytes: &Tensor) -> Result<&mut [u8], String> {
     Ok(unsafe { slice::from_raw_parts_mut(bytes.data_ptr().cast(), length) })
 }
 
-/// The speeds of a store and of fresh memory: of one transfer each.
-pub(super) fn rates(folder: &Path) -> Result<MemoryRates, String> {
-    let store = OffloadStore::new(folder).map_err(|error| error.to_string())?;
+/// The speeds of a device's store, and of its fresh memory: of one transfer each.
+pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String> {
+    let mut store = open(device, folder)?;
     let failed = |error: TchError| error.to_string();
     let start = Instant::now();
     let mut tensor =
-        Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, Device::Cpu)).map_err(failed)?;
+        Tensor::f_ones(MEASURED_BYTES as i64, (Kind::Uint8, device)).map_err(failed)?;
     let first = start.elapsed();
     let _ = tensor.f_fill_(1).map_err(failed)?;
     let fresh = first.saturating_sub(start.elapsed().saturating_sub(first)).as_secs_f64();
-    let fresh = MEASURED_BYTES as f64 / fresh.max(f64::MIN_POSITIVE);
-    let timed = |is_read: bool| -> Result<f64, String> {
+    let fresh = match device {
+        Device::Cpu => MEASURED_BYTES as f64 / fresh.max(f64::MIN_POSITIVE),
+        // Its blocks are used again and again.
+        _ => f64::INFINITY,
+    };
+    let mut timed = |is_read: bool| -> Result<f64, String> {
         let start = Instant::now();
         let tensor = tensor.shallow_clone();
         match is_read {
-            true => store.read(0, tensor),
-            false => store.write(0, tensor),
+            true => store.read(0, tensor)?,
+            false => store.write(0, tensor)?,
         }
-        let moved = store.moved(true).ok_or("the thread of a store has ended")?;
-        moved.result?;
+        let moved = match device {
+            Device::Cpu => store.moved(true),
+            // Otherwise the GPU would wait, and not the clock.
+            _ => std::iter::repeat_with(|| store.moved(false)).find_map(|moved| moved),
+        };
+        moved.ok_or("the thread of a store has ended")?.result?;
         Ok(MEASURED_BYTES as f64 / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE))
     };
+    if device != Device::Cpu {
+        // The first transfer makes the memory of the host.
+        timed(false)?;
+    }
     Ok(MemoryRates { write: timed(false)?, read: timed(true)?, fresh })
 }
