@@ -43,6 +43,9 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     if part.code == 0 {
         assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());
     }
+    let old = std::fs::read_to_string(&card).unwrap().replace("\"version\": 2", "\"version\": 1");
+    std::fs::write(&card, old).unwrap();
+    let refused = quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
     std::fs::write(&card, "{\"version\": 1}").unwrap();
     quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
     quote(&["--batch", "0"]).expect(2);
@@ -55,7 +58,7 @@ fn stated_card(folder: &std::path::Path) -> String {
         ((*kind).to_owned(), of_one)
     };
     let card = DeviceCard {
-        version: 1,
+        version: 2,
         engine: "stated".to_owned(),
         threads: 1,
         seconds: WORK_KINDS.iter().map(seconds).collect(),
@@ -65,6 +68,34 @@ fn stated_card(folder: &std::path::Path) -> String {
     let file = folder.join("card.json");
     std::fs::write(&file, serde_json::to_vec(&card).unwrap()).unwrap();
     file.display().to_string()
+}
+
+#[test]
+fn optimizers_take_time_and_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
+    let quote = |more: &[&str]| {
+        florin(&[&["quote", &file, "--devices", &card, "--batch", "32"], more].concat())
+    };
+    let of = |more: &[&str]| {
+        let quote = quote(&[more, &["--json"]].concat()).expect(0).json();
+        let update = quote["update_bytes"].as_u64().unwrap();
+        assert_eq!(quote["parameter_bytes"].as_u64().unwrap(), 3 * update);
+        let seconds = quote["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
+        (quote["optimizer_bytes"].as_u64().unwrap() / update, seconds)
+    };
+    let [plain, momentum, adam] =
+        [&[][..], &["--momentum", "0.9"], &["--optimizer", "adam"]].map(of);
+    assert_eq!([plain.0, momentum.0, adam.0], [0, 1, 2]);
+    // Two and six more calls of a microsecond each, and some bytes.
+    let more = |seconds: f64| 1e6 * (seconds - plain.1);
+    assert!((2.0..3.0).contains(&more(momentum.1)), "{plain:?} {momentum:?}");
+    assert!((6.0..9.0).contains(&more(adam.1)), "{plain:?} {adam:?}");
+    quote(&["--optimizer", "adam", "--momentum", "0.9"]).refused(2, "INVALID_QUOTE");
+    quote(&["--optimizer", "lion"]).expect(2);
+    let together = ["--together", "8", "--optimizer", "adamw", "--json"];
+    let together = &quote(&together).expect(0).json()["together"];
+    assert!(together["optimizer_seconds"].as_f64().unwrap() > 6e-6, "{together}");
 }
 
 #[test]

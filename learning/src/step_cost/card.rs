@@ -17,7 +17,7 @@ use crate::model::ModelSpec;
 use crate::training::Training;
 
 /// The format of a card.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Steps of a measurement, at least and at most.
 const STEPS: std::ops::RangeInclusive<usize> = 8..=200;
 /// The time of a measurement after its least steps.
@@ -29,7 +29,7 @@ const BAND: f64 = 3.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceCard {
-    /// The format: 1.
+    /// The format: 2.
     pub version: u32,
     /// The engine, with its version and device.
     pub engine: String,
@@ -119,8 +119,10 @@ pub fn measure(
         for &batch in &case.batches {
             progress(rows.len(), all);
             let sizes = case.graph.free_sizes(batch.into());
-            rows.push(StepWork::of(&case.graph, &sizes, |_| true)?.amounts);
-            times.push(step_seconds(engine, &model, &start, &data(case, batch)?, batch)?);
+            let how = case.training(batch);
+            let work = StepWork::of(&case.graph, &sizes, |_| true)?.with_optimizer(&how);
+            rows.push(work.amounts);
+            times.push(step_seconds(engine, &model, &start, &data(case, batch)?, &how)?);
         }
     }
     progress(all, all);
@@ -148,7 +150,8 @@ pub(super) fn data(case: &SuiteCase, batch: u32) -> Result<Dataset, DatasetError
     Dataset::new(numbers, labels, case.inputs, classes)
 }
 
-/// Seconds of a step: the mean of the fastest quarter of several, which other programs disturb least.
+/// Seconds of a step of `how` on rows of one batch: the mean of the fastest quarter of several, which other
+/// programs disturb least.
 ///
 /// # Errors
 /// [`TrainError`] if a step fails.
@@ -157,9 +160,9 @@ pub fn step_seconds(
     model: &ModelSpec,
     start: &[f32],
     data: &Dataset,
-    batch: u32,
+    how: &Training,
 ) -> Result<f64, TrainError> {
-    let how = Training::sgd(*STEPS.end() as u32 + 1, batch, 1e-3);
+    let how = Training { epochs: *STEPS.end() as u32 + 1, ..how.clone() };
     let (mut ends, begun) = (Vec::new(), Instant::now());
     let mut go_on = |_: TrainingStep| {
         ends.push(Instant::now());

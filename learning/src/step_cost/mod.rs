@@ -10,6 +10,7 @@
 mod card;
 mod drawn;
 mod fit;
+mod optimizer;
 pub mod scaling;
 mod suite;
 mod together;

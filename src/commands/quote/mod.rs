@@ -11,9 +11,7 @@ use anyhow::Context;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, InputRole, read_archive_from, travelling_inputs,
 };
-use florin_learning::step_cost::{
-    CardError, DeviceCard, StepSeconds, StepWork, TogetherStep, measure,
-};
+use florin_learning::step_cost::{CardError, DeviceCard, StepSeconds, StepWork, measure};
 use serde_json::json;
 
 use crate::cli::Quote;
@@ -24,7 +22,7 @@ use crate::show::{self, TextTable};
 
 /// Longest card, in bytes.
 const CARD_BYTES_MAX: u64 = 64 << 10;
-/// Copies of the parameters in a training by plain gradient descent: start, current and gradient.
+/// Copies of the parameters in a training, beside the state of the optimizer: start, current and gradient.
 const PARAMETER_COPIES: u64 = 3;
 const SECONDS_PER_HOUR: f64 = 3_600.0;
 
@@ -38,7 +36,10 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
     let travels = travels.map_err(|error| refused(&error))?;
     let trains = |at: usize| travels[at];
     let sizes = graph.free_sizes(arguments.batch.into());
+    let how = arguments.training();
+    let how = how.map_err(|error| Failure::input("INVALID_QUOTE", error.to_string()))?;
     let work = StepWork::of(&graph, &sizes, trains).map_err(|error| refused(&error))?;
+    let work = work.with_optimizer(&how);
     let cards = cards(arguments)?;
     let mut quotes = Vec::new();
     for (name, card) in &cards {
@@ -53,10 +54,16 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
         .map(|rows| rows.div_ceil(arguments.batch.into()) * u64::from(arguments.epochs));
     let update = update_bytes(&graph, &travels);
     let memory = memory::bytes(arguments, &graph, &weights, patterns);
-    let bytes = QuoteBytes { update, step: memory, parameters: PARAMETER_COPIES * update };
+    let bytes = QuoteBytes {
+        update,
+        // The optimizer's own tensors come after those of the gradient.
+        step: memory.map(|bytes| bytes.max(how.passing_tensors() * update)),
+        parameters: PARAMETER_COPIES * update,
+        optimizer: how.state_tensors() * update,
+    };
     let all = arguments
         .together
-        .map(|workers| together::quote(arguments, workers, (&graph, &travels), &cards, update));
+        .map(|workers| together::quote(&how, (&graph, &travels), &cards, arguments, workers));
     let all = all.transpose()?;
     let scaling = arguments.measured.as_deref().map(|file| scaling::quote(arguments, file));
     let scaling = scaling.transpose()?;
@@ -83,6 +90,8 @@ struct QuoteBytes {
     step: Option<u64>,
     /// Of the parameters, their start and their gradient.
     parameters: u64,
+    /// Of the optimizer's state.
+    optimizer: u64,
 }
 
 type DeviceQuote<'a> = (&'a str, &'a DeviceCard, StepSeconds);
@@ -152,7 +161,7 @@ fn print_json(
     quotes: &[DeviceQuote<'_>],
     bytes: QuoteBytes,
     steps: Option<u64>,
-    (together, scaling): (Option<&TogetherStep>, Option<&scaling::ScalingQuote>),
+    (together, scaling): (Option<&together::QuotedTogether>, Option<&scaling::ScalingQuote>),
 ) -> anyhow::Result<()> {
     let devices: Vec<_> = quotes
         .iter()
@@ -176,6 +185,7 @@ fn print_json(
         "update_bytes": bytes.update,
         "step_tensor_bytes": bytes.step,
         "parameter_bytes": bytes.parameters,
+        "optimizer_bytes": bytes.optimizer,
         "together": together.map(together::json),
         "scaling": scaling.map(scaling::json),
     }))?;
@@ -220,6 +230,7 @@ fn print_text(
     let mut facts = vec![
         ("tensors of a step at once", step),
         ("parameters, start, gradient", mib(bytes.parameters)),
+        ("state of the optimizer", mib(bytes.optimizer)),
         ("update", mib(bytes.update)),
     ];
     facts.extend(steps.map(|steps| ("steps of a round", show::thousands(&steps.to_string()))));
