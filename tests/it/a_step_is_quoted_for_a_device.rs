@@ -1,6 +1,6 @@
 //! `florin quote` measures this device once, writes its card, and predicts steps by cards.
 
-use florin_learning::step_cost::{DeviceCard, WORK_KINDS};
+use florin_learning::step_cost::{DeviceCard, MeasuredPower, WORK_KINDS};
 
 use crate::support::florin;
 
@@ -33,6 +33,8 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     assert!(longer > seconds, "{larger}");
     assert!(larger["devices"][0]["round_cost"].as_str().unwrap().parse::<f64>().unwrap() > 0.0);
     let text = quote(&["--batch", "32", "--rows", "640"]).expect(0).out;
+    // The machine has a counter, or the line states why it has none.
+    assert!(text.contains("J a step") || text.contains("unknown"), "{text}");
     assert!(
         text.contains("ms a step")
             && text.contains("tensors of a step")
@@ -64,10 +66,43 @@ fn stated_card(folder: &std::path::Path) -> String {
         seconds: WORK_KINDS.iter().map(seconds).collect(),
         error: 0.1,
         points: 1,
+        power: Some(MeasuredPower {
+            source: "RAPL of the processor".to_owned(),
+            idle_watts: 10.0,
+            training_watts: 30.0,
+        }),
     };
     let file = folder.join("card.json");
     std::fs::write(&file, serde_json::to_vec(&card).unwrap()).unwrap();
     file.display().to_string()
+}
+
+#[test]
+fn a_card_with_watts_gives_joules() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
+    let quote = |more: &[&str]| {
+        florin(&[&["quote", &file, "--devices", &card, "--batch", "32"], more].concat()).expect(0)
+    };
+    let device = &quote(&["--rows", "640", "--json"]).json()["devices"][0];
+    let number = |place: &str| device.pointer(place).unwrap().as_f64().unwrap();
+    let (step, round) = (number("/step_seconds/seconds"), number("/round_seconds"));
+    for (place, joules) in [
+        ("/energy/step_joules/all", 30.0 * step),
+        ("/energy/step_joules/beyond_idle", 20.0 * step),
+        ("/energy/round_joules/all", 30.0 * round),
+        ("/energy/round_joules/beyond_idle", 20.0 * round),
+    ] {
+        assert!((number(place) / joules - 1.0).abs() < 1e-9, "{place}: {device}");
+    }
+    let text = quote(&["--rows", "640"]).out;
+    assert!(text.contains("J a round") && text.contains("by RAPL of the processor"), "{text}");
+    let without = std::fs::read_to_string(&card).unwrap();
+    let mut without: serde_json::Value = serde_json::from_str(&without).unwrap();
+    without.as_object_mut().unwrap().remove("power");
+    std::fs::write(&card, without.to_string()).unwrap();
+    assert!(quote(&["--json"]).json()["devices"][0]["energy"].is_null());
+    assert!(quote(&[]).out.contains("has no watts"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `florin quote`: time, memory and bytes of training a model, before anything starts.
 
+mod energy;
 mod memory;
 mod scaling;
 mod together;
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
+use florin_learning::energy::EnergyMeter;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, InputRole, read_archive_from, travelling_inputs,
 };
@@ -118,7 +120,8 @@ fn cards(arguments: &Quote) -> anyhow::Result<Vec<(String, DeviceCard)>> {
         progress.step(format!("measuring this device: {done} of {all} steps"));
     };
     let threads = arguments.engine.threads.into();
-    let card = measure(&mut *engine, threads, &mut news)
+    let mut meter = EnergyMeter::for_engine(engine.name()).ok();
+    let card = measure(&mut *engine, threads, meter.as_mut(), &mut news)
         .map_err(|error| no_card("this device", &error))?;
     drop(progress);
     if let Some(file) = &arguments.save_card {
@@ -175,6 +178,7 @@ fn print_json(
                 "card_error": card.error,
                 "round_seconds": round,
                 "round_cost": cost(arguments, round),
+                "energy": energy::json(card, step.seconds, round),
             })
         })
         .collect();
@@ -233,6 +237,9 @@ fn print_text(
         ("state of the optimizer", mib(bytes.optimizer)),
         ("update", mib(bytes.update)),
     ];
+    let energy: Vec<String> =
+        quotes.iter().map(|quote| energy::text(quote, arguments, steps)).collect();
+    facts.extend(energy.into_iter().map(|text| ("energy", text)));
     facts.extend(steps.map(|steps| ("steps of a round", show::thousands(&steps.to_string()))));
     show::facts(&facts);
 }

@@ -5,7 +5,15 @@ use super::*;
 fn card() -> DeviceCard {
     let seconds = WORK_KINDS.iter().map(|kind| ((*kind).to_owned(), 1e-9)).collect();
     let engine = "torch".to_owned();
-    DeviceCard { version: VERSION, engine, threads: 1, seconds, error: 0.1, points: 40 }
+    DeviceCard {
+        version: VERSION,
+        engine,
+        threads: 1,
+        seconds,
+        error: 0.1,
+        points: 40,
+        power: None,
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn run(folder: &Path) -> anyhow::Result<Vec<Measurement>> {
     let mut steps = Vec::new();
     for threads in THREADS {
         let mut engine = florin_learning::engine(EngineKind::Torch, threads.into())?;
-        let card = measure(&mut *engine, threads.into(), &mut |_, _| {})?;
+        let card = measure(&mut *engine, threads.into(), None, &mut |_, _| {})?;
         for model in MODELS {
             steps.extend(check(folder, model, &mut *engine, &card)?);
         }
