@@ -70,7 +70,7 @@ mod tests {
         let mut power = PowerMeasurement::begin(&mut meter).unwrap();
         assert_eq!(power.idle_watts, 0.0);
         let start = Instant::now();
-        assert_eq!(power.during(|| (0..1).map(|_| set("energy_uj", "3000005")).count()), 1);
+        power.during(|| set("energy_uj", "3000005"));
         let least = 3.0 / start.elapsed().as_secs_f64();
         let found = power.end().unwrap();
         assert!(found.training_watts >= least && found.source == "RAPL of the processor");
