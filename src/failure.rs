@@ -220,6 +220,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         Some(
             error @ (AgentError::TaskClosed { .. }
             | AgentError::PayTooLow { .. }
+            | AgentError::TrainingTooSlow { .. }
             | AgentError::ArbiterNotAccepted { .. }
             | AgentError::ModelNotDerived { .. }
             | AgentError::TrainerNotAccepted { .. }

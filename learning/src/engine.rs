@@ -262,8 +262,10 @@ pub type TrainingProgress<'a> = &'a mut dyn FnMut(TrainingStep) -> ControlFlow<(
 pub struct TrainingQuote {
     /// Number of steps.
     pub steps: u64,
-    /// Seconds of a step.
+    /// Seconds of the fastest measured step.
     pub step_seconds: f64,
+    /// Seconds of the slowest one after the first, which has work of its own.
+    pub step_seconds_most: f64,
     /// Bytes of the tensors of a step at once, beside parameters, rows and the optimizer's state.
     pub step_bytes: u64,
 }

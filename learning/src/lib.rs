@@ -53,6 +53,7 @@ pub mod coalitions;
 pub mod data;
 mod descent;
 mod dot_lanes;
+pub mod energy;
 pub mod engine;
 mod gram;
 pub mod graph;

@@ -8,7 +8,7 @@ use florin_protocol::{
 use florin_work::Mismatch;
 use serde::Serialize;
 
-use crate::agent::ParticipationQuote;
+use crate::agent::{ParticipationQuote, RoundTrainingTime};
 use crate::claim_summary::ClaimSummary;
 use crate::event_json;
 use crate::privacy::{PrivacyPlan, RoundPrivacy};
@@ -56,6 +56,12 @@ pub enum ParticipantEvent {
         step_micros: u64,
         /// Bytes of the tensors of a step at once, beside parameters, rows and the optimizer's state.
         step_bytes: u64,
+    },
+    /// A training takes more than half of a round, or longer than one.
+    TrainingSlow {
+        /// The predicted time and the limit.
+        #[serde(flatten)]
+        time: RoundTrainingTime,
     },
     /// The offer and the risk of the task, before the bond.
     Quoted {
@@ -481,6 +487,7 @@ impl ParticipantEvent {
                 *step_micros as f64 / 1e3,
                 *step_bytes as f64 / 1_048_576.0
             ),
+            Self::TrainingSlow { time } => write!(f, "warning: {time}"),
             Self::PrivacyPlanned { plan } => write!(f, "{plan}"),
             Self::PrivacySpent { spent } => write!(f, "{spent}"),
             Self::BondNotRestored { bond, covered, rows, least, has_funds } => {

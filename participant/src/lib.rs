@@ -63,9 +63,10 @@ mod watch;
 
 pub use agent::{
     AcceptedObjection, AgentError, BondStatus, ClaimError, ObjectionError, ParticipantConfig,
-    ParticipantContext, ParticipationQuote, ParticipationSummary, claim, claim_from_reports,
-    claim_with_proof, contradictions, object_from_receipts, participate, required_bond,
-    state_machine, stored_receipts, stored_tasks, task_blob, top_up_bond, withdraw_bond,
+    ParticipantContext, ParticipationQuote, ParticipationSummary, RoundTrainingTime, claim,
+    claim_from_reports, claim_with_proof, contradictions, object_from_receipts, participate,
+    required_bond, state_machine, stored_receipts, stored_tasks, task_blob, top_up_bond,
+    withdraw_bond,
 };
 pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
 pub use arbitration::{

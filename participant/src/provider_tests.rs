@@ -31,6 +31,8 @@ fn participant_with(
         accepted_models: Vec::new(),
         continues_on_alarm: false,
         execution: Default::default(),
+        processes: 1,
+        accepts_slow_training: false,
         privacy: None,
         poll_ms: 1_000,
         backoff: QUICK,

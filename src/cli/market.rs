@@ -129,6 +129,10 @@ pub(crate) struct Participate {
     /// this
     #[arg(long, value_name = "FLN")]
     pub(crate) min_pay: Option<Amount>,
+    /// Take part although a round's training is predicted to take longer than a round: without this
+    /// option nothing is deposited then
+    #[arg(long)]
+    pub(crate) accept_slow_training: bool,
     /// The buyer's invitation, or a file with it, for a task that requires one
     #[arg(long, value_name = "TEXT|FILE")]
     pub(crate) invitation: Option<String>,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use florin_learning::step_cost::scaling::REPLICAS_MAX;
+use florin_learning::training::TrainingError;
 use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
+use florin_learning::{Betas, Optimizer, Training};
 use florin_protocol::Amount;
 
 use super::{EngineArg, JsonArg};
@@ -61,6 +63,12 @@ pub(crate) struct Quote {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "rows",
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) epochs: u32,
+    /// Rule of a step: sgd, adam or adamw
+    #[arg(long, value_name = "NAME", default_value = "sgd", value_parser = parse_optimizer)]
+    pub(crate) optimizer: Optimizer,
+    /// Momentum of sgd
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub(crate) momentum: f64,
     /// Train only parameters whose name fits, such as "head.*" or "*lora*"; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub(crate) trainable: Vec<String>,
@@ -71,6 +79,33 @@ pub(crate) struct Quote {
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+impl Quote {
+    /// The training whose steps are quoted; its learning rate changes no time.
+    ///
+    /// # Errors
+    /// [`TrainingError`] for a momentum that is out of bounds or that the optimizer does not have.
+    pub(crate) fn training(&self) -> Result<Training, TrainingError> {
+        let how = Training {
+            optimizer: self.optimizer,
+            momentum: self.momentum,
+            ..Training::sgd(self.epochs, self.batch, 1.0)
+        };
+        how.check().map(|()| how)
+    }
+}
+
+/// The decay rates of Adam's moments change no time.
+const BETAS: Betas = Betas { beta1: 0.9, beta2: 0.999 };
+
+fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
+    match text {
+        "sgd" => Ok(Optimizer::Sgd),
+        "adam" => Ok(Optimizer::Adam(BETAS)),
+        "adamw" => Ok(Optimizer::AdamW(BETAS)),
+        _ => Err("use sgd, adam or adamw".to_owned()),
+    }
 }
 
 /// Largest latency and rate of a link.

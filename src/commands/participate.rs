@@ -82,6 +82,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         accepted_models: arguments.accept_model.clone(),
         continues_on_alarm: arguments.continue_on_alarm,
         execution: arguments.execution.settings(size),
+        processes: size.unwrap_or(1),
+        accepts_slow_training: arguments.accept_slow_training,
         privacy,
         poll_ms: POLL_MS,
         backoff: Backoff::default(),

@@ -1,6 +1,6 @@
 //! `florin quote` measures this device once, writes its card, and predicts steps by cards.
 
-use florin_learning::step_cost::{DeviceCard, WORK_KINDS};
+use florin_learning::step_cost::{DeviceCard, MeasuredPower, WORK_KINDS};
 
 use crate::support::florin;
 
@@ -33,6 +33,8 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     assert!(longer > seconds, "{larger}");
     assert!(larger["devices"][0]["round_cost"].as_str().unwrap().parse::<f64>().unwrap() > 0.0);
     let text = quote(&["--batch", "32", "--rows", "640"]).expect(0).out;
+    // The machine has a counter, or the line states why it has none.
+    assert!(text.contains("J a step") || text.contains("unknown"), "{text}");
     assert!(
         text.contains("ms a step")
             && text.contains("tensors of a step")
@@ -43,6 +45,10 @@ fn a_card_of_this_device_predicts_steps_elsewhere() {
     if part.code == 0 {
         assert!(part.json()["update_bytes"].as_u64() < again["update_bytes"].as_u64());
     }
+    let old = std::fs::read_to_string(&card).unwrap().replace("\"version\": 2", "\"version\": 1");
+    std::fs::write(&card, old).unwrap();
+    let refused = quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
+    assert!(refused.err.contains("its version is 1, not 2"), "{}", refused.err);
     std::fs::write(&card, "{\"version\": 1}").unwrap();
     quote(&["--batch", "32"]).refused(2, "INVALID_CARD");
     quote(&["--batch", "0"]).expect(2);
@@ -55,16 +61,77 @@ fn stated_card(folder: &std::path::Path) -> String {
         ((*kind).to_owned(), of_one)
     };
     let card = DeviceCard {
-        version: 1,
+        version: 2,
         engine: "stated".to_owned(),
         threads: 1,
         seconds: WORK_KINDS.iter().map(seconds).collect(),
         error: 0.1,
         points: 1,
+        power: Some(MeasuredPower {
+            source: "RAPL of the processor".to_owned(),
+            idle_watts: 10.0,
+            training_watts: 30.0,
+        }),
     };
     let file = folder.join("card.json");
     std::fs::write(&file, serde_json::to_vec(&card).unwrap()).unwrap();
     file.display().to_string()
+}
+
+#[test]
+fn a_card_with_watts_gives_joules() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
+    let quote = |more: &[&str]| {
+        florin(&[&["quote", &file, "--devices", &card, "--batch", "32"], more].concat()).expect(0)
+    };
+    let device = &quote(&["--rows", "640", "--json"]).json()["devices"][0];
+    let number = |place: &str| device.pointer(place).unwrap().as_f64().unwrap();
+    let (step, round) = (number("/step_seconds/seconds"), number("/round_seconds"));
+    for (place, joules) in [
+        ("/energy/step_joules/all", 30.0 * step),
+        ("/energy/step_joules/beyond_idle", 20.0 * step),
+        ("/energy/round_joules/all", 30.0 * round),
+        ("/energy/round_joules/beyond_idle", 20.0 * round),
+    ] {
+        assert!((number(place) / joules - 1.0).abs() < 1e-9, "{place}: {device}");
+    }
+    let text = quote(&["--rows", "640"]).out;
+    assert!(text.contains("J a round") && text.contains("by RAPL of the processor"), "{text}");
+    let without = std::fs::read_to_string(&card).unwrap();
+    let mut without: serde_json::Value = serde_json::from_str(&without).unwrap();
+    without.as_object_mut().unwrap().remove("power");
+    std::fs::write(&card, without.to_string()).unwrap();
+    assert!(quote(&["--json"]).json()["devices"][0]["energy"].is_null());
+    assert!(quote(&[]).out.contains("has no watts"));
+}
+
+#[test]
+fn optimizers_take_time_and_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
+    let quote = |more: &[&str]| {
+        florin(&[&["quote", &file, "--devices", &card, "--batch", "32"], more].concat())
+    };
+    let of = |more: &[&str]| {
+        let quote = quote(&[more, &["--json"]].concat()).expect(0).json();
+        let update = quote["update_bytes"].as_u64().unwrap();
+        assert_eq!(quote["parameter_bytes"].as_u64().unwrap(), 3 * update);
+        let seconds = quote["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
+        (quote["optimizer_bytes"].as_u64().unwrap() / update, seconds)
+    };
+    let [plain, momentum, adam] =
+        [&[][..], &["--momentum", "0.9"], &["--optimizer", "adam"]].map(of);
+    assert_eq!([plain.0, momentum.0, adam.0], [0, 1, 2]);
+    // Two and six more calls of a microsecond each, and 5 and 15 passes over the parameters.
+    let passes = |seconds: f64, calls: f64| 1e6 * (seconds - plain.1) - calls;
+    let [five, fifteen] = [passes(momentum.1, 2.0), passes(adam.1, 6.0)];
+    assert!(five > 0.0 && (fifteen / five - 3.0).abs() < 1e-3, "{plain:?} {momentum:?} {adam:?}");
+    quote(&["--optimizer", "adam", "--momentum", "0.9"]).refused(2, "INVALID_QUOTE");
+    quote(&["--optimizer", "lion"]).expect(2);
+    let together = ["--together", "8", "--optimizer", "adamw", "--json"];
+    let together = &quote(&together).expect(0).json()["together"];
+    assert!(together["optimizer_seconds"].as_f64().unwrap() > 6e-6, "{together}");
 }
 
 #[test]

@@ -8,16 +8,18 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::fit::fit;
+use super::power::PowerMeasurement;
 use super::suite::{SuiteCase, cases};
 use super::work::{StepWork, WORK_KINDS};
 use crate::data::{Dataset, DatasetError};
+use crate::energy::EnergyMeter;
 use crate::engine::{Engine, TrainError, TrainingStep};
 use crate::graph::GraphError;
 use crate::model::ModelSpec;
 use crate::training::Training;
 
 /// The format of a card.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Steps of a measurement, at least and at most.
 const STEPS: std::ops::RangeInclusive<usize> = 8..=200;
 /// The time of a measurement after its least steps.
@@ -29,7 +31,7 @@ const BAND: f64 = 3.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceCard {
-    /// The format: 1.
+    /// The format: 2.
     pub version: u32,
     /// The engine, with its version and device.
     pub engine: String,
@@ -41,6 +43,41 @@ pub struct DeviceCard {
     pub error: f64,
     /// Steps of the suite.
     pub points: u32,
+    /// Watts of the machine; `None` if no counter was readable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<MeasuredPower>,
+}
+
+/// Mean watts of a machine, by its own counters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredPower {
+    /// The counters, for people.
+    pub source: String,
+    /// Watts before the suite, with all other programs of the machine.
+    pub idle_watts: f64,
+    /// Watts while the suite's steps ran.
+    pub training_watts: f64,
+}
+
+/// Joules of a time on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TrainingJoules {
+    /// All joules of the machine.
+    pub all: f64,
+    /// Those beyond an idle machine's; none if it was not less busy before the suite.
+    pub beyond_idle: f64,
+}
+
+impl MeasuredPower {
+    /// The joules of a training that takes `seconds`.
+    #[must_use]
+    pub fn joules(&self, seconds: f64) -> TrainingJoules {
+        TrainingJoules {
+            all: self.training_watts * seconds,
+            beyond_idle: (self.training_watts - self.idle_watts).max(0.0) * seconds,
+        }
+    }
 }
 
 /// A predicted time of a step, in seconds, with its band of three standard deviations.
@@ -100,16 +137,18 @@ impl DeviceCard {
     }
 }
 
-/// Measures a device by the steps of the suite. `progress` is called with the steps that are measured and
-/// all of them; it takes about half a minute.
+/// Measures a device by the steps of the suite, and its watts if there is a `meter`. `progress` is called with
+/// the steps that are measured and all of them; it takes about half a minute.
 ///
 /// # Errors
 /// [`CardError`] if a step fails.
 pub fn measure(
     engine: &mut dyn Engine,
     threads: u32,
+    meter: Option<&mut EnergyMeter>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<DeviceCard, CardError> {
+    let mut power = meter.and_then(PowerMeasurement::begin);
     let cases = cases();
     let all: usize = cases.iter().map(|case| case.batches.len()).sum();
     let (mut rows, mut times) = (Vec::new(), Vec::new());
@@ -119,20 +158,39 @@ pub fn measure(
         for &batch in &case.batches {
             progress(rows.len(), all);
             let sizes = case.graph.free_sizes(batch.into());
-            rows.push(StepWork::of(&case.graph, &sizes, |_| true)?.amounts);
-            times.push(step_seconds(engine, &model, &start, &data(case, batch)?, batch)?);
+            let how = case.training(batch);
+            let work = StepWork::of(&case.graph, &sizes, |_| true)?.with_optimizer(&how);
+            rows.push(work.amounts);
+            let data = data(case, batch)?;
+            let mut steps = || step_seconds(engine, &model, &start, &data, &how);
+            times.push(match &mut power {
+                Some(power) => power.during(steps)?,
+                None => steps()?,
+            });
         }
     }
     progress(all, all);
     let found = fit(&rows, &times);
-    let errors = rows.iter().zip(&times).map(|(row, time)| {
-        let predicted: f64 = row.iter().zip(&found).map(|(amount, one)| amount * one).sum();
+    let error = relative_error(&rows, &times, &found);
+    let seconds = WORK_KINDS.iter().map(|kind| (*kind).to_owned()).zip(found).collect();
+    Ok(DeviceCard {
+        version: VERSION,
+        engine: engine.name().to_owned(),
+        threads,
+        seconds,
+        error,
+        points: rows.len() as u32,
+        power: power.and_then(PowerMeasurement::end),
+    })
+}
+
+/// Root mean square of the relative errors of a fit.
+fn relative_error<const N: usize>(rows: &[[f64; N]], times: &[f64], found: &[f64; N]) -> f64 {
+    let errors = rows.iter().zip(times).map(|(row, time)| {
+        let predicted: f64 = row.iter().zip(found).map(|(amount, one)| amount * one).sum();
         (predicted / time - 1.0).powi(2)
     });
-    let error = (errors.sum::<f64>() / rows.len() as f64).sqrt();
-    let seconds = WORK_KINDS.iter().map(|kind| (*kind).to_owned()).zip(found).collect();
-    let engine = engine.name().to_owned();
-    Ok(DeviceCard { version: VERSION, engine, threads, seconds, error, points: rows.len() as u32 })
+    (errors.sum::<f64>() / rows.len() as f64).sqrt()
 }
 
 /// Rows of one batch.
@@ -148,7 +206,8 @@ pub(super) fn data(case: &SuiteCase, batch: u32) -> Result<Dataset, DatasetError
     Dataset::new(numbers, labels, case.inputs, classes)
 }
 
-/// Seconds of a step: the mean of the fastest quarter of several, which other programs disturb least.
+/// Seconds of a step of `how` on rows of one batch: the mean of the fastest quarter of several, which other
+/// programs disturb least.
 ///
 /// # Errors
 /// [`TrainError`] if a step fails.
@@ -157,9 +216,9 @@ pub fn step_seconds(
     model: &ModelSpec,
     start: &[f32],
     data: &Dataset,
-    batch: u32,
+    how: &Training,
 ) -> Result<f64, TrainError> {
-    let how = Training::sgd(*STEPS.end() as u32 + 1, batch, 1e-3);
+    let how = Training { epochs: *STEPS.end() as u32 + 1, ..how.clone() };
     let (mut ends, begun) = (Vec::new(), Instant::now());
     let mut go_on = |_: TrainingStep| {
         ends.push(Instant::now());

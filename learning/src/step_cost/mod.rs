@@ -10,12 +10,16 @@
 mod card;
 mod drawn;
 mod fit;
+mod optimizer;
+mod power;
 pub mod scaling;
 mod suite;
 mod together;
 mod work;
 
-pub use card::{CardError, DeviceCard, StepSeconds, measure, step_seconds};
+pub use card::{
+    CardError, DeviceCard, MeasuredPower, StepSeconds, TrainingJoules, measure, step_seconds,
+};
 pub use drawn::DrawnStep;
 pub use together::{TogetherError, TogetherStep, step_together};
 #[cfg(feature = "torch")]

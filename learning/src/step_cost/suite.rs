@@ -1,15 +1,18 @@
 //! The graphs by whose steps a device is measured: perceptrons, convolutions with batch norm,
 //! transformers, recurrent layers and chains of element-wise operators, in sizes that make each kind of
-//! work the largest once.
+//! work the largest once; some of them by Adam.
 
 use crate::graph::{
     Argument, BufferPolicy, DataType, Dimension, Graph, GraphDeclaration, GraphError, GraphForm,
     GraphInput, GraphLoss, GraphModel, GraphParts, GraphWeights, InputRole, IntArgument, Node,
     NodeOutput, Operation, TensorType, ValueId, WeightTensor, split,
 };
+use crate::training::{Betas, Optimizer, Training};
 
 /// Classes, or words, of every graph.
 const CLASSES: usize = 32;
+const LEARNING_RATE: f64 = 1e-3;
+const ADAM: Optimizer = Optimizer::Adam(Betas { beta1: 0.9, beta2: 0.999 });
 /// Weights are small and not all equal.
 const WEIGHT_STEP: f32 = 1e-3;
 
@@ -22,9 +25,20 @@ pub(super) struct SuiteCase {
     pub(super) is_text: bool,
     /// Numbers of a row.
     pub(super) inputs: usize,
+    pub(super) optimizer: Optimizer,
 }
 
 impl SuiteCase {
+    /// The same with another optimizer.
+    fn by(self, optimizer: Optimizer) -> Self {
+        Self { optimizer, ..self }
+    }
+
+    /// A training with steps of `batch` rows.
+    pub(super) fn training(&self, batch: u32) -> Training {
+        Training { optimizer: self.optimizer, ..Training::sgd(1, batch, LEARNING_RATE) }
+    }
+
     /// The model with its initial parameters.
     pub(super) fn model(&self) -> Result<(GraphModel, Vec<f32>), GraphError> {
         let all = ["*".to_owned()];
@@ -74,6 +88,12 @@ pub(super) fn cases() -> Vec<SuiteCase> {
         elements(16, &[1]),
         elements(4_096, &[4, 32, 128]),
         elements(65_536, &[2, 8]),
+        perceptron(16, 2, &[4]).by(ADAM),
+        perceptron(256, 3, &[8, 64]).by(ADAM),
+        perceptron(768, 2, &[16]).by(ADAM),
+        perceptron(1_024, 2, &[8]).by(ADAM),
+        convolutions(64, 8, 3, 3, &[8]).by(ADAM),
+        transformer(128, 4, 64, 2, &[2]).by(ADAM),
     ]
 }
 
@@ -146,7 +166,8 @@ impl Builder {
     fn done(mut self, output: ValueId, inputs: usize, is_text: bool, batches: &[u32]) -> SuiteCase {
         self.graph.outputs = vec![value(output)];
         let (graph, weights) = (self.graph, self.weights);
-        SuiteCase { graph, weights, batches: batches.to_vec(), is_text, inputs }
+        let (batches, optimizer) = (batches.to_vec(), Optimizer::Sgd);
+        SuiteCase { graph, weights, batches, is_text, inputs, optimizer }
     }
 }
 

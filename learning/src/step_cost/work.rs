@@ -5,7 +5,7 @@ use crate::graph::{
 };
 
 /// The kinds of work, in the order of [`StepWork::amounts`].
-pub const WORK_KINDS: [&str; 18] = [
+pub const WORK_KINDS: [&str; 20] = [
     "steps",
     "parameters",
     "parameter_bytes",
@@ -24,6 +24,8 @@ pub const WORK_KINDS: [&str; 18] = [
     "norm_bytes",
     "attention_calls",
     "attention_flops",
+    "optimizer_calls",
+    "optimizer_bytes",
 ];
 
 const STEPS: usize = 0;
@@ -38,6 +40,7 @@ const PRODUCT: usize = 8;
 const CONVOLUTION: usize = 11;
 const NORM: usize = 14;
 const ATTENTION: usize = 16;
+const OPTIMIZER: usize = 18;
 /// Operators of the loss, forward and backward, and their passes over the outputs.
 const LOSS_CALLS: f64 = 8.0;
 const LOSS_PASSES: f64 = 4.0;
@@ -70,7 +73,8 @@ const FUNCTIONS: [&str; 22] = [
     "logsumexp",
 ];
 
-/// The work of a step: forward pass, backward pass and the change of the parameters.
+/// The work of a step: forward pass, backward pass and the change of the parameters, by plain gradient descent
+/// unless an [optimizer](StepWork::with_optimizer) is added.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepWork {
     /// By the kinds of [`WORK_KINDS`].
@@ -148,6 +152,20 @@ impl StepWork {
         amounts[LIGHT] += LOSS_CALLS;
         amounts[FUNCTION] += LOSS_PASSES * outputs as f64;
         Ok(Self { amounts })
+    }
+
+    pub(super) fn none() -> Self {
+        Self { amounts: [0.0; WORK_KINDS.len()] }
+    }
+
+    /// Bytes of the parameters that train.
+    pub(super) fn parameter_bytes(&self) -> f64 {
+        self.amounts[PARAMETERS + 1]
+    }
+
+    pub(super) fn add_optimizer(&mut self, calls: f64, bytes: f64) {
+        self.amounts[OPTIMIZER] += calls;
+        self.amounts[OPTIMIZER + 1] += bytes;
     }
 }
 

@@ -368,3 +368,25 @@ impl Moments {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_optimizer_carries_as_many_tensors_as_it_states() {
+        let betas = Betas { beta1: 0.9, beta2: 0.999 };
+        let sgd = Training::sgd(1, 1, 0.1);
+        let start = Tensor::zeros([3], (Kind::Float, Device::Cpu));
+        for how in [
+            sgd.clone(),
+            Training { momentum: 0.9, ..sgd.clone() },
+            Training { optimizer: Optimizer::Adam(betas), ..sgd.clone() },
+            Training { optimizer: Optimizer::AdamW(betas), ..sgd },
+        ] {
+            let state = GradientDescent::new(&start, &how).unwrap().state();
+            assert_eq!(state.len() as u64, 1 + how.state_tensors(), "{how:?}");
+            assert!(state.iter().all(|tensor| tensor.numel() == 3));
+        }
+    }
+}

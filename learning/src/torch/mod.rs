@@ -20,6 +20,8 @@ mod partial_sums;
 mod peers;
 #[cfg(feature = "distributed")]
 pub(crate) mod ranks;
+#[cfg(feature = "distributed")]
+mod reduced_vector;
 mod segment;
 mod side_stream;
 mod tape;

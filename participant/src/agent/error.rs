@@ -10,6 +10,7 @@ use florin_protocol::{
 };
 
 use super::joining::RegisterError;
+use super::training_time::RoundTrainingTime;
 use crate::atomic_file::FileError;
 use crate::audit::AuditError;
 use crate::client::ClientError;
@@ -118,6 +119,20 @@ pub enum AgentError {
         /// The least that the participant requires.
         least: Amount,
     },
+    /// A training takes longer than a round.
+    #[error(
+        "task {}: {time}, so that its updates would come too late; nothing was bonded. {}, or go on with \
+         --accept-slow-training",
+        task.short(), faster(*has_threads)
+    )]
+    TrainingTooSlow {
+        /// The task.
+        task: TaskId,
+        /// The predicted time and the limit.
+        time: RoundTrainingTime,
+        /// Whether the training can use more threads of a process.
+        has_threads: bool,
+    },
     /// The participant did not agree to deposit the bond.
     #[error("task {}: the bond was declined; nothing was bonded", task.short())]
     Declined {
@@ -191,6 +206,21 @@ pub enum AgentError {
     File(#[from] FileError),
 }
 
+/// The changes with which a participant trains faster.
+fn faster(has_threads: bool) -> &'static str {
+    match has_threads {
+        true => {
+            "Give it more cores (--threads), a GPU (--engine cuda), several processes (torchrun, see \
+             docs/devices.md) or fewer rows (--rows)"
+        }
+        // A virtual worker computes on one thread.
+        false => {
+            "Give it several processes (torchrun, see docs/devices.md), a GPU (--engine cuda) or fewer rows \
+             (--rows)"
+        }
+    }
+}
+
 impl From<AuditError> for AgentError {
     fn from(error: AuditError) -> Self {
         match error {
@@ -228,6 +258,7 @@ impl AgentError {
             Self::BondLimit { .. } => "BOND_LIMIT_TOO_LOW",
             Self::ArbiterNotAccepted { .. } => "ARBITER_NOT_ACCEPTED",
             Self::PayTooLow { .. } => "PAY_TOO_LOW",
+            Self::TrainingTooSlow { .. } => "TRAINING_TOO_SLOW",
             Self::Declined { .. } => "DECLINED",
             Self::OtherNodeKey { .. } => ErrorCode::ConflictingMessage.as_str(),
             Self::OfferNotTrusted { .. } => "INVALID_OFFER",

@@ -2,11 +2,12 @@
 //! enrol; and check the offer of each round.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
-    Address, Admission, Amount, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
+    Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
     ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SignError, Signed,
     TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
     merkle::ClaimTotals,
@@ -107,14 +108,14 @@ impl Agent<'_, '_> {
         if self.graph.is_some() {
             return Ok(());
         }
-        let (client, spec) = (self.context.client, self.spec.clone());
+        let spec = self.spec.clone();
         let mut blobs = BTreeMap::new();
         for blob in declared.blobs().collect::<Vec<_>>() {
             let digest = blob.digest;
             let found = match self.store.blob(blob)? {
                 Some(stored) => stored,
                 None => {
-                    let fetched = self.with_client(|| client.model_blob(&spec, blob))?;
+                    let fetched = self.fetch_model_blob(&spec, blob)?;
                     self.store.write_blob(digest, &fetched)?;
                     fetched
                 }
@@ -127,6 +128,22 @@ impl Agent<'_, '_> {
         self.graph = florin_work::load_graph(&self.spec, read)
             .map_err(|rejection| AgentError::InvalidTask { task, why: rejection.to_string() })?;
         Ok(())
+    }
+
+    /// Fetches a file of the model, and measures the time if it comes from the coordinator.
+    fn fetch_model_blob(&mut self, spec: &TaskSpec, blob: Blob) -> Result<Vec<u8>, AgentError> {
+        let client = self.context.client;
+        let mut time = Duration::ZERO;
+        let fetched = self.with_client(|| {
+            let start = Instant::now();
+            let fetched = client.model_blob(spec, blob);
+            time = start.elapsed();
+            fetched
+        })?;
+        if !client.has_own_weights() {
+            self.downloads.add(fetched.len(), time);
+        }
+        Ok(fetched)
     }
 
     fn check_data(&self) -> Result<(), AgentError> {

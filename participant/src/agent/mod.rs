@@ -32,6 +32,7 @@ mod task_folder;
 #[cfg(test)]
 mod tests;
 mod training;
+mod training_time;
 
 use std::path::PathBuf;
 
@@ -53,6 +54,7 @@ pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
 pub use quote::ParticipationQuote;
 pub use task_folder::{stored_receipts, stored_tasks, task_blob};
+pub use training_time::RoundTrainingTime;
 
 use crate::arbiter::ArbiterPolicy;
 use crate::atomic_file;
@@ -68,6 +70,7 @@ use crate::wallet::Wallet;
 use contradictions::LabelComparison;
 use state_machine::{AgentStep, ParticipantState, RoundStage};
 use task_folder::TaskFolder;
+use training_time::DownloadRate;
 
 /// Settings of one participation.
 #[derive(Clone, Debug)]
@@ -98,6 +101,10 @@ pub struct ParticipantConfig {
     pub accepted_models: Vec<Digest>,
     /// How the device trains a graph.
     pub execution: Execution,
+    /// Processes that share the trainings of a graph; this one sends the updates.
+    pub processes: u32,
+    /// Whether to deposit a bond although a training takes longer than a round.
+    pub accepts_slow_training: bool,
     /// Clip and noise of every update; `None` sends updates as they are.
     pub privacy: Option<PrivacyConfig>,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
@@ -198,6 +205,7 @@ pub fn participate(
         privacy_record: None,
         is_leaving: false,
         close_watch: closing::CloseWatch::default(),
+        downloads: DownloadRate::default(),
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
@@ -255,6 +263,8 @@ struct Agent<'a, 'p> {
     /// Whether to leave the task now.
     is_leaving: bool,
     close_watch: closing::CloseWatch,
+    /// The rate of the task's files, from the coordinator.
+    downloads: DownloadRate,
 }
 
 impl Agent<'_, '_> {

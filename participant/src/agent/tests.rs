@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use florin_learning::engine::TrainingQuote;
 use florin_learning::{Dataset, EngineKind, Execution, Precision, engine};
 use florin_protocol::{
     Canonical, NodeSigner, Registration, Role, RoundOutcome, TaskPhase, Timestamp, UpdateHeader,
@@ -61,6 +62,8 @@ impl TestParticipant {
                 accepted_models: Vec::new(),
                 continues_on_alarm: false,
                 execution: Default::default(),
+                processes: 1,
+                accepts_slow_training: false,
                 privacy: None,
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },

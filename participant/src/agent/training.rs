@@ -12,6 +12,7 @@ use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
 
 use super::privacy::RoundNoise;
 use super::state_machine::RoundStage;
+use super::training_time::{RoundTrainingTime, TrainingVerdict};
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
 use crate::wallet::Wallet;
@@ -225,9 +226,27 @@ impl Agent<'_, '_> {
         let how = self.training(round);
         let quoted = self.context.engine.quote(&model, self.context.data, &how);
         let quoted = quoted.map_err(|source| AgentError::Training { round, source })?;
-        if let Some(TrainingQuote { steps, step_seconds, step_bytes }) = quoted {
-            let step_micros = (step_seconds * MICROS_PER_SECOND) as u64;
-            self.emit(&ParticipantEvent::TrainingQuoted { steps, step_micros, step_bytes });
+        let Some(quoted) = quoted else { return Ok(()) };
+        let TrainingQuote { steps, step_seconds, step_bytes, .. } = quoted;
+        let step_micros = (step_seconds * MICROS_PER_SECOND) as u64;
+        self.emit(&ParticipantEvent::TrainingQuoted { steps, step_micros, step_bytes });
+        self.check_training_time(&quoted)
+    }
+
+    /// Refuses a training that takes longer than a round, and warns of one that takes half of it.
+    fn check_training_time(&mut self, quoted: &TrainingQuote) -> Result<(), AgentError> {
+        let download = self.downloads.time_of(florin_work::model_bytes(&self.spec));
+        let (round_ms, processes) = (self.spec.rounds.train_ms, self.config.processes);
+        let time = RoundTrainingTime::new(quoted, download, round_ms, processes);
+        let verdict = time.verdict();
+        if verdict == TrainingVerdict::Fits {
+            return Ok(());
+        }
+        self.emit(&ParticipantEvent::TrainingSlow { time });
+        if verdict == TrainingVerdict::Beyond && !self.config.accepts_slow_training {
+            let has_threads = self.config.execution.virtual_workers.is_none();
+            let task = self.config.task;
+            return Err(AgentError::TrainingTooSlow { task, time, has_threads });
         }
         Ok(())
     }

@@ -36,6 +36,8 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         accepted_models: Vec::new(),
         continues_on_alarm: true,
         execution: Default::default(),
+        processes: 1,
+        accepts_slow_training: false,
         privacy: None,
         poll_ms: 1_000,
         backoff: Backoff::default(),

@@ -304,6 +304,11 @@ impl Client {
         florin_work::load_graph(spec, |digest, bytes| self.model_blob(spec, Blob { digest, bytes }))
     }
 
+    /// Whether the caller has named a place of frozen weights.
+    pub(crate) fn has_own_weights(&self) -> bool {
+        self.weights.is_some()
+    }
+
     /// A blob of a task's model: frozen weights from the place that the caller has named, all else from
     /// the coordinator.
     ///

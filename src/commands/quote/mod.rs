@@ -1,5 +1,6 @@
 //! `florin quote`: time, memory and bytes of training a model, before anything starts.
 
+mod energy;
 mod memory;
 mod scaling;
 mod together;
@@ -8,12 +9,11 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
+use florin_learning::energy::EnergyMeter;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, InputRole, read_archive_from, travelling_inputs,
 };
-use florin_learning::step_cost::{
-    CardError, DeviceCard, StepSeconds, StepWork, TogetherStep, measure,
-};
+use florin_learning::step_cost::{CardError, DeviceCard, StepSeconds, StepWork, measure};
 use serde_json::json;
 
 use crate::cli::Quote;
@@ -24,7 +24,7 @@ use crate::show::{self, TextTable};
 
 /// Longest card, in bytes.
 const CARD_BYTES_MAX: u64 = 64 << 10;
-/// Copies of the parameters in a training by plain gradient descent: start, current and gradient.
+/// Copies of the parameters in a training, beside the state of the optimizer: start, current and gradient.
 const PARAMETER_COPIES: u64 = 3;
 const SECONDS_PER_HOUR: f64 = 3_600.0;
 
@@ -38,7 +38,10 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
     let travels = travels.map_err(|error| refused(&error))?;
     let trains = |at: usize| travels[at];
     let sizes = graph.free_sizes(arguments.batch.into());
+    let how = arguments.training();
+    let how = how.map_err(|error| Failure::input("INVALID_QUOTE", error.to_string()))?;
     let work = StepWork::of(&graph, &sizes, trains).map_err(|error| refused(&error))?;
+    let work = work.with_optimizer(&how);
     let cards = cards(arguments)?;
     let mut quotes = Vec::new();
     for (name, card) in &cards {
@@ -53,10 +56,16 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
         .map(|rows| rows.div_ceil(arguments.batch.into()) * u64::from(arguments.epochs));
     let update = update_bytes(&graph, &travels);
     let memory = memory::bytes(arguments, &graph, &weights, patterns);
-    let bytes = QuoteBytes { update, step: memory, parameters: PARAMETER_COPIES * update };
+    let bytes = QuoteBytes {
+        update,
+        // The optimizer's own tensors come after those of the gradient.
+        step: memory.map(|bytes| bytes.max(how.passing_tensors() * update)),
+        parameters: PARAMETER_COPIES * update,
+        optimizer: how.state_tensors() * update,
+    };
     let all = arguments
         .together
-        .map(|workers| together::quote(arguments, workers, (&graph, &travels), &cards, update));
+        .map(|workers| together::quote(&how, (&graph, &travels), &cards, arguments, workers));
     let all = all.transpose()?;
     let scaling = arguments.measured.as_deref().map(|file| scaling::quote(arguments, file));
     let scaling = scaling.transpose()?;
@@ -83,6 +92,8 @@ struct QuoteBytes {
     step: Option<u64>,
     /// Of the parameters, their start and their gradient.
     parameters: u64,
+    /// Of the optimizer's state.
+    optimizer: u64,
 }
 
 type DeviceQuote<'a> = (&'a str, &'a DeviceCard, StepSeconds);
@@ -109,7 +120,8 @@ fn cards(arguments: &Quote) -> anyhow::Result<Vec<(String, DeviceCard)>> {
         progress.step(format!("measuring this device: {done} of {all} steps"));
     };
     let threads = arguments.engine.threads.into();
-    let card = measure(&mut *engine, threads, &mut news)
+    let mut meter = EnergyMeter::for_engine(engine.name()).ok();
+    let card = measure(&mut *engine, threads, meter.as_mut(), &mut news)
         .map_err(|error| no_card("this device", &error))?;
     drop(progress);
     if let Some(file) = &arguments.save_card {
@@ -152,7 +164,7 @@ fn print_json(
     quotes: &[DeviceQuote<'_>],
     bytes: QuoteBytes,
     steps: Option<u64>,
-    (together, scaling): (Option<&TogetherStep>, Option<&scaling::ScalingQuote>),
+    (together, scaling): (Option<&together::QuotedTogether>, Option<&scaling::ScalingQuote>),
 ) -> anyhow::Result<()> {
     let devices: Vec<_> = quotes
         .iter()
@@ -166,6 +178,7 @@ fn print_json(
                 "card_error": card.error,
                 "round_seconds": round,
                 "round_cost": cost(arguments, round),
+                "energy": energy::json(card, step.seconds, round),
             })
         })
         .collect();
@@ -176,6 +189,7 @@ fn print_json(
         "update_bytes": bytes.update,
         "step_tensor_bytes": bytes.step,
         "parameter_bytes": bytes.parameters,
+        "optimizer_bytes": bytes.optimizer,
         "together": together.map(together::json),
         "scaling": scaling.map(scaling::json),
     }))?;
@@ -220,8 +234,12 @@ fn print_text(
     let mut facts = vec![
         ("tensors of a step at once", step),
         ("parameters, start, gradient", mib(bytes.parameters)),
+        ("state of the optimizer", mib(bytes.optimizer)),
         ("update", mib(bytes.update)),
     ];
+    let energy: Vec<String> =
+        quotes.iter().map(|quote| energy::text(quote, arguments, steps)).collect();
+    facts.extend(energy.into_iter().map(|text| ("energy", text)));
     facts.extend(steps.map(|steps| ("steps of a round", show::thousands(&steps.to_string()))));
     show::facts(&facts);
 }

@@ -126,6 +126,12 @@ pub(crate) struct BenchDevices {
     /// devices: only graphs in parts on several processes
     #[arg(long)]
     pub(crate) pipelines: bool,
+    /// devices: only reductions of one vector, beside c10d's and Open MPI's
+    #[arg(long)]
+    pub(crate) reduce: bool,
+    /// The numbers of a vector that this process reduces with others
+    #[arg(long, hide = true)]
+    pub(crate) reduce_elements: Option<usize>,
     /// The work of one process, as JSON
     #[arg(long, hide = true)]
     pub(crate) rank_work: Option<String>,

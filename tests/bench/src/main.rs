@@ -124,10 +124,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Train => of_rows(train::run(python)?)?,
         BenchName::Models => models::run(&arguments.models, arguments.pay.only.as_deref(), python)?,
         BenchName::Devices => {
-            if let Some(work) = &arguments.devices.rank_work {
-                if let Some(result) = devices::run_rank(work, arguments.devices.start)? {
-                    anstream::println!("{}", serde_json::to_string(&result)?);
-                }
+            if devices::run_as_process(&arguments.devices)? {
                 return Ok(Exit::Done);
             }
             of_rows(devices::run(&arguments.devices, python)?)?

@@ -5,7 +5,15 @@ use super::*;
 fn card() -> DeviceCard {
     let seconds = WORK_KINDS.iter().map(|kind| ((*kind).to_owned(), 1e-9)).collect();
     let engine = "torch".to_owned();
-    DeviceCard { version: VERSION, engine, threads: 1, seconds, error: 0.1, points: 40 }
+    DeviceCard {
+        version: VERSION,
+        engine,
+        threads: 1,
+        seconds,
+        error: 0.1,
+        points: 40,
+        power: None,
+    }
 }
 
 #[test]
@@ -17,6 +25,7 @@ fn the_suite_has_every_kind_of_work_and_loads() {
         for &batch in &case.batches {
             let sizes = case.graph.free_sizes(batch.into());
             let work = StepWork::of(&case.graph, &sizes, |_| true).unwrap();
+            let work = work.with_optimizer(&case.training(batch));
             assert_eq!(data(&case, batch).unwrap().rows(), batch as usize);
             covered.iter_mut().zip(work.amounts).for_each(|(sum, own)| *sum += own);
         }
@@ -54,7 +63,7 @@ fn a_card_predicts_with_a_band_and_other_cards_are_refused() {
     let json = serde_json::to_string(&card()).unwrap();
     assert_eq!(serde_json::from_str::<DeviceCard>(&json).unwrap(), card());
     let refused = |card: DeviceCard| card.predict(&work).unwrap_err().to_string();
-    assert!(refused(DeviceCard { version: 2, ..card() }).contains("its version is 2, not 1"));
+    assert!(refused(DeviceCard { version: 1, ..card() }).contains("its version is 1, not 2"));
     let mut lacks = card();
     lacks.seconds.remove("norm_bytes");
     assert!(refused(lacks).contains("no time of norm_bytes"));

@@ -105,6 +105,53 @@ fn a_floor_below_the_least_pay_is_refused_before_the_bond() {
     }
 }
 
+#[test]
+fn a_training_longer_than_a_round_is_refused_before_the_bond() {
+    // Rounds of 60 seconds, and 10 steps.
+    for (step_seconds_most, processes, accepts_slow_training, is_refused, warns) in [
+        (3.0, 1, false, false, false),
+        (3.1, 1, false, false, true),
+        (6.0, 1, false, false, true),
+        (6.1, 1, false, true, true),
+        (6.1, 1, true, false, true),
+        (6.1, 4, false, false, false),
+        (60.0, 4, false, false, true),
+    ] {
+        let market = TestMarket::start(1, false);
+        let mut person = TestParticipant::new(&market, 4, BehaviourKind::Honest);
+        let (steps, step_seconds) = (10, 0.1);
+        let quote = TrainingQuote { steps, step_seconds, step_seconds_most, step_bytes: 1 };
+        person.engine.quoted = Some(quote);
+        person.config.processes = processes;
+        person.config.accepts_slow_training = accepts_slow_training;
+        let done = person.run(&market, None);
+        let case = format!("{step_seconds_most} s, {processes} processes: {done:?}");
+        let is_slow = |event: &ParticipantEvent| match event {
+            ParticipantEvent::TrainingSlow { time } => Some(*time),
+            _ => None,
+        };
+        let slow: Vec<_> = person.events.iter().filter_map(is_slow).collect();
+        assert_eq!(slow.len(), usize::from(warns), "{case}");
+        let Err(error) = done else {
+            assert!(!is_refused, "{case}");
+            continue;
+        };
+        assert!(is_refused && slow[0].is_beyond, "{case}");
+        assert_eq!(error.code(), "TRAINING_TOO_SLOW");
+        let text = error.to_string();
+        assert!(text.contains("1 min 1 s") && text.contains("a round has 1 min"), "{text}");
+        assert!(text.contains("--threads") && text.contains("--accept-slow-training"), "{text}");
+        assert!(bond_of(&market, &person).is_zero());
+        let event = person.events.iter().find(|event| is_slow(event).is_some()).unwrap();
+        let json = serde_json::to_value(event).unwrap();
+        assert_eq!(json["event"], "training_slow");
+        assert_eq!(
+            (json["training_ms"].as_u64(), json["round_ms"].as_u64()),
+            (Some(61_000), Some(60_000))
+        );
+    }
+}
+
 /// Runs two honest members and one with flipped labels, whose bond debits make smaller.
 fn run_with_debits(prepare: impl FnOnce(&TestMarket, &mut TestParticipant)) -> TestParticipant {
     let market = TestMarket::start(3, false);

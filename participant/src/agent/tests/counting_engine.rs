@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use florin_learning::engine::{BackendError, EvalError, TrainError};
+use florin_learning::engine::{BackendError, EvalError, TrainError, TrainingQuote};
 use florin_learning::{
     Dataset, Engine, EngineKind, Evaluator, ModelSpec, RowGradient, TrainedModel, Trainer,
     Training, TrainingStep as TrainStep, engine,
@@ -15,6 +15,8 @@ pub(super) struct CountingEngine {
     inner: Box<dyn Engine>,
     pub(super) trained: u32,
     pub(super) fails: bool,
+    /// The quote of a training.
+    pub(super) quoted: Option<TrainingQuote>,
     /// A change of the parameters that the next trainings return.
     pub(super) spoils: Option<fn(f32) -> f32>,
     /// If set, the next training fails and resets the flag.
@@ -27,6 +29,7 @@ impl CountingEngine {
             inner: engine(EngineKind::Reference, 1).unwrap(),
             trained: 0,
             fails: false,
+            quoted: None,
             spoils: None,
             fails_next: Arc::default(),
         }
@@ -52,6 +55,15 @@ impl Trainer for CountingEngine {
             trained.params.iter_mut().for_each(|value| *value = spoil(*value));
         }
         Ok(trained)
+    }
+
+    fn quote(
+        &mut self,
+        _: &ModelSpec,
+        _: &Dataset,
+        _: &Training,
+    ) -> Result<Option<TrainingQuote>, TrainError> {
+        Ok(self.quoted)
     }
 
     fn row_gradients(

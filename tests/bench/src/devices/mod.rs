@@ -11,6 +11,7 @@ mod pipelines;
 mod pollux;
 mod quotes;
 mod rank;
+mod reduce;
 mod unequal;
 
 use std::path::Path;
@@ -21,7 +22,7 @@ use anyhow::Context;
 use crate::Measurement;
 use crate::arguments::BenchDevices;
 use launch::{Launcher, Packages};
-use rank::{RankResult, RankWork};
+use rank::RankWork;
 
 /// The scripts of the peer.
 const MODELS: &str = include_str!("../../../../xtask/peers/models.py");
@@ -44,12 +45,23 @@ const TIMED: [&str; 3] = ["mlp", "resnet", "gpt"];
 /// The model of the digests: it has batch statistics.
 const DIGESTED: &str = "resnet";
 
-/// Runs the work of one process, or starts all processes of it.
-pub(super) fn run_rank(work: &str, start: Option<u32>) -> anyhow::Result<Option<RankResult>> {
-    match start {
-        Some(processes) => launch::start_of(processes, work).map(Some),
-        None => rank::run(work),
+/// Runs the work of one process among several, and prints its result; false if there is none.
+pub(super) fn run_as_process(arguments: &BenchDevices) -> anyhow::Result<bool> {
+    if let Some(elements) = arguments.reduce_elements {
+        if let Some(seconds) = reduce::run_rank(elements)? {
+            anstream::println!("{seconds}");
+        }
+        return Ok(true);
     }
+    let Some(work) = &arguments.rank_work else { return Ok(false) };
+    let result = match arguments.start {
+        Some(processes) => Some(launch::start_of(processes, work)?),
+        None => rank::run(work)?,
+    };
+    if let Some(result) = result {
+        anstream::println!("{}", serde_json::to_string(&result)?);
+    }
+    Ok(true)
 }
 
 pub(super) fn run(
@@ -83,6 +95,9 @@ pub(super) fn run(
     if arguments.gpu {
         return gpu::run(folder.path(), packages);
     }
+    if arguments.reduce {
+        return reduce::run(folder.path(), packages);
+    }
     if arguments.step_memory {
         let mut rows = memory::run(folder.path())?;
         rows.extend(paging::run(folder.path(), packages)?);
@@ -93,6 +108,7 @@ pub(super) fn run(
         rows.extend(steps(folder.path(), model, packages)?);
     }
     rows.extend(overlap::run(folder.path())?);
+    rows.extend(reduce::run(folder.path(), packages)?);
     rows.extend(pipelines::run(folder.path(), packages)?);
     rows.extend(unequal::run(folder.path())?);
     rows.extend(assignments::run());
