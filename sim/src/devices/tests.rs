@@ -55,8 +55,8 @@ fn the_same_seed_draws_the_same_devices() {
     assert_eq!(counts.into_iter().collect::<Vec<u32>>(), [1, 2, 3, 4]);
     let several = |of: &DeviceTimes| of.memory == StepMemoryVerdict::ByPlan;
     assert!(all.iter().any(several) && !all.iter().all(several));
-    // The rows of the members and the other groups change no device.
-    let other = read(&["population.honest.rows=[50, 60]", "population.a={count=5}"]);
+    // The rows and the number of the members change no device.
+    let other = read(&["population.honest.rows=[10, 30]", "population.honest.count=30"]);
     assert_eq!(all, times(&other, 3));
 }
 
