@@ -123,10 +123,10 @@ fn a_device_without_memory_for_a_step_is_left_out() {
 fn a_faster_device_never_makes_a_member_later() {
     let rng = &mut stream(5, "test", [0, 0]);
     let step = step(&[]);
-    for case in 0..400 {
+    for case in 0..4_000 {
         let count = 1 + uniform_below(rng, 8) as usize;
         let mut seconds: Vec<f64> = (0..count).map(|_| 0.1 * normal(rng).exp()).collect();
-        let beta = if case % 2 == 0 { 0.0 } else { 1e-6 * uniform(rng) };
+        let beta = if case % 2 == 0 { 0.0 } else { 1e-5 * uniform(rng) };
         let link = TransferCost { alpha: 0.01 * beta, beta };
         let before = DeviceTimes::predict(&devices(&seconds, link), &step);
         let at = uniform_below(rng, count as u64) as usize;
