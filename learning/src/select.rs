@@ -169,6 +169,39 @@ pub fn step_bytes(
     }
 }
 
+/// As [`step_bytes`], with the times of the step in smaller memories.
+///
+/// # Errors
+/// [`TrainError`](crate::engine::TrainError) if the engine fails.
+#[cfg(feature = "torch")]
+pub fn step_memory(
+    threads: usize,
+    model: &crate::ModelSpec,
+    sample: &crate::Dataset,
+    rows: u32,
+) -> Result<Option<crate::memory::MemoryQuote>, crate::engine::TrainError> {
+    match (torch_engine(EngineKind::Torch, threads).ok(), model) {
+        (Some(engine), crate::ModelSpec::Graph(graph)) if !model.is_trainer() => {
+            engine.graph_step_memory(graph, sample, rows)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Without libtorch no step is recorded.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "torch"))]
+pub fn step_memory(
+    _: usize,
+    _: &crate::ModelSpec,
+    _: &crate::Dataset,
+    _: u32,
+) -> Result<Option<crate::memory::MemoryQuote>, crate::engine::TrainError> {
+    Ok(None)
+}
+
 /// Without libtorch no step is recorded.
 ///
 /// # Errors

@@ -10,6 +10,7 @@
 //!
 //! * [`scenario`] reads the experiment from a file.
 //! * [`population`] draws the members: their rows, machines, bandwidth and costs.
+//! * [`devices`] draws the members' devices, and predicts the time of their rounds.
 //! * [`strategy`] lists what members can do, and [`member_updates`] does it: it trains and makes the
 //!   updates that they send.
 //! * [`market`] joins the engine, the ledger and the virtual clock.
@@ -27,6 +28,7 @@
 //! failing disks.
 
 mod batch;
+pub mod devices;
 mod error;
 mod experiment;
 pub mod market;

@@ -1,5 +1,7 @@
 //! The outcome of a simulation: its members, its rounds and its model.
 
+use crate::devices::DeviceRound;
+
 /// The outcome of one member.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberOutcome {
@@ -27,6 +29,10 @@ pub struct MemberOutcome {
     pub error: f64,
     /// Pay minus debits in each round.
     pub by_round: Vec<f64>,
+    /// How many of its updates arrived after a deadline.
+    pub late: u32,
+    /// Its honest work by its devices; `None` without devices.
+    pub devices: Option<DeviceRound>,
 }
 
 impl MemberOutcome {
@@ -45,6 +51,8 @@ impl MemberOutcome {
             score: 0.0,
             error: 0.0,
             by_round: Vec::new(),
+            late: 0,
+            devices: None,
         }
     }
 
@@ -80,6 +88,13 @@ pub struct RoundOutcomeRow {
     pub spent: f64,
     /// Accuracy of the new model on the test rows.
     pub accuracy: f64,
+    /// Number of updates that arrived after a deadline.
+    pub late: usize,
+    /// Number of selected accounts whose devices have too little memory for a step.
+    pub too_small: usize,
+    /// Milliseconds from the offer to the end of the round: until the last update, or until the
+    /// deadlines if an update is missing. Without the time of the valuation.
+    pub duration_ms: u64,
 }
 
 /// The outcome of the simulation of one seed.

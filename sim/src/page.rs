@@ -36,6 +36,7 @@ pub(crate) fn measured_quantity(measure: &str) -> Quantity<'_> {
         "spent_per_accuracy_point" => Unit::FlorinsPerPoint,
         "improvement" => Unit::Nats,
         "rounds" => Unit::Number,
+        "round_seconds" | "round_duration" => Unit::Seconds,
         _ => Unit::Fraction,
     };
     Quantity { name: measure, unit }

@@ -5,6 +5,7 @@ use florin_learning::Dataset;
 use florin_learning::data::{DatasetError, LoadError};
 use rand_chacha::ChaCha8Rng;
 
+use crate::devices::{DeviceRound, DeviceVerdict, member_devices};
 use crate::random::{dirichlet, normal, shuffle, stream, uniform, uniform_below};
 use crate::scenario::{Availability, Group, Scenario, TableScales};
 use crate::strategy::Strategy;
@@ -35,6 +36,8 @@ pub struct Member {
     pub bytes_per_second: f64,
     /// Hours by which its daily rhythm is shifted.
     pub day_shift_hours: f64,
+    /// Its honest work by its devices, which replace machine and bandwidth; `None` without devices.
+    pub devices: Option<DeviceRound>,
 }
 
 /// Everything that a seed draws before the first round.
@@ -82,6 +85,7 @@ impl Population {
                 members.push(member);
             }
         }
+        draw_devices(scenario, seed, &mut members);
         if let Some(scales) = TableScales::new(learning.table.as_ref(), &holdout) {
             test = scales.apply(&test)?;
             holdout = scales.apply(&holdout)?;
@@ -245,7 +249,21 @@ impl<'a> RowSampler<'a> {
             steps_per_second,
             bytes_per_second,
             day_shift_hours: shift,
+            devices: None,
         })
+    }
+}
+
+/// Draws the devices of all members.
+fn draw_devices(scenario: &Scenario, seed: u64, members: &mut [Member]) {
+    let learning = &scenario.learning;
+    let groups: Vec<&Group> = scenario.population.values().collect();
+    for member in members {
+        let Some(devices) = &groups[member.group].devices else { continue };
+        let batches = (member.rows.rows() as u64).div_ceil(learning.batch.into());
+        let steps = batches * u64::from(learning.epochs);
+        let times = member_devices(scenario, devices, seed, member.number as u64);
+        member.devices = times.map(|times| times.round(steps, &scenario.task));
     }
 }
 
@@ -277,9 +295,18 @@ pub(crate) fn mislabelled(
 }
 
 impl Member {
+    /// Whether a step fits into none of its devices. Such a member takes part in no round.
+    #[must_use]
+    pub fn sends_nothing(&self) -> bool {
+        self.devices.is_some_and(|round| round.verdict == DeviceVerdict::TooSmall)
+    }
+
     /// Whether the member is online when a round opens at this moment of virtual time.
     #[must_use]
     pub fn is_online(&self, online: &Availability, round: u64, at_ms: u64, seed: u64) -> bool {
+        if self.sends_nothing() {
+            return false;
+        }
         let probability = match online {
             Availability::Always => return true,
             Availability::Rounds { first, last } => return (*first..=*last).contains(&round),

@@ -6,7 +6,7 @@ mod member_work;
 mod token_settlement;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use florin_learning::{Evaluator, ModelSpec, Reference};
 use florin_participant::required_bond;
@@ -57,6 +57,8 @@ pub struct Simulation<'a> {
     earlier_task: Option<PublicTask>,
     /// Number of members online at the start of the open round.
     online: usize,
+    /// Number of accounts in the open round's cohort whose devices hold no step.
+    too_small: usize,
     /// How often the task waited for members.
     waits: u64,
     /// The report of the last round.
@@ -104,7 +106,9 @@ impl<'a> Simulation<'a> {
         let start = decode_model(&spec, &base);
         let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?;
         let members = population.members.iter().map(|member| {
-            MemberOutcome::initial(member.group, member.strategy.is_honest(), member.rows.rows())
+            let honest = member.strategy.is_honest();
+            let before = MemberOutcome::initial(member.group, honest, member.rows.rows());
+            MemberOutcome { devices: member.devices, ..before }
         });
         let mut game = Self {
             scenario,
@@ -127,6 +131,7 @@ impl<'a> Simulation<'a> {
             first_updates: BTreeMap::new(),
             earlier_task,
             online: 0,
+            too_small: 0,
             waits: 0,
             report: None,
         };
@@ -147,17 +152,38 @@ impl<'a> Simulation<'a> {
     /// [`SimError`].
     pub fn run_round(&mut self, threads: usize) -> Result<(), SimError> {
         let base = self.market.base_model()?;
+        let opened = self.market.now().0;
         let arrivals = self.simulate_members(&base, threads)?;
         let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
+        let senders: Vec<Address> = arrivals.iter().map(|arrival| arrival.account).collect();
         let done = self.market.run_round(arrivals, threads)?;
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
         self.record_round(&done, in_tokens);
-        let row = round_row(&done.report, self.online, self.market.now().0, f64::NAN);
-        self.rounds.push(row);
+        let late = self.record_late(&senders, &done.report);
+        let at_ms = self.market.now().0;
+        self.rounds.push(RoundOutcomeRow {
+            late,
+            too_small: self.too_small,
+            duration_ms: at_ms.saturating_sub(opened),
+            ..round_row(&done.report, self.online, at_ms, f64::NAN)
+        });
         self.disclosed.extend(done.report.holdout.rows.iter().map(|row| *row as usize));
         push_newest(&mut self.steps, done.step);
         self.report = Some(done.report);
         Ok(())
+    }
+
+    /// Counts the senders whose updates arrived after a deadline.
+    fn record_late(&mut self, senders: &[Address], report: &Report) -> usize {
+        let missing: BTreeSet<Address> = report.missing.iter().map(|(who, _)| *who).collect();
+        let late = senders.iter().filter(|sender| missing.contains(sender));
+        let owners = late.filter_map(|sender| self.owner.get(sender));
+        let mut count = 0;
+        for (member, _) in owners {
+            self.members[*member].late += 1;
+            count += 1;
+        }
+        count
     }
 
     /// The report of the last round.
@@ -310,5 +336,8 @@ fn round_row(report: &Report, there: usize, at_ms: u64, accuracy: f64) -> RoundO
         improvement: if settled { improvement as f64 / 1e9 } else { 0.0 },
         spent: amount_to_florins(report.data_paid().unwrap_or_default()),
         accuracy,
+        late: 0,
+        too_small: 0,
+        duration_ms: 0,
     }
 }

@@ -210,6 +210,7 @@ impl Workload {
             steps_per_second: fast,
             bytes_per_second: fast,
             day_shift_hours: 0.0,
+            devices: None,
         };
         let needed = scenario.learning.holdout_rows as usize;
         let judging: Vec<usize> = self.test_rows.iter().copied().cycle().take(needed).collect();

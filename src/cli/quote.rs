@@ -16,7 +16,8 @@ use super::{EngineArg, JsonArg};
 #[command(after_help = "Examples:\n  florin quote net.pt2 --batch 32 --rows 5000 --epochs 2\n  \
     florin quote net.pt2 --batch 32 --save-card laptop.json\n  florin quote net.pt2 --batch 32 --devices \
     laptop.json,server.json --price 1.5\n  florin quote net.pt2 --batch 32 --devices \
-    laptop.json,server.json --together 8 --link-rate 120\n\nWithout --devices this device is measured first, in half a \
+    laptop.json,server.json --together 8 --link-rate 120\n  florin quote net.pt2 --batch 32 --devices \
+    laptop.json --together 8 --save-step step.toml\n\nWithout --devices this device is measured first, in half a \
     minute. docs/devices.md explains the figures and their errors.")]
 pub(crate) struct Quote {
     /// A .pt2 file
@@ -56,6 +57,10 @@ pub(crate) struct Quote {
     /// Write the card of this device
     #[arg(long, value_name = "FILE")]
     pub(crate) save_card: Option<PathBuf>,
+    /// Write the step of one virtual worker's rows as `[task.step]`, for members with devices in a scenario of
+    /// `florin sim`; a batch has the workers of --together, or one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_step: Option<PathBuf>,
     /// Rows of the training, for the time of a round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) rows: Option<u64>,

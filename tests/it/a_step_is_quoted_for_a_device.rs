@@ -2,6 +2,8 @@
 
 use florin_learning::step_cost::{DeviceCard, MeasuredPower, WORK_KINDS};
 
+use florin_sim::Scenario;
+
 use crate::support::florin;
 
 fn model() -> String {
@@ -153,6 +155,30 @@ fn devices_are_quoted_together() {
     assert!(text.contains("step of all devices") && text.contains("chunks="), "{text}");
     together(&["--link-rate", "0"]).expect(2);
     florin(&["quote", &file, "--devices", &card, "--batch", "32", "--link-rate", "5"]).expect(2);
+}
+
+#[test]
+fn a_step_is_written_for_a_scenario_with_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, card) = (model(), stated_card(folder.path()));
+    let step = folder.path().join("step.toml").display().to_string();
+    let call = ["quote", &file, "--devices", &card, "--batch", "64", "--together", "4", "--json"];
+    let quoted = florin(&[&call[..], &["--save-step", &step]].concat()).expect(0).json();
+    let text = format!(
+        "name = 'a'\nquestion = 'In time?'\nrounds = 1\n{}[population.a]\ncount = 2\n\
+         [population.a.devices]\nmemory_gib = [1]\n[population.b]\ncount = 2\n\
+         [population.b.devices]\nmemory_gib = [1]\ncard = 'card.json'",
+        std::fs::read_to_string(&step).unwrap()
+    );
+    let scenario = Scenario::read_in(folder.path(), &text, &[]).unwrap();
+    let step = scenario.task.step.unwrap();
+    assert_eq!(step.parameters * 4, quoted["update_bytes"].as_u64().unwrap());
+    assert_eq!((step.workers, step.work["steps"]), (4, 1.0));
+    // A worker has a quarter of the batch, and less than the memory of the whole one.
+    assert!(step.bytes < quoted["step_tensor_bytes"].as_u64().unwrap(), "{quoted}");
+    assert!(step.plans.iter().all(|plan| plan.bytes < step.bytes && plan.slow_down >= 1.0));
+    let of_card = quoted["devices"][0]["step_seconds"]["seconds"].as_f64().unwrap();
+    assert!(step.seconds.unwrap() < of_card, "{quoted}");
 }
 
 #[test]

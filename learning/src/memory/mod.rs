@@ -9,11 +9,13 @@
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod quote;
 mod settings;
 mod trace;
 #[cfg(test)]
 mod trace_tests;
 
 pub use plan::{Admission, MemoryPlan, MemoryRates, PlannedBuffer, Recompute, SavedRule, admit};
+pub use quote::{MemoryQuote, PlannedMemory, quote_memory};
 pub use settings::{MemoryError, MemoryNews, MemorySettings};
 pub use trace::{LastAlive, MemoryTrace, SavedBuffer, TapeEvent, TapeEventKind, TraceError};

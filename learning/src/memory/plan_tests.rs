@@ -348,3 +348,28 @@ fn best_seconds(case: &PlanCase, offloads: &[SavedRule], limit: u64) -> f64 {
     };
     choices.filter(is_valid).map(|rules| case.seconds(&rules)).fold(f64::MAX, f64::min)
 }
+
+#[test]
+fn a_quote_has_a_time_for_each_memory_down_to_the_least() {
+    let mut planned = 0;
+    for seed in 0..SEEDS / 10 {
+        let case = PlanCase::random(seed, 12);
+        let quote = quote_memory(&case.trace, ROWS, RATES, &case.ways);
+        assert_eq!(quote.bytes, case.peak(), "seed {seed}");
+        let mut above = quote.bytes;
+        for plan in &quote.plans {
+            assert!(plan.bytes < above && plan.slow_down >= 1.0, "seed {seed}: {quote:?}");
+            let admitted = case.plan(plan.bytes).unwrap();
+            assert_eq!(plan.slow_down, admitted.slow_down, "seed {seed}");
+            above = plan.bytes;
+        }
+        if let Admission::TooLarge { needed, .. } = case.admit(case.peak() / 16)
+            && needed < case.peak()
+        {
+            let least = quote.plans.last().map(|plan| plan.bytes);
+            assert_eq!(least, Some(needed), "seed {seed}");
+            planned += 1;
+        }
+    }
+    assert!(planned > 20, "{planned} cases have a least memory");
+}

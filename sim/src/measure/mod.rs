@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::devices::{DeviceRound, DeviceVerdict};
 use crate::outcome::{MemberOutcome, SimulationOutcome};
 
 pub use statistics::{
@@ -75,6 +76,13 @@ pub const MEASURES: &[(&str, &str)] = &[
         "backdoor",
         "fraction of triggered rows that the final model assigns to the backdoor's target class",
     ),
+    ("late", "updates that arrived after a deadline, per selection into a cohort"),
+    ("too_small", "fraction of members whose devices have too little memory for a step"),
+    (
+        "round_seconds",
+        "predicted seconds of a member's round by its devices, of members that hold a step",
+    ),
+    ("round_duration", "seconds from the offer of a round to its last update or deadline"),
     ("balanced", "1 if the total of all accounts equals the supply"),
 ];
 
@@ -102,7 +110,7 @@ pub fn measure_seed(
     for (at, name) in played.groups.iter().enumerate() {
         let members: Vec<&MemberOutcome> =
             played.members.iter().filter(|member| member.group == at).collect();
-        for (measure, value) in group_measures(&members) {
+        for (measure, value) in group_measures(&members).into_iter().chain(times(&members)) {
             put(Some(name), measure, value);
         }
         if let Some(otherwise) = honest.get(&at) {
@@ -111,7 +119,7 @@ pub fn measure_seed(
             put(Some(name), "gain", mean(members.iter().map(|m| m.profit())) - before);
         }
     }
-    for (measure, value) in market_measures(played) {
+    for (measure, value) in market_measures(played).into_iter().chain(device_measures(played)) {
         put(None, measure, value);
     }
     all
@@ -132,6 +140,34 @@ fn group_measures(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
         ("participation", share(taken, selected)),
         ("rejected", share(rejected, taken)),
     ]
+}
+
+/// The measures of members with devices; none without devices.
+fn times(members: &[&MemberOutcome]) -> Vec<(&'static str, f64)> {
+    let rounds = || members.iter().filter_map(|member| member.devices);
+    if rounds().next().is_none() {
+        return Vec::new();
+    }
+    let selected: f64 = members.iter().map(|member| f64::from(member.selected)).sum();
+    let late: f64 = members.iter().map(|member| f64::from(member.late)).sum();
+    let is_small = |round: DeviceRound| round.verdict == DeviceVerdict::TooSmall;
+    let seconds = rounds().map(|round| round.round_seconds).filter(|seconds| seconds.is_finite());
+    vec![
+        ("late", if selected > 0.0 { late / selected } else { 0.0 }),
+        ("too_small", mean(rounds().map(|round| f64::from(u8::from(is_small(round)))))),
+        ("round_seconds", mean(seconds)),
+    ]
+}
+
+/// The measures of a market whose members have devices.
+fn device_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
+    let all: Vec<&MemberOutcome> = played.members.iter().collect();
+    let mut measures = times(&all);
+    if !measures.is_empty() {
+        let durations = played.rounds.iter().map(|round| round.duration_ms as f64 / 1e3);
+        measures.push(("round_duration", mean(durations)));
+    }
+    measures
 }
 
 /// Pay minus debits of these members for each of their rows, in florins.

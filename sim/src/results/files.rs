@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::table::ResultTable;
 use super::{Program, Results};
+use crate::devices::DeviceRound;
 use crate::measure::{MeasureKey, MeasureSummary};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 
@@ -146,20 +147,15 @@ impl Results {
             .float("value", |(.., value)| *value)
     }
 
-    pub(super) fn members_table(
-        &self,
-        program: &Program<'_>,
-    ) -> ResultTable<(&SimulationOutcome, usize, &MemberOutcome)> {
+    pub(super) fn members_table(&self, program: &Program<'_>) -> ResultTable<MemberRow<'_>> {
         let rows = self.outcomes.iter().flat_map(|played| {
             played.members.iter().enumerate().map(move |(at, member)| (played, at, member))
         });
-        let group = |(played, _, m): &(&SimulationOutcome, usize, &MemberOutcome)| {
+        let group = |(played, _, m): &MemberRow<'_>| {
             played.groups.get(m.group).cloned().unwrap_or_default()
         };
         ResultTable::new(rows.collect())
-            .text("run", |(played, ..): &(&SimulationOutcome, usize, &MemberOutcome)| {
-                program.run_id(played.seed)
-            })
+            .text("run", |(played, ..): &MemberRow<'_>| program.run_id(played.seed))
             .integer("seed", |(played, ..)| played.seed)
             .integer("member", |(_, at, _)| *at as u64)
             .text("group", group)
@@ -174,6 +170,7 @@ impl Results {
             .float("profit", |(.., m)| m.profit())
             .float("score", |(.., m)| m.score)
             .float("standard_error", |(.., m)| m.error)
+            .when(self.scenario.has_devices(), device_columns)
     }
 
     pub(super) fn rounds_table(
@@ -200,5 +197,31 @@ impl Results {
             .float("improvement", |(_, r)| r.improvement)
             .float("spent", |(_, r)| r.spent)
             .float("accuracy", |(_, r)| r.accuracy)
+            .when(self.scenario.has_devices(), |table| {
+                table
+                    .integer("late", |(_, r)| r.late as u64)
+                    .integer("too_small", |(_, r)| r.too_small as u64)
+                    .float("duration_s", |(_, r)| r.duration_ms as f64 / 1e3)
+            })
     }
+}
+
+type MemberRow<'a> = (&'a SimulationOutcome, usize, &'a MemberOutcome);
+
+/// The columns of members with devices; empty for members of groups without.
+fn device_columns(table: ResultTable<MemberRow<'_>>) -> ResultTable<MemberRow<'_>> {
+    fn seconds(member: &MemberOutcome, of: fn(&DeviceRound) -> f64) -> Option<f64> {
+        member.devices.as_ref().map(of).filter(|seconds| seconds.is_finite())
+    }
+    let name = |member: &MemberOutcome, of: fn(&DeviceRound) -> &'static str| {
+        member.devices.as_ref().map_or("", of).to_owned()
+    };
+    table
+        .integer("late", |(.., m)| m.late.into())
+        .integer("devices", |(.., m)| m.devices.map_or(0, |of| of.times.devices.into()))
+        .integer("devices_used", |(.., m)| m.devices.map_or(0, |of| of.times.used.into()))
+        .text("memory", move |(.., m)| name(m, |of| of.times.memory.name()))
+        .text("verdict", move |(.., m)| name(m, |of| of.verdict.name()))
+        .optional_float("step_seconds", |(.., m)| seconds(m, |of| of.times.step_seconds))
+        .optional_float("round_seconds", |(.., m)| seconds(m, |of| of.round_seconds))
 }

@@ -46,7 +46,25 @@ impl Results {
             let of_honest = percent(&share, 0, f64::INFINITY);
             text += &format!("Per row, that is {of_honest} of the earnings of an honest member. ");
         }
+        text += &self.describe_devices(name);
         text.trim_end().to_owned()
+    }
+
+    /// The times of a group's devices; empty without devices.
+    fn describe_devices(&self, name: &str) -> String {
+        let of = |measure: &str| self.measure(measure, Some(name)).map(|one| &one.interval);
+        let mut text = String::new();
+        if let Some(small) = of("too_small").filter(|small| small.mean > 0.0) {
+            let members = percent(small, 0, 1.0);
+            text += &format!("A step fits into no device of {members} of the members. ");
+        }
+        if let Some(seconds) = of("round_seconds") {
+            let (mean, bounds) = (format_number(seconds.mean), range(seconds));
+            text += &format!("A round takes a member {mean} seconds{bounds}");
+            let late = of("late").map(|late| percent(late, 0, 1.0)).unwrap_or_default();
+            text += &format!(", and {late} of its selections end too late. ");
+        }
+        text
     }
 
     /// Whether a deviation pays: a gain whose confidence interval includes zero is not significant.

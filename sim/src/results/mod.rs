@@ -1,6 +1,7 @@
 //! The results of an experiment, and the files and pages that show them.
 
 mod comparison_page;
+mod device_page;
 mod files;
 mod findings;
 mod loaded;

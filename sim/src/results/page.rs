@@ -15,7 +15,7 @@ use crate::page;
 use crate::surrogate::MarketFit;
 
 /// Maximum number of members in a scatter plot; a larger sample would look the same.
-const POINTS_MAX: usize = 2_000;
+pub(super) const POINTS_MAX: usize = 2_000;
 
 /// The largest error of a fit, as text.
 fn describe_fit(fitted: &MarketFit) -> String {
@@ -82,6 +82,7 @@ impl Results {
         self.profit_section(&mut html);
         self.pay_section(&mut html);
         self.rounds_section(&mut html);
+        self.devices_section(&mut html);
         self.measures_section(&mut html);
         let again = format!(
             "The same scenario and seeds give the same bytes: <code>florin sim replay {} \
@@ -140,7 +141,7 @@ impl Results {
         groups.filter_map(row).collect()
     }
 
-    fn error_bar_plot(&self, title: &str, measure: &str) -> String {
+    pub(super) fn error_bar_plot(&self, title: &str, measure: &str) -> String {
         error_bars(title, page::measured_quantity(measure), &self.error_bars_of(measure))
     }
 

@@ -57,6 +57,11 @@ impl<T> ResultTable<T> {
         self.with(name, ColumnValues::Bool(values))
     }
 
+    /// Adds further columns if `holds`.
+    pub(crate) fn when(self, holds: bool, more: impl FnOnce(Self) -> Self) -> Self {
+        if holds { more(self) } else { self }
+    }
+
     /// The table as CSV, with a header. Floating-point numbers have the shortest form that reads
     /// back unchanged.
     pub(crate) fn csv(&self) -> String {

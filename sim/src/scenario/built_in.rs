@@ -25,6 +25,7 @@ const BUILT_INS: &[BuiltInScenario] = built_ins![
     "row-inflation",
     "equal-pay",
     "leaving",
+    "devices",
     "tokenised",
     "million",
     "thousand",

@@ -46,7 +46,7 @@ impl Check {
         Err(ScenarioError::Value { key, value, right })
     }
 
-    fn require_range(
+    pub(super) fn require_range(
         key: impl Into<String>,
         value: f64,
         low: f64,
@@ -84,6 +84,7 @@ impl Scenario {
             check_group(name, group, self.members_max())?;
         }
         self.check_earlier_task()?;
+        self.check_devices()?;
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let most = self.members_max();
         let right = format!("must have 2 to {most} members in all");

@@ -40,6 +40,7 @@ impl Scenario {
         let read = Self::from_table(&table).map_err(|error| locate_error(text, changes, error));
         let mut scenario = read?;
         scenario.read_traces(folder)?;
+        scenario.read_cards(folder)?;
         if let Some(table) = &mut scenario.learning.table {
             table.read(folder)?;
         }
@@ -87,6 +88,16 @@ impl Scenario {
         Ok(())
     }
 
+    /// Reads the cards of its groups' devices, from paths relative to `folder`.
+    fn read_cards(&mut self, folder: &Path) -> Result<(), ScenarioError> {
+        for (name, group) in &mut self.population {
+            if let Some(devices) = &mut group.devices {
+                devices.read(name, folder)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The files to store beside the scenario: path relative to its folder, and content.
     pub fn attached_files(&self) -> impl Iterator<Item = (&str, &str)> {
         let traces = self.population.values().filter_map(|group| match &group.online {
@@ -95,7 +106,11 @@ impl Scenario {
             }
             _ => None,
         });
-        traces.chain(self.learning.table.as_ref().and_then(|table| table.attached_file()))
+        let devices = self.population.values().filter_map(|group| group.devices.as_ref());
+        let cards = devices.filter_map(|devices| devices.attached_file());
+        traces
+            .chain(cards)
+            .chain(self.learning.table.as_ref().and_then(|table| table.attached_file()))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod built_in;
 mod check;
+mod devices;
 mod error;
 mod file;
 mod search;
@@ -21,6 +22,7 @@ use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 
 pub use built_in::{BuiltInScenario, built_in, built_ins};
+pub use devices::{DeviceLink, DeviceSpeed, GroupDevices, StepPlan, TaskStep};
 pub use error::ScenarioError;
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
@@ -183,6 +185,10 @@ pub struct BuyerTerms {
     pub train_s: f64,
     /// Seconds from the commit deadline to the upload deadline.
     pub reveal_s: f64,
+    /// A step of the task's model on one virtual worker's rows, which devices of members compute;
+    /// `None` if no group has devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<TaskStep>,
     /// A task of the same model and table that ended before this one; `None` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earlier_task: Option<EarlierTask>,
@@ -210,6 +216,7 @@ impl Default for BuyerTerms {
             commit_reveal: true,
             train_s: 600.0,
             reveal_s: 120.0,
+            step: None,
             earlier_task: None,
         }
     }
@@ -261,6 +268,9 @@ pub struct Group {
     /// Speed of the members' machines and connections.
     #[serde(default)]
     pub machine: MachineSettings,
+    /// Devices in place of a machine; `None` for members with a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<GroupDevices>,
     /// When the members are online: a pattern, or a trace from a file.
     #[serde(default)]
     pub online: Availability,
@@ -347,6 +357,9 @@ pub struct WorkCosts {
     pub per_step: f64,
     /// Cost of a megabyte sent or received.
     pub per_megabyte: f64,
+    /// Cost of an hour of training on each device that computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_device_hour: Option<f64>,
 }
 
 /// A criterion that the results must satisfy.

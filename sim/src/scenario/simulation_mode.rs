@@ -58,7 +58,8 @@ impl Scenario {
     /// The scenario at the size of a small real simulation in which a fraction `part` of all
     /// members is in a cohort.
     pub(crate) fn scaled_down(&self, part: f64) -> Self {
-        let mut small = self.clone();
+        // Devices decide whether an update arrives, and nothing about its score.
+        let mut small = self.clone().without_devices();
         small.mode = SimulationMode::Real;
         // A surrogate has no rows on which its model could train.
         small.task.baseline_epochs = 0;

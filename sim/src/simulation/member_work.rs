@@ -11,6 +11,7 @@ use florin_work::training;
 
 use super::adaptation::EFFORTS;
 use super::{Simulation, push_newest};
+use crate::devices;
 use crate::error::SimError;
 use crate::market::{Arrival, account};
 use crate::member_updates::{
@@ -132,7 +133,7 @@ impl Simulation<'_> {
         }
         let (moment, now) = (self.availability_index(), self.market.now().0);
         let (mut there, mut again) = (Vec::new(), Vec::new());
-        self.online = 0;
+        (self.online, self.too_small) = (0, 0);
         for member in &self.population.members {
             let group = self.groups[member.group];
             let online = member.is_online(&group.online, moment, now, self.seed);
@@ -141,6 +142,7 @@ impl Simulation<'_> {
             self.online += usize::from(comes);
             let identities = asked.remove(&member.number).unwrap_or_default();
             self.members[member.number].selected += identities.len() as u32;
+            self.too_small += if member.sends_nothing() { identities.len() } else { 0 };
             if comes && habits.must_re_enrol {
                 habits.must_re_enrol = false;
                 again.push(member.number);
@@ -187,6 +189,9 @@ impl Simulation<'_> {
     }
 
     fn update_bytes(&self) -> f64 {
+        if let Some(step) = &self.scenario.task.step {
+            return devices::update_bytes(step);
+        }
         self.model.parameters() as f64 * NUMBER_BYTES + HEADER_BYTES
     }
 
@@ -200,12 +205,16 @@ impl Simulation<'_> {
         let copies = matches!(member.strategy, Strategy::Copy { .. });
         let waits =
             if copies && !self.scenario.task.commit_reveal { self.commit_deadline_ms() } else { 0 };
+        let (commit_ms, upload_ms) = match &member.devices {
+            Some(round) => (round.times.commit_ms(turn.learned.steps), round.times.upload_ms()),
+            None => (ms(line + work).saturating_add(1), ms(line).saturating_add(1)),
+        };
         let arrival = |sent: SentUpdate| Arrival {
             account: account(member.number, sent.identity),
             rows: sent.rows,
             delta: sent.delta,
-            commit_ms: ms(line + work).saturating_add(1).max(waits),
-            upload_ms: ms(line).saturating_add(1),
+            commit_ms: commit_ms.max(waits),
+            upload_ms,
         };
         // A participant program never sends an update with a value that is not finite.
         let is_sent = |sent: &SentUpdate| {
@@ -225,7 +234,11 @@ impl Simulation<'_> {
         let group = self.groups[member.group];
         let uploads = turn.task.asked.len() as f64;
         let megabytes = (1.0 + uploads) * self.update_bytes() / MEGABYTE;
-        group.cost.per_step * turn.learned.steps as f64 + group.cost.per_megabyte * megabytes
+        let steps = turn.learned.steps;
+        let hours = member.devices.map_or(0.0, |round| round.times.device_hours(steps));
+        group.cost.per_step * steps as f64
+            + group.cost.per_megabyte * megabytes
+            + group.cost.per_device_hour.unwrap_or(0.0) * hours
     }
 }
 

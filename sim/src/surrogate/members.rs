@@ -5,6 +5,7 @@ use florin_learning::parallel_map;
 use florin_participant::required_bond;
 use florin_protocol::{Amount, TaskSpec};
 
+use crate::devices::{self, DeviceRound, DeviceVerdict, member_devices};
 use crate::random::{normal, stream, uniform, uniform_below};
 use crate::scenario::{Availability, Group, Scenario};
 use crate::strategy::Strategy;
@@ -31,8 +32,10 @@ pub(super) struct SurrogateMember {
     pub(super) bond: Amount,
     /// Random effects of the member, in standard deviations of its group.
     pub(super) random_effects: [f32; 2],
-    /// Whether its machine and bandwidth meet the deadlines.
+    /// Whether its machine or devices, and its bandwidth, meet the deadlines.
     pub(super) is_in_time: bool,
+    /// Its honest work by its devices; `None` without devices.
+    pub(super) devices: Option<DeviceRound>,
     /// Hours by which its daily rhythm is shifted.
     shift: f32,
     /// Training steps and megabytes of a round.
@@ -43,6 +46,9 @@ pub(super) struct SurrogateMember {
 impl SurrogateMember {
     /// The probability that it is online when a round opens.
     pub(super) fn online_probability(&self, online: &Availability, round: u64, at_ms: u64) -> f64 {
+        if self.devices.is_some_and(|devices| devices.verdict == DeviceVerdict::TooSmall) {
+            return 0.0;
+        }
         match online {
             // Validation rejects traces for a surrogate.
             Availability::Always | Availability::Trace { .. } => 1.0,
@@ -58,25 +64,54 @@ impl SurrogateMember {
     /// The cost of a round, in florins.
     pub(super) fn cost(&self, group: &Group) -> f64 {
         let megabytes = 2.0 * f64::from(self.megabytes);
-        group.cost.per_step * f64::from(self.steps) + group.cost.per_megabyte * megabytes
+        let steps = f64::from(self.steps);
+        let hours = self.devices.map_or(0.0, |round| round.times.device_hours(self.steps as u64));
+        group.cost.per_step * steps
+            + group.cost.per_megabyte * megabytes
+            + group.cost.per_device_hour.unwrap_or(0.0) * hours
     }
 }
 
 /// All members, group by group.
 pub(super) fn draw_members(scenario: &Scenario, seed: u64, threads: usize) -> Vec<SurrogateMember> {
-    let mut tasks = Vec::new();
+    let (mut tasks, mut first) = (Vec::new(), 0);
     for (at, group) in (0..).zip(scenario.population.values()) {
         for start in (0..group.count as usize).step_by(CHUNK) {
-            tasks.push((at, group, start..(group.count as usize).min(start + CHUNK)));
+            let places = start..(group.count as usize).min(start + CHUNK);
+            tasks.push((at, group, first, places));
         }
+        first += u64::from(group.count);
     }
     let spec = scenario.task_spec(seed);
-    let bytes = florin_work::model_spec(&spec.model).parameters() as f64 * 4.0 + HEADER_BYTES;
-    let drawn = parallel_map(threads, tasks, |(at, group, range)| {
-        let rng = &mut stream(seed, "surrogate people", [u64::from(at), range.start as u64]);
-        range.map(|_| draw_member((scenario, &spec), at, group, bytes, rng)).collect::<Vec<_>>()
+    let bytes = match &scenario.task.step {
+        Some(step) => devices::update_bytes(step),
+        None => florin_work::model_spec(&spec.model).parameters() as f64 * 4.0 + HEADER_BYTES,
+    };
+    let drawn = parallel_map(threads, tasks, |(at, group, first, places)| {
+        let rng = &mut stream(seed, "surrogate people", [u64::from(at), places.start as u64]);
+        let member = |place: usize| {
+            let drawn = draw_member((scenario, &spec), at, group, bytes, rng);
+            with_devices(drawn, scenario, group, (seed, first + place as u64))
+        };
+        places.map(member).collect::<Vec<_>>()
     });
     drawn.concat()
+}
+
+/// The member with its devices, if its group has some.
+fn with_devices(
+    mut member: SurrogateMember,
+    scenario: &Scenario,
+    group: &Group,
+    (seed, number): (u64, u64),
+) -> SurrogateMember {
+    let Some(devices) = &group.devices else { return member };
+    let Some(times) = member_devices(scenario, devices, seed, number) else { return member };
+    let (learning, terms) = (&scenario.learning, &scenario.task);
+    let honest = u64::from(member.rows).div_ceil(learning.batch.into());
+    member.is_in_time = times.is_in_time(member.steps as u64, terms);
+    member.devices = Some(times.round(honest * u64::from(learning.epochs), terms));
+    member
 }
 
 fn draw_member(
@@ -115,6 +150,7 @@ fn draw_member(
         bond: required_bond(spec, covered, None),
         random_effects: [normal(rng) as f32, normal(rng) as f32],
         is_in_time: sends + steps / steps_per_second < terms.train_s && sends < terms.reveal_s,
+        devices: None,
         shift: shift as f32,
         steps: steps as f32,
         megabytes: (bytes / 1e6) as f32,

@@ -70,7 +70,7 @@ impl<'a> SurrogateSimulation<'a> {
             let group = person.group as usize;
             let honest = groups.get(group).is_some_and(|g| g.strategy.is_honest());
             let before = MemberOutcome::initial(group, honest, person.rows as usize);
-            MemberOutcome { by_round: vec![0.0; 2], ..before }
+            MemberOutcome { by_round: vec![0.0; 2], devices: person.devices, ..before }
         };
         Self {
             members: population.iter().map(outcome).collect(),
@@ -116,14 +116,19 @@ impl<'a> SurrogateSimulation<'a> {
             improvement: 0.0,
             spent: 0.0,
             accuracy: self.fit.curve.accuracy(self.loss),
+            late: cohort.iter().filter(|member| !self.population[**member].is_in_time).count(),
+            too_small: 0,
+            duration_ms: self.at_ms(2),
         };
         for member in &cohort {
             let person = &self.population[*member];
+            let is_in_time = person.is_in_time;
             let cost =
                 self.groups.get(person.group as usize).map_or(0.0, |group| person.cost(group));
             // The member works even if its update is not accepted.
             let member = &mut self.members[*member];
             (member.selected, member.cost) = (member.selected + 1, member.cost + cost);
+            member.late += u32::from(!is_in_time);
         }
         for member in came.iter().flat_map(|chunk| &chunk.near_duplicates) {
             let member = &mut self.members[*member];

@@ -4,6 +4,7 @@
 
 mod attack_search;
 mod determinism;
+mod devices;
 mod incentives;
 mod measures;
 mod replay;

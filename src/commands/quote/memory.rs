@@ -5,7 +5,8 @@ use florin_learning::graph::{
     BufferPolicy, DataType, Graph, GraphDeclaration, GraphForm, GraphLoss, GraphModel, GraphParts,
     GraphWeights, InputRole, graph_cost, split,
 };
-use florin_learning::select::step_bytes;
+use florin_learning::memory::MemoryQuote;
+use florin_learning::select::{step_bytes, step_memory};
 use florin_learning::{Dataset, EngineKind, ModelSpec};
 
 use crate::cli::Quote;
@@ -32,6 +33,17 @@ pub(super) fn bytes(
     };
     let at = (kind, usize::from(arguments.engine.threads));
     step_bytes(at, &model, &sample, arguments.batch).ok().flatten()
+}
+
+/// The memory of a step on `rows` rows, with plans for smaller ones; `None` as for [`bytes`].
+pub(super) fn planned(
+    arguments: &Quote,
+    (graph, weights, trainable): (&Graph, &GraphWeights, &[String]),
+    rows: u32,
+) -> Option<MemoryQuote> {
+    let parts = split(graph, weights, trainable, BufferPolicy::Average).ok()?;
+    let (model, sample) = sample(graph, parts)?;
+    step_memory(usize::from(arguments.engine.threads), &model, &sample, rows).ok().flatten()
 }
 
 /// The model with a loss that fits its output, and rows of zeros.

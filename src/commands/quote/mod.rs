@@ -3,6 +3,7 @@
 mod energy;
 mod memory;
 mod scaling;
+mod task_step;
 mod together;
 
 use std::fs::File;
@@ -69,6 +70,11 @@ pub(super) fn run(arguments: &Quote) -> anyhow::Result<Exit> {
     let all = all.transpose()?;
     let scaling = arguments.measured.as_deref().map(|file| scaling::quote(arguments, file));
     let scaling = scaling.transpose()?;
+    if let Some(path) = &arguments.save_step {
+        let model = (&graph, &weights, patterns);
+        let step = task_step::quote(arguments, model, (&travels, update), &cards)?;
+        task_step::write(&step, path)?;
+    }
     if arguments.json.json {
         print_json(arguments, &quotes, bytes, steps, (all.as_ref(), scaling.as_ref()))?;
     } else {

@@ -68,6 +68,7 @@ pub(super) fn print(results: &Results) {
     }
     table.print();
     anstream::println!();
+    print_devices(results);
     let mut table = TextTable::new(&["market", ">mean", "95 %"]);
     for measured in results.measures.iter().filter(|measured| measured.key.group.is_none()) {
         let (name, one) = (measured.key.measure.replace('_', " "), Some(measured));
@@ -97,6 +98,27 @@ pub(super) fn print(results: &Results) {
         table.row([judged.criterion.as_str().into(), value.into(), Cell::styled(mark, style)]);
     }
     table.print();
+}
+
+/// Prints the times of the groups' devices; nothing without devices.
+fn print_devices(results: &Results) {
+    if !results.scenario.has_devices() {
+        return;
+    }
+    let heads = ["devices of", ">seconds of a round", "95 %", ">late", ">too little memory"];
+    let mut table = TextTable::new(&heads);
+    for (name, _) in results.scenario.population.iter().filter(|(_, of)| of.devices.is_some()) {
+        let of = |measure: &str| results.measure(measure, Some(name));
+        table.row([
+            name.as_str().into(),
+            mean(of("round_seconds")),
+            range(of("round_seconds")),
+            percent(of("late")),
+            percent(of("too_small")),
+        ]);
+    }
+    table.print();
+    anstream::println!();
 }
 
 fn mean(measured: Option<&MeasureSummary>) -> Cell {

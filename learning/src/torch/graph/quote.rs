@@ -9,11 +9,13 @@ use tch::{Kind, Tensor};
 use super::generator;
 use super::net::{GraphNet, program};
 use super::pipeline::rank::check_cut;
-use super::step_memory::predicted_bytes;
+use super::step_memory::{predicted_bytes, predicted_memory};
 use crate::data::Dataset;
 use crate::engine::{BackendError, TrainError, TrainingQuote};
 use crate::graph::{GraphModel, NotObserved};
+use crate::memory::MemoryQuote;
 use crate::torch::Torch;
+use crate::torch::batches::Rows;
 use crate::torch::tape::{NoRestore, Tape};
 use crate::training::Training;
 
@@ -29,13 +31,39 @@ impl Torch {
         sample: &Dataset,
         rows: u32,
     ) -> Result<Option<u64>, TrainError> {
+        let free = self.free_memory().unwrap_or(u64::MAX);
+        self.recorded_step(model, sample, |net, views, sample| {
+            predicted_bytes(net, views, sample, rows, free)
+        })
+    }
+
+    /// As [`Self::graph_step_bytes`], with plans for smaller memories.
+    pub(crate) fn graph_step_memory(
+        &self,
+        model: &GraphModel,
+        sample: &Dataset,
+        rows: u32,
+    ) -> Result<Option<MemoryQuote>, TrainError> {
+        let free = self.free_memory().unwrap_or(u64::MAX);
+        self.recorded_step(model, sample, |net, views, sample| {
+            predicted_memory(net, views, sample, rows, free)
+        })
+    }
+
+    /// A prediction from steps at parameters of zero.
+    fn recorded_step<T>(
+        &self,
+        model: &GraphModel,
+        sample: &Dataset,
+        predict: impl FnOnce(&GraphNet<'_>, &[Tensor], &Rows) -> Result<T, BackendError>,
+    ) -> Result<T, TrainError> {
         self.set_threads();
         let _generator = generator();
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?;
         let length = net.aligned_length() as i64;
         let views = net.aligned_views(&Tensor::f_zeros(length, (Kind::Float, self.device))?)?;
         let sample = self.graph_rows(sample, 0..sample.rows())?;
-        Ok(predicted_bytes(&net, &views, &sample, rows, self.free_memory().unwrap_or(u64::MAX))?)
+        Ok(predict(&net, &views, &sample)?)
     }
 
     /// Measures gradients at parameters of zero; nothing of the training is changed.

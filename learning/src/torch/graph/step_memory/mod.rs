@@ -22,8 +22,8 @@ use super::net::{GradientStream, GraphFailure, GraphNet};
 use crate::engine::{BackendError, TrainError};
 use crate::graph::{BothObservers, RunMode, RunObserver};
 use crate::memory::{
-    Admission, MemoryError, MemoryNews, MemoryPlan, MemoryRates, MemorySettings, Recompute,
-    SavedRule, admit,
+    Admission, MemoryError, MemoryNews, MemoryPlan, MemoryQuote, MemoryRates, MemorySettings,
+    Recompute, SavedRule, admit, quote_memory,
 };
 use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
@@ -197,6 +197,21 @@ pub(super) fn predicted_bytes(
 ) -> Result<Option<u64>, BackendError> {
     let recorded = record(net, views, sample, rows, free)?;
     Ok(recorded.map(|recorded| recorded.trace.peak(rows)))
+}
+
+/// Predicts the memory of a step on `rows` rows, with its plans for smaller ones by this machine's folder
+/// for temporary files; `None` if it depends on the numbers.
+pub(super) fn predicted_memory(
+    net: &GraphNet<'_>,
+    views: &[Tensor],
+    sample: &Rows,
+    rows: u32,
+    free: u64,
+) -> Result<Option<MemoryQuote>, BackendError> {
+    let Some(recorded) = record(net, views, sample, rows, free)? else { return Ok(None) };
+    let rates = store::rates(&MemorySettings::default().folder);
+    let rates = rates.map_err(|why| BackendError { engine: ENGINE, why })?;
+    Ok(Some(quote_memory(&recorded.trace, rows, rates, &ways(&recorded, rows))))
 }
 
 impl StepPlans<'_> {
