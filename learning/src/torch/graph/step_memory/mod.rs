@@ -209,7 +209,7 @@ pub(super) fn predicted_memory(
     free: u64,
 ) -> Result<Option<MemoryQuote>, BackendError> {
     let Some(recorded) = record(net, views, sample, rows, free)? else { return Ok(None) };
-    let rates = store::rates(&MemorySettings::default().folder);
+    let rates = store::rates(net.device, &MemorySettings::default().folder);
     let rates = rates.map_err(|why| BackendError { engine: ENGINE, why })?;
     Ok(Some(quote_memory(&recorded.trace, rows, rates, &ways(&recorded, rows))))
 }
