@@ -176,11 +176,6 @@ impl OwnerEnds {
         let none = EndsError::None { parts: ranges.len() };
         Err(first.map_or(none, |first| EndsError::Raw { node: start, first }))
     }
-
-    /// Whether the nodes of a range read an input that is a parameter.
-    pub(crate) fn is_used(&self, input: usize, nodes: &Range<usize>) -> bool {
-        self.uses.get(input).is_some_and(|uses| uses.iter().any(|at| nodes.contains(at)))
-    }
 }
 
 #[cfg(test)]

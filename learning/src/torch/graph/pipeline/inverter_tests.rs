@@ -98,7 +98,9 @@ fn an_inverter_finds_less_of_the_rows_behind_a_deeper_first_part() {
         let mut stage = Stage::new(&net, &plan, 0, views()).unwrap();
         let inputs = matrix(&stage.forward(&batch, &[]).unwrap());
         errors.push(inverter_error(&inputs, &pixels));
-        println!("node {at} of {nodes}: {:?}, error {:.4}", inputs.size(), errors.last().unwrap());
+        let (operation, error) =
+            (&net.program.graph.nodes[at - 1].operation, errors.last().unwrap());
+        println!("behind node {at} of {nodes}, {operation:?}: error {error:.4}");
     }
     assert!(errors[0] < 0.2 && errors.is_sorted() && errors[2] > 2.0 * errors[0], "{errors:?}");
 }
