@@ -137,10 +137,11 @@ fn private_pipelines_have_the_bits_of_one_process_without_rows_elsewhere() {
 fn neither_rows_nor_gradients_of_parameters_leave_the_owner() {
     let _generator = generator();
     tch::set_num_threads(1);
-    for name in ["mlp", "resnet", "gpt"] {
+    for name in ["resnet", "gpt"] {
         let case = PipelineCase::new(name, 8);
         let net = case.net();
         let segments = segments(&net);
+        assert!(!cuts(&net, 4).is_empty(), "{name}");
         for ranges in cuts(&net, 4) {
             let mut run = PrivateRun::new(&case, &net, &ranges, 4);
             drop(run.gradient(&net).unwrap());
