@@ -24,7 +24,7 @@ pub enum RankRows {
     Own {
         /// See [`data_fingerprint`]; it stays in this process.
         fingerprint: String,
-        /// What the other ranks receive.
+        /// The shape, which the other ranks receive.
         shape: RowsShape,
     },
     /// This rank has none.

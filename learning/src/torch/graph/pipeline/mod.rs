@@ -22,7 +22,7 @@
 //! Where all ranks have the rows, the last stage takes labels and targets from its own rows, and only the
 //! first one reads the features. Where rank 0 alone has them ([`PartPlacement::EndsTogether`]), it has the
 //! first and the last stage. A parameter of both is handed from one to the other in the process, and no
-//! parameter of theirs travels. What the owner receives is checked against the graph ([`forms`]).
+//! parameter of theirs travels. Values that the owner receives are checked against the graph ([`forms`]).
 //!
 //! [`PartPlacement::EndsTogether`]: crate::pipeline::PartPlacement::EndsTogether
 //!

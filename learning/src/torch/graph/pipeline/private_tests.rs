@@ -132,7 +132,7 @@ fn private_pipelines_have_the_bits_of_one_process_without_rows_elsewhere() {
     }
 }
 
-/// What leaves the owner in a step: the values at the first cut and the gradients at the last one.
+/// The values at the first cut and the gradients at the last one leave the owner in a step, and nothing else.
 #[test]
 fn neither_rows_nor_gradients_of_parameters_leave_the_owner() {
     let _generator = generator();
