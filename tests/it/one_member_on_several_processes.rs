@@ -160,8 +160,8 @@ fn ranks_are_refused_where_a_training_has_none() {
             other.kill();
         }
     }
-    // Cuts that would send rows, or parameters of rank 0, are refused before a bond.
-    for (size, cut) in [(2, "cut=1,20"), (2, "cut=2"), (4, "cut=2,20")] {
+    // A graph without such a cut, another number of parts, and two pipelines.
+    for (size, cut) in [(2, "cut=1,99999"), (2, "cut=2"), (4, "cut=2,20")] {
         let private = ["--rank-pipeline", "2", "--rank-private", "--rank-interface", "lo"];
         let call = [with(&private), vec!["--rank-cut".to_owned(), cut.to_owned()]].concat();
         let mut cut = ranks(&market, "private", &call, size);

@@ -104,6 +104,21 @@ impl RankScenario {
         (processes > 0).then_some(PipelineSettings { processes, placement, cut })
     }
 
+    /// The rows of a rank, and its pipeline.
+    fn rows(
+        &self,
+        rank: u32,
+        fault: Option<Fault>,
+        data: &Dataset,
+    ) -> (RankRows, Option<PipelineSettings>) {
+        match (self.private, rank) {
+            (true, _) if fault == Some(Fault::HasRows) => (RankRows::shared(data), None),
+            (true, 0) => (RankRows::own(data), self.pipeline()),
+            (true, _) => (RankRows::Absent, self.pipeline()),
+            (false, _) => (RankRows::shared(data), self.pipeline()),
+        }
+    }
+
     fn engine(&self) -> Torch {
         let engine = Torch::new(TorchDevice::Cpu, 1).unwrap();
         match self.checkpoint.clone() {
@@ -184,12 +199,7 @@ fn rank_process() {
     let task = scenario.task();
     let seed = if fault == Some(Fault::OtherSeed) { 8 } else { 7 };
     let facts: RankFacts = [("seed".to_owned(), seed.to_string())].into();
-    let is_private = scenario.private && fault != Some(Fault::HasRows);
-    let rows = match (is_private, rank) {
-        (false, _) => RankRows::shared(&task.rows),
-        (true, 0) => RankRows::own(&task.rows),
-        (true, _) => RankRows::Absent,
-    };
+    let (rows, pipeline) = scenario.rows(rank, fault, &task.rows);
     let interface = if fault == Some(Fault::Interface) { "florin9" } else { "lo" };
     let settings = RankSettings {
         place,
@@ -199,7 +209,7 @@ fn rank_process() {
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         reduction: scenario.reduction,
         overlaps: scenario.overlaps,
-        pipeline: scenario.pipeline().filter(|_| is_private == scenario.private),
+        pipeline,
         rows,
         memory: MemorySettings::default(),
         memory_bytes: None,

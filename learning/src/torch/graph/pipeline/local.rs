@@ -12,6 +12,7 @@ use super::stage::StagePlan;
 use super::step::{ProcessStages, StageStep};
 use crate::engine::{BackendError, TrainError};
 use crate::pipeline::{PartAction, PartEvent, PartPlacement, PipelineShape};
+use crate::ranks::{RankError, RankErrorCode};
 use crate::torch::partial_sums::elements_of;
 use crate::virtual_workers::merges;
 
@@ -68,7 +69,10 @@ impl StageLinks for LocalLinks {
         let found = found.ok_or_else(|| fault("a message of a pipeline is missing"))?;
         match found.len() as u64 <= bytes_max {
             true => Ok(found),
-            false => Err(fault("a message of a pipeline is too long").into()),
+            false => {
+                let why = "a message of a pipeline is too long";
+                Err(RankError::new(RankErrorCode::Differs, why).into())
+            }
         }
     }
 }

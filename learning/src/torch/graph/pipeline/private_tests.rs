@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use super::super::GraphNet;
 use super::super::generator;
@@ -16,6 +16,7 @@ use super::local::LocalPipeline;
 use super::rank::check_cut;
 use super::stage::{StagePlan, owner_ends, segments};
 use super::tests::{PipelineCase, SEED, bits, difference};
+use super::travel::pack;
 use crate::data::Dataset;
 use crate::engine::TrainError;
 use crate::pipeline::PartPlacement::EndsTogether;
@@ -242,7 +243,7 @@ fn the_owner_refuses_values_of_other_forms() {
     let _generator = generator();
     tch::set_num_threads(1);
     let case = PipelineCase::new("resnet", 8);
-    let changes: [(&str, &dyn Fn(&mut Vec<PipelineValue>)); 6] = [
+    let changes: [(&str, &dyn Fn(&mut Vec<PipelineValue>)); 7] = [
         ("fewer values", &|values| drop(values.pop())),
         ("an integer", &|values| values[0] = PipelineValue::Int(1 << 40)),
         ("a list", &|values| values[0] = PipelineValue::Tensors(Vec::new())),
@@ -255,6 +256,10 @@ fn the_owner_refuses_values_of_other_forms() {
             let row = own.bytes.len() / own.form.sizes[0] as usize;
             own.form.sizes[0] = 1;
             own.bytes.truncate(row);
+        }),
+        ("a long message", &|values| {
+            let numbers = Tensor::zeros(1 << 22, (Kind::Float, Device::Cpu));
+            values.push(PipelineValue::Tensor(pack(&numbers).unwrap()));
         }),
         ("a large memory", &|values| {
             let own = tensor(values);
