@@ -120,7 +120,7 @@ impl OwnerEnds {
             let of_last = uses.iter().any(|&at| at >= last);
             let mut earlier = uses.iter().copied().filter(|&at| at < last);
             let Some(first) = earlier.next() else { continue };
-            let end = earlier.last().unwrap_or(first);
+            let end = earlier.next_back().unwrap_or(first);
             // All of them are in the first part, or none is.
             let from = if of_last { 0 } else { first + 1 };
             can[from..=end].fill(false);

@@ -375,7 +375,7 @@ fn a_private_pipeline_is_refused_where_it_is_none() {
         parts,
         private: true,
         cut: cut.map(str::to_owned),
-        pinned: vec![0..4],
+        pinned: std::iter::once(0..4).collect(),
         limit: 10,
         ..RankScenario::new("gpt", 4)
     };

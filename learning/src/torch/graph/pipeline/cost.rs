@@ -68,7 +68,7 @@ pub(in crate::torch) fn pipeline_cut(
         links: ranks.links,
         memory: ranks.memory,
     };
-    Ok(cut(&problem).map_err(no_cut)?)
+    Ok(cut(&problem).map_err(|error| no_cut(&error))?)
 }
 
 /// As [`pipeline_cut`] where the first rank also computes the nodes from `last` on. The first part can end at
@@ -96,12 +96,12 @@ pub(in crate::torch) fn private_cut(
     let other_seconds =
         of_last.iter().map(|node| node.forward_seconds + node.backward_seconds).sum();
     let first = FirstPart { can_end: &first_cuts[..=last], other_seconds };
-    let mut found = cut_with_first_part(&problem, &first).map_err(no_cut)?;
+    let mut found = cut_with_first_part(&problem, &first).map_err(|error| no_cut(&error))?;
     found.ranges.push(last..costs.nodes.len());
     Ok(found)
 }
 
-fn no_cut(error: CutError) -> RankError {
+fn no_cut(error: &CutError) -> RankError {
     let why = format!("{error}: state another --rank-cut or --rank-pipeline");
     RankError::new(RankErrorCode::PlanInvalid, why)
 }

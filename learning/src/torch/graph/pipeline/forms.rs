@@ -3,6 +3,7 @@
 //! and a tensor's memory the size of one of the graph's tensors.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use tch::Tensor;
 
@@ -43,18 +44,19 @@ impl ValueForms {
         net: &GraphNet<'_>,
         rows: usize,
     ) -> Result<&GraphForms, BackendError> {
-        if !self.by_rows.contains_key(&rows) {
-            let (_, values) = infer(&net.program.graph, &[rows as u64], u64::MAX)
-                .map_err(|error| fault(error.to_string()))?;
-            let elements = |value: &Shaped| match value {
-                Shaped::Tensor(shape) => shape.elements(),
-                Shaped::List(shapes) => shapes.iter().map(TensorShape::elements).max().unwrap_or(0),
-                Shaped::Number(_) | Shaped::Unknown => 0,
-            };
-            let largest = values.iter().map(elements).max().unwrap_or(0);
-            self.by_rows.insert(rows, GraphForms { values, largest });
-        }
-        self.by_rows.get(&rows).ok_or_else(|| fault("the graph has no forms"))
+        let entry = match self.by_rows.entry(rows) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let (_, values) = infer(&net.program.graph, &[rows as u64], u64::MAX)
+            .map_err(|error| fault(error.to_string()))?;
+        let elements = |value: &Shaped| match value {
+            Shaped::Tensor(shape) => shape.elements(),
+            Shaped::List(shapes) => shapes.iter().map(TensorShape::elements).max().unwrap_or(0),
+            Shaped::Number(_) | Shaped::Unknown => 0,
+        };
+        let largest = values.iter().map(elements).max().unwrap_or(0);
+        Ok(entry.insert(GraphForms { values, largest }))
     }
 }
 

@@ -207,12 +207,15 @@ fn a_cut_that_would_send_rows_or_parameters_is_refused() {
     assert!(shared.contains(&true) && shared.contains(&false));
 }
 
+/// A change of a message.
+type Change<'c> = &'c dyn Fn(&mut Vec<PipelineValue>);
+
 /// A message of another rank in place of the honest one.
 fn forged(
     case: &PipelineCase,
     from: u32,
     kind: MessageKind,
-    change: &dyn Fn(&mut Vec<PipelineValue>),
+    change: Change<'_>,
 ) -> Result<Tensor, TrainError> {
     let net = case.net();
     let ranges = &cuts(&net, 3)[0];
@@ -243,7 +246,7 @@ fn the_owner_refuses_values_of_other_forms() {
     let _generator = generator();
     tch::set_num_threads(1);
     let case = PipelineCase::new("resnet", 8);
-    let changes: [(&str, &dyn Fn(&mut Vec<PipelineValue>)); 7] = [
+    let changes: [(&str, Change<'_>); 7] = [
         ("fewer values", &|values| drop(values.pop())),
         ("an integer", &|values| values[0] = PipelineValue::Int(1 << 40)),
         ("a list", &|values| values[0] = PipelineValue::Tensors(Vec::new())),

@@ -265,7 +265,7 @@ pub(in crate::torch) fn check_cut(
     if let CutCosts::Pinned(cut) = costs {
         let ranges = stated_ranges(cut, can_cut, parts)?;
         if place.is_private() {
-            owner_ends(net).check(&ranges).map_err(ends_invalid)?;
+            owner_ends(net).check(&ranges).map_err(|error| ends_invalid(&error))?;
         }
         return Ok(());
     }
@@ -275,12 +275,12 @@ pub(in crate::torch) fn check_cut(
         return Err(RankError::new(RankErrorCode::PlanInvalid, why));
     }
     if place.is_private() {
-        owner_ends(net).last_part(parts as usize).map_err(ends_invalid)?;
+        owner_ends(net).last_part(parts as usize).map_err(|error| ends_invalid(&error))?;
     }
     Ok(())
 }
 
-fn ends_invalid(error: EndsError) -> RankError {
+fn ends_invalid(error: &EndsError) -> RankError {
     RankError::new(RankErrorCode::PlanInvalid, format!("--rank-private: {error}"))
 }
 
@@ -313,7 +313,9 @@ fn find_cut(
             let found = match place.is_private() {
                 true => {
                     let ends = owner_ends(net);
-                    let last = ends.last_part(place.parts() as usize).map_err(ends_invalid)?;
+                    let last = ends
+                        .last_part(place.parts() as usize)
+                        .map_err(|error| ends_invalid(&error))?;
                     private_cut(net, &views, rows, &ranks, (&ends.first_cuts(last), last))?
                 }
                 false => pipeline_cut(net, &views, rows, &ranks)?,
