@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use clap::Args;
-use florin_learning::pipeline::{PARTS_MAX, PinnedCut};
+use florin_learning::pipeline::{PARTS_MAX, PartPlacement, PinnedCut};
 use florin_learning::ranks::{PipelineSettings, RANK_SECONDS};
 use florin_learning::reduction::ReductionPlan;
 use florin_learning::virtual_workers::VIRTUAL_WORKERS_MAX;
@@ -56,6 +56,10 @@ pub(crate) struct ExecutionArg {
     /// [default: by measured costs]
     #[arg(long, value_name = "CUT", help_heading = RANKS, requires = "rank_pipeline")]
     pub(crate) rank_cut: Option<PinnedCut>,
+    /// Let rank 0 alone have the rows and their labels: it computes the first and the last of P + 1 parts,
+    /// and the other processes of the one pipeline need no data
+    #[arg(long, help_heading = RANKS)]
+    pub(crate) rank_private: bool,
 }
 
 /// Virtual workers of several processes, unless a number is given: the same for 2 to 8 processes.
@@ -94,7 +98,11 @@ impl ExecutionArg {
     /// The parts of a pipeline.
     pub(crate) fn pipeline(&self) -> Option<PipelineSettings> {
         let cut = self.rank_cut.clone();
-        self.rank_pipeline.map(|parts| PipelineSettings { parts, cut })
+        let placement = match self.rank_private {
+            true => PartPlacement::EndsTogether,
+            false => PartPlacement::Separate,
+        };
+        self.rank_pipeline.map(|processes| PipelineSettings { processes, placement, cut })
     }
 
     /// The settings of a training on this number of processes, if there are several.

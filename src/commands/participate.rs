@@ -43,7 +43,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let view = with_retries(&shutdown, &mut print, view)?;
     let place = ranks::place()?;
     ranks::check(arguments, &view.spec, place.as_ref())?;
-    let data = rows(arguments, &market, &view.spec)?;
+    let has_rows = ranks::has_rows(arguments, place.as_ref());
+    let data = has_rows.then(|| rows(arguments, &market, &view.spec)).transpose()?;
     if place.as_ref().is_none_or(|place| place.rank == 0) {
         require_policy(arguments)?;
     }
@@ -52,13 +53,14 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     // Loaded before the ranks meet: rank 0 deposits for ranks that can compute.
     let graph = || ranks::model(arguments, &market, &view.spec);
     let served = serves.then(|| with_retries(&shutdown, &mut print, graph)).transpose()?;
-    let ranks = place.map(|place| ranks::join(arguments, &view.spec, &data, place)).transpose()?;
-    let ranks = match (ranks, served) {
+    let join = |place| ranks::join(arguments, &view.spec, data.as_ref(), place);
+    let ranks = match (place.map(join).transpose()?, served) {
         (Some(ranks), Some(model)) => {
-            return ranks::serve(arguments, &data, &model, ranks, &shutdown);
+            return ranks::serve(arguments, data.as_ref(), &model, ranks, &shutdown);
         }
         (ranks, _) => ranks,
     };
+    let data = data.context("rank 0 has rows")?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
     let mut engine = engine(arguments, &view.spec, ranks)?;

@@ -10,8 +10,8 @@ use florin_learning::checkpoint::{CheckpointNews, CheckpointSettings};
 use florin_learning::engine::TrainError;
 use florin_learning::memory::{MemoryNews, MemorySettings};
 use florin_learning::ranks::{
-    DATA_FACT, RankError, RankErrorCode, RankNews, RankNotify, RankPlace, RankSettings, Ranks,
-    check_plan, data_fingerprint,
+    RankError, RankErrorCode, RankNews, RankNotify, RankPlace, RankRows, RankSettings, Ranks,
+    check_plan,
 };
 use florin_learning::select::EngineOptions;
 use florin_learning::{Dataset, EngineKind, ModelSpec, Precision};
@@ -27,7 +27,7 @@ use crate::market::MarketConnection;
 use crate::show::{self, JsonEvent};
 
 /// The version of the messages of ranks, and of the bits that they compute.
-const RANK_PROTOCOL: &str = "2";
+const RANK_PROTOCOL: &str = "3";
 /// The time between two files with the state of a training.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 
@@ -40,16 +40,24 @@ pub(super) fn place() -> anyhow::Result<Option<RankPlace>> {
     place.map_err(|error| failure(&RankError::from(error)))
 }
 
+/// Whether this process has rows: with `--rank-private`, rank 0 alone.
+pub(super) fn has_rows(arguments: &Participate, place: Option<&RankPlace>) -> bool {
+    !arguments.execution.rank_private || place.is_none_or(|place| place.rank == 0)
+}
+
 /// Refuses virtual workers, and several processes, where a training has none.
 ///
 /// # Errors
-/// `RANKS_UNSUPPORTED`.
+/// `RANKS_UNSUPPORTED`; `RANK_PLAN_INVALID` for a private pipeline that is none.
 pub(super) fn check(
     arguments: &Participate,
     spec: &TaskSpec,
     place: Option<&RankPlace>,
 ) -> anyhow::Result<()> {
     let is_pipeline = arguments.execution.rank_pipeline.is_some();
+    if arguments.execution.rank_private {
+        check_private(arguments, place).map_err(|error| failure(&error))?;
+    }
     if place.is_none() && arguments.execution.virtual_workers.is_none() && !is_pipeline {
         return Ok(());
     }
@@ -80,14 +88,24 @@ pub(super) fn check(
     unsupported(format!("{why}: leave out --virtual-workers, and start one process"))
 }
 
-/// Meets the other processes.
+/// Refuses `--rank-private` without the ranks of one pipeline.
+fn check_private(arguments: &Participate, place: Option<&RankPlace>) -> Result<(), RankError> {
+    let Some(pipeline) = arguments.execution.pipeline() else {
+        let why =
+            "--rank-private cuts the graph: state --rank-pipeline with the number of processes";
+        return Err(RankError::new(RankErrorCode::PlanInvalid, why));
+    };
+    place.map_or(Ok(()), |place| pipeline.place(place.rank, place.size).map(|_| ()))
+}
+
+/// Meets the other processes. One of them without rows has no `data`.
 ///
 /// # Errors
 /// The codes of [`RankErrorCode`].
 pub(super) fn join(
     arguments: &Participate,
     spec: &TaskSpec,
-    data: &Dataset,
+    data: Option<&Dataset>,
     place: RankPlace,
 ) -> anyhow::Result<Ranks> {
     let execution = arguments.execution.settings(Some(place.size));
@@ -101,7 +119,6 @@ pub(super) fn join(
     let facts = [
         ("the task", text(&spec.id())),
         ("the model", text(&spec.consent_digest())),
-        (DATA_FACT, data_fingerprint(data)),
         ("--seed", text(&arguments.seed)),
         ("--virtual-workers", text(&execution.virtual_workers.unwrap_or(1))),
         ("--precision", text(&execution.precision)),
@@ -119,6 +136,11 @@ pub(super) fn join(
         reduction: arguments.execution.rank_reduction,
         overlaps: None,
         pipeline: arguments.execution.pipeline(),
+        rows: match (data, arguments.execution.rank_private) {
+            (None, _) => RankRows::Absent,
+            (Some(data), true) => RankRows::own(data),
+            (Some(data), false) => RankRows::shared(data),
+        },
         memory: memory(
             &state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
             arguments.json.json,
@@ -194,7 +216,7 @@ pub(super) fn model(
 /// The codes of [`RankErrorCode`]; `TRAINING_FAILED`.
 pub(super) fn serve(
     arguments: &Participate,
-    data: &Dataset,
+    data: Option<&Dataset>,
     model: &ModelSpec,
     mut ranks: Ranks,
     shutdown: &Shutdown,

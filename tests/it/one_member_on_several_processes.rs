@@ -69,6 +69,38 @@ fn members_of_several_processes_are_paid_as_one() {
 }
 
 #[test]
+fn a_member_trains_on_a_machine_that_has_no_rows() {
+    let market = market(2);
+    let task = market.publish();
+    let mut call = market.participant_call(&market.url, task, "ann");
+    let more = ["--rank-interface", "lo", "--rank-pipeline", "2", "--rank-private"];
+    call.extend(more.map(str::to_owned));
+    let mut elsewhere = call.clone();
+    let data = elsewhere.iter().position(|word| word == "--data").unwrap() + 1;
+    elsewhere[data] = "csv:no-such-file.csv#label".to_owned();
+    let port = free_port();
+    let start = |name: &str, call: &[String], at| {
+        Process::start_in(market.folder(), name, call, &rank(at, 2, port))
+    };
+    let mut ann = [start("ann", &call, 0), start("ann-rank-1", &elsewhere, 1)];
+    let mut ben = market.participant(task, "ben");
+    ann.iter_mut().for_each(Process::finish);
+    ben.finish();
+    let report = market.report(task, 2);
+    assert!(!report.account_totals[&market.account("ann")].data.is_zero(), "{report:?}");
+    market.run_command(&["audit", &task.to_string()]).expect(0);
+    let log = ann[0].log();
+    assert!(log.contains("1 pipeline of 3 parts, cut="), "{log}");
+    assert!(log.contains("rank 0 has the rows"), "{log}");
+    // Without the flag, the rank misses its file before the ranks meet.
+    let without: Vec<String> =
+        elsewhere.iter().filter(|word| *word != "--rank-private").cloned().collect();
+    let mut alone = Process::start_in(market.folder(), "alone", &without, &rank(1, 2, free_port()));
+    assert!(!alone.wait().success());
+    assert!(alone.log().contains("no-such-file.csv"), "{}", alone.log());
+}
+
+#[test]
 fn a_rank_that_dies_costs_no_bond_and_sends_no_update() {
     let market = market(1);
     let task = market.publish();
@@ -128,6 +160,20 @@ fn ranks_are_refused_where_a_training_has_none() {
             other.kill();
         }
     }
+    // A graph without such a cut, another number of parts, and two pipelines.
+    for (size, cut) in [(2, "cut=1,99999"), (2, "cut=2"), (4, "cut=2,20")] {
+        let private = ["--rank-pipeline", "2", "--rank-private", "--rank-interface", "lo"];
+        let call = [with(&private), vec!["--rank-cut".to_owned(), cut.to_owned()]].concat();
+        let mut cut = ranks(&market, "private", &call, size);
+        let status = cut[0].wait();
+        let log = cut[0].log();
+        assert!(!status.success() && log.contains("RANK_PLAN_INVALID"), "{log}");
+        assert!(!log.contains("committed") && !log.contains("bonded"), "{log}");
+        for mut other in cut {
+            other.kill();
+        }
+    }
+    florin(&with(&["--rank-private"])).refused(2, "RANK_PLAN_INVALID");
     florin(&with(&["--rank-pipeline", "2"])).refused(2, "RANKS_UNSUPPORTED");
     florin(&with(&["--rank-pipeline", "1"])).expect(2);
     florin(&with(&["--rank-cut", "cut=2"])).expect(2);

@@ -31,6 +31,8 @@ mod model;
 #[cfg(feature = "torch")]
 mod observer;
 mod operators;
+#[cfg(feature = "torch")]
+mod owner_ends;
 mod rewrite;
 #[cfg(feature = "torch")]
 mod segment_run;
@@ -42,6 +44,8 @@ mod split;
 #[cfg(feature = "torch")]
 mod step;
 mod value;
+#[cfg(feature = "torch")]
+mod value_origins;
 mod weights;
 
 pub use archive::{read_archive, read_archive_from, read_description};
@@ -58,6 +62,8 @@ pub(crate) use model::{GraphProgram, Place};
 pub(crate) use observer::{BothObservers, NotObserved, RunObserver, RunValues};
 pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
+#[cfg(feature = "torch")]
+pub(crate) use owner_ends::{EndsError, OwnerEnds};
 pub use rewrite::write_archive;
 #[cfg(feature = "torch")]
 pub(crate) use segments::Segments;

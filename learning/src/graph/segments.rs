@@ -45,7 +45,7 @@ const MAY_RETURN_ARGUMENT: [&str; 16] = [
 /// Arguments of norms that are changed in a training.
 const STATISTICS: [&str; 2] = ["running_mean", "running_var"];
 /// The function of an element of a list.
-const ELEMENT: &str = "getitem";
+pub(super) const ELEMENT: &str = "getitem";
 
 /// A span of positions, both ends included.
 #[derive(Debug, Clone, Copy)]
@@ -260,7 +260,7 @@ fn effect(node: &Node) -> Option<Effect> {
 }
 
 /// The values that a node changes.
-fn written(node: &Node) -> Vec<ValueId> {
+pub(super) fn written(node: &Node) -> Vec<ValueId> {
     let statistics = node.arguments.iter().filter(|(name, _)| STATISTICS.contains(&name.as_str()));
     let mut written: Vec<ValueId> =
         statistics.flat_map(|(_, argument)| argument.values()).collect();
@@ -271,7 +271,7 @@ fn written(node: &Node) -> Vec<ValueId> {
 }
 
 /// Joins the values of a node that may share a memory, or be one tensor.
-fn join(node: &Node, memory: &mut Classes, names: &mut Classes) {
+pub(super) fn join(node: &Node, memory: &mut Classes, names: &mut Classes) {
     let may_be_argument = match &node.operation {
         Operation::Size(name) => name == ELEMENT,
         Operation::Aten(name) => MAY_RETURN_ARGUMENT.contains(&name.as_str()),
@@ -295,14 +295,15 @@ fn join(node: &Node, memory: &mut Classes, names: &mut Classes) {
 }
 
 /// Disjoint classes of values.
-struct Classes(Vec<usize>);
+pub(super) struct Classes(Vec<usize>);
 
 impl Classes {
-    fn new(values: usize) -> Self {
+    pub(super) fn new(values: usize) -> Self {
         Self((0..values).collect())
     }
 
-    fn root(&mut self, mut value: usize) -> usize {
+    /// The least value of its class.
+    pub(super) fn root(&mut self, mut value: usize) -> usize {
         while self.0[value] != value {
             self.0[value] = self.0[self.0[value]];
             value = self.0[value];

@@ -68,6 +68,15 @@ pub struct CutProblem<'a> {
     pub memory: Option<MemoryLimits<'a>>,
 }
 
+/// The first part of a pipeline whose process also computes other nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct FirstPart<'a> {
+    /// Whether the part can end in front of each node, with one entry more than there are nodes.
+    pub can_end: &'a [bool],
+    /// Seconds of the other nodes for one micro-batch, on the device of the nodes' costs.
+    pub other_seconds: f64,
+}
+
 /// A graph in parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cut {
@@ -112,8 +121,30 @@ pub enum CutError {
 /// # Errors
 /// [`CutError`] if a number is out of bounds, or if no cut has all parts or fits into the memory.
 pub fn cut(problem: &CutProblem<'_>) -> Result<Cut, CutError> {
+    best_cut(problem, None)
+}
+
+/// As [`cut`] with a first part that ends at some positions alone, and whose process also computes other
+/// nodes.
+///
+/// # Errors
+/// As [`cut`].
+pub fn cut_with_first_part(
+    problem: &CutProblem<'_>,
+    first: &FirstPart<'_>,
+) -> Result<Cut, CutError> {
+    if first.can_end.len() != problem.can_cut.len() {
+        return Err(invalid("the first part must have an entry for each position"));
+    }
+    if !(first.other_seconds.is_finite() && first.other_seconds >= 0.0) {
+        return Err(invalid("the other seconds of the first part must be at least 0 and finite"));
+    }
+    best_cut(problem, Some(first))
+}
+
+fn best_cut(problem: &CutProblem<'_>, first: Option<&FirstPart<'_>>) -> Result<Cut, CutError> {
     check(problem)?;
-    let table = CutTable::new(problem);
+    let table = CutTable::new(problem, first);
     let (positions, parts) = (table.at.len(), problem.slowness.len());
     if positions < parts + 1 {
         return Err(CutError::TooFewPositions { positions: positions - 2, parts });
@@ -124,7 +155,10 @@ pub fn cut(problem: &CutProblem<'_>) -> Result<Cut, CutError> {
         )));
     }
     if table.fewest_bytes(f64::INFINITY, None).is_none() {
-        return Err(CutError::TooLittleMemory);
+        return Err(match problem.memory {
+            Some(_) => CutError::TooLittleMemory,
+            None => invalid("the first part can end at no position"),
+        });
     }
     // The order of the floats from 0 on is that of their bits.
     let (mut least, mut most) = (0.0_f64.to_bits(), f64::INFINITY.to_bits());
@@ -189,6 +223,7 @@ fn check(problem: &CutProblem<'_>) -> Result<(), CutError> {
 /// The positions of a graph, with sums over the nodes in front of each.
 struct CutTable<'a> {
     problem: &'a CutProblem<'a>,
+    first: Option<&'a FirstPart<'a>>,
     /// Nodes in front of each position: 0, the positions to cut at, and all nodes.
     at: Vec<usize>,
     seconds: Vec<f64>,
@@ -197,7 +232,7 @@ struct CutTable<'a> {
 }
 
 impl<'a> CutTable<'a> {
-    fn new(problem: &'a CutProblem<'a>) -> Self {
+    fn new(problem: &'a CutProblem<'a>, first: Option<&'a FirstPart<'a>>) -> Self {
         let nodes = problem.nodes.len();
         let inner = (1..nodes).filter(|&node| problem.can_cut[node]);
         let at: Vec<usize> = [0].into_iter().chain(inner).chain([nodes]).collect();
@@ -213,13 +248,15 @@ impl<'a> CutTable<'a> {
             parameter_bytes.push(sums.1);
             saved_bytes.push(sums.2);
         }
-        Self { problem, at, seconds, parameter_bytes, saved_bytes }
+        Self { problem, first, at, seconds, parameter_bytes, saved_bytes }
     }
 
     /// Whether a part between two positions fits into a time and into its memory. If it does, so
     /// does a part of fewer nodes: rounded differences of growing sums grow.
     fn fits(&self, part: usize, start: usize, end: usize, most_seconds: f64) -> bool {
-        let seconds = (self.seconds[end] - self.seconds[start]) * self.problem.slowness[part];
+        let other = self.first.filter(|_| part == 0).map_or(0.0, |first| first.other_seconds);
+        let own = self.seconds[end] - self.seconds[start] + other;
+        let seconds = own * self.problem.slowness[part];
         let fits_memory = self.problem.memory.is_none_or(|memory| {
             let in_flight = (self.problem.slowness.len() - part) as u128;
             let parameters = u128::from(self.parameter_bytes[end] - self.parameter_bytes[start]);
@@ -243,6 +280,11 @@ impl<'a> CutTable<'a> {
                     let own = self.problem.boundary_bytes[at];
                     let is_short = 2.0 * link.seconds(own) <= most_seconds;
                     *bytes = if is_short && *bytes != NONE { *bytes + own } else { NONE };
+                }
+            }
+            if let Some(first) = self.first.filter(|_| part == 0) {
+                for (bytes, &at) in following.iter_mut().zip(&self.at) {
+                    *bytes = if first.can_end[at] { *bytes } else { NONE };
                 }
             }
             let mut fewest = vec![NONE; last + 1];

@@ -26,6 +26,8 @@ struct Owned {
     links: Vec<TransferCost>,
     memory_bytes: Vec<u64>,
     is_limited: bool,
+    /// Where the first part can end, and the other seconds of its process.
+    first: Option<(Vec<bool>, f64)>,
 }
 
 impl Owned {
@@ -45,6 +47,7 @@ impl Owned {
             links: vec![FREE; parts - 1],
             memory_bytes: vec![u64::MAX; parts],
             is_limited: false,
+            first: None,
         }
     }
 
@@ -84,7 +87,13 @@ impl Owned {
     }
 
     fn cut(&self) -> Result<Cut, CutError> {
-        cut(&self.problem())
+        match &self.first {
+            None => cut(&self.problem()),
+            Some((can_end, other_seconds)) => {
+                let first = FirstPart { can_end, other_seconds: *other_seconds };
+                cut_with_first_part(&self.problem(), &first)
+            }
+        }
     }
 
     /// The cut at these positions, or `None` if it is not allowed.
@@ -94,7 +103,8 @@ impl Owned {
         for (part, pair) in bounds.windows(2).enumerate() {
             let own = &self.nodes[pair[0]..pair[1]];
             let sum = own.iter().map(|node| node.forward_seconds + node.backward_seconds);
-            let seconds = sum.sum::<f64>() * self.slowness[part];
+            let other = self.first.as_ref().filter(|_| part == 0).map_or(0.0, |first| first.1);
+            let seconds = (sum.sum::<f64>() + other) * self.slowness[part];
             found.stage_seconds = found.stage_seconds.max(seconds);
             let parameters: u64 = own.iter().map(|node| node.parameter_bytes).sum();
             let saved: u64 = own.iter().map(|node| node.saved_bytes).sum();
@@ -103,6 +113,11 @@ impl Owned {
                 return None;
             }
             found.ranges.push(pair[0]..pair[1]);
+        }
+        if let (Some((can_end, _)), Some(&end)) = (&self.first, cuts.first())
+            && !can_end[end]
+        {
+            return None;
         }
         for (&at, link) in cuts.iter().zip(&self.links) {
             if !self.can_cut[at] {
@@ -173,6 +188,31 @@ fn cuts_equal_those_of_brute_force() {
         "{solved} solved, {too_few} with too few positions, {too_large} with too little memory"
     );
     assert!(solved >= 1_000 && too_few >= 200 && too_large >= 200);
+}
+
+#[test]
+fn cuts_with_a_first_part_equal_those_of_brute_force() {
+    let seed = 0x5eed_0002;
+    println!("seed {seed:#x}");
+    let mut random = Xorshift(seed);
+    let (mut solved, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let mut owned = Owned::random(&mut random);
+        if owned.slowness.len() < 2 {
+            continue;
+        }
+        let can_end = owned.can_cut.iter().map(|_| random.below(3) > 0).collect();
+        owned.first = Some((can_end, random.below(8) as f64));
+        match (owned.cut(), owned.brute_force()) {
+            (Ok(found), Some(best)) => {
+                assert_eq!(found, best, "{owned:?}");
+                solved += 1;
+            }
+            (Err(_), None) => refused += 1,
+            (found, best) => panic!("{found:?} instead of {best:?}: {owned:?}"),
+        }
+    }
+    assert!(solved >= 300 && refused >= 300, "{solved} {refused}");
 }
 
 #[test]

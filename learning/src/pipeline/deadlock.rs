@@ -1,8 +1,9 @@
 //! A model checker for the messages of a pipeline.
 //!
 //! Each part executes its actions in their order. A channel leads from each part to each other one.
-//! It is a queue: a receive waits until the message in front is its own. The checker visits all
-//! states that any interleaving reaches, breadth first (explicit-state model checking: Clarke,
+//! It is a queue: a receive waits until the message in front is its own. Where a process has several
+//! parts, a channel leads from each process to each other one, and a receive takes its message by
+//! micro-batch and kind, as the transfers of ranks do. The checker visits all states that any interleaving reaches, breadth first (explicit-state model checking: Clarke,
 //! Grumberg and Peled, Model Checking, 1999). A state is the number of actions that each part has
 //! executed; the messages in the channels follow from it.
 
@@ -67,7 +68,24 @@ pub fn can_deadlock(
     parts: &[Vec<PartAction>],
     channel_capacity: usize,
 ) -> Result<Option<Deadlock>, CheckError> {
-    System::new(parts)?.explore(channel_capacity, &mut |_| {})
+    let of_part = |(part, actions): (u32, &Vec<PartAction>)| {
+        actions.iter().map(|&action| PartEvent { part, action }).collect()
+    };
+    let processes: Vec<Vec<PartEvent>> = (0..).zip(parts).map(of_part).collect();
+    System::new(&processes, Matching::InOrder)?.explore(channel_capacity, &mut |_| {})
+}
+
+/// As [`can_deadlock`] for processes with one or several parts each. A receive takes a message of its
+/// micro-batch and kind from the sending process. A channel is full with `channel_capacity` messages from
+/// the earliest one on that has not arrived.
+///
+/// # Errors
+/// [`CheckError`] if an action names a part that no other process has, or if there are too many states.
+pub fn can_placed_deadlock(
+    processes: &[Vec<PartEvent>],
+    channel_capacity: usize,
+) -> Result<Option<Deadlock>, CheckError> {
+    System::new(processes, Matching::ByTag)?.explore(channel_capacity, &mut |_| {})
 }
 
 /// The messages that a channel can hold at most in the order
@@ -83,14 +101,24 @@ pub fn capacity_needed(shape: PipelineShape) -> usize {
 /// The identity of a message in its channel.
 type Tag = (MessageKind, u32);
 
-/// The messages from one part to another.
+/// The message that a receive takes.
+#[derive(Clone, Copy, PartialEq)]
+enum Matching {
+    /// The one in front.
+    InOrder,
+    /// The one with its tag.
+    ByTag,
+}
+
+/// The messages from one process to another.
 #[derive(Default)]
 struct Channel {
     /// The messages, in the order of their sends.
     tags: Vec<Tag>,
     /// Messages sent, by the number of actions that the sender has executed.
     sent: Vec<usize>,
-    /// Messages received, by the number of actions that the receiver has executed.
+    /// Messages received in front of the first one that is not, by the number of actions that the
+    /// receiver has executed.
     received: Vec<usize>,
     sender: usize,
     receiver: usize,
@@ -102,10 +130,16 @@ impl Channel {
         sent - self.received[counters[self.receiver] as usize]
     }
 
-    /// The message in front, if there is one.
-    fn front(&self, counters: &[u32]) -> Option<Tag> {
-        let received = self.received[counters[self.receiver] as usize];
-        self.tags.get(received).copied().filter(|_| self.fill(counters) > 0)
+    /// Whether a receive can take a message.
+    fn has(&self, tag: Tag, counters: &[u32], matching: Matching) -> bool {
+        let (sent, received) = (
+            self.sent[counters[self.sender] as usize],
+            self.received[counters[self.receiver] as usize],
+        );
+        match matching {
+            Matching::InOrder => self.tags[received..sent].first() == Some(&tag),
+            Matching::ByTag => self.tags[received..sent].contains(&tag),
+        }
     }
 }
 
@@ -118,51 +152,52 @@ enum Move {
 }
 
 struct System<'a> {
-    parts: &'a [Vec<PartAction>],
+    processes: &'a [Vec<PartEvent>],
+    matching: Matching,
     moves: Vec<Vec<Move>>,
     channels: Vec<Channel>,
 }
 
 impl<'a> System<'a> {
-    fn new(parts: &'a [Vec<PartAction>]) -> Result<Self, CheckError> {
-        if parts.len() > PARTS_MAX as usize {
-            return Err(CheckError::TooManyParts { parts: parts.len() });
+    fn new(processes: &'a [Vec<PartEvent>], matching: Matching) -> Result<Self, CheckError> {
+        if processes.len() > PARTS_MAX as usize {
+            return Err(CheckError::TooManyParts { parts: processes.len() });
         }
-        let mut system = Self { parts, moves: Vec::new(), channels: Vec::new() };
+        let places = (0..).zip(processes);
+        let places = places.flat_map(|(at, events)| events.iter().map(move |own| (own.part, at)));
+        let mut place_of: HashMap<u32, usize> = places.collect();
+        if matching == Matching::InOrder {
+            // A part may have no action.
+            place_of = (0..).zip(0..processes.len()).collect();
+        }
+        let mut system = Self { processes, matching, moves: Vec::new(), channels: Vec::new() };
         let mut numbers = HashMap::new();
-        for (part, actions) in parts.iter().enumerate() {
-            let mut moves = Vec::with_capacity(actions.len());
-            for action in actions {
-                let number = match *action {
-                    PartAction::Compute(_) => None,
-                    PartAction::Receive { from: other, .. }
-                    | PartAction::Send { to: other, .. } => {
-                        if other as usize == part || other as usize >= parts.len() {
-                            let parts = parts.len();
-                            return Err(CheckError::NoSuchPart { part, other, parts });
-                        }
-                        let is_send = matches!(action, PartAction::Send { .. });
-                        let other = other as usize;
-                        let ends = if is_send { (part, other) } else { (other, part) };
-                        Some(*numbers.entry(ends).or_insert_with(|| {
-                            let (sender, receiver) = ends;
-                            system.channels.push(Channel {
-                                sender,
-                                receiver,
-                                ..Default::default()
-                            });
-                            system.channels.len() - 1
-                        }))
+        for (process, events) in processes.iter().enumerate() {
+            let mut moves = Vec::with_capacity(events.len());
+            for &PartEvent { part, action } in events {
+                let (other, tag, is_send) = match action {
+                    PartAction::Compute(_) => {
+                        moves.push(Move::Compute);
+                        continue;
                     }
+                    PartAction::Receive { from, kind, micro_batch } => {
+                        (from, (kind, micro_batch), false)
+                    }
+                    PartAction::Send { to, kind, micro_batch } => (to, (kind, micro_batch), true),
                 };
-                moves.push(match (*action, number) {
-                    (PartAction::Receive { kind, micro_batch, .. }, Some(number)) => {
-                        Move::Receive(number, (kind, micro_batch))
-                    }
-                    (PartAction::Send { kind, micro_batch, .. }, Some(number)) => {
-                        Move::Send(number, (kind, micro_batch))
-                    }
-                    _ => Move::Compute,
+                let Some(place) = place_of.get(&other).copied().filter(|&own| own != process)
+                else {
+                    let parts = place_of.len();
+                    return Err(CheckError::NoSuchPart { part: part as usize, other, parts });
+                };
+                let (sender, receiver) = if is_send { (process, place) } else { (place, process) };
+                let number = *numbers.entry((sender, receiver)).or_insert_with(|| {
+                    system.channels.push(Channel { sender, receiver, ..Default::default() });
+                    system.channels.len() - 1
+                });
+                moves.push(match is_send {
+                    true => Move::Send(number, tag),
+                    false => Move::Receive(number, tag),
                 });
             }
             system.moves.push(moves);
@@ -184,9 +219,22 @@ impl<'a> System<'a> {
                 channel.sent.push(channel.tags.len());
             }
             let mut received = 0;
+            let mut has_arrived = HashSet::new();
             channel.received.push(0);
             for own in &self.moves[channel.receiver] {
-                received += usize::from(matches!(own, Move::Receive(from, _) if *from == number));
+                if let Move::Receive(from, tag) = *own
+                    && from == number
+                {
+                    has_arrived.insert(tag);
+                    match self.matching {
+                        Matching::InOrder => received += 1,
+                        Matching::ByTag => {
+                            let open = &channel.tags[received..];
+                            let ended = open.iter().take_while(|tag| has_arrived.contains(tag));
+                            received += ended.count();
+                        }
+                    }
+                }
                 channel.received.push(received);
             }
         }
@@ -198,7 +246,7 @@ impl<'a> System<'a> {
         capacity: usize,
         look: &mut dyn FnMut(&[u32]),
     ) -> Result<Option<Deadlock>, CheckError> {
-        let start = vec![0_u32; self.parts.len()];
+        let start = vec![0_u32; self.processes.len()];
         let mut seen = HashSet::from([start.clone()]);
         // Each state, with the number of the one that led to it.
         let mut states = vec![(start, 0)];
@@ -206,8 +254,8 @@ impl<'a> System<'a> {
         while at < states.len() {
             look(&states[at].0);
             let mut next = Vec::new();
-            for part in 0..self.parts.len() {
-                next.extend(self.after(part, &states[at].0, capacity));
+            for process in 0..self.processes.len() {
+                next.extend(self.after(process, &states[at].0, capacity));
             }
             let has_ended = |(&done, moves): (&u32, &Vec<Move>)| done as usize == moves.len();
             if next.is_empty() && !states[at].0.iter().zip(&self.moves).all(has_ended) {
@@ -237,7 +285,9 @@ impl<'a> System<'a> {
         match self.next_move(part, counters)? {
             Move::Compute => {}
             Move::Receive(from, tag) => {
-                self.channels[from].front(counters).filter(|&front| front == tag)?;
+                if !self.channels[from].has(tag, counters, self.matching) {
+                    return None;
+                }
             }
             Move::Send(to, tag) if capacity == 0 => {
                 let receiver = self.channels[to].receiver;
@@ -259,16 +309,15 @@ impl<'a> System<'a> {
 
     /// Describes a state, from the states that led to it.
     fn deadlock(&self, states: &[(Vec<u32>, usize)], last: usize) -> Deadlock {
-        let event = |part: usize, counters: &[u32]| {
-            let action = self.parts[part].get(counters[part] as usize)?;
-            Some(PartEvent { part: u32::try_from(part).ok()?, action: *action })
+        let event = |process: usize, counters: &[u32]| {
+            self.processes[process].get(counters[process] as usize).copied()
         };
         let mut trace = Vec::new();
         let mut at = last;
         while at > 0 {
             let (after, from) = (&states[at].0, states[at].1);
             let before = &states[from].0;
-            let moved = (0..self.parts.len()).filter(|&part| before[part] < after[part]);
+            let moved = (0..self.processes.len()).filter(|&part| before[part] < after[part]);
             let mut events: Vec<PartEvent> = moved.filter_map(|part| event(part, before)).collect();
             // The trace is built from its end: the receive of a rendezvous follows its send.
             events.sort_by_key(|event| matches!(event.action, PartAction::Send { .. }));
@@ -277,7 +326,7 @@ impl<'a> System<'a> {
         }
         trace.reverse();
         let counters = &states[last].0;
-        let blocked = (0..self.parts.len()).filter_map(|part| event(part, counters)).collect();
+        let blocked = (0..self.processes.len()).filter_map(|part| event(part, counters)).collect();
         Deadlock { trace, blocked }
     }
 }

@@ -24,7 +24,11 @@ fn one_forward_one_backward_with_enough_capacity_never_deadlocks() {
 fn the_capacity_needed_is_reached_and_never_exceeded() {
     for shape in shapes() {
         let parts = all_messages(shape, one_forward_one_backward);
-        let system = System::new(&parts).unwrap();
+        let parts: Vec<Vec<PartEvent>> = (0..)
+            .zip(parts)
+            .map(|(part, own)| own.into_iter().map(|action| PartEvent { part, action }).collect())
+            .collect();
+        let system = System::new(&parts, Matching::InOrder).unwrap();
         let mut most = 0;
         let found = system.explore(usize::MAX, &mut |counters| {
             let fills = system.channels.iter().map(|channel| channel.fill(counters));
@@ -242,4 +246,24 @@ fn checks_are_bounded() {
     let parts = vec![vec![PartAction::Compute(Work::Forward(0)); 32]; 4];
     assert_eq!(can_deadlock(&parts, 1), Err(CheckError::TooManyStates));
     assert_eq!(can_deadlock(&parts[..3], 1), Ok(None));
+}
+
+#[test]
+fn the_capacity_of_both_ends_is_never_exceeded() {
+    use super::super::PartPlacement::EndsTogether;
+    for processes in 2..=4 {
+        for micro_batches in 1..=6 {
+            let shape = PipelineShape::new(EndsTogether.parts(processes), micro_batches).unwrap();
+            let all: Vec<_> = (0..processes).map(|own| EndsTogether.actions(own, shape)).collect();
+            let system = System::new(&all, Matching::ByTag).unwrap();
+            let mut most = 0;
+            let found = system.explore(usize::MAX, &mut |counters| {
+                let fills = system.channels.iter().map(|channel| channel.fill(counters));
+                most = most.max(fills.max().unwrap_or(0));
+            });
+            assert_eq!(found, Ok(None));
+            println!("{shape:?}: {most} of {}", EndsTogether.capacity(shape));
+            assert!(most <= EndsTogether.capacity(shape), "{shape:?}: {most}");
+        }
+    }
 }

@@ -146,18 +146,25 @@ pub fn gpipe(part: u32, shape: PipelineShape) -> Vec<Work> {
 /// one its losses, without messages.
 #[must_use]
 pub fn messages(part: u32, shape: PipelineShape, order: Order) -> Vec<PartAction> {
+    let passes = order(part, shape).into_iter();
+    passes.flat_map(|work| pass_actions(part, shape, work)).collect()
+}
+
+/// A pass of a part, with the receive in front of it and the send behind it.
+pub(super) fn pass_actions(
+    part: u32,
+    shape: PipelineShape,
+    work: Work,
+) -> impl Iterator<Item = PartAction> {
     let earlier = part.checked_sub(1);
     let later = part.checked_add(1).filter(|&later| later < shape.parts);
-    let of_work = |work: Work| {
-        let (from, to, kind, micro_batch) = match work {
-            Work::Forward(micro_batch) => (earlier, later, MessageKind::Activation, micro_batch),
-            Work::Backward(micro_batch) => (later, earlier, MessageKind::Gradient, micro_batch),
-        };
-        let receive = from.map(|from| PartAction::Receive { from, kind, micro_batch });
-        let send = to.map(|to| PartAction::Send { to, kind, micro_batch });
-        receive.into_iter().chain([PartAction::Compute(work)]).chain(send)
+    let (from, to, kind, micro_batch) = match work {
+        Work::Forward(micro_batch) => (earlier, later, MessageKind::Activation, micro_batch),
+        Work::Backward(micro_batch) => (later, earlier, MessageKind::Gradient, micro_batch),
     };
-    order(part, shape).into_iter().flat_map(of_work).collect()
+    let receive = from.map(|from| PartAction::Receive { from, kind, micro_batch });
+    let send = to.map(|to| PartAction::Send { to, kind, micro_batch });
+    receive.into_iter().chain([PartAction::Compute(work)]).chain(send)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod error;
 mod place;
+mod rows;
 #[cfg(not(feature = "distributed"))]
 mod without;
 
@@ -18,21 +19,25 @@ use serde::{Deserialize, Serialize};
 
 pub use error::{RankError, RankErrorCode};
 pub use place::{PlaceError, RANKS_MAX, RankPlace};
+pub use rows::{RankRows, RowsShape, data_fingerprint};
 #[cfg(not(feature = "distributed"))]
 pub use without::Ranks;
 
 #[cfg(feature = "distributed")]
 pub use crate::torch::ranks::Ranks;
 
-use crate::data::Dataset;
 use crate::memory::MemorySettings;
-use crate::pipeline::PinnedCut;
+use crate::pipeline::{PartPlacement, PinnedCut};
 use crate::reduction::{ReadyStep, ReductionPlan};
 use crate::training::Training;
 use crate::virtual_workers::Assignment;
 
 /// Seconds that a rank waits for another one, unless the caller sets another limit.
 pub const RANK_SECONDS: u64 = 300;
+
+/// Seconds of a worker on any rank, at most.
+#[cfg(feature = "distributed")]
+const SPEED_SECONDS_MAX: f64 = 1e9;
 
 /// How a rank joins the others.
 #[derive(Debug, Clone)]
@@ -55,17 +60,21 @@ pub struct RankSettings {
     pub overlaps: Option<bool>,
     /// The parts of a pipeline; `None` computes the whole graph on each rank.
     pub pipeline: Option<PipelineSettings>,
+    /// The rows of this rank.
+    pub rows: RankRows,
     /// Where the tensors of steps go that are larger than the memory.
     pub memory: MemorySettings,
     /// Bytes of this rank's memory for the tensors of a step; `None` is half of what is free.
     pub memory_bytes: Option<u64>,
 }
 
-/// A graph in parts, each on a rank of its own. There are as many pipelines as the ranks have parts.
+/// A graph in parts, on the ranks of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineSettings {
-    /// Parts of the graph; it divides the number of ranks.
-    pub parts: u32,
+    /// Ranks of each pipeline; they divide the number of ranks.
+    pub processes: u32,
+    /// The ranks of the parts.
+    pub placement: PartPlacement,
     /// The first nodes of the parts; `None` follows measured costs.
     pub cut: Option<PinnedCut>,
 }
@@ -73,38 +82,66 @@ pub struct PipelineSettings {
 /// The place of a rank in its pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PipelinePlace {
-    /// The part that it computes.
-    pub part: u32,
-    /// Parts of each pipeline.
-    pub parts: u32,
+    /// The number of the rank in its pipeline.
+    pub process: u32,
+    /// Ranks of each pipeline.
+    pub processes: u32,
+    /// The ranks of the parts.
+    pub placement: PartPlacement,
     /// The number of its pipeline.
     pub replica: u32,
-    /// Pipelines, each with parts of its own of every batch.
+    /// Pipelines, each with virtual workers of its own.
     pub replicas: u32,
+}
+
+impl PipelinePlace {
+    /// Parts of the graph.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        self.placement.parts(self.processes)
+    }
+
+    /// Whether rows, labels and both ends of the graph stay with rank 0.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.placement == PartPlacement::EndsTogether
+    }
 }
 
 impl PipelineSettings {
     /// The place of rank `rank` of `size`: the ranks of a pipeline follow each other.
     ///
     /// # Errors
-    /// [`RankErrorCode::PlanInvalid`] if the parts do not divide the ranks, or if the cut has others.
+    /// [`RankErrorCode::PlanInvalid`] if the ranks are not whole pipelines, or several with rows of rank 0
+    /// alone, or if the cut has other parts.
     pub fn place(&self, rank: u32, size: u32) -> Result<PipelinePlace, RankError> {
-        let parts = self.parts;
+        let (processes, placement) = (self.processes, self.placement);
         let invalid = |why: String| Err(RankError::new(RankErrorCode::PlanInvalid, why));
-        if parts < 2 || size == 0 || !size.is_multiple_of(parts) {
+        if processes < 2 || size == 0 || !size.is_multiple_of(processes) {
             return invalid(format!(
-                "{size} ranks are not pipelines of {parts} parts: start a multiple of --rank-pipeline, \
-                 which is 2 or more"
+                "{size} ranks are not pipelines of {processes} ranks: start a multiple of \
+                 --rank-pipeline, which is 2 or more"
             ));
         }
+        let (process, replica, replicas) = (rank % processes, rank / processes, size / processes);
+        let place = PipelinePlace { process, processes, placement, replica, replicas };
+        if place.is_private() && replicas > 1 {
+            return invalid(format!(
+                "{size} ranks are {replicas} pipelines of {processes}, and with --rank-private there \
+                 is one: start {processes} ranks, or state --rank-pipeline {size}"
+            ));
+        }
+        let parts = place.parts();
         if let Some(cut) = &self.cut
             && cut.parts() != parts as usize
         {
             let found = cut.parts();
-            return invalid(format!("--rank-cut has {found} parts, and --rank-pipeline {parts}"));
+            return invalid(format!(
+                "--rank-cut has {found} parts, and the graph is cut into {parts}: --rank-pipeline \
+                 states them, and --rank-private adds one"
+            ));
         }
-        let (part, replica, replicas) = (rank % parts, rank / parts, size / parts);
-        Ok(PipelinePlace { part, parts, replica, replicas })
+        Ok(place)
     }
 }
 
@@ -113,6 +150,8 @@ pub type RankFacts = BTreeMap<String, String>;
 
 /// The fact that has the fingerprint of the rows.
 pub const DATA_FACT: &str = "data";
+/// The fact that states whether rank 0 alone has the rows.
+pub const PRIVATE_FACT: &str = "--rank-private";
 
 /// The measurements of a rank when it joined, by rank 0.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -155,6 +194,8 @@ pub enum RankNews {
     Pipelined {
         /// The nodes of each part.
         nodes: Vec<Range<usize>>,
+        /// The ranks of the parts.
+        placement: PartPlacement,
         /// Ranges of workers by pipeline.
         workers: Vec<Range<u32>>,
         /// Seconds of the slowest part for one worker, by measured costs; none for a stated cut.
@@ -199,7 +240,7 @@ impl fmt::Display for RankNews {
                 let behind = if *overlaps { ", and during them" } else { "" };
                 write!(f, "\n  reduction {reduction}: {ms:.2} ms after the backward passes{behind}")
             }
-            Self::Pipelined { nodes, workers, stage_seconds, bubble } => {
+            Self::Pipelined { nodes, placement, workers, stage_seconds, bubble } => {
                 let cut = nodes.iter().skip(1).map(|own| own.start.to_string());
                 let cut: Vec<String> = cut.collect();
                 let (parts, count) = (nodes.len(), workers.len());
@@ -209,8 +250,13 @@ impl fmt::Display for RankNews {
                     write!(f, " {:.2} ms a worker,", seconds * 1e3)?;
                 }
                 write!(f, " {:.0} % of the time waits for other parts", bubble * 100.0)?;
+                let private = *placement == PartPlacement::EndsTogether;
+                let processes = if private { parts.saturating_sub(1) } else { parts };
+                if private {
+                    f.write_str("\n  rank 0 has the rows, and the first and the last part")?;
+                }
                 for (replica, own) in workers.iter().enumerate() {
-                    let (first, last) = (replica * parts, (replica + 1) * parts - 1);
+                    let (first, last) = (replica * processes, (replica + 1) * processes - 1);
                     let ranks = format!("{first} to {last}");
                     write!(f, "\n  ranks {ranks:<10} workers {}..{}", own.start, own.end)?;
                 }
@@ -238,26 +284,6 @@ pub fn check_plan(plan: &[Range<u32>], ranks: u32, workers: u32) -> Result<Assig
         .map_err(|error| invalid(format!("the plan is for other virtual workers: {error}")))
 }
 
-/// Features of which the fingerprint of data consists, at most: 256 MiB.
-const FINGERPRINT_NUMBERS_MAX: usize = 1 << 26;
-
-/// A digest of rows, as text: of their labels, and of the features of all rows or, of very many, of
-/// evenly spaced ones.
-#[must_use]
-pub fn data_fingerprint(data: &Dataset) -> String {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 fingerprint of rows");
-    let (rows, width) = (data.rows(), data.width());
-    hasher.update(&(rows as u64).to_le_bytes()).update(&(width as u64).to_le_bytes());
-    for label in data.labels() {
-        hasher.update(&label.to_le_bytes());
-    }
-    let most = (FINGERPRINT_NUMBERS_MAX / width.max(1)).max(1);
-    for row in (0..rows).step_by(rows.div_ceil(most).max(1)) {
-        hasher.update(bytemuck::cast_slice(&data.features()[row * width..(row + 1) * width]));
-    }
-    hasher.finalize().to_hex().to_string()
-}
-
 /// Receives news of ranks.
 pub type RankNotify = Box<dyn Fn(&RankNews) + Send + Sync>;
 
@@ -281,6 +307,20 @@ pub(crate) struct RankSpeed {
     pub(crate) worker_seconds: f64,
     /// The elements of the gradient, as its backward pass computes them, in seconds from its begin.
     pub(crate) ready: Vec<ReadyStep>,
+}
+
+#[cfg(feature = "distributed")]
+impl RankSpeed {
+    /// The speed that a rank states, if it can be one.
+    pub(crate) fn check(self, rank: u32) -> Result<Self, RankError> {
+        let mut seconds = self.ready.iter().map(|step| step.seconds).chain([self.worker_seconds]);
+        let is_time = |seconds: f64| (0.0..=SPEED_SECONDS_MAX).contains(&seconds);
+        if self.worker_seconds > 0.0 && seconds.all(is_time) {
+            return Ok(self);
+        }
+        let why = format!("rank {rank} states {} seconds for a worker", self.worker_seconds);
+        Err(RankError::new(RankErrorCode::Failed, why))
+    }
 }
 
 /// A training that ranks compute together.
@@ -315,16 +355,31 @@ mod tests {
 
     #[test]
     fn ranks_of_a_pipeline_follow_each_other() {
-        let settings = |parts, cut: Option<&str>| PipelineSettings {
-            parts,
+        let settings = |processes, cut: Option<&str>| PipelineSettings {
+            processes,
+            placement: PartPlacement::Separate,
             cut: cut.map(|text| text.parse().unwrap()),
         };
         let place = settings(2, None).place(5, 6).unwrap();
-        assert_eq!(place, PipelinePlace { part: 1, parts: 2, replica: 2, replicas: 3 });
+        assert_eq!((place.process, place.parts(), place.replica, place.replicas), (1, 2, 2, 3));
         assert!(settings(2, Some("cut=7")).place(0, 4).is_ok());
         for (settings, size) in
             [(settings(1, None), 4), (settings(3, None), 4), (settings(2, Some("cut=7,9")), 4)]
         {
+            assert_eq!(settings.place(0, size).unwrap_err().code, RankErrorCode::PlanInvalid);
+        }
+    }
+
+    #[test]
+    fn a_private_pipeline_is_alone_and_has_one_more_part() {
+        let settings = |cut: Option<&str>| PipelineSettings {
+            processes: 2,
+            placement: PartPlacement::EndsTogether,
+            cut: cut.map(|text| text.parse().unwrap()),
+        };
+        let place = settings(Some("cut=7,9")).place(1, 2).unwrap();
+        assert_eq!((place.process, place.parts(), place.is_private()), (1, 3, true));
+        for (settings, size) in [(settings(None), 4), (settings(Some("cut=7")), 2)] {
             assert_eq!(settings.place(0, size).unwrap_err().code, RankErrorCode::PlanInvalid);
         }
     }

@@ -37,7 +37,7 @@ impl Ranks {
         &mut self,
         _: EngineKind,
         _: &ModelSpec,
-        _: &Dataset,
+        _: Option<&Dataset>,
         _: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         match *self {}

@@ -9,6 +9,8 @@ mod net;
 mod parameters;
 mod pipeline;
 mod quote;
+#[cfg(feature = "distributed")]
+mod serving;
 mod step_memory;
 mod training;
 mod virtual_training;
@@ -28,6 +30,8 @@ use crate::engine::{
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use net::{GraphFailure, GraphNet, program};
+#[cfg(feature = "distributed")]
+pub(super) use serving::ServedRows;
 pub(super) use training::GraphTraining;
 
 /// libtorch has one generator of random numbers for the process: a training that may draw from it

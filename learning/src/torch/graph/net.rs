@@ -254,6 +254,13 @@ impl<'m> GraphNet<'m> {
         buffers.map(|tensor| tensor.aligned_range()).collect()
     }
 
+    /// The number of each travelling tensor, with its range in an aligned vector, and whether it is a
+    /// buffer.
+    pub(super) fn aligned_places(&self) -> impl Iterator<Item = (usize, Range<usize>, bool)> {
+        let tensors = self.travelling().enumerate();
+        tensors.map(|(at, tensor)| (at, tensor.aligned_range(), tensor.is_buffer))
+    }
+
     /// The range of each travelling tensor in an aligned vector, with the zeros behind it.
     pub(super) fn aligned_ranges(&self) -> Vec<Range<usize>> {
         let ranges = self.travelling().map(|tensor| tensor.aligned_range());

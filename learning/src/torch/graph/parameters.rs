@@ -22,7 +22,8 @@ struct ParameterBucket {
 }
 
 /// The parameters of a step and of the next one. They travel in buckets; before them comes the head, with
-/// the control of rank 0 and the buffers, which a step changes from its begin.
+/// the control of rank 0 and the buffers, which a step changes from its begin. Tensors that are not shared
+/// do not travel.
 pub(super) struct TravellingParameters {
     /// In the order of their first nodes.
     buckets: Vec<ParameterBucket>,
@@ -37,8 +38,13 @@ pub(super) struct TravellingParameters {
 }
 
 impl TravellingParameters {
-    /// Buckets of at least `bytes_min` bytes, if a tensor is not larger.
-    pub(super) fn new(net: &GraphNet<'_>, bytes_min: u64) -> Self {
+    /// Buckets of at least `bytes_min` bytes, if a tensor is not larger, of the travelling tensors that are
+    /// shared.
+    pub(super) fn new(
+        net: &GraphNet<'_>,
+        bytes_min: u64,
+        is_shared: impl Fn(usize) -> bool,
+    ) -> Self {
         let (ranges, segments) = (net.aligned_ranges().into_iter(), segments(net));
         let inputs = net.travelling_inputs();
         let nodes: Vec<usize> =
@@ -49,12 +55,22 @@ impl TravellingParameters {
             first_node: nodes[own.clone()].iter().copied().min().unwrap_or(0),
             range: sizes[own.start].start as i64..sizes[own.end - 1].end as i64,
         };
-        let mut buckets: Vec<_> = buckets(&sizes, bytes_min).into_iter().map(bucket).collect();
-        buckets.sort_by_key(|bucket| (bucket.first_node, bucket.range.start));
+        let mut all = Vec::new();
+        let mut next = 0;
+        // A bucket has no gaps: each run of shared tensors has buckets of its own.
+        while next < sizes.len() {
+            let end = (next..sizes.len()).find(|&at| !is_shared(at)).unwrap_or(sizes.len());
+            let own = buckets(&sizes[next..end], bytes_min).into_iter();
+            all.extend(own.map(|own| bucket(own.start + next..own.end + next)));
+            next = end + 1;
+        }
+        all.sort_by_key(|bucket| (bucket.first_node, bucket.range.start));
         let length = net.aligned_length() as i64;
-        let buffers = net.aligned_buffers().into_iter();
-        let buffers = buffers.map(|range| range.start as i64..range.end as i64);
+        let places = net.aligned_places();
+        let buffers = places.filter(|(at, _, is_buffer)| *is_buffer && is_shared(*at));
+        let buffers = buffers.map(|(_, range, _)| range.start as i64..range.end as i64);
         let head = std::iter::once(length..length + TAIL).chain(buffers).collect();
+        let buckets = all;
         let (pending, is_awaited_in_pass) = (VecDeque::new(), false);
         Self { buckets, head, pending, is_awaited_in_pass, failure: None }
     }

@@ -89,8 +89,8 @@ impl Torch {
         let mut memory = match pipeline {
             // Each rank has a part of the graph.
             Some((place, peers)) => {
-                check_cut(&net, place.parts, &peers.cut_costs())?;
-                self.whole_graph_rows(&net, data, how)
+                check_cut(&net, &place, &peers.cut_costs())?;
+                self.whole_graph_rows(&net, data.rows(), how)
             }
             None => self.admit_steps(&net, &views, data, how)?,
         };

@@ -18,8 +18,6 @@ use crate::graph::GraphModel;
 use crate::ranks::{RankError, RankErrorCode, RankTraining, data_fingerprint};
 use crate::rng::{Purpose, below, rng};
 use crate::torch::batches::BatchRows;
-#[cfg(feature = "distributed")]
-use crate::torch::batches::with_batches;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, ReceivedSum, TAIL};
 use crate::torch::{LIBTORCH_VERSION, Torch};
@@ -120,7 +118,7 @@ impl Torch {
     }
 
     /// Admits steps to the memory, unless this rank computes a part of the graph alone.
-    fn admit_own<'n>(
+    pub(super) fn admit_own<'n>(
         &self,
         net: &'n GraphNet<'n>,
         flat: &Tensor,
@@ -129,7 +127,7 @@ impl Torch {
         peers: Option<&dyn Peers>,
     ) -> Result<StepMemory<'n>, TrainError> {
         match peers.and_then(Peers::pipeline) {
-            Some(_) => Ok(self.whole_graph_rows(net, data, how)),
+            Some(_) => Ok(self.whole_graph_rows(net, data.rows(), how)),
             None => self.admit_steps(net, &net.aligned_views(flat)?, data, how),
         }
     }
@@ -139,79 +137,22 @@ impl Torch {
     pub(super) fn whole_graph_rows<'n>(
         &self,
         net: &GraphNet<'n>,
-        data: &Dataset,
+        rows: usize,
         how: &Training,
     ) -> StepMemory<'n> {
-        let largest = net.largest_batch(data.rows(), how).iter().map(Range::len).max();
+        let largest = net.largest_batch(rows, how).iter().map(Range::len).max();
         let bytes = how.execution.memory_bytes.or_else(|| self.free_memory()).unwrap_or(u64::MAX);
         let rows = net.program.rows_within(bytes / ESTIMATE_DIVISOR, largest.unwrap_or(0));
         StepMemory::in_parts(rows.max(MEASURED_ROWS_MIN))
     }
-
-    /// Computes this rank's parts of a training that rank 0 has announced, until it ends.
-    #[cfg(feature = "distributed")]
-    pub(in crate::torch) fn serve_graph(
-        &self,
-        model: &GraphModel,
-        data: &Dataset,
-        training: &RankTraining,
-        peers: &mut dyn Peers,
-    ) -> Result<(), TrainError> {
-        let RankTraining { how, seed, first_step, measures } = training;
-        how.check()?;
-        tch::set_num_threads(1);
-        let _generator = generator();
-        let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
-            .with_precision(how.execution.precision);
-        let length = net.aligned_length() as i64;
-        let flat = Tensor::f_zeros(length + TAIL, (Kind::Float, self.device))?;
-        let workers = how.execution.virtual_workers.unwrap_or(1);
-        let memory = self.admit_own(&net, &flat, data, how, Some(&*peers))?;
-        let mut gradients = VirtualGradients::new(&net, workers, *seed, &flat, memory)?;
-        gradients.share(peers)?;
-        gradients.end_sharing()?;
-        gradients.remember_buffers()?;
-        gradients.scale = control(&flat, length)?.1;
-        let speed = match measures {
-            true => Some(gradients.measure(&first_batch(self, data, how)?)?),
-            false => None,
-        };
-        peers.assign(speed, workers, flat.size1()? as u64)?;
-        gradients.use_plan(&first_batch(self, data, how)?, peers)?;
-        let steps = Steps { rows: data.rows(), how, seed: *seed, first: *first_step };
-        let rows = BatchRows::new(self, data, &steps)?;
-        with_batches(&rows, &steps, |mut batches| {
-            for places in steps.batches() {
-                let step = places.step;
-                let batch = Batch { step, rows: batches.next(self, &steps, places)? };
-                loop {
-                    gradients.compute(&batch, Some(&mut *peers), None)?;
-                    gradients.recycle();
-                    gradients.share(&mut *peers)?;
-                    let (stated, scale) = control(&flat, length)?;
-                    gradients.scale = scale;
-                    match stated {
-                        Control::Again => {}
-                        Control::Next => break,
-                        Control::End => return gradients.end_sharing(),
-                    }
-                }
-                gradients.remember_buffers()?;
-            }
-            Ok(())
-        })
-    }
-}
-
-/// The control that rank 0 has stated with the parameters, and the scale of the loss.
-#[cfg(feature = "distributed")]
-fn control(flat: &Tensor, length: i64) -> Result<(Control, f64), TrainError> {
-    let tail = Vec::<f32>::try_from(flat.f_narrow(0, length, TAIL)?.f_to_device(Device::Cpu)?)?;
-    Ok((Control::of(tail[0]), f64::from(tail[1])))
 }
 
 /// Rows of the size of a batch, for a measurement.
-fn first_batch(torch: &Torch, data: &Dataset, how: &Training) -> Result<Batch, TrainError> {
+pub(super) fn first_batch(
+    torch: &Torch,
+    data: &Dataset,
+    how: &Training,
+) -> Result<Batch, TrainError> {
     let rows = 0..data.rows().min(how.batch as usize);
     Ok(Batch { step: 0, rows: torch.graph_rows(data, rows)? })
 }

@@ -64,7 +64,7 @@ impl<'a> VirtualGradients<'a> {
             buffers: Vec::new(),
             starts,
             sums: PartialSums::new(params),
-            travelling: TravellingParameters::new(net, u64::MAX),
+            travelling: TravellingParameters::new(net, u64::MAX, |_| true),
             scale: 1.0,
             memory,
             pipeline: None,
@@ -85,16 +85,24 @@ impl<'a> VirtualGradients<'a> {
     }
 
     /// Uses what the ranks have agreed on for batches of the size of `batch`, and agrees on the cut of the
-    /// graph if each of them computes a part.
+    /// graph if each of them computes a part. With rows of rank 0 alone, the parameters of the other ranks
+    /// travel only now.
     pub(super) fn use_plan(
         &mut self,
         batch: &Batch,
         peers: &mut dyn Peers,
     ) -> Result<(), TrainError> {
-        self.travelling = TravellingParameters::new(self.net, peers.bucket_bytes());
         let parts = self.parts(batch);
         let rows = self.measured_rows(&parts.get(0)?)?;
         self.pipeline = RankPipeline::agree(self.net, &self.params, &rows, parts.len(), peers)?;
+        let shared = self.pipeline.as_ref().and_then(RankPipeline::shared);
+        let is_shared = |tensor: usize| shared.is_none_or(|shared| shared[tensor]);
+        self.travelling = TravellingParameters::new(self.net, peers.bucket_bytes(), is_shared);
+        if shared.is_some() {
+            self.share(peers)?;
+            self.end_sharing()?;
+            self.remember_buffers()?;
+        }
         Ok(())
     }
 
@@ -105,6 +113,11 @@ impl<'a> VirtualGradients<'a> {
 
     /// Begins to give the parameters of rank 0, with their tail, to all ranks.
     pub(super) fn share(&mut self, peers: &mut dyn Peers) -> Result<(), TrainError> {
+        let is_private = peers.pipeline().is_some_and(|place| place.is_private());
+        if is_private && self.pipeline.is_none() {
+            // Which of them may travel follows from the cut.
+            self.travelling = TravellingParameters::new(self.net, u64::MAX, |_| false);
+        }
         self.travelling.share(&self.params, peers)
     }
 

@@ -9,8 +9,8 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::{Ranks, parsed};
 use crate::ranks::{
-    DATA_FACT, RankCard, RankError, RankErrorCode, RankFacts, RankNews, RankNotify, RankPlace,
-    RankSettings,
+    DATA_FACT, PRIVATE_FACT, RankCard, RankError, RankErrorCode, RankFacts, RankNews, RankNotify,
+    RankPlace, RankRows, RankSettings, RowsShape,
 };
 use crate::reduction::ReductionPlan;
 use crate::torch::c10d::{
@@ -34,7 +34,8 @@ struct Hello {
 }
 
 impl Ranks {
-    /// Meets the other ranks, compares the facts of all with those of rank 0, and measures the links.
+    /// Meets the other ranks, compares the facts of all with those of rank 0, and measures the links. The
+    /// rows are facts, too, unless rank 0 alone has them: then the others receive their shape.
     ///
     /// # Errors
     /// [`RankError`]: no rendezvous, a rank that does not join in time or disagrees, an interface that
@@ -50,6 +51,7 @@ impl Ranks {
         let RankPlace { rank, size, .. } = settings.place;
         let pipeline = settings.pipeline.as_ref().map(|pipeline| pipeline.place(rank, size));
         let pipeline = pipeline.transpose()?;
+        check_rows(&settings, pipeline.is_some_and(|place| place.is_private()))?;
         let deadline = Instant::now() + settings.limit;
         let left = || deadline.saturating_duration_since(Instant::now()).max(LEAST_WAIT);
         let RankPlace { rank, size, host, port, serves, attempt, .. } = &settings.place;
@@ -75,12 +77,13 @@ impl Ranks {
             true => settings.device.clone(),
             false => cpu_capability(),
         };
-        let hello = Hello { facts: facts.clone(), host: host_name(), capability };
+        let facts = with_rows(facts.clone(), &settings.rows);
+        let hello = Hello { facts, host: host_name(), capability };
         let hellos = agree(&store, &settings, &hello, &left)?;
+        let shape = give_shape(&store, &settings)?;
         let group =
             ProcessGroup::join(&store, *rank, *size, settings.interface.as_deref(), settings.limit)
                 .map_err(|error| group_failed(&settings, &error))?;
-        let data = facts.get(DATA_FACT).cloned().unwrap_or_default();
         let assignment = Assignment::even(*size, *size);
         let mut ranks = Self {
             store,
@@ -99,7 +102,7 @@ impl Ranks {
             cut: Vec::new(),
             actions: BTreeMap::new(),
             add_seconds_per_byte: if *rank == 0 { measure_addition()? } else { 0.0 },
-            data,
+            shape,
             settings,
         };
         ranks.measure_links(hellos)?;
@@ -149,6 +152,52 @@ impl Ranks {
         }
         let [small, large] = seconds;
         Ok((small, ((large - small) / LARGE_BYTES as f64).max(0.0)))
+    }
+}
+
+/// Checks that rank 0 has rows, and each other rank if all have them.
+fn check_rows(settings: &RankSettings, is_private: bool) -> Result<(), RankError> {
+    let is_right = match &settings.rows {
+        RankRows::Shared { .. } => !is_private,
+        RankRows::Own { .. } => is_private && settings.place.rank == 0,
+        RankRows::Absent => is_private && settings.place.rank > 0,
+    };
+    if is_right {
+        return Ok(());
+    }
+    let why =
+        "a rank has rows that others do not have: only rank 0 of a private pipeline has them alone";
+    Err(RankError::new(RankErrorCode::Unsupported, why))
+}
+
+/// The facts of a rank with those about its rows. A fingerprint travels only if all ranks have the rows.
+fn with_rows(mut facts: RankFacts, rows: &RankRows) -> RankFacts {
+    let is_private = match rows {
+        RankRows::Shared { fingerprint } => {
+            facts.insert(DATA_FACT.to_owned(), fingerprint.clone());
+            false
+        }
+        RankRows::Own { .. } | RankRows::Absent => true,
+    };
+    facts.insert(PRIVATE_FACT.to_owned(), if is_private { "yes" } else { "no" }.to_owned());
+    facts
+}
+
+/// Gives the shape of rank 0's rows to the ranks that have none. Returns it there.
+fn give_shape(store: &TcpStore, settings: &RankSettings) -> Result<Option<RowsShape>, RankError> {
+    let failed =
+        |error: C10dError| RankError::new(RankErrorCode::RendezvousFailed, error.to_string());
+    match &settings.rows {
+        RankRows::Shared { .. } => Ok(None),
+        RankRows::Own { shape, .. } => {
+            let bytes = serde_json::to_vec(shape).unwrap_or_default();
+            store.set("rows", &bytes).map_err(failed)?;
+            Ok(None)
+        }
+        RankRows::Absent => {
+            let bytes = store.get("rows", settings.limit).map_err(failed)?;
+            parsed::<RowsShape>(&bytes)?.check().map(Some)
+        }
     }
 }
 
@@ -323,6 +372,17 @@ mod tests {
         assert!(text.contains("about seed: rank 1 has 2, rank 0 has 1"), "{text}");
         let text = differences(&[hello(&[("model", "a"), ("seed", "1")]), fewer]).unwrap();
         assert!(text.contains("rank 1 has none"), "{text}");
+    }
+
+    #[test]
+    fn the_fingerprint_of_rows_is_no_fact_if_rank_0_alone_has_them() {
+        let shape = RowsShape { rows: 3, width: 2, classes: 2 };
+        let fingerprint = "3f".to_owned();
+        let own = RankRows::Own { fingerprint: fingerprint.clone(), shape };
+        let facts = |rows: &RankRows| with_rows(RankFacts::new(), rows);
+        let yes = RankFacts::from([(PRIVATE_FACT.to_owned(), "yes".to_owned())]);
+        assert_eq!((facts(&own), facts(&RankRows::Absent)), (yes.clone(), yes));
+        assert_eq!(facts(&RankRows::Shared { fingerprint })[DATA_FACT], "3f");
     }
 
     #[test]

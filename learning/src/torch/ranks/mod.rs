@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tch::{Device, Tensor};
 
 use super::c10d::{C10dError, C10dFailure, ProcessGroup, TcpStore, Transfer};
+use super::graph::ServedRows;
 use super::partial_sums::{PartialSums, ReadyElements};
 use super::peers::{Arrival, CutCosts, FoundCut, Peers, ReceivedSum};
 use super::{ENGINE, Torch};
@@ -30,7 +31,8 @@ use crate::engine::{InputError, TrainError};
 use crate::model::ModelSpec;
 use crate::ranks::{
     PipelinePlace, PipelineSettings, RankCard, RankError, RankErrorCode, RankJob, RankNews,
-    RankNotify, RankPlace, RankSettings, RankSpeed, RankTraining, check_plan, data_fingerprint,
+    RankNotify, RankPlace, RankSettings, RankSpeed, RankTraining, RowsShape, check_plan,
+    data_fingerprint,
 };
 use crate::reduction::{
     self, BestReduction, ReadyStep, ReducedSums, ReductionAction, ReductionCosts, ReductionPlan,
@@ -75,8 +77,8 @@ pub struct Ranks {
     cut: Vec<Range<usize>>,
     /// Seconds for the addition of a byte, at rank 0.
     add_seconds_per_byte: f64,
-    /// Fingerprint of the rows that all ranks have.
-    data: String,
+    /// The shape of the rows that rank 0 alone has, at another rank.
+    shape: Option<RowsShape>,
 }
 
 impl Ranks {
@@ -86,8 +88,9 @@ impl Ranks {
         &self.settings.place
     }
 
-    /// Serves the trainings that rank 0 announces, with a graph and rows that are loaded here, until it
-    /// announces the end or `go_on` breaks, which is called again and again between them.
+    /// Serves the trainings that rank 0 announces, with a graph and rows that are loaded here, unless rank 0
+    /// alone has them, until it announces the end or `go_on` breaks, which is called again and again between
+    /// them.
     ///
     /// # Errors
     /// [`TrainError`] if the engine is missing, if rank 0 is gone, or if a training fails here.
@@ -95,7 +98,7 @@ impl Ranks {
         &mut self,
         kind: EngineKind,
         model: &ModelSpec,
-        data: &Dataset,
+        data: Option<&Dataset>,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         let engine = torch_engine(kind, 1).map_err(|error| {
@@ -109,12 +112,13 @@ impl Ranks {
         &mut self,
         engine: &Torch,
         model: &ModelSpec,
-        data: &Dataset,
+        data: Option<&Dataset>,
         go_on: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<(), TrainError> {
         let ModelSpec::Graph(graph) = model else {
             return Err(InputError::VirtualWorkers { engine: ENGINE }.into());
         };
+        let rows = ServedRows::new(self.shape, data)?;
         loop {
             let key = format!("job/{}", self.jobs);
             if !self.store.has(&key).map_err(|error| self.failed(Some(0), &error))? {
@@ -135,7 +139,7 @@ impl Ranks {
                 }
                 RankJob::Train(mut training) => {
                     training.how.execution.memory_bytes = self.settings.memory_bytes;
-                    engine.serve_graph(graph, data, &training, self)?;
+                    engine.serve_graph(graph, rows, &training, self)?;
                 }
             }
         }
@@ -178,7 +182,7 @@ impl Ranks {
     /// The assignment to ranks, or to pipelines, by measured speeds, or the pinned one.
     fn planned(&self, workers: u32, bytes: u64) -> Result<Assignment, RankError> {
         let invalid = |why: String| RankError::new(RankErrorCode::PlanInvalid, why);
-        let group = self.pipeline.map_or(1, |place| place.parts as usize);
+        let group = self.pipeline.map_or(1, |place| place.processes as usize);
         if let Some(pinned) = &self.settings.pinned {
             return check_plan(pinned, self.settings.place.size / group as u32, workers);
         }
@@ -274,7 +278,7 @@ impl Ranks {
     fn use_plan(&mut self, plan: RankPlan, workers: u32) -> Result<(), RankError> {
         let RankPlan { ranges, reduction, bucket_bytes, overlaps } = plan;
         let failed = |why: String| RankError::new(RankErrorCode::Failed, why);
-        let group = self.pipeline.map_or(1, |place| place.parts);
+        let group = self.pipeline.map_or(1, |place| place.processes);
         if ranges.len() != (self.settings.place.size / group) as usize {
             return Err(failed("rank 0 has a plan for other ranks".to_owned()));
         }
@@ -389,7 +393,7 @@ impl Peers for Ranks {
     }
 
     fn announce(&mut self, training: &RankTraining, data: &Dataset) -> Result<(), TrainError> {
-        if data_fingerprint(data) != self.data {
+        if Some(data_fingerprint(data).as_str()) != self.settings.rows.fingerprint() {
             let why = "the rows of this training are not those with which the ranks have started";
             return Err(RankError::new(RankErrorCode::Unsupported, why).into());
         }
@@ -423,7 +427,8 @@ impl Peers for Ranks {
         if let Some(own) = speed {
             let mut all = vec![own];
             for rank in 1..size {
-                all.push(self.get(&format!("speed/{job}/{rank}"), rank)?);
+                let stated: RankSpeed = self.get(&format!("speed/{job}/{rank}"), rank)?;
+                all.push(stated.check(rank)?);
             }
             self.speeds = all;
         }
@@ -501,7 +506,8 @@ impl Peers for Ranks {
         if !self.cut.is_empty() {
             return CutCosts::Known(self.cut.clone());
         }
-        let (parts, links) = (self.pipeline.map_or(1, |place| place.parts as usize), self.links());
+        let parts = self.pipeline.map_or(1, |place| place.processes as usize);
+        let links = self.links();
         let own = self.speeds.first().map_or(1.0, |speed| speed.worker_seconds);
         let slowest = |part: usize| {
             let ranks = self.speeds.iter().skip(part).step_by(parts);
@@ -529,7 +535,9 @@ impl Peers for Ranks {
         if self.cut != nodes {
             self.cut = nodes.clone();
             let nodes = nodes.clone();
-            (self.notify)(&RankNews::Pipelined { nodes, workers, stage_seconds, bubble });
+            let placement = self.pipeline.map(|place| place.placement).unwrap_or_default();
+            let news = RankNews::Pipelined { nodes, placement, workers, stage_seconds, bubble };
+            (self.notify)(&news);
         }
         Ok(nodes)
     }

@@ -11,7 +11,8 @@ use crate::checkpoint::CheckpointSettings;
 use crate::engine::{TrainedModel, Trainer};
 use crate::graph::BufferPolicy;
 use crate::memory::MemorySettings;
-use crate::ranks::{DATA_FACT, RankFacts, RankPlace};
+use crate::pipeline::PartPlacement;
+use crate::ranks::{RankFacts, RankPlace, RankRows};
 use crate::torch::TorchDevice;
 use crate::torch::graph::tests::{ALL, GraphTask, go_on, is_random, models};
 use crate::training::{Betas, Execution, Optimizer, Training};
@@ -36,6 +37,8 @@ struct RankScenario {
     /// Parts of the graph, and where it is cut; none for whole graphs.
     parts: u32,
     cut: Option<String>,
+    /// Whether rank 0 alone has the rows.
+    private: bool,
     /// Whether numbers travel while others are computed; by measured links if there is none.
     overlaps: Option<bool>,
     /// Seconds of the limit.
@@ -62,6 +65,8 @@ enum Fault {
     Interface,
     /// Is never started.
     Absent,
+    /// Has the rows, and computes one part, where rank 0 has them alone.
+    HasRows,
 }
 
 impl RankScenario {
@@ -91,7 +96,27 @@ impl RankScenario {
 
     fn pipeline(&self) -> Option<PipelineSettings> {
         let cut = self.cut.as_ref().map(|cut| cut.parse().unwrap());
-        (self.parts > 0).then_some(PipelineSettings { parts: self.parts, cut })
+        let placement = match self.private {
+            true => PartPlacement::EndsTogether,
+            false => PartPlacement::Separate,
+        };
+        let processes = self.parts;
+        (processes > 0).then_some(PipelineSettings { processes, placement, cut })
+    }
+
+    /// The rows of a rank, and its pipeline.
+    fn rows(
+        &self,
+        rank: u32,
+        fault: Option<Fault>,
+        data: &Dataset,
+    ) -> (RankRows, Option<PipelineSettings>) {
+        match (self.private, rank) {
+            (true, _) if fault == Some(Fault::HasRows) => (RankRows::shared(data), None),
+            (true, 0) => (RankRows::own(data), self.pipeline()),
+            (true, _) => (RankRows::Absent, self.pipeline()),
+            (false, _) => (RankRows::shared(data), self.pipeline()),
+        }
     }
 
     fn engine(&self) -> Torch {
@@ -173,11 +198,8 @@ fn rank_process() {
     let fault = scenario.fault.filter(|&(own, _)| own == rank).map(|(_, fault)| fault);
     let task = scenario.task();
     let seed = if fault == Some(Fault::OtherSeed) { 8 } else { 7 };
-    let facts: RankFacts = [
-        (DATA_FACT.to_owned(), data_fingerprint(&task.rows)),
-        ("seed".to_owned(), seed.to_string()),
-    ]
-    .into();
+    let facts: RankFacts = [("seed".to_owned(), seed.to_string())].into();
+    let (rows, pipeline) = scenario.rows(rank, fault, &task.rows);
     let interface = if fault == Some(Fault::Interface) { "florin9" } else { "lo" };
     let settings = RankSettings {
         place,
@@ -187,7 +209,8 @@ fn rank_process() {
         pinned: Some(scenario.pinned.clone()).filter(|pinned| !pinned.is_empty()),
         reduction: scenario.reduction,
         overlaps: scenario.overlaps,
-        pipeline: scenario.pipeline(),
+        pipeline,
+        rows,
         memory: MemorySettings::default(),
         memory_bytes: None,
     };
@@ -217,14 +240,15 @@ fn rank_process() {
             _ => {}
         }
         let rows = match fault {
+            _ if scenario.private => None,
             Some(Fault::OtherRows) => {
                 let backwards: Vec<usize> = (0..ROWS).rev().collect();
-                task.rows.subset(&backwards).unwrap()
+                Some(task.rows.subset(&backwards).unwrap())
             }
-            _ => task.rows,
+            _ => Some(task.rows),
         };
         let mut go_on = || ControlFlow::Continue(());
-        match ranks.serve_on(&engine, &task.model, &rows, &mut go_on) {
+        match ranks.serve_on(&engine, &task.model, rows.as_ref(), &mut go_on) {
             Ok(()) => return println!("served"),
             Err(error) => error,
         }
@@ -307,6 +331,68 @@ fn pipelines_compute_the_bits_of_one_process() {
             assert!(outputs[0].contains(&shown), "{}", outputs[0]);
         }
     }
+}
+
+#[test]
+fn private_pipelines_compute_the_bits_of_one_process() {
+    // Ranks, of which the first has the rows and two parts of the graph.
+    let table: [(&str, &[u32]); 4] =
+        [("resnet", &[2, 3]), ("gpt", &[2, 3]), ("vit", &[2]), ("mlp", &[2])];
+    for (model, sizes) in table {
+        // Of the 24 steps of 6 epochs one is audited.
+        let epochs = if model == "resnet" { 6 } else { 2 };
+        let adam = model == "gpt";
+        let mut scenario =
+            RankScenario { adam, epochs, private: true, ..RankScenario::new(model, 5) };
+        let expected = digest(&scenario.alone().0);
+        for &size in sizes {
+            scenario.parts = size;
+            let outputs = scenario.run(size);
+            assert_eq!(line(&outputs[0], "digest "), expected, "{model}: {size}");
+            assert!(outputs[1..].iter().all(|output| output.contains("served")), "{outputs:?}");
+            let shown = format!("1 pipeline of {} parts, cut=", size + 1);
+            assert!(outputs[0].contains(&shown), "{}", outputs[0]);
+        }
+    }
+}
+
+#[test]
+fn a_private_training_continues_to_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = RankScenario { private: true, parts: 2, ..RankScenario::new("resnet", 4) };
+    let expected = digest(&whole.alone().0);
+    let stopped = RankScenario { checkpoint: state(folder.path()), exit_at: Some(3), ..whole };
+    let killed = stopped.run(2);
+    assert!(!killed[0].contains("digest"), "{}", killed[0]);
+    let output = &RankScenario { exit_at: None, ..stopped }.run(2)[0];
+    assert_eq!(line(output, "digest "), expected);
+    assert!(output.contains("continues after step 2 of"), "{output}");
+}
+
+#[test]
+fn a_private_pipeline_is_refused_where_it_is_none() {
+    let private = |parts, cut: Option<&str>| RankScenario {
+        parts,
+        private: true,
+        cut: cut.map(str::to_owned),
+        pinned: std::iter::once(0..4).collect(),
+        limit: 10,
+        ..RankScenario::new("gpt", 4)
+    };
+    // Two pipelines; a cut with a part too few; one that would send the tokens.
+    for (scenario, size) in
+        [(private(2, None), 4), (private(2, Some("cut=2")), 2), (private(2, Some("cut=1,26")), 2)]
+    {
+        let output = &scenario.run(size)[0];
+        let code = line(output, "error ").split(':').next().unwrap();
+        assert_eq!(code, "RANK_PLAN_INVALID", "{output}");
+    }
+    // One rank has rows.
+    let scenario = RankScenario { fault: Some((1, Fault::HasRows)), ..private(2, None) };
+    let outputs = scenario.run(2);
+    let error = line(&outputs[0], "error ");
+    assert!(error.starts_with("RANKS_DISAGREE: "), "{error}");
+    assert!(error.contains("about --rank-private: rank 1 has no, rank 0 has yes"), "{error}");
 }
 
 #[test]

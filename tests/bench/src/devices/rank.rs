@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use florin_learning::memory::MemorySettings;
+use florin_learning::pipeline::PartPlacement;
 use florin_learning::ranks::{
-    DATA_FACT, PipelineSettings, RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks,
-    data_fingerprint,
+    PipelineSettings, RANK_SECONDS, RankFacts, RankPlace, RankRows, RankSettings, Ranks,
 };
 use florin_learning::reduction::ReductionPlan;
 use florin_learning::select::{EngineOptions, engine_with};
@@ -43,7 +43,8 @@ pub(crate) struct RankWork {
 
 impl RankWork {
     fn pipeline(&self) -> Option<PipelineSettings> {
-        self.parts.map(|parts| PipelineSettings { parts, cut: None })
+        let placement = PartPlacement::Separate;
+        self.parts.map(|processes| PipelineSettings { processes, placement, cut: None })
     }
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
         case.batch = batch;
     }
     let kind = if work.cuda { EngineKind::Cuda } else { EngineKind::Torch };
-    let facts: RankFacts = [(DATA_FACT.to_owned(), data_fingerprint(&case.rows))].into();
+    let facts = RankFacts::new();
     let mut ranks = None;
     if let Some(place) = RankPlace::from_environment(|name| std::env::var(name).ok())? {
         let settings = RankSettings {
@@ -79,6 +80,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
             reduction: work.reduction,
             overlaps: work.overlaps,
             pipeline: work.pipeline(),
+            rows: RankRows::shared(&case.rows),
             memory: MemorySettings::default(),
             memory_bytes: None,
         };
@@ -86,7 +88,7 @@ pub(crate) fn run(work: &str) -> anyhow::Result<Option<RankResult>> {
         let mut joined = Ranks::join(settings, &facts, notify)?;
         if joined.place().rank > 0 {
             let go_on = &mut || ControlFlow::Continue(());
-            joined.serve(kind, &case.model, &case.rows, go_on)?;
+            joined.serve(kind, &case.model, Some(&case.rows), go_on)?;
             return Ok(None);
         }
         ranks = Some(joined);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use florin_learning::memory::MemorySettings;
-use florin_learning::ranks::{RANK_SECONDS, RankFacts, RankPlace, RankSettings, Ranks};
+use florin_learning::ranks::{RANK_SECONDS, RankFacts, RankPlace, RankRows, RankSettings, Ranks};
 use serde::Deserialize;
 
 use super::launch::{self, Packages};
@@ -44,6 +44,7 @@ pub(super) fn run_rank(elements: usize) -> anyhow::Result<Option<f64>> {
         reduction: None,
         overlaps: Some(false),
         pipeline: None,
+        rows: RankRows::Shared { fingerprint: "no rows".to_owned() },
         memory: MemorySettings::default(),
         memory_bytes: None,
     };

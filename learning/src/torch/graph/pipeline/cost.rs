@@ -14,7 +14,9 @@ use crate::graph::{
     Effect, Graph, Node, Operation, Place, RunMode, RunObserver, RunValues, Segments, ValueId,
     find_operator,
 };
-use crate::pipeline::{Cut, CutProblem, MemoryLimits, NodeCost, cut};
+use crate::pipeline::{
+    Cut, CutError, CutProblem, FirstPart, MemoryLimits, NodeCost, cut, cut_with_first_part,
+};
 use crate::ranks::{RankError, RankErrorCode};
 use crate::torch::batches::Rows;
 use crate::virtual_workers::TransferCost;
@@ -66,11 +68,42 @@ pub(in crate::torch) fn pipeline_cut(
         links: ranks.links,
         memory: ranks.memory,
     };
-    let found = cut(&problem).map_err(|error| {
-        let why = format!("{error}: state another --rank-cut or --rank-pipeline");
-        RankError::new(RankErrorCode::PlanInvalid, why)
-    });
-    Ok(found?)
+    Ok(cut(&problem).map_err(|error| no_cut(&error))?)
+}
+
+/// As [`pipeline_cut`] where the first rank also computes the nodes from `last` on. The first part can end at
+/// the positions `first_cuts`. The transfer from the last other rank back to the first one is not counted.
+///
+/// # Errors
+/// As [`pipeline_cut`].
+pub(in crate::torch) fn private_cut(
+    net: &GraphNet<'_>,
+    views: &[Tensor],
+    rows: &Rows,
+    ranks: &CutRanks<'_>,
+    (first_cuts, last): (&[bool], usize),
+) -> Result<Cut, TrainError> {
+    let costs = measured_costs(net, views, rows)?;
+    let (nodes, of_last) = costs.nodes.split_at(last);
+    let problem = CutProblem {
+        nodes,
+        boundary_bytes: &costs.boundary_bytes[..=last],
+        can_cut: &costs.can_cut[..=last],
+        slowness: ranks.slowness,
+        links: ranks.links,
+        memory: ranks.memory,
+    };
+    let other_seconds =
+        of_last.iter().map(|node| node.forward_seconds + node.backward_seconds).sum();
+    let first = FirstPart { can_end: &first_cuts[..=last], other_seconds };
+    let mut found = cut_with_first_part(&problem, &first).map_err(|error| no_cut(&error))?;
+    found.ranges.push(last..costs.nodes.len());
+    Ok(found)
+}
+
+fn no_cut(error: &CutError) -> RankError {
+    let why = format!("{error}: state another --rank-cut or --rank-pipeline");
+    RankError::new(RankErrorCode::PlanInvalid, why)
 }
 
 pub(super) fn measured_costs(

@@ -17,13 +17,25 @@ impl MessageTag {
     }
 }
 
-/// The links of a stage to its neighbours. A message is the bytes of
+/// The links of the stages of a process to their neighbours. A message is the bytes of
 /// [`encode_message`](crate::pipeline::encode_message): a receiver that needs its length first can receive
 /// the lead alone.
 pub(in crate::torch) trait StageLinks {
-    /// Sends a message; it does not wait until the message has arrived.
-    fn send(&mut self, to: u32, tag: MessageTag, message: Vec<u8>) -> Result<(), TrainError>;
+    /// Sends a message from stage `from` to stage `to`; it does not wait until the message has arrived.
+    fn send(
+        &mut self,
+        from: u32,
+        to: u32,
+        tag: MessageTag,
+        message: Vec<u8>,
+    ) -> Result<(), TrainError>;
 
-    /// Waits for a message.
-    fn receive(&mut self, from: u32, tag: MessageTag) -> Result<Vec<u8>, TrainError>;
+    /// Waits for a message from stage `from` to stage `to`, of at most `bytes_max` bytes.
+    fn receive(
+        &mut self,
+        from: u32,
+        to: u32,
+        tag: MessageTag,
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, TrainError>;
 }

@@ -19,18 +19,25 @@
 //! * Each stage adds its gradients over the micro-batches along the tree of
 //!   [`merges`](crate::virtual_workers::merges).
 //!
-//! All ranks of a training have its rows. So the last stage takes labels and targets from its own rows, and
-//! only the first one reads the features. A cut that keeps the labels and the rows at one rank would need two
-//! more messages for each micro-batch: the output of the last stage to that rank, which computes the loss, and
-//! the output's gradient back. The stages would then form a ring, and the schedule has to count with it.
+//! Where all ranks have the rows, the last stage takes labels and targets from its own rows, and only the
+//! first one reads the features. Where rank 0 alone has them ([`PartPlacement::EndsTogether`]), it has the
+//! first and the last stage. A parameter of both is handed from one to the other in the process, and no
+//! parameter of theirs travels. Values that the owner receives are checked against the graph ([`forms`]).
+//!
+//! [`PartPlacement::EndsTogether`]: crate::pipeline::PartPlacement::EndsTogether
 //!
 //! Products of 16 bits are refused: a value of an autocast crosses in another type than the one in which its
 //! gradients are added.
 
 pub(in crate::torch) mod cost;
+mod forms;
+#[cfg(test)]
+mod inverter_tests;
 pub(in crate::torch) mod links;
 #[cfg(test)]
 mod local;
+#[cfg(test)]
+mod private_tests;
 pub(in crate::torch) mod rank;
 pub(in crate::torch) mod stage;
 pub(in crate::torch) mod step;

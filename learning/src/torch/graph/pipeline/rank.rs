@@ -6,15 +6,15 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::super::micro_batches::MicroBatches;
 use super::super::net::GraphNet;
-use super::cost::{CutRanks, pipeline_cut};
+use super::cost::{CutRanks, pipeline_cut, private_cut};
 use super::fault;
 use super::links::{MessageTag, StageLinks};
-use super::stage::{StagePlan, segments};
-use super::step::{StageStep, owned_ranges};
+use super::stage::{StagePlan, owner_ends, segments};
+use super::step::{ProcessStages, owned_ranges};
 use crate::engine::{BackendError, TrainError};
+use crate::graph::EndsError;
 use crate::pipeline::{
-    LEAD_BYTES, PartAction, PinnedCut, PipelineShape, message_length, messages,
-    one_forward_one_backward,
+    LEAD_BYTES, PartAction, PartEvent, PinnedCut, PipelineShape, message_length,
 };
 use crate::ranks::{PipelinePlace, RankError, RankErrorCode};
 use crate::torch::batches::Rows;
@@ -26,12 +26,14 @@ use crate::virtual_workers::merges;
 const SUM_TAGS: u32 = 1 << 20;
 const TOTAL_TAGS: u32 = 1 << 21;
 
-/// The stage of a rank, with the elements of each part.
+/// The stages of a rank, with the elements of each part.
 pub(in crate::torch) struct RankPipeline<'n> {
-    step: StageStep<'n>,
+    stages: ProcessStages<'n>,
     place: PipelinePlace,
     /// The elements that each part writes.
     owned: Vec<Vec<Range<usize>>>,
+    /// Whether each travelling tensor travels to the other ranks; `None` if all do.
+    shared: Option<Vec<bool>>,
 }
 
 impl<'n> RankPipeline<'n> {
@@ -49,20 +51,25 @@ impl<'n> RankPipeline<'n> {
     ) -> Result<Option<Self>, TrainError> {
         let Some(place) = peers.pipeline() else { return Ok(None) };
         let found = match peers.rank() {
-            0 => Some(find_cut(net, params, rows, place.parts, peers.cut_costs())?),
+            0 => Some(find_cut(net, params, rows, &place, peers.cut_costs())?),
             _ => None,
         };
         let found =
             found.map(|(nodes, stage_seconds)| FoundCut { nodes, stage_seconds, micro_batches });
         let nodes = peers.agree_on_cut(found)?;
-        let plan = StagePlan::new(net, nodes).map_err(|error| invalid(&error))?;
-        if plan.parts() != place.parts {
+        let plan = StagePlan::new(net, nodes, place.placement).map_err(|error| invalid(&error))?;
+        if plan.parts() != place.parts() {
             return Err(fault("rank 0 has cut the graph into another number of parts").into());
         }
-        let owned = (0..place.parts).map(|part| owned_ranges(net, &plan, part, params));
+        let owned = (0..place.parts()).map(|part| owned_ranges(net, &plan, part, params));
         let owned = owned.collect::<Result<_, _>>()?;
-        let step = StageStep::new(net, &plan, place.part, params)?;
-        Ok(Some(Self { step, place, owned }))
+        let stages = ProcessStages::new(net, &plan, place.process, params)?;
+        Ok(Some(Self { stages, place, owned, shared: plan.shared(net) }))
+    }
+
+    /// Whether each travelling tensor travels to the other ranks; `None` if all do.
+    pub(in crate::torch) fn shared(&self) -> Option<&[bool]> {
+        self.shared.as_deref()
     }
 
     /// Computes the stage of a batch, and the sums of all pipelines. The total is left at rank 0, at part 0
@@ -74,42 +81,44 @@ impl<'n> RankPipeline<'n> {
         sums: &mut PartialSums,
         audit: Option<u64>,
     ) -> Result<Option<ReceivedSum>, TrainError> {
-        let PipelinePlace { part, parts, replica, .. } = self.place;
+        let PipelinePlace { process, processes, placement, replica, .. } = self.place;
         let own = batches.own();
         if !own.is_empty() {
-            let shape = PipelineShape::new(parts, own.len() as u32);
+            let shape = PipelineShape::new(self.place.parts(), own.len() as u32);
             let shape = shape.map_err(|error| fault(error.to_string()))?;
-            let first_rank = replica * parts;
             // No schedule of a pipeline needs more messages on their way over a link.
-            let open = LINK_TRANSFERS * parts.min(own.len() as u32) as usize;
-            let mut links = RankLinks { peers: &mut *peers, first_rank, open };
-            for action in messages(part, shape, one_forward_one_backward) {
-                self.step.act(of_batch(action, own.start as u32), batches, &mut links)?;
+            let open = LINK_TRANSFERS * placement.capacity(shape);
+            let mut links = RankLinks { peers: &mut *peers, place: self.place, open };
+            for event in placement.actions(process, shape) {
+                self.stages.act(of_batch(event, own.start as u32), batches, &mut links)?;
             }
         }
         for merge in merges(batches.len()) {
             let (into, from) = (peers.owner(merge.into), peers.owner(merge.from));
             let tag = SUM_TAGS + merge.from as u32;
-            match (into == replica, from == replica) {
-                (true, true) => self.step.merge(merge)?,
-                (true, false) => {
-                    let packed = self.receive(part, from * parts + part, tag, peers)?;
-                    let sum = self.step.sum(merge.into)?;
-                    unpack(
-                        &packed,
-                        &self.owned[part as usize],
-                        |mut place, piece| {
-                            place.f_add_(&piece.f_to_device(place.device())?).map(|_| ())
-                        },
-                        sum,
-                    )?;
+            for stage in self.stages.all() {
+                let owned = &self.owned[stage.part() as usize];
+                match (into == replica, from == replica) {
+                    (true, true) => stage.merge(merge)?,
+                    (true, false) => {
+                        let packed = receive(owned, from * processes + process, tag, peers)?;
+                        let sum = stage.sum(merge.into)?;
+                        unpack(
+                            &packed,
+                            owned,
+                            |mut place, piece| {
+                                place.f_add_(&piece.f_to_device(place.device())?).map(|_| ())
+                            },
+                            sum,
+                        )?;
+                    }
+                    (false, true) => {
+                        let packed = pack(stage.sum(merge.from)?, owned)?;
+                        peers.send(&packed, into * processes + process, tag, usize::MAX)?;
+                        stage.forget(merge.from);
+                    }
+                    (false, false) => {}
                 }
-                (false, true) => {
-                    let packed = self.pack(merge.from)?;
-                    peers.send(&packed, into * parts + part, tag, usize::MAX)?;
-                    self.step.forget(merge.from);
-                }
-                (false, false) => {}
             }
         }
         let received = match peers.owner(0) == replica {
@@ -117,7 +126,9 @@ impl<'n> RankPipeline<'n> {
             false => None,
         };
         peers.finish_sends()?;
-        self.step.forget(0);
+        for stage in self.stages.all() {
+            stage.forget(0);
+        }
         Ok(received)
     }
 
@@ -128,33 +139,40 @@ impl<'n> RankPipeline<'n> {
         sums: &mut PartialSums,
         (count, audit): (usize, Option<u64>),
     ) -> Result<Option<ReceivedSum>, TrainError> {
-        let PipelinePlace { part, parts, replicas, .. } = self.place;
-        if part > 0 {
-            let packed = self.pack(0)?;
-            peers.send(&packed, 0, TOTAL_TAGS + part, usize::MAX)?;
+        let PipelinePlace { process, processes, placement, replicas, .. } = self.place;
+        let parts = self.place.parts();
+        if process > 0 {
+            for stage in self.stages.all() {
+                let packed = pack(stage.sum(0)?, &self.owned[stage.part() as usize])?;
+                peers.send(&packed, 0, TOTAL_TAGS + stage.part(), usize::MAX)?;
+            }
             return Ok(None);
         }
         let total = sums.at(0)?.flat.shallow_clone();
-        let own = self.step.sum(0)?;
-        for range in &self.owned[0] {
-            elements_of(&total, range)?.f_copy_(&elements_of(own, range)?)?;
+        for stage in self.stages.all() {
+            for range in &self.owned[stage.part() as usize] {
+                elements_of(&total, range)?.f_copy_(&elements_of(stage.sum(0)?, range)?)?;
+            }
         }
+        let others = (0..parts).filter(|&part| placement.process(part, parts) > 0);
+        let others: Vec<u32> = others.collect();
         // With other pipelines, rank 0 has received sums of its own part, too.
-        let least = u32::from(replicas == 1);
+        let drawable: Vec<u32> =
+            (0..u32::from(replicas > 1)).chain(others.iter().copied()).collect();
         let audit = audit.filter(|_| peers.can_audit(count));
-        let drawn = audit.map(|draw| least + (draw % u64::from(parts - least)) as u32);
+        let drawn = audit.map(|draw| drawable[(draw % drawable.len() as u64) as usize]);
         let mut audited = None;
         if drawn == Some(0) {
             let piece = |range: &Range<usize>| {
                 Ok((range.start as u64, elements_of(&total, range)?.f_detach_copy()?))
             };
             let pieces = self.owned[0].iter().map(piece).collect::<Result<_, TchError>>()?;
-            audited = Some(ReceivedSum { from: parts, parts: 0..count, pieces });
+            audited = Some(ReceivedSum { from: processes, parts: 0..count, pieces });
         }
-        for other in 1..parts {
-            // The first pipeline has ranks 0 to P − 1.
-            let packed = self.receive(other, other, TOTAL_TAGS + other, peers)?;
-            let ranges = &self.owned[other as usize];
+        for other in others {
+            // The first pipeline has ranks from 0 on.
+            let (ranges, from) = (&self.owned[other as usize], placement.process(other, parts));
+            let packed = receive(ranges, from, TOTAL_TAGS + other, peers)?;
             let mut pieces = Vec::new();
             unpack(
                 &packed,
@@ -168,37 +186,34 @@ impl<'n> RankPipeline<'n> {
             if drawn == Some(other) {
                 let starts = ranges.iter().map(|range| range.start as u64);
                 let pieces = starts.zip(pieces).collect();
-                audited = Some(ReceivedSum { from: other, parts: 0..count, pieces });
+                audited = Some(ReceivedSum { from, parts: 0..count, pieces });
             }
         }
         Ok(audited)
     }
+}
 
-    /// The own elements of a sum, one range behind the other, on the CPU.
-    fn pack(&self, at: usize) -> Result<Tensor, TrainError> {
-        let sum = self.step.sum(at)?;
-        let ranges = &self.owned[self.place.part as usize];
-        let pieces = ranges.iter().map(|range| elements_of(sum, range));
-        let pieces = pieces.collect::<Result<Vec<Tensor>, TchError>>()?;
-        if pieces.is_empty() {
-            return Ok(Tensor::f_zeros(0, (Kind::Float, Device::Cpu))?);
-        }
-        Ok(Tensor::f_cat(&pieces, 0)?.f_to_device(Device::Cpu)?)
+/// Some elements of a sum, one range behind the other, on the CPU.
+fn pack(sum: &Tensor, ranges: &[Range<usize>]) -> Result<Tensor, TrainError> {
+    let pieces = ranges.iter().map(|range| elements_of(sum, range));
+    let pieces = pieces.collect::<Result<Vec<Tensor>, TchError>>()?;
+    if pieces.is_empty() {
+        return Ok(Tensor::f_zeros(0, (Kind::Float, Device::Cpu))?);
     }
+    Ok(Tensor::f_cat(&pieces, 0)?.f_to_device(Device::Cpu)?)
+}
 
-    /// The elements of a part, from a rank.
-    fn receive(
-        &self,
-        part: u32,
-        from: u32,
-        tag: u32,
-        peers: &mut dyn Peers,
-    ) -> Result<Tensor, TrainError> {
-        let length: usize = self.owned[part as usize].iter().map(Range::len).sum();
-        let packed = Tensor::f_empty(length as i64, (Kind::Float, Device::Cpu))?;
-        peers.receive(&packed, from, tag)?;
-        Ok(packed)
-    }
+/// The elements of some ranges, from a rank.
+fn receive(
+    ranges: &[Range<usize>],
+    from: u32,
+    tag: u32,
+    peers: &mut dyn Peers,
+) -> Result<Tensor, TrainError> {
+    let length: usize = ranges.iter().map(Range::len).sum();
+    let packed = Tensor::f_empty(length as i64, (Kind::Float, Device::Cpu))?;
+    peers.receive(&packed, from, tag)?;
+    Ok(packed)
 }
 
 /// The parts of a total that is packed range behind range, each with its place in a flat tensor.
@@ -218,8 +233,8 @@ fn unpack(
 }
 
 /// An action on the micro-batches of a pipeline as one on those of the batch.
-fn of_batch(action: PartAction, first: u32) -> PartAction {
-    match action {
+fn of_batch(event: PartEvent, first: u32) -> PartEvent {
+    let action = match event.action {
         PartAction::Receive { from, kind, micro_batch } => {
             PartAction::Receive { from, kind, micro_batch: micro_batch + first }
         }
@@ -227,7 +242,8 @@ fn of_batch(action: PartAction, first: u32) -> PartAction {
             PartAction::Send { to, kind, micro_batch: micro_batch + first }
         }
         PartAction::Compute(work) => PartAction::Compute(work.behind(first)),
-    }
+    };
+    PartEvent { action, ..event }
 }
 
 fn invalid(error: &BackendError) -> RankError {
@@ -241,20 +257,31 @@ fn invalid(error: &BackendError) -> RankError {
 /// [`RankErrorCode::PlanInvalid`].
 pub(in crate::torch) fn check_cut(
     net: &GraphNet<'_>,
-    parts: u32,
+    place: &PipelinePlace,
     costs: &CutCosts,
 ) -> Result<(), RankError> {
     let segments = segments(net);
-    let can_cut = segments.can_cut();
+    let (can_cut, parts) = (segments.can_cut(), place.parts());
     if let CutCosts::Pinned(cut) = costs {
-        stated_ranges(cut, can_cut, parts)?;
+        let ranges = stated_ranges(cut, can_cut, parts)?;
+        if place.is_private() {
+            owner_ends(net).check(&ranges).map_err(|error| ends_invalid(&error))?;
+        }
+        return Ok(());
     }
     let most = 1 + can_cut.iter().filter(|can| **can).count();
     if most < parts as usize {
         let why = format!("the graph has at most {most} parts: state a smaller --rank-pipeline");
         return Err(RankError::new(RankErrorCode::PlanInvalid, why));
     }
+    if place.is_private() {
+        owner_ends(net).last_part(parts as usize).map_err(|error| ends_invalid(&error))?;
+    }
     Ok(())
+}
+
+fn ends_invalid(error: &EndsError) -> RankError {
+    RankError::new(RankErrorCode::PlanInvalid, format!("--rank-private: {error}"))
 }
 
 /// The nodes of each part of a stated cut.
@@ -272,16 +299,27 @@ fn find_cut(
     net: &GraphNet<'_>,
     params: &Tensor,
     rows: &Rows,
-    parts: u32,
+    place: &PipelinePlace,
     costs: CutCosts,
 ) -> Result<(Vec<Range<usize>>, Option<f64>), TrainError> {
     match costs {
-        CutCosts::Pinned(cut) => Ok((stated_ranges(&cut, segments(net).can_cut(), parts)?, None)),
+        CutCosts::Pinned(cut) => {
+            Ok((stated_ranges(&cut, segments(net).can_cut(), place.parts())?, None))
+        }
         CutCosts::Known(nodes) => Ok((nodes, None)),
         CutCosts::Measured { slowness, links } => {
             let views = net.aligned_views(params)?;
             let ranks = CutRanks { slowness: &slowness, links: &links, memory: None };
-            let found = pipeline_cut(net, &views, rows, &ranks)?;
+            let found = match place.is_private() {
+                true => {
+                    let ends = owner_ends(net);
+                    let last = ends
+                        .last_part(place.parts() as usize)
+                        .map_err(|error| ends_invalid(&error))?;
+                    private_cut(net, &views, rows, &ranks, (&ends.first_cuts(last), last))?
+                }
+                false => pipeline_cut(net, &views, rows, &ranks)?,
+            };
             Ok((found.ranges, Some(found.stage_seconds)))
         }
     }
@@ -293,15 +331,29 @@ const LINK_TRANSFERS: usize = 2;
 /// The links of a rank to its neighbours.
 struct RankLinks<'p> {
     peers: &'p mut dyn Peers,
-    /// The rank of the first part.
-    first_rank: u32,
+    /// The place of this rank.
+    place: PipelinePlace,
     /// Sends on their way to a rank.
     open: usize,
 }
 
+impl RankLinks<'_> {
+    /// The rank of a part.
+    fn rank(&self, part: u32) -> u32 {
+        let PipelinePlace { processes, placement, replica, .. } = self.place;
+        replica * processes + placement.process(part, self.place.parts())
+    }
+}
+
 impl StageLinks for RankLinks<'_> {
-    fn send(&mut self, to: u32, tag: MessageTag, message: Vec<u8>) -> Result<(), TrainError> {
-        let (to, tag) = (self.first_rank + to, LINK_TRANSFERS as u32 * tag.number());
+    fn send(
+        &mut self,
+        _: u32,
+        to: u32,
+        tag: MessageTag,
+        message: Vec<u8>,
+    ) -> Result<(), TrainError> {
+        let (to, tag) = (self.rank(to), LINK_TRANSFERS as u32 * tag.number());
         let (lead, rest) = message.split_at(LEAD_BYTES.min(message.len()));
         for (number, bytes) in (0..).zip([lead, rest]) {
             self.peers.send(&Tensor::f_from_slice(bytes)?, to, tag + number, self.open)?;
@@ -309,15 +361,29 @@ impl StageLinks for RankLinks<'_> {
         Ok(())
     }
 
-    fn receive(&mut self, from: u32, tag: MessageTag) -> Result<Vec<u8>, TrainError> {
-        let (from, tag) = (self.first_rank + from, LINK_TRANSFERS as u32 * tag.number());
+    fn receive(
+        &mut self,
+        from: u32,
+        _: u32,
+        tag: MessageTag,
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, TrainError> {
+        let (from, tag) = (self.rank(from), LINK_TRANSFERS as u32 * tag.number());
         let buffer = |length: u64| Tensor::f_empty(length as i64, (Kind::Uint8, Device::Cpu));
         let lead = buffer(LEAD_BYTES as u64)?;
         self.peers.receive(&lead, from, tag)?;
         let mut message = Vec::<u8>::try_from(lead)?;
         let lead = <&[u8; LEAD_BYTES]>::try_from(message.as_slice());
         let length = lead.map_err(|_| fault("the lead of a message is too short"))?;
-        let length = message_length(length).map_err(BackendError::from)?;
+        let differs = |why: String| {
+            let why = format!("rank {from} has sent a message that is not one of the graph: {why}");
+            RankError::new(RankErrorCode::Differs, why)
+        };
+        let length = message_length(length).map_err(|error| differs(error.to_string()))?;
+        if length > bytes_max {
+            let why = format!("it states {length} bytes, and {bytes_max} are possible");
+            return Err(differs(why).into());
+        }
         let rest = buffer(length.saturating_sub(LEAD_BYTES as u64))?;
         self.peers.receive(&rest, from, tag + 1)?;
         message.extend(Vec::<u8>::try_from(rest)?);

@@ -8,10 +8,11 @@ use tch::{Kind, Tensor};
 use super::super::micro_batches::MicroBatch;
 use super::super::net::{GraphFailure, GraphNet};
 use super::fault;
+use super::forms::ValueForms;
 use super::travel::{from_message, pack, to_message, unpack};
 use crate::engine::BackendError;
-use crate::graph::{Place, RunMode, SeededDraws, Segments, Slot, ValueId};
-use crate::pipeline::PipelineValue;
+use crate::graph::{EndsError, OwnerEnds, Place, RunMode, SeededDraws, Segments, Slot, ValueId};
+use crate::pipeline::{MESSAGE_BYTES_MAX, MessageKind, PartPlacement, PipelineValue};
 use crate::torch::backward::{Root, backward};
 use crate::training::Precision;
 
@@ -20,6 +21,7 @@ use crate::training::Precision;
 pub(in crate::torch) struct StagePlan {
     ranges: Vec<Range<usize>>,
     segments: Segments,
+    placement: PartPlacement,
 }
 
 impl StagePlan {
@@ -27,10 +29,11 @@ impl StagePlan {
     ///
     /// # Errors
     /// [`BackendError`] if products have 16 bits, if the ranges are not all nodes in order, or if the
-    /// graph cannot be cut between them.
+    /// graph cannot be cut between them, such that the ends stay with the owner of the rows if they have to.
     pub(in crate::torch) fn new(
         net: &GraphNet<'_>,
         ranges: Vec<Range<usize>>,
+        placement: PartPlacement,
     ) -> Result<Self, BackendError> {
         if net.precision != Precision::F32 {
             return Err(fault("a pipeline trains with products of 32 bits: use --precision f32"));
@@ -47,10 +50,30 @@ impl StagePlan {
             }
             next = range.end;
         }
-        match next == net.program.graph.nodes.len() {
-            true => Ok(Self { ranges, segments }),
-            false => Err(fault("the stages of a pipeline have other nodes than the graph")),
+        if next != net.program.graph.nodes.len() {
+            return Err(fault("the stages of a pipeline have other nodes than the graph"));
         }
+        if placement == PartPlacement::EndsTogether {
+            let checked = owner_ends(net).check(&ranges);
+            checked.map_err(|error: EndsError| fault(error.to_string()))?;
+        }
+        Ok(Self { ranges, segments, placement })
+    }
+
+    /// Whether other processes than the first read each travelling tensor, if the first one has both ends;
+    /// `None` if each process has a part and all tensors.
+    pub(in crate::torch) fn shared(&self, net: &GraphNet<'_>) -> Option<Vec<bool>> {
+        let (PartPlacement::EndsTogether, [first, .., last]) = (self.placement, &*self.ranges)
+        else {
+            return None;
+        };
+        let used = used_inputs(net, &(first.end..last.start));
+        Some(travelling(net).iter().map(|own| used.contains(&own.input)).collect())
+    }
+
+    /// The processes of the stages.
+    pub(in crate::torch) fn placement(&self) -> PartPlacement {
+        self.placement
     }
 
     /// The number of stages.
@@ -64,6 +87,15 @@ pub(in crate::torch) fn segments(net: &GraphNet<'_>) -> Segments {
     let places = net.program.places.iter();
     let is_row: Vec<bool> = places.map(|place| matches!(place, Place::Row { .. })).collect();
     Segments::new(&net.program.graph, &is_row)
+}
+
+/// The ends of the graph that can stay with the owner of the rows.
+pub(in crate::torch) fn owner_ends(net: &GraphNet<'_>) -> OwnerEnds {
+    let of_places = |is: fn(&Place) -> bool| net.program.places.iter().map(is).collect();
+    let is_row: Vec<bool> = of_places(|place| matches!(place, Place::Row { .. }));
+    let is_parameter: Vec<bool> =
+        of_places(|place| matches!(place, Place::Travels { is_buffer: false, .. }));
+    OwnerEnds::new(&net.program.graph, &segments(net), &is_row, &is_parameter)
 }
 
 /// A travelling tensor that a stage uses.
@@ -91,6 +123,8 @@ pub(in crate::torch) struct Stage<'n> {
     net: &'n GraphNet<'n>,
     nodes: Range<usize>,
     is_last: bool,
+    /// Whether the process of this stage has the first and the last one.
+    is_end: bool,
     /// The parameters and buffers, as views of an aligned vector. They are not changed.
     views: Vec<Tensor>,
     received: Vec<ValueId>,
@@ -104,6 +138,10 @@ pub(in crate::torch) struct Stage<'n> {
     /// The travelling tensors whose gradients, or new values, this stage writes.
     owned: Vec<usize>,
     in_flight: BTreeMap<u32, InFlight>,
+    /// Gradients of the parameters of both ends, by micro-batch: those that the last stage hands to the
+    /// first one.
+    handed: BTreeMap<u32, Vec<Option<Tensor>>>,
+    forms: ValueForms,
 }
 
 impl<'n> Stage<'n> {
@@ -128,9 +166,15 @@ impl<'n> Stage<'n> {
             .filter(|own| !own.is_buffer)
             .map(|own| (own.input, own.travelling))
             .collect();
+        let is_end = plan.placement == PartPlacement::EndsTogether && (is_first || is_last);
+        let of_others = plan.shared(net);
+        // The parameters of both ends do not travel through the stages between them.
+        let is_on_the_way =
+            |place: &usize| of_others.as_ref().is_none_or(|of_others| of_others[*place] != is_end);
         let shared = |position: usize| -> Vec<usize> {
             let inputs = segments.shared_inputs(position);
-            inputs.filter_map(|input| parameters.get(&input).copied()).collect()
+            let places = inputs.filter_map(|input| parameters.get(&input).copied());
+            places.filter(is_on_the_way).collect()
         };
         let returned = if is_first { Vec::new() } else { shared(nodes.start) };
         let awaited = if is_last { Vec::new() } else { shared(nodes.end) };
@@ -155,11 +199,12 @@ impl<'n> Stage<'n> {
         let fixed = fixed.map(|(input, _)| input).collect();
         let inputs = travelling.iter().copied().filter(is_here).collect();
         let received = if is_first { Vec::new() } else { received };
-        let in_flight = BTreeMap::new();
+        let (in_flight, handed) = (BTreeMap::new(), BTreeMap::new());
         Ok(Self {
             net,
             nodes,
             is_last,
+            is_end,
             views,
             received,
             sent,
@@ -169,6 +214,8 @@ impl<'n> Stage<'n> {
             awaited,
             owned,
             in_flight,
+            handed,
+            forms: ValueForms::default(),
         })
     }
 
@@ -179,6 +226,61 @@ impl<'n> Stage<'n> {
 
     pub(super) fn is_last(&self) -> bool {
         self.is_last
+    }
+
+    /// Bytes of a message for a micro-batch, at most.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the graph has no forms for its rows.
+    pub(super) fn bytes_max(
+        &mut self,
+        batch: &MicroBatch,
+        kind: MessageKind,
+    ) -> Result<u64, BackendError> {
+        if !self.is_end {
+            return Ok(MESSAGE_BYTES_MAX);
+        }
+        let forms = self.forms.of_rows(self.net, batch.rows.len())?;
+        Ok(forms.bytes_max(if kind == MessageKind::Activation {
+            &self.received
+        } else {
+            &self.sent
+        }))
+    }
+
+    /// Checks the values of a message against the graph, at the process with both ends.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the graph has no forms for its rows; the inner one is a difference.
+    pub(super) fn check_message(
+        &mut self,
+        batch: &MicroBatch,
+        kind: MessageKind,
+        given: &[PipelineValue],
+    ) -> Result<Result<(), String>, BackendError> {
+        if !self.is_end {
+            return Ok(Ok(()));
+        }
+        let forms = self.forms.of_rows(self.net, batch.rows.len())?;
+        let own = self.in_flight.get(&batch.number);
+        Ok(match (kind, own) {
+            (MessageKind::Activation, _) => forms.check(&self.received, given),
+            (MessageKind::Gradient, Some(own)) => {
+                let sent: Vec<&Tensor> = own.sent.iter().flat_map(tensors_of).collect();
+                forms.check_gradients(&sent, given)
+            }
+            (MessageKind::Gradient, None) => Err("a gradient in front of the values".to_owned()),
+        })
+    }
+
+    /// The gradients of the parameters of both ends, which the last stage hands to the first one.
+    pub(super) fn take_handed(&mut self, micro_batch: u32) -> Option<Vec<Option<Tensor>>> {
+        self.handed.remove(&micro_batch)
+    }
+
+    /// Receives these gradients.
+    pub(super) fn hand(&mut self, micro_batch: u32, gradients: Vec<Option<Tensor>>) {
+        self.handed.insert(micro_batch, gradients);
     }
 
     /// Runs the nodes on a micro-batch, from the values that cross into the stage. Returns those that cross
@@ -253,7 +355,8 @@ impl<'n> Stage<'n> {
     ) -> Result<(Vec<PipelineValue>, f64), BackendError> {
         let own = self.in_flight.remove(&batch.number);
         let own = own.ok_or_else(|| fault("a micro-batch has no forward pass"))?;
-        let found = self.gradients(&own, given)?;
+        let handed = if self.is_last { None } else { self.handed.remove(&batch.number) };
+        let found = self.gradients(&own, given, handed.unwrap_or_default())?;
         let places = self.inputs.iter().zip(&own.leaves);
         let mut of_place: BTreeMap<usize, (Option<&Tensor>, &Tensor, bool)> = BTreeMap::new();
         for ((input, leaf), gradient) in places.zip(&found.of_leaves) {
@@ -274,8 +377,18 @@ impl<'n> Stage<'n> {
         }
         let of_parameters =
             self.returned.iter().map(|place| of_place.get(place).and_then(|own| own.0));
-        let message = found.of_received.iter().map(Option::as_ref).chain(of_parameters);
-        let message = message.map(|gradient| match gradient {
+        let of_received = found.of_received.iter().map(Option::as_ref);
+        let message: Vec<Option<&Tensor>> = match self.is_end {
+            true => {
+                if self.is_last {
+                    let handed = of_parameters.map(|own| own.map(Tensor::shallow_clone)).collect();
+                    self.handed.insert(batch.number, handed);
+                }
+                of_received.collect()
+            }
+            false => of_received.chain(of_parameters).collect(),
+        };
+        let message = message.into_iter().map(|gradient| match gradient {
             Some(gradient) => Ok(PipelineValue::Tensor(pack(gradient)?)),
             None => Ok(PipelineValue::Absent),
         });
@@ -287,6 +400,7 @@ impl<'n> Stage<'n> {
         &self,
         own: &InFlight,
         given: &[PipelineValue],
+        handed: Vec<Option<Tensor>>,
     ) -> Result<StageGradients, BackendError> {
         let (mut tensors, mut seeds): (Vec<&Tensor>, Vec<Tensor>) = (Vec::new(), Vec::new());
         if let Some(total) = own.total.as_ref().filter(|total| total.requires_grad()) {
@@ -297,9 +411,11 @@ impl<'n> Stage<'n> {
             let at = self.inputs.iter().position(|input| input.travelling == *place);
             at.and_then(|at| own.leaves.get(at))
         };
-        let awaited = self.awaited.iter().filter_map(leaf_of);
-        let later: Vec<&Tensor> = own.sent.iter().flat_map(tensors_of).chain(awaited).collect();
-        if later.len() != given.len() {
+        let awaited: Vec<&Tensor> = self.awaited.iter().filter_map(leaf_of).collect();
+        let of_message = if self.is_end { &[][..] } else { awaited.as_slice() };
+        let later = own.sent.iter().flat_map(tensors_of).chain(of_message.iter().copied());
+        let later: Vec<&Tensor> = later.collect();
+        if later.len() != given.len() || (self.is_end && awaited.len() != handed.len()) {
             return Err(fault("a stage has received other gradients than those of its cut"));
         }
         for (tensor, gradient) in later.into_iter().zip(given) {
@@ -310,6 +426,12 @@ impl<'n> Stage<'n> {
                     seeds.push(unpack(gradient, self.net.device)?);
                 }
                 _ => return Err(fault("a gradient of a pipeline is not a tensor")),
+            }
+        }
+        for (tensor, gradient) in awaited.into_iter().zip(handed) {
+            if let Some(gradient) = gradient {
+                tensors.push(tensor);
+                seeds.push(gradient);
             }
         }
         let roots = tensors.into_iter().zip(&seeds);

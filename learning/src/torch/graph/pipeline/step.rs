@@ -10,14 +10,66 @@ use super::super::virtual_workers::loss_tail;
 use super::links::{MessageTag, StageLinks};
 use super::stage::{Stage, StagePlan};
 use crate::engine::{BackendError, TrainError};
-use crate::pipeline::{PartAction, PipelineValue, Work, decode_message, encode_message};
+use crate::pipeline::{PartAction, PartEvent, PipelineValue, Work, decode_message, encode_message};
+use crate::ranks::{RankError, RankErrorCode};
 use crate::torch::partial_sums::PartialSums;
 use crate::torch::peers::TAIL;
 use crate::virtual_workers::{Merge, merges_after};
 
+/// The stages of a process, in their order.
+pub(in crate::torch) struct ProcessStages<'n>(Vec<StageStep<'n>>);
+
+impl<'n> ProcessStages<'n> {
+    /// The stages of a process of the plan's pipeline, on aligned parameters with a tail.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the plan has no such stages.
+    pub(in crate::torch) fn new(
+        net: &'n GraphNet<'n>,
+        plan: &StagePlan,
+        process: u32,
+        params: &Tensor,
+    ) -> Result<Self, BackendError> {
+        let parts = plan.placement().parts_of(process, plan.parts());
+        let stages = parts.map(|part| StageStep::new(net, plan, part, params));
+        Ok(Self(stages.collect::<Result<_, _>>()?))
+    }
+
+    /// Takes an action of a step.
+    ///
+    /// # Errors
+    /// [`TrainError`] of the links, or of an operator; [`RankErrorCode::Differs`] for a message with other
+    /// values than those of the graph.
+    pub(in crate::torch) fn act(
+        &mut self,
+        event: PartEvent,
+        batches: &MicroBatches<'_>,
+        links: &mut dyn StageLinks,
+    ) -> Result<(), TrainError> {
+        let Some(at) = self.0.iter().position(|own| own.part == event.part) else {
+            return Err(super::fault("an action is of another process").into());
+        };
+        self.0[at].act(event.action, batches, links)?;
+        if let PartAction::Compute(Work::Backward(number)) = event.action
+            && let Some(handed) = self.0[at].stage.take_handed(number)
+            && let Some(first) = self.0.first_mut()
+        {
+            first.stage.hand(number, handed);
+        }
+        Ok(())
+    }
+
+    /// The stages.
+    pub(in crate::torch) fn all(&mut self) -> &mut [StageStep<'n>] {
+        &mut self.0
+    }
+}
+
 /// A stage with its sums.
 pub(in crate::torch) struct StageStep<'n> {
     net: &'n GraphNet<'n>,
+    /// The number of the stage.
+    part: u32,
     stage: Stage<'n>,
     /// The elements of a sum that belong to the stage.
     owned: Vec<Range<usize>>,
@@ -28,7 +80,7 @@ pub(in crate::torch) struct StageStep<'n> {
 
 impl<'n> StageStep<'n> {
     /// Stage `part` of a plan, on aligned parameters with a tail.
-    pub(in crate::torch) fn new(
+    fn new(
         net: &'n GraphNet<'n>,
         plan: &StagePlan,
         part: u32,
@@ -36,14 +88,16 @@ impl<'n> StageStep<'n> {
     ) -> Result<Self, BackendError> {
         let stage = Stage::new(net, plan, part, net.aligned_views(params)?)?;
         let owned = elements_of(net, &stage);
-        Ok(Self { net, stage, owned, sums: PartialSums::new(params), message: Vec::new() })
+        Ok(Self { net, part, stage, owned, sums: PartialSums::new(params), message: Vec::new() })
     }
 
-    /// Takes an action of a step, in the order of [`messages`].
-    ///
-    /// # Errors
-    /// [`TrainError`] of the links, of an operator, or for a message that is not of the cut.
-    pub(in crate::torch) fn act(
+    /// The number of the stage.
+    pub(in crate::torch) fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// Takes an action of the stage.
+    fn act(
         &mut self,
         action: PartAction,
         batches: &MicroBatches<'_>,
@@ -51,13 +105,25 @@ impl<'n> StageStep<'n> {
     ) -> Result<(), TrainError> {
         match action {
             PartAction::Receive { from, kind, micro_batch } => {
-                let bytes = links.receive(from, MessageTag { kind, micro_batch })?;
-                self.message = decode_message(&bytes).map_err(BackendError::from)?;
+                let batch = batches.get(micro_batch as usize)?;
+                let (tag, bytes_max) =
+                    (MessageTag { kind, micro_batch }, self.stage.bytes_max(&batch, kind)?);
+                let bytes = links.receive(from, self.part, tag, bytes_max)?;
+                let differs = |why: String| {
+                    let why = format!(
+                        "the rank of part {from} has sent other values than those of the graph: {why}. \
+                         Check the program of its machine, or leave it out"
+                    );
+                    RankError::new(RankErrorCode::Differs, why)
+                };
+                self.message =
+                    decode_message(&bytes).map_err(|error| differs(error.to_string()))?;
+                self.stage.check_message(&batch, kind, &self.message)?.map_err(differs)?;
             }
             PartAction::Send { to, kind, micro_batch } => {
                 let values = std::mem::take(&mut self.message);
                 let bytes = encode_message(&values).map_err(BackendError::from)?;
-                links.send(to, MessageTag { kind, micro_batch }, bytes)?;
+                links.send(self.part, to, MessageTag { kind, micro_batch }, bytes)?;
             }
             PartAction::Compute(Work::Forward(number)) => {
                 let given = std::mem::take(&mut self.message);

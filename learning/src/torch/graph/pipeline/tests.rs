@@ -16,7 +16,7 @@ use super::stage::{Stage, StagePlan, segments};
 use crate::data::Dataset;
 use crate::graph::BufferPolicy;
 use crate::model::ModelSpec;
-use crate::pipeline::PinnedCut;
+use crate::pipeline::{PartPlacement, PinnedCut};
 use crate::rng::{Purpose, below, rng};
 use crate::step_cost::DrawnStep;
 use crate::torch::batches::Rows;
@@ -27,12 +27,12 @@ use crate::training::Precision;
 use crate::virtual_workers::TransferCost;
 
 /// The seed of a training.
-const SEED: u64 = 11;
+pub(super) const SEED: u64 = 11;
 /// Positions of a graph that a test tries.
 const POSITIONS_MAX: usize = 40;
 
 /// A model with rows.
-struct PipelineCase {
+pub(super) struct PipelineCase {
     name: String,
     model: ModelSpec,
     start: Vec<f32>,
@@ -40,7 +40,7 @@ struct PipelineCase {
 }
 
 impl PipelineCase {
-    fn new(name: &str, rows: usize) -> Self {
+    pub(super) fn new(name: &str, rows: usize) -> Self {
         let GraphTask { model, start, rows: data, .. } =
             GraphTask::load(name, ALL, BufferPolicy::Average);
         Self::of(name.to_owned(), model, start, (&data, rows))
@@ -65,24 +65,24 @@ impl PipelineCase {
         Self { name, model, start, rows }
     }
 
-    fn net(&self) -> GraphNet<'_> {
+    pub(super) fn net(&self) -> GraphNet<'_> {
         let ModelSpec::Graph(model) = &self.model else { panic!("a graph") };
         GraphNet::new(model, program(model).unwrap(), Device::Cpu, Kind::Float).unwrap()
     }
 
     /// Aligned parameters with a tail.
-    fn params(&self, net: &GraphNet<'_>) -> Tensor {
+    pub(super) fn params(&self, net: &GraphNet<'_>) -> Tensor {
         let mut aligned = net.align(&self.start);
         aligned.resize(aligned.len() + TAIL as usize, 0.0);
         Tensor::from_slice(&aligned)
     }
 
-    fn batch(&self) -> Batch {
+    pub(super) fn batch(&self) -> Batch {
         Batch { step: 3, rows: self.rows.part(0, self.rows.len()).unwrap() }
     }
 
     /// The bits of the gradient of one process, with those of the loss.
-    fn alone(&self, net: &GraphNet<'_>, workers: u32) -> Vec<i32> {
+    pub(super) fn alone(&self, net: &GraphNet<'_>, workers: u32) -> Vec<i32> {
         let params = self.params(net);
         let memory = StepMemory::in_parts(usize::MAX);
         let mut gradients = VirtualGradients::new(net, workers, SEED, &params, memory).unwrap();
@@ -92,7 +92,7 @@ impl PipelineCase {
 
     /// The same of a pipeline.
     fn pipelined(&self, net: &GraphNet<'_>, ranges: &[Range<usize>], workers: u32) -> Vec<i32> {
-        let plan = StagePlan::new(net, ranges.to_vec()).unwrap();
+        let plan = StagePlan::new(net, ranges.to_vec(), PartPlacement::Separate).unwrap();
         let params = self.params(net);
         let before = bits(&params);
         let mut pipeline = LocalPipeline::new(net, &plan, &params).unwrap();
@@ -110,12 +110,12 @@ impl PipelineCase {
     }
 }
 
-fn bits(tensor: &Tensor) -> Vec<i32> {
+pub(super) fn bits(tensor: &Tensor) -> Vec<i32> {
     Vec::try_from(tensor.view_dtype(Kind::Int)).unwrap()
 }
 
 /// Where two gradients differ.
-fn difference(net: &GraphNet<'_>, found: &[i32], expected: &[i32]) -> Option<String> {
+pub(super) fn difference(net: &GraphNet<'_>, found: &[i32], expected: &[i32]) -> Option<String> {
     let at = found.iter().zip(expected).position(|(one, other)| one != other)?;
     let place = net.aligned_ranges().iter().position(|range| range.contains(&at));
     let count = found.iter().zip(expected).filter(|(one, other)| one != other).count();
@@ -252,12 +252,12 @@ fn the_bytes_of_a_cut_are_those_of_its_messages() {
     let views = net.aligned_views(&case.params(&net)).unwrap();
     let costs = measured_costs(&net, &views, &case.rows).unwrap();
     for at in positions(&net) {
-        let plan = StagePlan::new(&net, ranges(&[at], nodes)).unwrap();
+        let plan = StagePlan::new(&net, ranges(&[at], nodes), PartPlacement::Separate).unwrap();
         let mut pipeline = LocalPipeline::new(&net, &plan, &case.params(&net)).unwrap();
         let batch = case.batch();
         let batches = MicroBatches::new(&net, &batch, 1, SEED, 1.0);
         let _gradient = pipeline.gradient(&batches).unwrap();
-        let (bytes, sent) = (costs.boundary_bytes[at], pipeline.sent_bytes);
+        let (bytes, sent) = (costs.boundary_bytes[at], pipeline.sent_bytes());
         assert!(bytes > 0 && sent > bytes && sent <= 2 * bytes + 500, "{at}: {bytes}, {sent}");
     }
 }
@@ -267,7 +267,9 @@ fn wrong_plans_and_products_of_16_bits_are_refused() {
     let case = PipelineCase::new("resnet", 4);
     let net = case.net();
     let nodes = net.program.graph.nodes.len();
-    let refused = |ranges: Vec<Range<usize>>| StagePlan::new(&net, ranges).unwrap_err().why;
+    let refused = |ranges: Vec<Range<usize>>| {
+        StagePlan::new(&net, ranges, PartPlacement::Separate).unwrap_err().why
+    };
     let segments = segments(&net);
     let forbidden = (1..nodes).find(|&at| !segments.can_cut()[at]);
     if let Some(at) = forbidden {
@@ -277,7 +279,7 @@ fn wrong_plans_and_products_of_16_bits_are_refused() {
     assert!(refused(ranges(&[2], nodes)[1..].to_vec()).contains("node 2"));
     assert!(refused(vec![0..0, 0..nodes]).contains("node 0"));
     let half = case.net().with_precision(Precision::Bf16);
-    let why = StagePlan::new(&half, ranges(&[], nodes)).unwrap_err().why;
+    let why = StagePlan::new(&half, ranges(&[], nodes), PartPlacement::Separate).unwrap_err().why;
     assert!(why.contains("32 bits"), "{why}");
 }
 
@@ -289,7 +291,7 @@ fn messages_of_another_cut_are_refused() {
     let net = case.net();
     let nodes = net.program.graph.nodes.len();
     let at = positions(&net)[0];
-    let plan = StagePlan::new(&net, ranges(&[at], nodes)).unwrap();
+    let plan = StagePlan::new(&net, ranges(&[at], nodes), PartPlacement::Separate).unwrap();
     let params = case.params(&net);
     let views = || net.aligned_views(&params).unwrap();
     let rows = case.rows.part(0, case.rows.len()).unwrap();
