@@ -83,8 +83,8 @@ pub struct Execution {
     /// The type of matrix products and convolutions.
     pub precision: Precision,
     /// Bytes that the intermediate results of a step may take: a larger batch is computed in parts,
-    /// whose gradients are added. `None` is half of the memory that the host has free, and as much as a
-    /// GPU has.
+    /// whose gradients are added. `None` is half of the memory that the host has free, or nine tenths of
+    /// what a GPU has.
     pub memory_bytes: Option<u64>,
     /// Virtual workers that share each batch, 1 to [`VIRTUAL_WORKERS_MAX`]: the bits of the result then
     /// do not depend on the processes and threads that compute it. `None` is one process.

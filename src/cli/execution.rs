@@ -22,8 +22,8 @@ pub(crate) struct ExecutionArg {
           conflicts_with = "noise")]
     pub(crate) precision: Precision,
     /// Memory for the intermediate results of a step of a graph, in GiB: a larger batch is computed in
-    /// parts, or its tensors leave the memory and return [default: half of the free memory, or as much as
-    /// the GPU has]
+    /// parts, or its tensors leave the memory and return [default: half of the free memory, or nine
+    /// tenths of what the GPU has free]
     #[arg(long, value_name = "GIB", value_parser = parse_gib)]
     pub(crate) memory: Option<MemoryBytes>,
     /// Share each batch of a graph among N virtual workers, which any number of processes compute: the

@@ -1,16 +1,20 @@
 //! The counter of an NVIDIA GPU, from the management library of its driver, which is loaded at run time.
 
-use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
 use super::{EnergyCounter, EnergyError};
 
 const MILLIJOULES: f64 = 1e3;
-/// The GPU of a machine with one; the library numbers GPUs by their place on the bus.
-const INDEX: u32 = 0;
+/// The variable that lists the GPUs of this process, by number or by the first letters of an identifier. The
+/// library does not know it, and numbers GPUs by their place on the bus.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The counter of the machine's first GPU.
+/// The counter of the first GPU of this process.
 pub(super) struct Gpu {
     library: Nvml,
+    /// As the variable names it.
+    gpu: String,
     name: String,
     /// Millijoules when it was opened.
     start: u64,
@@ -22,12 +26,33 @@ impl Gpu {
     pub(super) fn open() -> Result<Self, EnergyError> {
         let library =
             Nvml::init().map_err(|error| failed("NVIDIA's management library", &error))?;
-        let name = {
-            let device = library.device_by_index(INDEX).map_err(|error| failed("GPU 0", &error))?;
-            device.name().map_err(|error| failed("GPU 0", &error))?
-        };
-        let start = millijoules(&library, &name)?;
-        Ok(Self { library, name, start })
+        let visible = std::env::var(VISIBLE).unwrap_or_default();
+        let gpu = first_gpu(&visible).to_owned();
+        let name = device(&library, &gpu).and_then(|device| device.name());
+        let name = name.map_err(|error| failed(&format!("GPU {gpu}"), &error))?;
+        let mut own = Self { library, gpu, name, start: 0 };
+        own.start = own.millijoules()?;
+        Ok(own)
+    }
+
+    /// Millijoules since the driver was loaded.
+    fn millijoules(&self) -> Result<u64, EnergyError> {
+        let device = device(&self.library, &self.gpu);
+        let energy = device.and_then(|device| device.total_energy_consumption());
+        energy.map_err(|error| failed(&self.name, &error))
+    }
+}
+
+/// The first of the GPUs that the variable lists, or the first of all.
+fn first_gpu(visible: &str) -> &str {
+    let first = visible.split(',').next().map(str::trim);
+    first.filter(|first| !first.is_empty()).unwrap_or("0")
+}
+
+fn device<'l>(library: &'l Nvml, gpu: &str) -> Result<Device<'l>, NvmlError> {
+    match gpu.parse() {
+        Ok(number) => library.device_by_index(number),
+        Err(_) => library.device_by_uuid(gpu),
     }
 }
 
@@ -37,17 +62,25 @@ impl EnergyCounter for Gpu {
     }
 
     fn joules(&mut self) -> Result<f64, EnergyError> {
-        let now = millijoules(&self.library, &self.name)?;
+        let now = self.millijoules()?;
         Ok(now.saturating_sub(self.start) as f64 / MILLIJOULES)
     }
 }
 
-/// Millijoules since the driver was loaded.
-fn millijoules(library: &Nvml, name: &str) -> Result<u64, EnergyError> {
-    let device = library.device_by_index(INDEX).map_err(|error| failed(name, &error))?;
-    device.total_energy_consumption().map_err(|error| failed(name, &error))
-}
-
 fn failed(place: &str, error: &dyn std::fmt::Display) -> EnergyError {
     EnergyError::Failed { place: place.to_owned(), why: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_visible_gpu_is_measured() {
+        for (visible, gpu) in
+            [("", "0"), ("1", "1"), ("3,1", "3"), ("GPU-8932f937, 2", "GPU-8932f937")]
+        {
+            assert_eq!(first_gpu(visible), gpu, "{visible}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ const IS_PARAMETER: [bool; 4] = [true, true, false, false];
 fn node(name: &str, arguments: &[u32]) -> Node {
     let names = match name {
         "addmm" => ["self", "mat1", "mat2"],
+        "gru.input" => ["input", "hx", "params"],
         _ => ["input", "weight", "bias"],
     };
     let arguments = names
@@ -72,6 +73,8 @@ fn rows_are_raw_until_a_learned_product() {
     assert_eq!(chain("addmm", &[0, 4, 2]), NONE);
     assert_eq!(chain("addmm", &[2, 4, 0]), [2, 3]);
     assert_eq!(chain("addmm", &[4, 2, 0]), NONE, "the rows are added to the product");
+    assert_eq!(chain("gru.input", &[4, 2, 0]), [2, 3]);
+    assert_eq!(chain("gru.input", &[2, 4, 0]), NONE, "a gate lets rows in the state pass");
 }
 
 #[test]
@@ -104,6 +107,16 @@ fn a_memory_with_written_rows_is_raw() {
     };
     assert_eq!(written("mul.Tensor"), [3, 4]);
     assert_eq!(written("copy_"), NONE, "the product's own name is another one of the memory");
+    // Rows are added to the constant 2, which a later node reads by its own name.
+    let constant = |into: u32| {
+        learned(vec![
+            node("linear", &[3, 0]),
+            node("add_.Tensor", &[into, 3]),
+            node("add.Tensor", &[2, 4]),
+            node("relu", &[6]),
+        ])
+    };
+    assert_eq!(constant(2), NONE);
 }
 
 #[test]

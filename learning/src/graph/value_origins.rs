@@ -39,8 +39,9 @@ const PRODUCTS: [&str; 26] = [
 ];
 /// Those that add their first argument to a product.
 const SUMS_WITH_PRODUCTS: [&str; 2] = ["addmm", "baddbmm"];
-/// Arguments that are added to a product.
-const ADDED: [&str; 3] = ["bias", "b_ih", "b_hh"];
+/// Arguments that are added to a product: also the state of a recurrent layer, of which a gate lets a part
+/// pass.
+const ADDED: [&str; 5] = ["bias", "b_ih", "b_hh", "hx", "cx"];
 /// Operators that use nothing of their first argument but its sizes and type.
 const LIKE: [&str; 9] = [
     "zeros_like",
@@ -85,7 +86,8 @@ pub(super) fn value_origins(
         let mut origins = vec![ValueOrigin::Public; count];
         for (input, origin) in origins.iter_mut().take(graph.inputs.len()).enumerate() {
             let has = |flags: &[bool]| flags.get(input).copied().unwrap_or(false);
-            *origin = match (has(is_row), has(is_parameter)) {
+            let is_raw = has(is_row) || is_raw_memory[memory.root(input)];
+            *origin = match (is_raw, has(is_parameter)) {
                 (true, _) => ValueOrigin::Raw,
                 (false, true) => ValueOrigin::Parameter,
                 (false, false) => ValueOrigin::Public,

@@ -74,8 +74,11 @@ impl fmt::Display for MemoryNews {
 /// A step does not fit into the memory by any plan.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error(
-    "a step on {rows} rows needs {} of memory at least, and has {}: use smaller batches, more virtual \
-     workers, or more --memory", Size(*needed), Size(*limit)
+    "a step on {rows} rows needs {} {} at least, and has {}: use more virtual workers, or {}",
+    Size(*needed),
+    if *is_host { "of the host's memory, for tensors that leave the GPU," } else { "of memory" },
+    Size(*limit),
+    if *is_host { "a GPU with more memory" } else { "more --memory" }
 )]
 pub struct MemoryError {
     /// Rows of the step, or of a part of it.
@@ -84,6 +87,8 @@ pub struct MemoryError {
     pub needed: u64,
     /// Bytes of the memory.
     pub limit: u64,
+    /// Whether it is the memory of a GPU's host.
+    pub is_host: bool,
 }
 
 impl MemoryError {

@@ -233,7 +233,7 @@ fn check_tiling(sections: &[Section], begins: &[u64]) -> Result<(), DecodeError>
 }
 
 /// Untrusted text, safe to print: short, and without control characters.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
 }
 

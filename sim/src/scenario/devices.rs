@@ -83,7 +83,11 @@ impl TaskStep {
         StepWork { amounts: WORK_KINDS.map(amount) }
     }
 
-    fn check(&self) -> Result<(), ScenarioError> {
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// The first number that is out of bounds.
+    pub fn check(&self) -> Result<(), ScenarioError> {
         let key = |what: &str| format!("task.step.{what}");
         let right = format!("must be 1 to {WORKERS_MAX}");
         let fine = (1..=WORKERS_MAX).contains(&self.workers);

@@ -15,7 +15,8 @@ use crate::failure::Failure;
 /// The step on the rows of one of `--together` workers. Seconds are those of the first card.
 ///
 /// # Errors
-/// The codes of graphs; `INVALID_CARD`; `STEP_NOT_RECORDED` without libtorch, and for a step whose memory
+/// The codes of graphs; `INVALID_CARD`; `INVALID_QUOTE` for a step that no scenario may have;
+/// `STEP_NOT_RECORDED` without libtorch, and for a step whose memory
 /// depends on the numbers.
 pub(super) fn quote(
     arguments: &Quote,
@@ -38,7 +39,7 @@ pub(super) fn quote(
     })?;
     let plans = memory.plans.iter();
     let kinds = WORK_KINDS.iter().zip(work.amounts).filter(|(_, amount)| *amount > 0.0);
-    Ok(TaskStep {
+    let step = TaskStep {
         workers,
         parameters: update_bytes / size_of::<f32>() as u64,
         bytes: memory.bytes,
@@ -47,7 +48,10 @@ pub(super) fn quote(
         plans: plans
             .map(|plan| StepPlan { bytes: plan.bytes, slow_down: plan.slow_down })
             .collect(),
-    })
+    };
+    // A scenario would refuse it.
+    step.check().map_err(|error| Failure::input("INVALID_QUOTE", error.to_string()))?;
+    Ok(step)
 }
 
 /// Writes the step as the part `[task.step]` of a scenario.

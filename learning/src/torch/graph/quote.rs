@@ -92,7 +92,11 @@ impl Torch {
                 check_cut(&net, &place, &peers.cut_costs())?;
                 self.whole_graph_rows(&net, data.rows(), how)
             }
-            None => self.admit_steps(&net, &views, data, how)?,
+            // A training has its start, the gradient and the optimizer's tensors before its first step.
+            None => {
+                let reserved = 1 + how.state_tensors() + how.passing_tensors();
+                self.admit_steps(&net, &views, data, how, reserved)?
+            }
         };
         let rows = self.graph_rows(data, 0..largest.min(memory.rows_max))?;
         let (mut seconds, mut most, mut bytes) = (f64::INFINITY, 0.0_f64, 0);

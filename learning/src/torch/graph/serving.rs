@@ -14,6 +14,7 @@ use crate::torch::Torch;
 use crate::torch::batches::{BatchRows, Rows, with_batches};
 use crate::torch::descent::{Batch, BatchPlaces, Steps};
 use crate::torch::peers::{Control, Peers, TAIL};
+use crate::torch::side_stream::{RepeatableConvolutions, gpu_of};
 use crate::training::Training;
 
 /// The rows of a rank that serves.
@@ -83,6 +84,7 @@ impl Torch {
         how.check()?;
         tch::set_num_threads(1);
         let _generator = generator();
+        let _repeatable = gpu_of(self.device).map(|_| RepeatableConvolutions::start());
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
             .with_precision(how.execution.precision);
         let length = net.aligned_length() as i64;

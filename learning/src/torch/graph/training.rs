@@ -1,5 +1,6 @@
 //! Training of graphs: the gradient of a batch, in parts if it is too large for the memory.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
@@ -53,7 +54,7 @@ impl Torch {
         // The forward pass sets the buffers; decay and proximal term leave them.
         let mut descent = GradientDescent::new(&start, how)?.with_fixed(net.aligned_buffers());
         let views = net.aligned_views(&descent.params)?;
-        let memory = self.admit_steps(&net, &views, data, how)?;
+        let memory = self.admit_steps(&net, &views, data, how, 0)?;
         let mut batches = BatchGradients {
             views,
             slots: net.aligned_views(&descent.gradient)?,
@@ -75,26 +76,30 @@ impl Torch {
         Ok(TrainedModel { params: net.unalign(&trained.params), ..trained })
     }
 
-    /// Admits the largest step of a training, or a virtual worker's part of it, to the memory.
+    /// Admits the steps of a training, or virtual workers' parts of them, to the memory. `reserved` vectors
+    /// of the parameters' size are not there yet.
     pub(super) fn admit_steps<'n>(
         &self,
         net: &'n GraphNet<'n>,
         views: &[Tensor],
         data: &Dataset,
         how: &Training,
+        reserved: u64,
     ) -> Result<StepMemory<'n>, TrainError> {
-        let batch = net.largest_batch(data.rows(), how);
-        let rows = batch.iter().map(Range::len).max().unwrap_or(0);
+        let mut all_rows: BTreeSet<usize> = BTreeSet::new();
+        let batches = [data.rows(), data.rows() % how.batch.max(1) as usize];
+        for rows in batches.into_iter().filter(|&rows| rows > 0) {
+            all_rows.extend(net.largest_batch(rows, how).iter().map(Range::len));
+        }
+        let rows = all_rows.last().copied().unwrap_or(0);
         let sample = self.graph_rows(data, 0..data.rows().min(SAMPLE_ROWS))?;
         let can_split = how.execution.virtual_workers.is_none() && net.can_split_batches();
-        let (bytes, free) = (self.memory_limit(how), self.free_memory().unwrap_or(0));
-        let limit = StepLimit { rows, bytes, free, can_split, settings: &self.memory };
+        let free = self.free_memory();
+        let free = free.map(|free| free.saturating_sub(reserved * net.parameter_bytes()));
+        let bytes = how.execution.memory_bytes.or(free).unwrap_or(u64::MAX);
+        let (free, settings) = (free.unwrap_or(0), &self.memory);
+        let limit = StepLimit { rows, all_rows: &all_rows, bytes, free, can_split, settings };
         StepMemory::admit(net, views, &sample, limit)
-    }
-
-    /// Bytes that the intermediate results of a step may take.
-    fn memory_limit(&self, how: &Training) -> u64 {
-        how.execution.memory_bytes.or_else(|| self.free_memory()).unwrap_or(u64::MAX)
     }
 
     /// The share of the host's or the GPU's free memory; `None` where it is not known.

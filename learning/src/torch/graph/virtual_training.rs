@@ -20,6 +20,7 @@ use crate::rng::{Purpose, below, rng};
 use crate::torch::batches::BatchRows;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, ReceivedSum, TAIL};
+use crate::torch::side_stream::{RepeatableConvolutions, gpu_of};
 use crate::torch::{LIBTORCH_VERSION, Torch};
 use crate::training::{Execution, Precision, Training};
 
@@ -67,6 +68,7 @@ impl Torch {
         // One thread: the bits of a part must not depend on their number.
         tch::set_num_threads(1);
         let _generator = generator();
+        let _repeatable = gpu_of(self.device).map(|_| RepeatableConvolutions::start());
         let program = program(model)?;
         let net = GraphNet::new(model, program, self.device, Kind::Float)?
             .with_precision(how.execution.precision);
@@ -128,7 +130,7 @@ impl Torch {
     ) -> Result<StepMemory<'n>, TrainError> {
         match peers.and_then(Peers::pipeline) {
             Some(_) => Ok(self.whole_graph_rows(net, data.rows(), how)),
-            None => self.admit_steps(net, &net.aligned_views(flat)?, data, how),
+            None => self.admit_steps(net, &net.aligned_views(flat)?, data, how, 0),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::ranks::{
     RankPlace, RankRows, RankSettings, RowsShape,
 };
 use crate::reduction::ReductionPlan;
+use crate::tensors::header::printable;
 use crate::torch::c10d::{
     C10dError, C10dFailure, ProcessGroup, StoreAddress, TcpStore, cpu_capability,
 };
@@ -122,6 +123,7 @@ impl Ranks {
         }
         let cards = (0..).zip(hellos).zip(links).map(|((rank, hello), (alpha, beta))| {
             let Hello { host, capability, .. } = hello;
+            let (host, capability) = (printable(&host), printable(&capability));
             RankCard { rank, host, capability, alpha, beta }
         });
         self.cards = cards.collect();

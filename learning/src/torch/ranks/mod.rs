@@ -513,7 +513,9 @@ impl Peers for Ranks {
             let ranks = self.speeds.iter().skip(part).step_by(parts);
             ranks.map(|speed| speed.worker_seconds / own).fold(f64::MIN_POSITIVE, f64::max)
         };
-        let slowness = match self.speeds.is_empty() {
+        // A rank of others could state a speed for which the first part is as short as possible.
+        let is_private = self.pipeline.is_some_and(|place| place.is_private());
+        let slowness = match self.speeds.is_empty() || is_private {
             true => vec![1.0; parts],
             false => (0..parts).map(slowest).collect(),
         };

@@ -25,6 +25,8 @@ unsafe extern "C" {
     fn florin_side_stream_host_memory(bytes: i64, out: *mut *mut c_void) -> *mut c_char;
     fn florin_side_stream_free_bytes(gpu: i64, out: *mut i64) -> *mut c_char;
     fn florin_side_stream_synchronize(gpu: i64) -> *mut c_char;
+    fn florin_side_stream_release_host_memory(gpu: i64) -> *mut c_char;
+    fn florin_side_stream_repeatable(repeatable: bool) -> bool;
 }
 
 /// A stream of a GPU beside the one that computes.
@@ -105,6 +107,36 @@ pub(super) fn host_memory(bytes: usize) -> Result<Tensor, BackendError> {
     let made = made(out)?;
     // SAFETY: the tensor is owned by nothing else.
     Ok(unsafe { Tensor::from_ptr(made.as_ptr().cast()) })
+}
+
+/// Returns the host's memory that no tensor has to the system, once GPU `gpu` has copied all.
+#[expect(unsafe_code, reason = "a call of side_stream.cpp")]
+pub(super) fn release_host_memory(gpu: usize) -> Result<(), BackendError> {
+    // SAFETY: the call has a number alone.
+    check(unsafe { florin_side_stream_release_host_memory(gpu as i64) })
+}
+
+/// While it lives, convolutions of GPUs add in the same order each time, which may take longer.
+#[derive(Debug)]
+pub(super) struct RepeatableConvolutions {
+    before: bool,
+}
+
+impl RepeatableConvolutions {
+    /// From now on.
+    #[expect(unsafe_code, reason = "a call of side_stream.cpp")]
+    pub(super) fn start() -> Self {
+        // SAFETY: the call has a truth value alone.
+        Self { before: unsafe { florin_side_stream_repeatable(true) } }
+    }
+}
+
+impl Drop for RepeatableConvolutions {
+    #[expect(unsafe_code, reason = "a call of side_stream.cpp")]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { florin_side_stream_repeatable(self.before) };
+    }
 }
 
 /// Bytes of GPU `gpu` that libtorch can allocate.

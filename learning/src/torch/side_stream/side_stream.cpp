@@ -5,6 +5,7 @@
 // reaches those of a CUDA library that it has loaded.
 
 #include <ATen/ATen.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
@@ -82,6 +83,21 @@ char* florin_side_stream_host_memory(int64_t bytes, at::Tensor** out) {
     const auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
     *out = new at::Tensor(at::empty({bytes}, options));
   });
+}
+
+// Returns the host's memory that no tensor has to the system, once the GPU has copied all.
+char* florin_side_stream_release_host_memory(int64_t gpu) {
+  return guarded([&] {
+    c10::impl::VirtualGuardImpl(kGpu).synchronizeDevice(static_cast<c10::DeviceIndex>(gpu));
+    at::getHostAllocator(kGpu)->empty_cache();
+  });
+}
+
+// Whether cuDNN chooses kernels that add in the same order each time; returns the choice before it.
+bool florin_side_stream_repeatable(bool repeatable) {
+  const bool before = at::globalContext().deterministicCuDNN();
+  at::globalContext().setDeterministicCuDNN(repeatable);
+  return before;
 }
 
 // Bytes of a GPU that libtorch can allocate: those of the device, and its own unused blocks.

@@ -132,6 +132,9 @@ impl GraphForms {
                     if data_type.kind() != tensor.kind() {
                         return Err(format!("a gradient of the type {data_type}"));
                     }
+                    if !tensor.requires_grad() {
+                        return Err("a gradient of a value that has none".to_owned());
+                    }
                     self.check_tensor(gradient, &TensorShape { data_type, sizes })?;
                 }
                 _ => return Err("a gradient that is not a tensor".to_owned()),

@@ -13,7 +13,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tch::{Device, Tensor};
@@ -29,7 +29,9 @@ use crate::torch::ENGINE;
 use crate::torch::batches::Rows;
 use crate::torch::dispatch::ReturnMemory;
 use crate::torch::memory::{FREE_MEMORY_DIVISOR, available_bytes};
+use crate::torch::side_stream::gpu_of;
 use crate::torch::tape::Tape;
+use host_store::HostPlaces;
 use record::{Recorded, record, ways};
 use run::{Mover, PlannedStep, Recomputer};
 
@@ -54,6 +56,8 @@ struct StepPlans<'n> {
     rates: MemoryRates,
     bytes: u64,
     settings: MemorySettings,
+    /// Of a GPU's buffers.
+    places: Option<HostPlaces>,
     steps: BTreeMap<usize, Option<PlannedTape<'n>>>,
     _scarce: Option<ReturnMemory>,
 }
@@ -67,8 +71,10 @@ struct PlannedTape<'n> {
 /// The bounds of a step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StepLimit<'a> {
-    /// Rows of a step.
+    /// Rows of the largest step.
     pub(super) rows: usize,
+    /// Rows of all steps.
+    pub(super) all_rows: &'a BTreeSet<usize>,
     /// Bytes of its tensors.
     pub(super) bytes: u64,
     /// Bytes that a recording may take, if that is more.
@@ -101,7 +107,7 @@ impl<'n> StepMemory<'n> {
         sample: &Rows,
         limit: StepLimit<'_>,
     ) -> Result<Self, TrainError> {
-        let StepLimit { rows, bytes, free, can_split, settings } = limit;
+        let StepLimit { rows, all_rows, bytes, free, can_split, settings } = limit;
         let left = bytes.saturating_sub(GRADIENT_COPIES * net.parameter_bytes());
         if net.program.rows_within(left / ESTIMATE_DIVISOR, rows) == rows {
             return Ok(Self::in_parts(usize::MAX));
@@ -132,8 +138,14 @@ impl<'n> StepMemory<'n> {
         let (settings, steps) = (settings.clone(), BTreeMap::new());
         let _scarce = (net.device == Device::Cpu).then(ReturnMemory::start);
         let rates = store::rates(net.device, &settings.folder).map_err(backend)?;
-        let mut plans = StepPlans { net, recorded, again, rates, bytes, settings, steps, _scarce };
+        let places = gpu_of(net.device).map(HostPlaces::new);
+        let mut plans =
+            StepPlans { net, recorded, again, rates, bytes, settings, places, steps, _scarce };
         plans.make(part)?;
+        // A plan that fails later would fail a round.
+        for &rows in all_rows.iter().filter(|&&rows| rows < part) {
+            plans.make(rows)?;
+        }
         plans.tell(part);
         Ok(Self { plans: Some(plans), rows_max: part })
     }
@@ -220,16 +232,20 @@ impl StepPlans<'_> {
         if self.steps.contains_key(&rows) {
             return Ok(());
         }
-        let Self { net, recorded, again, rates, bytes, settings, steps, .. } = self;
+        let Self { net, recorded, again, rates, bytes, settings, places, steps, .. } = self;
         let own = rows as u32;
         let planned = match admit(&recorded.trace, own, (0, *bytes), *rates, again) {
             Admission::Fits { .. } => None,
             Admission::FitsByPlan(plan) => {
-                let made = PlannedTape::new(net, recorded, *plan, settings);
+                if let Some(places) = places {
+                    check_host(places, &plan, own)?;
+                }
+                let made = PlannedTape::new(net, recorded, *plan, (settings, places.as_ref()));
                 Some(made.map_err(|why| BackendError { engine: ENGINE, why })?)
             }
             Admission::TooLarge { needed, .. } => {
-                return Err(MemoryError { rows: own, needed, limit: *bytes }.into());
+                let error = MemoryError { rows: own, needed, limit: *bytes, is_host: false };
+                return Err(error.into());
             }
         };
         steps.insert(rows, planned);
@@ -256,12 +272,9 @@ impl<'n> PlannedTape<'n> {
         net: &'n GraphNet<'n>,
         recorded: &Recorded,
         plan: MemoryPlan,
-        settings: &MemorySettings,
+        (settings, places): (&MemorySettings, Option<&HostPlaces>),
     ) -> Result<Self, String> {
-        if net.device != Device::Cpu {
-            check_host(plan.bytes(SavedRule::Offload))?;
-        }
-        let store = store::open(net.device, &settings.folder)?;
+        let store = store::open(places, &settings.folder)?;
         let recomputer = Recomputer {
             interpreter: &net.interpreter,
             precision: net.precision,
@@ -297,16 +310,14 @@ impl<'n> PlannedTape<'n> {
 }
 
 /// Checks that the host has room for tensors that leave a GPU.
-fn check_host(bytes: u64) -> Result<(), String> {
-    let free = available_bytes().unwrap_or(u64::MAX) / FREE_MEMORY_DIVISOR;
-    match bytes <= free {
+fn check_host(places: &HostPlaces, plan: &MemoryPlan, rows: u32) -> Result<(), MemoryError> {
+    let leaving = plan.buffers.iter().enumerate();
+    let leaving = leaving.filter(|(_, buffer)| buffer.rule == SavedRule::Offload);
+    let needed = places.missing(leaving.map(|(at, buffer)| (at, buffer.bytes)));
+    let limit = available_bytes().unwrap_or(u64::MAX) / FREE_MEMORY_DIVISOR;
+    match needed <= limit {
         true => Ok(()),
-        false => Err(format!(
-            "{} MiB of tensors leave the GPU in a step, and half of the host's free memory is {} MiB: use \
-             smaller batches or more virtual workers",
-            bytes >> 20,
-            free >> 20
-        )),
+        false => Err(MemoryError { rows, needed, limit, is_host: true }),
     }
 }
 

@@ -151,8 +151,13 @@ pub(super) fn record(
     // A step on two rows has a smaller one beside it: its last batch may have one row.
     let mut count = if planned == RECORDED_ROWS_MIN { 1 } else { RECORDED_ROWS_MIN.min(planned) };
     // The first step of a graph has allocations of its own, such as those of a library's start.
-    run(count).map_err(BackendError::from)?;
-    let (mut earlier, ..) = run(count).map_err(BackendError::from)?;
+    let mut earlier = Vec::new();
+    for _ in 0..2 {
+        (earlier, ..) = match run(count) {
+            Err(failure) if failure.is_out_of_memory() => return Ok(None),
+            recorded => recorded?,
+        };
+    }
     let mut found: Option<Recorded> = None;
     for _ in 0..RECORDINGS_MAX {
         let (last, next) = (count, (count * 2).min(planned));

@@ -144,13 +144,15 @@ impl<'n> PlannedStep<'n> {
         while state.on_way > 0 && state.on_way + bytes > self.plan.window {
             self.settle(state, true)?;
         }
-        state.on_way += bytes;
         Ok(())
     }
 
     fn offload(&self, state: &mut State, buffer: usize, bytes: Tensor) -> Result<(), String> {
-        self.make_way(state, self.plan.buffers[buffer].bytes)?;
-        state.store.write(buffer, bytes)
+        let own = self.plan.buffers[buffer].bytes;
+        self.make_way(state, own)?;
+        state.store.write(buffer, bytes)?;
+        state.on_way += own;
+        Ok(())
     }
 
     /// Begins to read the next buffers, as far as the window reaches.
@@ -183,9 +185,10 @@ impl<'n> PlannedStep<'n> {
         let bytes = self.plan.buffers[buffer].bytes;
         let options = (Kind::Uint8, self.recomputer.device);
         let into = Tensor::f_empty(bytes as i64, options).map_err(|error| error.to_string())?;
+        state.store.read(buffer, into)?;
         state.on_way += bytes;
         state.reading.push(buffer);
-        state.store.read(buffer, into)
+        Ok(())
     }
 
     /// The memory of a buffer for one use.

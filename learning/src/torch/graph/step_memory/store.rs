@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::host_store::HostStore;
+use super::host_store::{HostPlaces, HostStore};
 use crate::memory::MemoryRates;
 use crate::torch::side_stream::gpu_of;
 
@@ -54,10 +54,13 @@ pub(super) trait OffloadStore: Send {
     fn moved(&mut self, waits: bool) -> Option<Moved>;
 }
 
-/// The store of a device: in a folder, or in the host's memory.
-pub(super) fn open(device: Device, folder: &Path) -> Result<Box<dyn OffloadStore>, String> {
-    match gpu_of(device) {
-        Some(gpu) => Ok(Box::new(HostStore::new(gpu).map_err(|error| error.why)?)),
+/// The store of a device: in places of the host's memory for a GPU, or in a folder.
+pub(super) fn open(
+    places: Option<&HostPlaces>,
+    folder: &Path,
+) -> Result<Box<dyn OffloadStore>, String> {
+    match places {
+        Some(places) => Ok(Box::new(HostStore::new(places.clone()).map_err(|error| error.why)?)),
         None => {
             let store = FileStore::new(folder)
                 .map_err(|error| format!("no file for tensors in {}: {error}", folder.display()))?;
@@ -193,7 +196,8 @@ fn content_mut(bytes: &Tensor) -> Result<&mut [u8], String> {
 
 /// The speeds of a device's store, and of its fresh memory: of one transfer each.
 pub(super) fn rates(device: Device, folder: &Path) -> Result<MemoryRates, String> {
-    let mut store = open(device, folder)?;
+    let places = gpu_of(device).map(HostPlaces::new);
+    let mut store = open(places.as_ref(), folder)?;
     let failed = |error: TchError| error.to_string();
     let start = Instant::now();
     let mut tensor =

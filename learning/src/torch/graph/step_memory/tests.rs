@@ -129,7 +129,8 @@ fn a_step_by_a_plan_has_the_same_bits_within_the_limit() {
                 let (offloaded, recomputed) =
                     (plan.bytes(SavedRule::Offload), plan.bytes(SavedRule::Recompute));
                 let predicted = plan.peak;
-                let planned_tape = PlannedTape::new(&net, &recorded, plan, &settings).unwrap();
+                let planned_tape =
+                    PlannedTape::new(&net, &recorded, plan, (&settings, None)).unwrap();
                 for again in 0..2 {
                     tch::manual_seed(7);
                     let found = measured(&net, &case, Some(&planned_tape));
@@ -168,6 +169,7 @@ fn a_gpu_offloads_to_its_host_with_the_same_bits() {
     let _generator = generator();
     let settings = MemorySettings::default();
     let (mut planned, mut problems) = (0, Vec::new());
+    let places = gpu_of(Device::Cuda(0)).map(HostPlaces::new);
     for name in models() {
         let case = MemoryCase::new(&name, GPU_ROWS, Device::Cuda(0));
         let net = case.net();
@@ -205,7 +207,8 @@ fn a_gpu_offloads_to_its_host_with_the_same_bits() {
                 }
             };
             let offloaded = plan.bytes(SavedRule::Offload);
-            let planned_tape = PlannedTape::new(&net, &recorded, plan, &settings).unwrap();
+            let planned_tape =
+                PlannedTape::new(&net, &recorded, plan, (&settings, places.as_ref())).unwrap();
             for _ in 0..3 {
                 let found = once(Some(&planned_tape));
                 println!("{name} {percent} %: {} of {limit}, {offloaded} offloaded", found.2);
