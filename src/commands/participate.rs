@@ -13,7 +13,7 @@ use florin_participant::{
     AgentError, Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
     ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate, task_blob,
 };
-use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskSpec};
+use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskId, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -72,24 +72,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
     }
     let mut behaviour = kind(arguments.experiment).behaviour();
-    let config = ParticipantConfig {
-        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
-        task: view.id,
-        seed: arguments.seed,
-        bond_max: arguments.max_bond,
-        pay_min: arguments.min_pay,
-        invitation,
-        arbiters: arguments.arbiters.policy(),
-        asks_for_arbiter: asks(arguments),
-        accepted_models: arguments.accept_model.clone(),
-        continues_on_alarm: arguments.continue_on_alarm,
-        execution: arguments.execution.settings(size),
-        processes: size.unwrap_or(1),
-        accepts_slow_training: arguments.accept_slow_training,
-        privacy,
-        poll_ms: POLL_MS,
-        backoff: Backoff::default(),
-    };
+    let config = ParticipantConfig { invitation, privacy, ..config(arguments, view.id, size) };
     let parts = ParticipantContext {
         wallet: &wallet,
         client: &market,
@@ -103,6 +86,28 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer)
+}
+
+/// The settings of a participation by `size` processes, without an invitation and noise.
+fn config(arguments: &Participate, task: TaskId, size: Option<u32>) -> ParticipantConfig {
+    ParticipantConfig {
+        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+        task,
+        seed: arguments.seed,
+        bond_max: arguments.max_bond,
+        pay_min: arguments.min_pay,
+        invitation: None,
+        arbiters: arguments.arbiters.policy(),
+        asks_for_arbiter: asks(arguments),
+        accepted_models: arguments.accept_model.clone(),
+        continues_on_alarm: arguments.continue_on_alarm,
+        execution: arguments.execution.settings(size),
+        processes: size.unwrap_or(1),
+        accepts_slow_training: arguments.accept_slow_training,
+        privacy: None,
+        poll_ms: POLL_MS,
+        backoff: Backoff::default(),
+    }
 }
 
 /// The engine, with the participant's own trainer if there is one, or the one that is the task's

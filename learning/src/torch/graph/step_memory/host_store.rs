@@ -12,7 +12,7 @@ use crate::engine::BackendError;
 use crate::torch::side_stream::{SideCopy, SideStream, host_memory, release_host_memory};
 
 /// A transfer that was begun.
-struct Transfer {
+struct HostCopy {
     buffer: usize,
     is_read: bool,
     /// The tensor on the GPU.
@@ -82,7 +82,7 @@ pub(super) struct HostStore {
     stream: SideStream,
     places: HostPlaces,
     /// In the order in which they end.
-    transfers: VecDeque<Transfer>,
+    transfers: VecDeque<HostCopy>,
 }
 
 impl HostStore {
@@ -97,7 +97,7 @@ impl OffloadStore for HostStore {
     fn write(&mut self, buffer: usize, bytes: Tensor) -> Result<(), String> {
         let place = self.places.of(buffer, bytes.numel()).map_err(|error| error.why)?;
         let copy = self.stream.copy(&bytes, &place).map_err(|error| error.why)?;
-        self.transfers.push_back(Transfer { buffer, is_read: false, bytes, copy });
+        self.transfers.push_back(HostCopy { buffer, is_read: false, bytes, copy });
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl OffloadStore for HostStore {
         let missing = || "an offloaded tensor is missing".to_owned();
         let place = self.places.known(buffer, into.numel()).ok_or_else(missing)?;
         let copy = self.stream.copy(&place, &into).map_err(|error| error.why)?;
-        self.transfers.push_back(Transfer { buffer, is_read: true, bytes: into, copy });
+        self.transfers.push_back(HostCopy { buffer, is_read: true, bytes: into, copy });
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl OffloadStore for HostStore {
             Ok(_) => Ok(()),
             Err(error) => Err(error.why),
         };
-        let Transfer { buffer, is_read, bytes, copy } = self.transfers.pop_front()?;
+        let HostCopy { buffer, is_read, bytes, copy } = self.transfers.pop_front()?;
         // Also for a copy that has ended: memory is used again in the order of the computation alone.
         let joined = self.stream.join(&copy).map_err(|error| error.why);
         Some(Moved { buffer, is_read, bytes, result: ended.and(joined) })
