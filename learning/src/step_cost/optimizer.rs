@@ -107,12 +107,11 @@ mod tests {
     fn optimizers_pass_over_the_parameters_as_often_as_their_operators() {
         let sgd = Training::sgd(1, 1, 0.1);
         assert_eq!(passes(&sgd), (0.0, 0.0));
-        assert_eq!(passes(&Training { momentum: 0.9, ..sgd.clone() }), (2.0, 5.0));
-        let adam = Training { optimizer: Optimizer::Adam(BETAS), ..sgd.clone() };
+        assert_eq!(passes(&Training { momentum: 0.9, ..sgd }), (2.0, 5.0));
+        let adam = Training { optimizer: Optimizer::Adam(BETAS), ..sgd };
         assert_eq!(passes(&adam), (6.0, 15.0));
-        assert_eq!(passes(&Training { weight_decay: 0.1, ..adam.clone() }), (7.0, 18.0));
-        let adamw =
-            Training { optimizer: Optimizer::AdamW(BETAS), weight_decay: 0.1, ..sgd.clone() };
+        assert_eq!(passes(&Training { weight_decay: 0.1, ..adam }), (7.0, 18.0));
+        let adamw = Training { optimizer: Optimizer::AdamW(BETAS), weight_decay: 0.1, ..sgd };
         assert_eq!(passes(&adamw), (7.0, 17.0));
         let bounded = Training { clip_gradient: Some(1.0), fedprox: Some(0.1), ..sgd };
         assert_eq!(passes(&bounded), (7.0, 19.0));

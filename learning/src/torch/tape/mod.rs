@@ -116,8 +116,8 @@ impl<'r> Tape<'r> {
     #[expect(unsafe_code, reason = "a call of tape.cpp")]
     pub(super) fn record(&self, saves: bool) -> Result<Recording<'_>, BackendError> {
         let mut out = ptr::null_mut();
-        // SAFETY: the tape lives, and `out` is a place for a pointer.
         let gpu = self.gpu.is_some();
+        // SAFETY: the tape lives, and `out` is a place for a pointer.
         check(unsafe { florin_tape_enter(self.handle.as_ptr(), saves, gpu, &raw mut out) })?;
         Ok(Recording { handle: made(out)?, _tape: PhantomData })
     }

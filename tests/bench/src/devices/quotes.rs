@@ -21,8 +21,8 @@ const TIME_BAR: f64 = 15.0;
 /// Rules of a step, as the rows of the result name them.
 fn optimizers() -> [(&'static str, Training); 3] {
     let sgd = Training::sgd(1, 1, 1e-3);
-    let adam = Training { optimizer: Optimizer::Adam(BETAS), ..sgd.clone() };
-    let momentum = Training { momentum: 0.9, ..sgd.clone() };
+    let adam = Training { optimizer: Optimizer::Adam(BETAS), ..sgd };
+    let momentum = Training { momentum: 0.9, ..sgd };
     [("plain descent", sgd), ("Adam", adam), ("momentum", momentum)]
 }
 
