@@ -269,6 +269,10 @@ impl GroupDevices {
         let right = "predicts a step by its work: set task.step.work, as `florin quote \
                      --save-step` writes it";
         Check::require(!step.work.is_empty(), key("card"), file, right)?;
+        let refused = self.content.as_ref().and_then(|content| {
+            content.card.predict(&step.step_work()).err().map(|error| error.to_string())
+        });
+        Check::require(refused.is_none(), key("card"), file, refused.as_deref().unwrap_or(""))?;
         let seconds = self.worker_seconds(step).unwrap_or(f64::NAN);
         let right = format!(
             "must predict {} to {} seconds for the step, not {seconds}",

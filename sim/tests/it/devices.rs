@@ -178,7 +178,7 @@ fn a_card_gives_the_seconds_of_a_step() {
     let kinds = florin_learning::step_cost::WORK_KINDS;
     let seconds = kinds.iter().map(|kind| format!("\"{kind}\": 0.25"));
     let card = format!(
-        "{{\"version\": 1, \"engine\": \"stated\", \"threads\": 1, \"seconds\": {{{}}}, \
+        "{{\"version\": 2, \"engine\": \"stated\", \"threads\": 1, \"seconds\": {{{}}}, \
          \"error\": 0.1, \"points\": 1}}",
         seconds.collect::<Vec<_>>().join(", ")
     );
@@ -199,6 +199,10 @@ fn a_card_gives_the_seconds_of_a_step() {
     assert_eq!(scenario.attached_files().collect::<Vec<_>>(), [("card.json", &card[..])]);
     let message = read(&[use_card]).unwrap_err().to_string();
     assert!(message.contains("set task.step.work"), "{message}");
+    let old = card.replace("\"version\": 2", "\"version\": 1");
+    std::fs::write(folder.path().join("card.json"), old).unwrap();
+    let message = read(&[use_card, "task.step.work={ steps = 1 }"]).unwrap_err().to_string();
+    assert!(message.contains("its version is 1, not 2; measure the device again"), "{message}");
     std::fs::write(folder.path().join("card.json"), "{}").unwrap();
     let message = read(&[use_card]).unwrap_err().to_string();
     assert!(message.contains("is not a card of --save-card"), "{message}");
