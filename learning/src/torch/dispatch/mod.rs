@@ -6,12 +6,15 @@
 //! give the same bits.
 
 use std::ffi::{CStr, CString, NulError, c_char, c_void};
+use std::ptr::NonNull;
 use std::sync::Once;
 use std::{ptr, slice};
 
 use tch::Tensor;
 use thiserror::Error;
 
+use super::ENGINE;
+use crate::engine::BackendError;
 use crate::training::Precision;
 
 /// An argument of an operator.
@@ -338,6 +341,17 @@ fn check(error: *mut c_char, operator: &str) -> Result<(), AtenError> {
     let Some(why) = take_text(error) else { return Ok(()) };
     let why = why.lines().next().unwrap_or_default().to_owned();
     Err(AtenError { operator: operator.to_owned(), why })
+}
+
+/// The failure of a function of our C++, if it returned one.
+pub(super) fn called(error: *mut c_char) -> Result<(), BackendError> {
+    take_text(error).map_or(Ok(()), |why| Err(BackendError { engine: ENGINE, why }))
+}
+
+/// The object that a function of our C++ has made, such as a tape.
+pub(super) fn made(handle: *mut c_void, name: &str) -> Result<NonNull<c_void>, BackendError> {
+    let none = || BackendError { engine: ENGINE, why: format!("a {name} could not be made") };
+    NonNull::new(handle).ok_or_else(none)
 }
 
 /// The error text that a function of our C++ returned; `None` for null.

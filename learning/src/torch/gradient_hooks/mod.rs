@@ -6,8 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tch::{TchError, Tensor};
 
-use super::ENGINE;
-use super::dispatch::take_text;
+use super::dispatch::called;
 use crate::engine::BackendError;
 
 type RawOnGradient = extern "C" fn(*mut c_void, usize, *const c_void) -> bool;
@@ -55,7 +54,7 @@ fn hook(leaf: &Tensor, number: usize, context: &HookContext<'_, '_>) -> Result<(
     let place = std::ptr::from_ref(context).cast_mut().cast();
     // SAFETY: the leaf lives. The context lives until the pass has ended, and no other one follows.
     let error = unsafe { florin_on_gradient(leaf.as_ptr().cast(), number, on_gradient, place) };
-    take_text(error).map_or(Ok(()), |why| Err(BackendError { engine: ENGINE, why }))
+    called(error)
 }
 
 #[expect(unsafe_code, reason = "called by gradient_hooks.cpp")]

@@ -5,8 +5,7 @@ use std::ptr::{self, NonNull};
 
 use tch::{Device, Tensor};
 
-use super::ENGINE;
-use super::dispatch::take_text;
+use super::dispatch::{called, made};
 use crate::engine::BackendError;
 
 #[expect(unsafe_code, reason = "the functions of side_stream.cpp")]
@@ -54,8 +53,8 @@ impl SideStream {
     pub(super) fn new(gpu: usize) -> Result<Self, BackendError> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` is a place for a pointer.
-        check(unsafe { florin_side_stream_new(gpu as i64, &raw mut out) })?;
-        Ok(Self { handle: made(out)? })
+        called(unsafe { florin_side_stream_new(gpu as i64, &raw mut out) })?;
+        Ok(Self { handle: made(out, "stream")? })
     }
 
     /// Begins to copy a flat tensor to another one, one of which is in [`host_memory`], behind all that this
@@ -65,17 +64,17 @@ impl SideStream {
         let mut out = ptr::null_mut();
         let (source, target) = (source.as_ptr().cast(), target.as_ptr().cast());
         // SAFETY: the stream and both tensors live, and `out` is a place for a pointer.
-        check(unsafe {
+        called(unsafe {
             florin_side_stream_copy(self.handle.as_ptr(), source, target, &raw mut out)
         })?;
-        Ok(SideCopy { handle: made(out)? })
+        Ok(SideCopy { handle: made(out, "stream")? })
     }
 
     /// Puts all that this thread computes from now on behind a copy. The host does not wait.
     #[expect(unsafe_code, reason = "a call of side_stream.cpp")]
     pub(super) fn join(&self, copy: &SideCopy) -> Result<(), BackendError> {
         // SAFETY: both objects live.
-        check(unsafe { florin_side_stream_join(self.handle.as_ptr(), copy.handle.as_ptr()) })
+        called(unsafe { florin_side_stream_join(self.handle.as_ptr(), copy.handle.as_ptr()) })
     }
 }
 
@@ -85,7 +84,7 @@ impl SideCopy {
     pub(super) fn is_done(&self) -> Result<bool, BackendError> {
         let mut done = false;
         // SAFETY: the event lives, and `done` is a place for a truth value.
-        check(unsafe { florin_side_stream_is_done(self.handle.as_ptr(), &raw mut done) })?;
+        called(unsafe { florin_side_stream_is_done(self.handle.as_ptr(), &raw mut done) })?;
         Ok(done)
     }
 }
@@ -103,8 +102,8 @@ pub(super) fn gpu_of(device: Device) -> Option<usize> {
 pub(super) fn host_memory(bytes: usize) -> Result<Tensor, BackendError> {
     let mut out = ptr::null_mut();
     // SAFETY: `out` receives a tensor.
-    check(unsafe { florin_side_stream_host_memory(bytes as i64, &raw mut out) })?;
-    let made = made(out)?;
+    called(unsafe { florin_side_stream_host_memory(bytes as i64, &raw mut out) })?;
+    let made = made(out, "tensor")?;
     // SAFETY: the tensor is owned by nothing else.
     Ok(unsafe { Tensor::from_ptr(made.as_ptr().cast()) })
 }
@@ -113,7 +112,7 @@ pub(super) fn host_memory(bytes: usize) -> Result<Tensor, BackendError> {
 #[expect(unsafe_code, reason = "a call of side_stream.cpp")]
 pub(super) fn release_host_memory(gpu: usize) -> Result<(), BackendError> {
     // SAFETY: the call has a number alone.
-    check(unsafe { florin_side_stream_release_host_memory(gpu as i64) })
+    called(unsafe { florin_side_stream_release_host_memory(gpu as i64) })
 }
 
 /// While it lives, convolutions of GPUs add in the same order each time, which may take longer.
@@ -144,7 +143,7 @@ impl Drop for RepeatableConvolutions {
 pub(super) fn free_bytes(gpu: usize) -> Result<u64, BackendError> {
     let mut bytes = 0;
     // SAFETY: `bytes` is a place for a number.
-    check(unsafe { florin_side_stream_free_bytes(gpu as i64, &raw mut bytes) })?;
+    called(unsafe { florin_side_stream_free_bytes(gpu as i64, &raw mut bytes) })?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
@@ -152,7 +151,7 @@ pub(super) fn free_bytes(gpu: usize) -> Result<u64, BackendError> {
 #[expect(unsafe_code, reason = "a call of side_stream.cpp")]
 pub(super) fn synchronize(gpu: usize) -> Result<(), BackendError> {
     // SAFETY: the call has a number alone.
-    check(unsafe { florin_side_stream_synchronize(gpu as i64) })
+    called(unsafe { florin_side_stream_synchronize(gpu as i64) })
 }
 
 impl Drop for SideStream {
@@ -169,13 +168,4 @@ impl Drop for SideCopy {
         // SAFETY: the handle is freed once.
         unsafe { florin_side_stream_event_free(self.handle.as_ptr()) }
     }
-}
-
-fn made(handle: *mut c_void) -> Result<NonNull<c_void>, BackendError> {
-    let none = || BackendError { engine: ENGINE, why: "a stream could not be made".to_owned() };
-    NonNull::new(handle).ok_or_else(none)
-}
-
-fn check(error: *mut c_char) -> Result<(), BackendError> {
-    take_text(error).map_or(Ok(()), |why| Err(BackendError { engine: ENGINE, why }))
 }

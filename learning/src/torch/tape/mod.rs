@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use tch::{Device, Tensor};
 
-use super::ENGINE;
-use super::dispatch::take_text;
+use super::dispatch::{called, made};
 use super::side_stream::{gpu_of, synchronize};
 use crate::engine::BackendError;
 use crate::memory::{TapeEvent, TapeEventKind};
@@ -107,8 +106,8 @@ impl<'r> Tape<'r> {
         let context: *mut Arc<dyn RestoreSaved + 'r> = &raw mut *restore;
         let mut out = ptr::null_mut();
         // SAFETY: the context outlives the tape, as a field of it, and `out` is a place for a pointer.
-        check(unsafe { florin_tape_new(logs, restore_saved, context.cast(), &raw mut out) })?;
-        let handle = made(out)?;
+        called(unsafe { florin_tape_new(logs, restore_saved, context.cast(), &raw mut out) })?;
+        let handle = made(out, "tape")?;
         Ok(Self { handle, gpu: gpu_of(device), logs, _restore: restore })
     }
 
@@ -118,8 +117,8 @@ impl<'r> Tape<'r> {
         let mut out = ptr::null_mut();
         let gpu = self.gpu.is_some();
         // SAFETY: the tape lives, and `out` is a place for a pointer.
-        check(unsafe { florin_tape_enter(self.handle.as_ptr(), saves, gpu, &raw mut out) })?;
-        Ok(Recording { handle: made(out)?, _tape: PhantomData })
+        called(unsafe { florin_tape_enter(self.handle.as_ptr(), saves, gpu, &raw mut out) })?;
+        Ok(Recording { handle: made(out, "tape")?, _tape: PhantomData })
     }
 
     /// Writes a mark among the events, once a GPU has computed all that was asked of it.
@@ -176,7 +175,7 @@ impl<'r> Tape<'r> {
     pub(super) fn memory(&self, number: usize) -> Result<Option<Tensor>, BackendError> {
         let mut out = ptr::null_mut();
         // SAFETY: the tape lives, and `out` receives a tensor or null.
-        check(unsafe { florin_tape_memory(self.handle.as_ptr(), number as i64, &raw mut out) })?;
+        called(unsafe { florin_tape_memory(self.handle.as_ptr(), number as i64, &raw mut out) })?;
         // SAFETY: without an error the tensor is owned by nothing else.
         Ok((!out.is_null()).then(|| unsafe { Tensor::from_ptr(out.cast()) }))
     }
@@ -201,7 +200,7 @@ impl<'r> Tape<'r> {
     #[expect(unsafe_code, reason = "a call of tape.cpp")]
     pub(super) fn release(&self, number: usize) -> Result<(), BackendError> {
         // SAFETY: the tape lives.
-        check(unsafe { florin_tape_release(self.handle.as_ptr(), number as i64) })
+        called(unsafe { florin_tape_release(self.handle.as_ptr(), number as i64) })
     }
 }
 
@@ -243,13 +242,4 @@ extern "C" fn restore_saved(context: *mut c_void, number: i64) -> *mut c_void {
     let found = usize::try_from(number).ok().and_then(|number| restore.restore(number));
     // C++ owns the tensor from now on.
     found.map_or(ptr::null_mut(), |tensor| ManuallyDrop::new(tensor).as_mut_ptr().cast())
-}
-
-fn made(handle: *mut c_void) -> Result<NonNull<c_void>, BackendError> {
-    let none = || BackendError { engine: ENGINE, why: "a tape could not be made".to_owned() };
-    NonNull::new(handle).ok_or_else(none)
-}
-
-fn check(error: *mut c_char) -> Result<(), BackendError> {
-    take_text(error).map_or(Ok(()), |why| Err(BackendError { engine: ENGINE, why }))
 }

@@ -1,7 +1,6 @@
 //! Buffers of a GPU in the memory of the host. Copies run beside the computation, and the computation waits
 //! for them, without the host.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,19 +48,16 @@ impl HostPlaces {
 
     /// The place of a buffer, which is made where there is none of its size.
     fn of(&self, buffer: usize, bytes: usize) -> Result<Tensor, BackendError> {
+        if let Some(known) = self.known(buffer, bytes) {
+            return Ok(known);
+        }
+        let place = host_memory(bytes)?;
         let mut places = self.0.of.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = match places.entry(buffer) {
-            Entry::Occupied(known) if known.get().numel() >= bytes => known.into_mut(),
-            Entry::Occupied(mut small) => {
-                let _too_small = small.insert(host_memory(bytes)?);
-                small.into_mut()
-            }
-            Entry::Vacant(none) => none.insert(host_memory(bytes)?),
-        };
-        Ok(place.f_narrow(0, 0, bytes as i64)?)
+        places.insert(buffer, place.shallow_clone());
+        Ok(place)
     }
 
-    /// The place of a buffer that was written.
+    /// The place that a buffer has, if it is large enough.
     fn known(&self, buffer: usize, bytes: usize) -> Option<Tensor> {
         let places = self.0.of.lock().unwrap_or_else(PoisonError::into_inner);
         let place = places.get(&buffer).filter(|place| place.numel() >= bytes)?;
