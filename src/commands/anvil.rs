@@ -4,7 +4,7 @@
 //! while the chain is idle. Neither makes the chain's clock run ahead of the machine's.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -28,18 +28,24 @@ enum AnvilEvent {
     InputClosed,
 }
 
-/// Kills anvil on drop.
-struct AnvilGuard(Child);
+/// Kills anvil on drop, and removes its states of old blocks: by default anvil writes them to the
+/// home folder, some hundreds of megabytes for each chain, and leaves them there when it is killed.
+struct AnvilGuard {
+    child: Child,
+    states: PathBuf,
+}
 
 impl Drop for AnvilGuard {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // an error means that anvil has already exited
-        let _ = self.0.wait();
+        let _ = self.child.kill(); // an error means that anvil has already exited
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.states); // absent if the chain was short
     }
 }
 
 pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
     let program = anvil::program(&arguments.program);
+    let states = arguments.address_file.with_extension("states");
     let mut command = Command::new(&program);
     command
         .args(["--host", "127.0.0.1", "--port", "0"])
@@ -48,11 +54,14 @@ pub(super) fn run(arguments: &AnvilArgs) -> anyhow::Result<Exit> {
         // list.
         .arg("--config-out")
         .arg(arguments.address_file.with_extension("json"))
+        .arg("--cache-path")
+        .arg(&states)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    let mut guard = AnvilGuard(command.spawn().map_err(|error| anvil::missing(&program, &error))?);
+    let child = command.spawn().map_err(|error| anvil::missing(&program, &error))?;
+    let mut guard = AnvilGuard { child, states };
     let (sender, events) = channel();
-    if let Some(stdout) = guard.0.stdout.take() {
+    if let Some(stdout) = guard.child.stdout.take() {
         listen(stdout, sender.clone());
     }
     watch_input(sender);
@@ -103,7 +112,7 @@ fn write_address(file: &Path, address: &str) -> anyhow::Result<()> {
 
 fn wait(guard: &mut AnvilGuard, news: &Receiver<AnvilEvent>) -> anyhow::Result<Exit> {
     loop {
-        if let Some(status) = guard.0.try_wait()? {
+        if let Some(status) = guard.child.try_wait()? {
             let message = format!("anvil exited unexpectedly ({status})");
             return Err(Failure::fault("CHILD_FAILED", message).into());
         }

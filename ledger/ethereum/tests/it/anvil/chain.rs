@@ -14,6 +14,10 @@ use serde_json::{Value, json};
 /// Number of blocks that a check of the chain reads.
 const CHECKED_BLOCKS: u64 = 24;
 
+/// Number of blocks whose states the node has, in memory. Without a limit anvil writes older ones to
+/// the home folder, and leaves hundreds of megabytes there when a test kills it.
+const STATES: &str = "512";
+
 /// A running node; killed when dropped.
 pub(crate) struct AnvilNode {
     child: Child,
@@ -33,7 +37,7 @@ fn program() -> PathBuf {
 impl AnvilNode {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(program())
-            .args(["--port", "0", "--accounts", "1"])
+            .args(["--port", "0", "--accounts", "1", "--prune-history", STATES])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
