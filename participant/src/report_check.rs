@@ -47,6 +47,7 @@ pub fn check_report(
         previous_report: before,
         commits: &report.commits,
         entries: &report.entries,
+        times: &report.times,
         missing: &report.missing,
         holdout_rows: &report.holdout.rows,
         result: stated.as_ref().map_err(|reason| *reason),

@@ -12,7 +12,7 @@ use crate::pay::{
     PayError, PayInputs, PayTotals, RoundBudget, RoundPay, ValuedRound, VerifiedWork, claim_tree,
     pay_round, round_pool,
 };
-use crate::report::{HoldoutSample, Report, UpdateEntry};
+use crate::report::{HoldoutSample, Report, RoundTimes, UpdateEntry};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 use crate::work_order::WorkResult;
@@ -30,6 +30,8 @@ pub struct ReportInputs<'a> {
     pub commits: &'a [(Address, Digest)],
     /// The accepted updates, ascending by sender.
     pub entries: &'a [UpdateEntry],
+    /// When they arrived; the times of the offer replace those in it.
+    pub times: &'a RoundTimes,
     /// Selected participants without an accepted update, and why.
     pub missing: &'a [(Address, MissingReason)],
     /// The holdout rows that evaluate the round, from [`crate::draw_rows`]; empty if there are too
@@ -154,6 +156,11 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         },
         commits: closing.commits.to_vec(),
         entries: closing.entries.to_vec(),
+        times: RoundTimes {
+            opened: offer.opened,
+            commit_by: offer.commit_by,
+            ..closing.times.clone()
+        },
         missing: closing.missing.to_vec(),
         valuation: result.map(|r| r.valuation.clone()),
         baseline: result.and_then(|r| r.baseline),
@@ -190,6 +197,8 @@ pub fn end_task(
         base_model: last.model,
         previous_report: last.digest(),
         cohort: Vec::new(),
+        reasons: Vec::new(),
+        candidates: Digest::default(),
         opened: now,
         commit_by: now,
         reveal_by: now,
@@ -201,6 +210,7 @@ pub fn end_task(
         previous_report: Some(last),
         commits: &[],
         entries: &[],
+        times: &RoundTimes { commits_closed: now, ..RoundTimes::default() },
         missing: &[],
         holdout_rows: &[],
         result: Err(AbandonReason::TaskEnded),

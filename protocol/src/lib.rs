@@ -61,7 +61,6 @@ mod api;
 pub mod apportionment;
 mod bytes;
 mod close_round;
-mod cohort;
 mod debits;
 mod decimal_float;
 mod draw;
@@ -86,6 +85,7 @@ mod recover;
 mod report;
 #[cfg(feature = "schema")]
 mod schema;
+mod selection;
 mod signature;
 mod spec_error;
 mod statement;
@@ -106,7 +106,6 @@ pub use api::{
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
 pub use close_round::{ReportInputs, close_round, end_task};
-pub use cohort::{draw_cohort, first_cohort_seed};
 pub use decimal_float::{DecimalFloat, ParseDecimalFloatError};
 pub use draw::{DrawError, draw_rows, round_seed};
 pub use earlier_updates::EarlierUpdates;
@@ -135,8 +134,13 @@ pub use pay::{
 pub use preprocessing::{DuplicatePolicy, NormScaling, PreprocessingRules};
 pub use report::{
     CoalitionValue, CrossCheck, DuplicateMatch, DuplicateSource, HoldoutSample,
-    InfrastructurePayment, ModelMetrics, Preprocessing, PublicBaseline, Report, ScoreEstimator,
-    UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
+    InfrastructurePayment, ModelMetrics, Preprocessing, PublicBaseline, Report, RoundTimes,
+    ScoreEstimator, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
+};
+pub use selection::{
+    Candidate, Candidates, DeadlineRule, MemberHistory, Selected, Selection, SelectionKnob,
+    SelectionReason, Standing, TaskHistory, commit_deadline_ms, draw_cohort, first_cohort_seed,
+    select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

@@ -10,6 +10,7 @@ use crate::eip712::{TypedData, TypedValue};
 use crate::error_code::ErrorCode;
 use crate::id::{Address, ChainId, Digest, MarketId, RoundNumber, TaskId};
 use crate::limits::DECLARED_ROWS_MAX;
+use crate::selection::SelectionReason;
 use crate::signature::{
     NodeSigner, SignError, Signed, VerifyError, WalletSignature, WalletSigner, verify_wallet,
 };
@@ -43,12 +44,15 @@ pub struct EnrolRequest {
     pub sender: Address,
     /// The buyer's invitation, if the task requires one.
     pub invitation: Option<Invitation>,
+    /// The participant's prediction of its time from an offer to its commit, in milliseconds; 0 for
+    /// none. Its commits correct it.
+    pub quote_ms: u64,
     /// Expiry: not accepted after this time.
     pub expires: Timestamp,
 }
 
 impl EnrolRequest {
-    /// A request for a task that requires no invitation.
+    /// A request without a quote for a task that requires no invitation.
     #[must_use]
     pub const fn without_invitation(
         market: MarketId,
@@ -56,7 +60,7 @@ impl EnrolRequest {
         sender: Address,
         expires: Timestamp,
     ) -> Self {
-        Self { market, task, sender, invitation: None, expires }
+        Self { market, task, sender, invitation: None, quote_ms: 0, expires }
     }
 }
 
@@ -77,6 +81,10 @@ pub struct Offer {
     pub previous_report: Digest,
     /// The selected participants, ascending.
     pub cohort: Vec<Address>,
+    /// For each of them, why it was selected.
+    pub reasons: Vec<SelectionReason>,
+    /// Digest of the [`Candidates`](crate::Candidates) from which the cohort follows.
+    pub candidates: Digest,
     /// Start of the round.
     pub opened: Timestamp,
     /// Deadline for commits.

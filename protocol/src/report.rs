@@ -12,6 +12,7 @@ use crate::id::{Address, Digest, RoundNumber, SettlementId, TaskId};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome, RoundScope, UpdateId};
 use crate::micro::Micro;
 use crate::pay::{AccountTotals, PayLine};
+use crate::time::Timestamp;
 
 /// One accepted update.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
@@ -288,6 +289,25 @@ pub struct HoldoutSample {
     pub rows: Vec<u32>,
 }
 
+/// The arrivals of a round, by the coordinator's clock. The selection of later cohorts uses them; no
+/// draw of this round and no pay does.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct RoundTimes {
+    /// Start of the round.
+    pub opened: Timestamp,
+    /// Deadline for commits.
+    pub commit_by: Timestamp,
+    /// When each commit was accepted, in the order of the commits.
+    pub commits: Vec<Timestamp>,
+    /// The end of the commit phase.
+    pub commits_closed: Timestamp,
+    /// When each update was accepted, in the order of the entries.
+    pub updates: Vec<Timestamp>,
+}
+
 /// The complete record of one round. Every figure in it can be recomputed from the blobs that it
 /// names.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
@@ -313,6 +333,8 @@ pub struct Report {
     pub commits: Vec<(Address, Digest)>,
     /// The accepted updates, ascending by sender.
     pub entries: Vec<UpdateEntry>,
+    /// When they arrived.
+    pub times: RoundTimes,
     /// Selected participants without an accepted update, and why.
     pub missing: Vec<(Address, MissingReason)>,
     /// Scores of the updates; absent in an abandoned round.

@@ -19,6 +19,7 @@ use crate::limits::{
 use crate::micro::Micro;
 use crate::model::{DataSchema, ModelArchitecture};
 use crate::preprocessing::PreprocessingRules;
+use crate::selection::{DeadlineRule, Selection};
 use crate::spec_error::{SpecError, require, spec_error};
 use crate::time::Timestamp;
 use crate::training::Training;
@@ -90,10 +91,14 @@ pub struct RoundRules {
     pub cohort_target: u32,
     /// Participants selected beyond the target, to compensate for stragglers.
     pub over_selection: u32,
+    /// How the cohort is selected.
+    pub selection: Selection,
+    /// How the deadline of commits follows.
+    pub deadline: DeadlineRule,
     /// How long the first round waits for `cohort_target` participants before it starts with
     /// `cohort_min`.
     pub enrol_ms: u64,
-    /// Time from the offer to the last commit: to fetch the model and train.
+    /// Longest time from the offer to the last commit: to fetch the model and train.
     pub train_ms: u64,
     /// Time from the end of the commit phase to the last upload.
     pub reveal_ms: u64,
@@ -205,6 +210,8 @@ impl RoundRules {
             cohort_min: 2,
             cohort_target: 4,
             over_selection: 0,
+            selection: Selection::default(),
+            deadline: DeadlineRule::Fixed,
             enrol_ms: 1_000,
             train_ms: 1_000,
             reveal_ms: 1_000,
@@ -452,6 +459,8 @@ impl RoundRules {
             self.delta_norm_max,
             "must be above 0: it limits the norm of every update",
         )?;
+        self.selection.check()?;
+        self.deadline.check()?;
         self.format.check()?;
         require(
             self.baseline_epochs <= BASELINE_EPOCHS_MAX,

@@ -21,6 +21,8 @@ mod graphs;
 mod reports;
 #[path = "golden_vectors/rounds.rs"]
 mod rounds;
+#[path = "golden_vectors/selections.rs"]
+mod selections;
 #[path = "golden_vectors/specs.rs"]
 mod specs;
 #[path = "golden_vectors/values.rs"]
@@ -29,6 +31,7 @@ mod values;
 use earlier_updates::earlier_updates;
 use reports::{abandoned_report, settled_round, void_report};
 use rounds::{confirmations, gaps, rounds};
+use selections::selections;
 use specs::{spec, specs};
 use values::{receipts, values};
 
@@ -104,6 +107,8 @@ fn messages() -> Value {
         base_model: mlp.base_model,
         previous_report: Digest(mlp.id().0),
         cohort: cohort.to_vec(),
+        reasons: vec![SelectionReason::Best, SelectionReason::Explored, SelectionReason::Newcomer],
+        candidates: Digest([0x55; 32]),
         opened: Timestamp(1_000),
         commit_by: Timestamp(601_000),
         reveal_by: Timestamp(661_000),
@@ -202,6 +207,7 @@ fn enrolments(cohort: [Address; 3]) -> [EnrolRequest; 2] {
         task,
         sender,
         invitation,
+        quote_ms: 1_500,
         expires: Timestamp(5_000),
     };
     let invited = invitation(Some(cohort[1]));
@@ -406,6 +412,7 @@ fn vectors() -> BTreeMap<&'static str, Value> {
         ("trees", trees()),
         ("draws", draws()),
         ("cohorts", cohorts()),
+        ("selections", selections()),
         ("holdouts", holdouts()),
         ("gaps", gaps()),
         ("confirmations", confirmations()),

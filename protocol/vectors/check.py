@@ -24,6 +24,7 @@ from images import check_image
 from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
+from selection import check_selection
 from valuation import check_cross_check_vector, check_valuation_vector
 
 SCHEMA = Schema(pathlib.Path(__file__).parent / "schema.json")
@@ -214,6 +215,15 @@ def check_cohort(v):
     assert drawn == [address(a) for a in v["drawn"]], "drawn differs"
 
 
+def check_selection_vector(v):
+    check_selection(v)
+    SCHEMA.encode("RoundRules", v["rules"])
+    for reason in v["reasons"]:
+        SCHEMA.encode("SelectionReason", reason)
+    raw = SCHEMA.encode("Candidates", v["candidates"])
+    assert derive("florin v1 candidates", raw) == v["candidates_digest"], "candidates_digest differs"
+
+
 def check_draw(v):
     exposed = set()
     for each in v["rounds"]:
@@ -309,7 +319,7 @@ CHECKS = {
     "messages": check_message, "values": check_value, "ledger": check_ledger, "registrations": check_registration,
     "close_requests": check_close_request, "invitations": check_invitation, "receipts": check_receipt,
     "apportionments": check_apportionment,
-    "trees": check_tree, "draws": check_draw, "cohorts": check_cohort,
+    "trees": check_tree, "draws": check_draw, "cohorts": check_cohort, "selections": check_selection_vector,
     "holdouts": check_holdout,
     "encodings": check_encoding, "images": check_image, "gaps": check_gap, "gap_rules": check_gap_rule,
     "confirmations": check_confirmation, "rounds": check_rounds,

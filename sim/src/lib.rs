@@ -44,6 +44,7 @@ pub mod random;
 pub mod results;
 pub mod scenario;
 pub mod search;
+mod selectors;
 mod simulation;
 pub mod strategy;
 pub mod surrogate;

@@ -307,22 +307,31 @@ impl Member {
         if self.sends_nothing() {
             return false;
         }
-        let probability = match online {
-            Availability::Always => return true,
-            Availability::Rounds { first, last } => return (*first..=*last).contains(&round),
+        let probability = self.probability_online(online, round, at_ms);
+        uniform(&mut stream(seed, "online", [self.number as u64, round])) < probability
+    }
+
+    /// The probability that the member is online when a round opens at this moment of virtual time.
+    #[must_use]
+    pub fn probability_online(&self, online: &Availability, round: u64, at_ms: u64) -> f64 {
+        let certain = |is_online: bool| f64::from(u8::from(is_online));
+        match online {
+            Availability::Always => 1.0,
+            Availability::Rounds { first, last } => certain((*first..=*last).contains(&round)),
             Availability::Random { probability } => *probability,
             Availability::Trace { trace, .. } => {
                 let seconds = at_ms as f64 / 1e3;
-                return trace
-                    .as_ref()
-                    .is_some_and(|trace| trace.is_online(self.index_in_group, seconds));
+                certain(
+                    trace
+                        .as_ref()
+                        .is_some_and(|trace| trace.is_online(self.index_in_group, seconds)),
+                )
             }
             Availability::Daily { low, high, peak, .. } => {
                 let hour = at_ms as f64 / HOUR_MS + self.day_shift_hours - peak;
                 let swing = (hour / HOURS * std::f64::consts::TAU).cos();
                 low + (high - low) * (1.0 + swing) / 2.0
             }
-        };
-        uniform(&mut stream(seed, "online", [self.number as u64, round])) < probability
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod adaptation;
 mod earlier_task;
 mod member_work;
+mod selection;
 mod token_settlement;
 mod waiting;
 
@@ -23,8 +24,10 @@ use crate::member_updates::{CopyTargets, MemberTrainingError, PublicTask, trigge
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 use crate::population::Population;
 use crate::scenario::{EarlierTask, Group, Scenario};
+use crate::selectors::SelectorState;
 use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
+use selection::quoted_ms;
 use token_settlement::TokenPayments;
 
 /// A running simulation: a market and its members in the middle of a task.
@@ -61,6 +64,10 @@ pub struct Simulation<'a> {
     too_small: usize,
     /// How often the task waited for members.
     waits: u64,
+    /// Updates that members trained so far, also those that arrived too late.
+    trained: usize,
+    /// The selector in place of the market's, if the scenario names one.
+    selector: Option<SelectorState>,
     /// The report of the last round.
     report: Option<Report>,
 }
@@ -133,6 +140,11 @@ impl<'a> Simulation<'a> {
             online: 0,
             too_small: 0,
             waits: 0,
+            trained: 0,
+            selector: scenario
+                .task
+                .selector
+                .map(|selector| SelectorState::new(selector, scenario.rounds)),
             report: None,
         };
         game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;
@@ -151,12 +163,15 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// [`SimError`].
     pub fn run_round(&mut self, threads: usize) -> Result<(), SimError> {
+        self.replace_cohort()?;
         let base = self.market.base_model()?;
         let opened = self.market.now().0;
         let arrivals = self.simulate_members(&base, threads)?;
+        self.trained += arrivals.len();
         let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
         let senders: Vec<Address> = arrivals.iter().map(|arrival| arrival.account).collect();
         let done = self.market.run_round(arrivals, threads)?;
+        self.show_results(&base, &done.report)?;
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
         self.record_round(&done, in_tokens);
         let late = self.record_late(&senders, &done.report);
@@ -184,6 +199,18 @@ impl<'a> Simulation<'a> {
             count += 1;
         }
         count
+    }
+
+    /// Updates that members trained so far, also those that arrived too late.
+    #[must_use]
+    pub const fn trained(&self) -> usize {
+        self.trained
+    }
+
+    /// The outcomes of the rounds so far.
+    #[must_use]
+    pub fn rounds(&self) -> &[RoundOutcomeRow] {
+        &self.rounds
     }
 
     /// The report of the last round.
@@ -301,6 +328,8 @@ fn create_accounts(
     population: &Population,
 ) -> (Vec<ParticipantAccount>, BTreeMap<Address, (usize, u32)>) {
     let (mut seats, mut owner) = (Vec::new(), BTreeMap::new());
+    let groups: Vec<&Group> = scenario.population.values().collect();
+    let bytes = member_work::update_bytes(scenario, &model_spec(&spec.model));
     let extra = match &scenario.mechanism {
         Mechanism::Tokenised(rules) => florins_to_amount(rules.endowment as f64),
         _ => florins_to_amount(0.0),
@@ -311,7 +340,9 @@ fn create_accounts(
             let (_, covered) =
                 member.strategy.declared_and_bonded_rows(member.rows.rows() as u64, identity);
             let bond = required_bond(spec, covered, None);
-            seats.push(ParticipantAccount { account, bond, extra });
+            let group = groups[member.group];
+            let quote_ms = quoted_ms(scenario, group, member, bytes);
+            seats.push(ParticipantAccount { account, bond, extra, quote_ms });
             owner.insert(account, (member.number, identity));
         }
     }

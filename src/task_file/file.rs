@@ -1,5 +1,7 @@
 //! The sections and keys of a task file, as serde types, and the settings that they stand for.
 
+mod selection;
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -11,6 +13,7 @@ use florin_protocol::{
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use self::selection::{DeadlineSection, SelectionSection};
 use super::TaskFileError;
 use super::data_section::DataSection;
 use super::graph_section::{BuffersName, LossName};
@@ -204,6 +207,8 @@ pub(super) struct RoundsSection {
     cohort_target: u32,
     #[serde(default)]
     over_selection: u32,
+    selection: Option<SelectionSection>,
+    deadline: Option<DeadlineSection>,
     enrol: Duration,
     train: Duration,
     reveal: Duration,
@@ -228,6 +233,8 @@ impl RoundsSection {
             cohort_min: self.cohort_min,
             cohort_target: self.cohort_target,
             over_selection: self.over_selection,
+            selection: self.selection.map(SelectionSection::rule).unwrap_or_default(),
+            deadline: self.deadline.map(DeadlineSection::rule).unwrap_or_default(),
             enrol_ms: self.enrol.0,
             train_ms: self.train.0,
             reveal_ms: self.reveal.0,

@@ -329,6 +329,7 @@ pub(crate) fn check_pay(
         previous_report: before,
         commits: &report.commits,
         entries: &report.entries,
+        times: &report.times,
         missing: &report.missing,
         holdout_rows: &report.holdout.rows,
         result,

@@ -24,7 +24,7 @@ enum PeerPackages {
     Models,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 17] = [
+const BENCHMARKS: [(&str, PeerPackages); 18] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("models", PeerPackages::Models),
@@ -33,6 +33,7 @@ const BENCHMARKS: [(&str, PeerPackages); 17] = [
     ("keys", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
+    ("rounds", PeerPackages::NotNeeded),
     ("listener", PeerPackages::NotNeeded),
     ("uploads", PeerPackages::NotNeeded),
     ("recovery", PeerPackages::NotNeeded),

@@ -214,7 +214,8 @@ impl TaskState {
             return;
         };
         let order = u32::try_from(running.commits.len()).unwrap_or(u32::MAX).saturating_add(1);
-        running.commits.insert(sender, AcceptedCommit { commit: commit.clone(), bond, order });
+        let accepted = AcceptedCommit { commit: commit.clone(), bond, at: now, order };
+        running.commits.insert(sender, accepted);
         let taken = running.commits.len();
         if taken >= target || taken == running.offer.cohort.len() {
             self.close_commits(now);
@@ -255,9 +256,10 @@ impl TaskState {
 
     /// Closes commits. The reveals start, unless there are too few commits.
     pub(super) fn close_commits(&mut self, now: Timestamp) {
-        let Some(running) = self.take_running() else {
+        let Some(mut running) = self.take_running() else {
             return;
         };
+        running.commits_closed = Some(now);
         if running.commits.len() < self.cohort_min() {
             self.abandon_too_few(&running, now);
         } else {

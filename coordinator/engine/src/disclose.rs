@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
 use florin_protocol::{
-    Address, Digest, ErrorCode, Rejection, RoundNumber, TaskEnd, TaskId, Timestamp, WorkOrder,
-    draw_rows, round_seed,
+    Address, Digest, ErrorCode, Rejection, RoundNumber, RoundTimes, TaskEnd, TaskId, Timestamp,
+    WorkOrder, draw_rows, round_seed,
 };
 
 use super::Engine;
@@ -141,6 +141,17 @@ impl ReportedRound {
 }
 
 impl RunningRound {
+    /// When commits and updates arrived, in the order of their senders.
+    pub(super) fn times(&self) -> RoundTimes {
+        RoundTimes {
+            opened: self.offer.opened,
+            commit_by: self.offer.commit_by,
+            commits: self.commits.values().map(|taken| taken.at).collect(),
+            commits_closed: self.commits_closed.unwrap_or(self.offer.commit_by),
+            updates: self.updates.values().map(|taken| taken.at).collect(),
+        }
+    }
+
     /// Every accepted commit: sender and commitment, ascending by sender.
     pub(super) fn commitments(&self) -> Vec<(Address, Digest)> {
         let commits = self.commits.iter();

@@ -1,4 +1,4 @@
-//! Opens a round: waits for enough participants, draws the cohort, and issues the offer.
+//! Opens a round: waits for enough participants, selects the cohort, and issues the offer.
 //!
 //! An account that enrolled when the seed of the next cohort was known already could have searched
 //! for an address that is drawn. Such newcomers are drawn only for places that the others leave.
@@ -7,8 +7,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use florin_protocol::{
-    Address, Digest, EarlierUpdates, Offer, Report, RoundScope, TaskEnd, Timestamp, WaitingStatus,
-    draw_cohort, first_cohort_seed,
+    Address, Amount, Candidate, Candidates, Canonical, Digest, EarlierUpdates, Offer, Report,
+    RoundScope, SelectionReason, Standing, TaskEnd, Timestamp, WaitingStatus, commit_deadline_ms,
+    first_cohort_seed, select_cohort,
 };
 
 use super::enrol::last_start;
@@ -152,44 +153,53 @@ impl TaskState {
         let last = self.rounds_in_memory.last_key_value().map(|(_, past)| past);
         let previous = last.map_or(Digest(self.id.0), |past| past.digest);
         let before = last.map(|past| &past.report);
-        let commit_by = now.saturating_add_ms(self.spec.rounds.train_ms);
         let Ok(pool) = self.spec.pool_for_round(round, before) else {
             // More was paid than deposited, which the pay rule makes impossible. If it happens,
             // nothing more is paid.
             self.begin_closing(TaskEnd::Fault);
             return;
         };
-        let cohort = self.cohort();
+        let candidates = self.candidates();
+        let rules = &self.spec.rounds;
+        let (cohort, reasons): (Vec<Address>, Vec<SelectionReason>) =
+            select_cohort(rules, round, &candidates, &self.history)
+                .into_iter()
+                .map(|selected| (selected.account, selected.reason))
+                .unzip();
+        let train_ms = commit_deadline_ms(rules, round, &candidates, &self.history, &cohort);
+        let commit_by = now.saturating_add_ms(train_ms);
         self.sitting_out.retain(|who, _| cohort.binary_search(who).is_err());
         let offer = Offer {
             scope: RoundScope { market: self.spec.market, task: self.id, round },
             base_model: before.map_or(self.spec.base_model, |report| report.model),
             previous_report: previous,
             cohort,
+            reasons,
+            candidates: candidates.digest(),
             opened: now,
             commit_by,
             reveal_by: commit_by.saturating_add_ms(self.spec.rounds.reveal_ms),
             pool,
         };
-        self.stage = TaskStage::Committing(Box::new(RunningRound::new(offer)));
+        self.stage = TaskStage::Committing(Box::new(RunningRound::new(offer, candidates)));
     }
 
-    /// Draws the cohort of the next round, ascending.
-    fn cohort(&self) -> Vec<Address> {
-        let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
-        let asked = size(self.spec.rounds.selection_size());
-        let (seed, round) = (self.cohort_seed_now(), self.current_round());
-        let is_new = |who: &Address| self.cohort_seed.is_some() && self.newcomers.contains(who);
-        let mut cohort =
-            draw_cohort(seed, round, self.selectable().filter(|who| !is_new(who)), asked);
-        let more = asked.saturating_sub(cohort.len());
-        cohort.extend(draw_cohort(seed, round, self.selectable().filter(is_new), more));
-        if cohort.len() < size(self.spec.rounds.cohort_min) {
-            let more = asked.saturating_sub(cohort.len());
-            cohort.extend(draw_cohort(seed, round, self.reserve(), more));
-        }
-        cohort.sort_unstable();
-        cohort
+    /// Every enrolled participant and its standing for the next round.
+    fn candidates(&self) -> Candidates {
+        let (round, smallest) = (self.current_round(), self.spec.budget.bond_min);
+        let standing = |who: &Address, bond: Amount| match self.sitting_out.get(who) {
+            _ if bond < smallest => Standing::BondTooSmall,
+            Some(None) => Standing::Absent,
+            Some(Some(from)) if *from > round => Standing::Reserve,
+            _ if self.cohort_seed.is_some() && self.newcomers.contains(who) => Standing::Newcomer,
+            _ => Standing::Eligible,
+        };
+        let candidate = |(who, bond): (&Address, &Amount)| {
+            let quote_ms = self.quotes.get(who).copied().unwrap_or_default();
+            (*who, Candidate { standing: standing(who, *bond), quote_ms })
+        };
+        let accounts = self.enrolled.iter().map(candidate).collect();
+        Candidates { seed: self.cohort_seed_now(), accounts }
     }
 
     /// The seed of the next cohort.

@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
-    Address, Amount, EarlierUpdates, ErrorCode, Rejection, TaskEnd, TaskId, TaskSpec, Timestamp,
+    Address, Amount, EarlierUpdates, ErrorCode, Rejection, TaskEnd, TaskHistory, TaskId, TaskSpec,
+    Timestamp,
 };
 
 use super::enrol::last_start;
@@ -155,6 +156,8 @@ impl Engine {
             enrolled: BTreeMap::new(),
             cohort_seed: None,
             newcomers: BTreeSet::new(),
+            quotes: BTreeMap::new(),
+            history: TaskHistory::default(),
             enrolled_after_commits: BTreeSet::new(),
             invitations: BTreeMap::new(),
             sitting_out: BTreeMap::new(),

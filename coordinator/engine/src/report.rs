@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 
 use florin_protocol::pay::VerifiedWork;
 use florin_protocol::{
-    AbandonReason, Amount, Canonical, Digest, ErrorCode, PayError, Rejection, Report, ReportInputs,
-    RoundNumber, RoundOutcome, TaskEnd, TaskId, Timestamp, WorkResult, close_round, end_task,
+    AbandonReason, Amount, Candidates, Canonical, Digest, ErrorCode, PayError, Rejection, Report,
+    ReportInputs, RoundNumber, RoundOutcome, TaskEnd, TaskId, Timestamp, WorkResult, close_round,
+    end_task,
 };
 
 use super::event::EventStatus;
@@ -100,6 +101,7 @@ impl TaskState {
             previous_report: self.last().map(|past| &past.report),
             commits: &running.commitments(),
             entries: &self.entries(running),
+            times: &running.times(),
             missing: &running.missing(),
             holdout_rows: &running.drawn_rows,
             result,
@@ -183,7 +185,7 @@ impl TaskState {
         }
         match end_task(&self.spec, last, now) {
             Ok((offer, report)) if report.has_settlement() => {
-                self.finish(&RunningRound::new(offer), report, now);
+                self.finish(&RunningRound::new(offer, Candidates::default()), report, now);
                 true
             }
             _ => false,
@@ -215,6 +217,7 @@ impl TaskState {
         self.exposed.extend(&report.holdout.rows);
         self.earlier.add_report(&report);
         self.fix_cohort_seed(&report);
+        self.history.add_round(&report);
         self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
         let disclosed_rows = running.work_order.as_ref().map(|order| order.disclosed_rows);
@@ -227,6 +230,7 @@ impl TaskState {
         });
         let past = ReportedRound {
             offer: running.offer.clone(),
+            candidates: running.candidates.clone(),
             digest,
             report,
             disclosed_rows,

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    AccountTotals, Address, Amount, Canonical, Commit, Digest, EarlierUpdates, ErrorCode, Offer,
-    Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed, TaskEnd, TaskId,
-    TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
+    AccountTotals, Address, Amount, Candidates, Canonical, Commit, Digest, EarlierUpdates,
+    ErrorCode, Offer, Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed,
+    TaskEnd, TaskHistory, TaskId, TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
+    WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
@@ -83,6 +84,10 @@ pub struct TaskState {
     pub holdout: Option<Digest>,
     /// Enrolled participants, with the bond last read from the ledger, less later debits.
     pub enrolled: BTreeMap<Address, Amount>,
+    /// Signed predictions of the time from an offer to a commit, in milliseconds.
+    pub quotes: BTreeMap<Address, u64>,
+    /// What the reported rounds prove of the participants.
+    pub history: TaskHistory,
     /// The seed of the next cohort, once a round had an accepted update.
     pub cohort_seed: Option<Digest>,
     /// Accounts that enrolled when that seed may have been known.
@@ -184,6 +189,10 @@ pub struct RunningRound {
     pub offer: Offer,
     /// The offer's digest.
     pub offer_digest: Digest,
+    /// The candidates from which its cohort follows.
+    pub candidates: Candidates,
+    /// The end of the commit phase, once it is over.
+    pub commits_closed: Option<Timestamp>,
     /// Commits by sender.
     pub commits: BTreeMap<Address, AcceptedCommit>,
     /// Updates by sender.
@@ -240,6 +249,8 @@ pub struct AcceptedCommit {
     pub commit: Signed<Commit>,
     /// The sender's bond at risk, less debits that the ledger has not applied yet.
     pub bond: Amount,
+    /// When it was accepted.
+    pub at: Timestamp,
     /// The commit's position among the accepted commits of the round, from 1.
     pub order: u32,
 }
@@ -289,6 +300,8 @@ pub struct FinalTotals {
 pub struct ReportedRound {
     /// The round's offer.
     pub offer: Offer,
+    /// The candidates from which its cohort follows.
+    pub candidates: Candidates,
     /// The round's report.
     pub report: Report,
     /// The report's digest.
@@ -528,10 +541,12 @@ impl ReportedRound {
 }
 
 impl RunningRound {
-    pub(super) fn new(offer: Offer) -> Self {
+    pub(super) fn new(offer: Offer, candidates: Candidates) -> Self {
         Self {
             offer_digest: offer.digest(),
             offer,
+            candidates,
+            commits_closed: None,
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
             rejected_uploads: BTreeMap::new(),

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    AccountTotals, Address, Amount, ClaimProof, Digest, ErrorCode, Offer, Registration, Rejection,
-    Report, Role, RoundNumber, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp,
-    claim_tree, merkle,
+    AccountTotals, Address, Amount, Candidates, ClaimProof, Digest, ErrorCode, Offer, Registration,
+    Rejection, Report, Role, RoundNumber, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView,
+    Timestamp, claim_tree, merkle,
 };
 
 use super::Engine;
@@ -124,6 +124,20 @@ impl Engine {
         let running = self.task(id)?.running();
         let running = running.filter(|running| running.offer.scope.round == round);
         Ok(running.map(|running| &running.offer))
+    }
+
+    /// The candidates of the running round's cohort, if that round has this number.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownTask`].
+    pub fn running_candidates(
+        &self,
+        id: TaskId,
+        round: RoundNumber,
+    ) -> Result<Option<&Candidates>, Rejection> {
+        let running = self.task(id)?.running();
+        let running = running.filter(|running| running.offer.scope.round == round);
+        Ok(running.map(|running| &running.candidates))
     }
 
     /// The report of a round that is in memory.

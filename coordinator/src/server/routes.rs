@@ -10,9 +10,9 @@ use axum::{Router, middleware};
 use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
-    BlobRequest, ClaimProof, CloseRequest, Commit, EnrolRequest, MarketInfo, Offer, Registration,
-    Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadProgress, UploadReceipt,
-    WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    BlobRequest, Candidates, ClaimProof, CloseRequest, Commit, EnrolRequest, MarketInfo, Offer,
+    Registration, Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadProgress,
+    UploadReceipt, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
 };
 use serde_json::Value;
 
@@ -235,6 +235,13 @@ fn round_routes() -> Vec<Route> {
             "The round's offer.",
         ))
         .with_response(SuccessResponse::signed::<Offer>()),
+        past(Route::get(
+            "/v1/tasks/{id}/rounds/{round}/candidates",
+            get(tasks::candidates),
+            "The enrolled participants from which the round's cohort follows; the offer has their \
+             digest.",
+        ))
+        .with_response(SuccessResponse::json::<Candidates>()),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/headers",
             get(tasks::headers),

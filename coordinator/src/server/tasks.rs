@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use florin_ledger::Terms;
 use florin_protocol::{
-    Address, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Invitation, MarketId,
-    Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec, TaskSummary, TaskView,
-    UpdateHeader, VerifyError, WorkRecord,
+    Address, Candidates, ClaimProof, CloseRequest, Commit, EnrolRequest, ErrorCode, Invitation,
+    MarketId, Offer, Rejection, Report, RoundNumber, Signed, TaskId, TaskSpec, TaskSummary,
+    TaskView, UpdateHeader, VerifyError, WorkRecord,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -209,6 +209,20 @@ pub(super) async fn offer(
         None => finished_round(&app, id, round, |past| past.offer.clone()).await?,
     };
     Ok(Json(app.node().sign(offer)))
+}
+
+pub(super) async fn candidates(
+    State(app): State<App>,
+    PathParams((id, round)): PathParams<(TaskId, RoundNumber)>,
+) -> ApiResult<Json<Candidates>> {
+    let running = app
+        .host()
+        .read(move |engine, _| engine.running_candidates(id, round).map(Option::<&_>::cloned));
+    let candidates = match running.await?? {
+        Some(candidates) => candidates,
+        None => finished_round(&app, id, round, |past| past.candidates.clone()).await?,
+    };
+    Ok(Json(candidates))
 }
 
 pub(super) async fn headers(

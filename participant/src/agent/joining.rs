@@ -235,8 +235,8 @@ impl Agent<'_, '_> {
     /// Sends an enrolment.
     fn send_enrolment(&mut self) -> Result<(), ClientError> {
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let say =
-            enrolment_signer(&self.guard, &self.spec, self.me, self.config.invitation.as_ref());
+        let asks = (self.config.invitation.as_ref(), self.quote_ms);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
         retry_with_backoff(
             self.config.backoff,
             self.shutdown,
@@ -253,8 +253,8 @@ impl Agent<'_, '_> {
 
     fn send_enrolment_after_bonding(&mut self) -> Result<(), ClientError> {
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let say =
-            enrolment_signer(&self.guard, &self.spec, self.me, self.config.invitation.as_ref());
+        let asks = (self.config.invitation.as_ref(), self.quote_ms);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
         let enrol = |expires| client.enrol(&say(expires));
         let enrolled = retry_with_backoff(
             self.config.backoff,
@@ -375,12 +375,12 @@ fn enrolment_signer(
     guard: &SigningGuard,
     spec: &TaskSpec,
     sender: Address,
-    invitation: Option<&Invitation>,
+    (invitation, quote_ms): (Option<&Invitation>, u64),
 ) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
     let (market, task) = (spec.market, spec.id());
     move |expires| {
         let invitation = invitation.cloned();
-        guard.sign(EnrolRequest { market, task, sender, invitation, expires })
+        guard.sign(EnrolRequest { market, task, sender, invitation, quote_ms, expires })
     }
 }
 

@@ -206,6 +206,7 @@ pub fn participate(
         is_leaving: false,
         close_watch: closing::CloseWatch::default(),
         downloads: DownloadRate::default(),
+        quote_ms: 0,
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
@@ -265,6 +266,8 @@ struct Agent<'a, 'p> {
     close_watch: closing::CloseWatch,
     /// The rate of the task's files, from the coordinator.
     downloads: DownloadRate,
+    /// Predicted milliseconds from an offer to the commit; 0 if unknown.
+    quote_ms: u64,
 }
 
 impl Agent<'_, '_> {

@@ -125,6 +125,8 @@ mod tests {
             base_model: spec.base_model,
             previous_report: spec.digest(),
             cohort: cohort.to_vec(),
+            reasons: Vec::new(),
+            candidates: florin_protocol::Digest::default(),
             opened: Timestamp(0),
             commit_by: Timestamp(10),
             reveal_by: Timestamp(20),

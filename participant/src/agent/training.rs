@@ -238,6 +238,7 @@ impl Agent<'_, '_> {
         let download = self.downloads.time_of(florin_work::model_bytes(&self.spec));
         let (round_ms, processes) = (self.spec.rounds.train_ms, self.config.processes);
         let time = RoundTrainingTime::new(quoted, download, round_ms, processes);
+        self.quote_ms = time.total_ms();
         let verdict = time.verdict();
         if verdict == TrainingVerdict::Fits {
             return Ok(());

@@ -3,6 +3,7 @@
 //!
 //! | object | check |
 //! |---|---|
+//! | cohorts, deadlines | recomputed from the published candidates and all earlier reports |
 //! | offers, reports | signed by the coordinator's node key, each linked to its predecessor |
 //! | updates | headers signed by their senders' registered node keys, bytes match their digests |
 //! | work | records signed by pledged providers, each paid once, with the report's result |
@@ -18,6 +19,7 @@
 mod model;
 mod receipts;
 mod rows;
+mod selection;
 pub(crate) mod settlements;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -48,6 +50,7 @@ use crate::provider::{ORDER_BYTES_MAX, scratch_space};
 use crate::report_check::{check_report, mismatch};
 use crate::retry::Transient;
 pub(crate) use rows::RowBytes;
+use selection::SelectionAudit;
 
 /// Scope and depth of an audit.
 #[derive(Clone, Debug, Default)]
@@ -297,6 +300,7 @@ pub(crate) struct Auditor<'a> {
     keys: BTreeMap<(Address, Role), NodeKey>,
     /// Paid work records, with the first round that paid each.
     paid: BTreeMap<Digest, RoundNumber>,
+    selection: SelectionAudit,
     unverifiable: Vec<String>,
     /// Lines of the round whose data the coordinator did not give, or not with its digest: a later
     /// request may succeed.
@@ -325,6 +329,7 @@ impl<'a> Auditor<'a> {
             scratch: options.scratch.unwrap_or(Path::new(".")).to_owned(),
             keys: BTreeMap::new(),
             paid: BTreeMap::new(),
+            selection: SelectionAudit::default(),
             unverifiable: Vec::new(),
             unavailable: RefCell::default(),
         }
@@ -336,6 +341,7 @@ impl<'a> Auditor<'a> {
         self.disclosed_rows.extend(&report.holdout.rows);
         self.advance_baseline(report);
         self.earlier_updates.add_report(report);
+        self.selection.advance(report);
     }
 
     /// Audits the next round. May be called again for the same round, until the caller advances.
@@ -353,6 +359,7 @@ impl<'a> Auditor<'a> {
         let mut found = Vec::new();
         self.check_headers(report, &headers, &mut found)?;
         self.check_paid_work(report, &records, &mut found)?;
+        self.check_selection(&offer, report, &mut found)?;
         let headers: Vec<UpdateHeader> = headers.into_iter().map(|signed| signed.body).collect();
         let papers = RoundDocuments { report, before, offer: &offer, headers: &headers };
         let mut spotted = None;

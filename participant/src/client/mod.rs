@@ -16,10 +16,10 @@ use florin_learning::graph::GraphModel;
 use florin_ledger::TrustAnchors;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
-    Address, Blob, BlobRequest, Canonical, ClaimProof, CloseRequest, Commit, Digest, EnrolRequest,
-    ErrorCode, LedgerInfo, MarketInfo, ModelArchitecture, Offer, Registration, Report, Role,
-    RoundNumber, RoundScope, Signed, TaskId, TaskSpec, TaskSummary, TaskView, Timestamp,
-    UpdateHeader, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, blob_digest,
+    Address, Blob, BlobRequest, Candidates, Canonical, ClaimProof, CloseRequest, Commit, Digest,
+    EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, ModelArchitecture, Offer, Registration,
+    Report, Role, RoundNumber, RoundScope, Signed, TaskId, TaskSpec, TaskSummary, TaskView,
+    Timestamp, UpdateHeader, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, blob_digest,
 };
 
 pub use error::{ClientError, CoordinatorIdentity};
@@ -376,6 +376,14 @@ impl Client {
         self.verify_signature(&offer, &what)?;
         self.check_scope(offer.body.scope, self.scope(task, round), &what)?;
         Ok(offer)
+    }
+
+    /// The candidates of a round's cohort: those whose digest the offer names.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn candidates(&self, task: TaskId, round: RoundNumber) -> Result<Candidates, ClientError> {
+        self.http.get(&round_path(task, round, "candidates"), 0)
     }
 
     /// The headers of a reported round's updates, in the order of its entries. The caller must

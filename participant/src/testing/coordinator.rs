@@ -9,12 +9,13 @@ use std::sync::Arc;
 use florin_learning::{EngineKind, engine};
 use florin_ledger::{EmbeddedChain, Ledger};
 use florin_protocol::{
-    AbandonReason, Address, Amount, BlobRequest, Canonical, ClaimProof, Commit, Digest,
-    EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner, Offer,
-    Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundScope, Signed,
-    TaskPhase, TaskSpec, TaskSummary, TaskView, Timestamp, UpdateEntry, UpdateHeader,
-    UpdateReceipt, UploadReceipt, WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
-    WorkResult, blob_digest, claim_tree, close_round,
+    AbandonReason, Address, Amount, BlobRequest, Candidate, Candidates, Canonical, ClaimProof,
+    Commit, Digest, EnrolRequest, ErrorCode, LedgerInfo, MarketInfo, MissingReason, NodeSigner,
+    Offer, Registration, Rejection, Report, ReportInputs, Role, RoundNumber, RoundScope,
+    RoundTimes, SelectionReason, Signed, Standing, TaskPhase, TaskSpec, TaskSummary, TaskView,
+    Timestamp, UpdateEntry, UpdateHeader, UpdateReceipt, UploadReceipt, WalletSigner,
+    WorkAcceptance, WorkOrder, WorkRecord, WorkRequest, WorkResult, blob_digest, claim_tree,
+    close_round,
 };
 use florin_work::{
     CommittedHoldout, EarlierUpdateBlobs, ValuationInputs, ValuationOutput, initial_model,
@@ -27,6 +28,7 @@ use super::{rows, wallet};
 
 pub(super) struct ClosedRound {
     offer: Offer,
+    candidates: Candidates,
     pub(super) report: Report,
     headers: Vec<Signed<UpdateHeader>>,
     records: Vec<Signed<WorkRecord>>,
@@ -43,6 +45,8 @@ pub(super) struct FakeCoordinator {
     /// The requests before which a registration gave way ([`Fault::FullMarket`]).
     pub(super) evicted_before: BTreeSet<String>,
     pub(super) offer: Option<Offer>,
+    /// The candidates of that offer.
+    candidates: Candidates,
     pub(super) commits: BTreeMap<Address, Commit>,
     pub(super) updates: BTreeMap<Address, (Signed<UpdateHeader>, UpdateReceipt)>,
     pub(super) closed_rounds: Vec<ClosedRound>,
@@ -72,6 +76,7 @@ impl FakeCoordinator {
             registrations: BTreeMap::new(),
             evicted_before: BTreeSet::new(),
             offer: None,
+            candidates: Candidates::default(),
             commits: BTreeMap::new(),
             updates: BTreeMap::new(),
             closed_rounds: Vec::new(),
@@ -109,6 +114,7 @@ impl FakeCoordinator {
             ["tasks", _] => reject(ErrorCode::UnknownTask),
             ["tasks", _, "rounds", r, "report"] => json(&self.node.sign(past(r)?.report.clone())),
             ["tasks", _, "rounds", r, "offer"] => json(&self.node.sign(past(r)?.offer.clone())),
+            ["tasks", _, "rounds", r, "candidates"] => json(&past(r)?.candidates),
             ["tasks", _, "rounds", r, "holdout"] => self.disclosed_rows_response(&past(r)?.report),
             ["tasks", _, "rounds", r, "headers"] => json(&past(r)?.headers),
             ["tasks", _, "rounds", r, "records"] => json(&past(r)?.records),
@@ -258,6 +264,16 @@ impl FakeCoordinator {
         self.close_round_and_settle(&[]);
     }
 
+    /// All enrolled accounts, and those that were candidates before.
+    fn next_candidates(&self) -> Candidates {
+        let valued = self.closed_rounds.iter().rev().find(|past| !past.report.entries.is_empty());
+        let seed = valued.map(|past| past.report.holdout.seed).unwrap_or_default();
+        let with = |standing| move |who: &Address| (*who, Candidate { standing, quote_ms: 0 });
+        let before = self.candidates.accounts.keys().map(with(Standing::Absent));
+        let now = self.enrolled.iter().map(with(Standing::Eligible));
+        Candidates { seed, accounts: before.chain(now).collect() }
+    }
+
     /// Opens a round as soon as enough participants are enrolled.
     fn open_round(&mut self) {
         if (self.enrolled.len() as u32) < self.spec.rounds.cohort_target {
@@ -269,14 +285,20 @@ impl FakeCoordinator {
             pool = pool.minus(Amount::from_units(1)).unwrap();
         }
         let lie = self.has_fault(Fault::WrongBase) && before.is_some();
+        self.candidates = self.next_candidates();
+        let candidates = &self.candidates;
+        let opened = Timestamp(5);
+        let commit_by = opened.saturating_add_ms(self.spec.rounds.train_ms);
         self.offer = Some(Offer {
             scope: self.scope(),
             base_model: if lie { self.spec.base_model } else { self.model() },
             previous_report: before.map_or(Digest(self.spec.id().0), Report::digest),
             cohort: self.enrolled.clone(),
-            opened: Timestamp(5),
-            commit_by: Timestamp(6),
-            reveal_by: Timestamp(7),
+            reasons: vec![SelectionReason::Drawn; self.enrolled.len()],
+            candidates: candidates.digest(),
+            opened,
+            commit_by,
+            reveal_by: commit_by.saturating_add_ms(1),
             pool,
         });
         self.commits.clear();
@@ -435,7 +457,8 @@ impl FakeCoordinator {
         let has_entry =
             |h: &Signed<UpdateHeader>| entries.iter().any(|e| e.sender == h.body.sender);
         let headers = headers.filter(has_entry).collect();
-        self.closed_rounds.push(ClosedRound { offer, report, headers, records });
+        let candidates = self.candidates.clone();
+        self.closed_rounds.push(ClosedRound { offer, candidates, report, headers, records });
         self.post_to_ledger();
         if self.closed_rounds.len() as u32 == self.spec.rounds.count {
             self.close_on_ledger();
@@ -524,6 +547,12 @@ impl FakeCoordinator {
             previous_report: self.closed_rounds.last().map(|past| &past.report),
             commits: &self.commitments(),
             entries,
+            times: &RoundTimes {
+                commits: vec![Timestamp(5); self.commits.len()],
+                commits_closed: Timestamp(5),
+                updates: vec![Timestamp(6); entries.len()],
+                ..RoundTimes::default()
+            },
             missing: &missing,
             holdout_rows: &drawn,
             result,

@@ -124,6 +124,7 @@ pub(crate) fn settled_round(
         previous_report: None,
         commits: &commits,
         entries: &entries,
+        times: &times(),
         missing: &[(cohort[2], MissingReason::NoReveal)],
         holdout_rows: &draw_rows(&spec.holdout, &[], seed).unwrap(),
         result: Ok(&record.result),
@@ -145,6 +146,7 @@ pub(crate) fn void_report(spec: &TaskSpec, before: &Report, record: &WorkRecord)
         previous_report: Some(before),
         commits: &before.commits,
         entries: &before.entries,
+        times: &RoundTimes::default(),
         missing: &[(before.missing[0].0, MissingReason::Rejected(ErrorCode::UpdateWrongSchema))],
         holdout_rows: &[3, 5],
         result: Ok(&result),
@@ -167,6 +169,7 @@ pub(crate) fn abandoned_report(
         previous_report: Some(before),
         commits: &[],
         entries: &[],
+        times: &RoundTimes::default(),
         missing: &[],
         holdout_rows: &[],
         result: Err(AbandonReason::TooFewUpdates { got: 0, needed }),
@@ -175,12 +178,24 @@ pub(crate) fn abandoned_report(
     .unwrap()
 }
 
+/// Arrivals in the order of the senders.
+fn times() -> RoundTimes {
+    RoundTimes {
+        commits: vec![Timestamp(2_000), Timestamp(1_500), Timestamp(2_500)],
+        commits_closed: Timestamp(3_000),
+        updates: vec![Timestamp(4_000), Timestamp(3_500)],
+        ..RoundTimes::default()
+    }
+}
+
 fn offer_after(spec: &TaskSpec, before: &Report, round: RoundNumber) -> Offer {
     Offer {
         scope: RoundScope { round, ..before.scope },
         base_model: before.model,
         previous_report: before.digest(),
         cohort: vec![],
+        reasons: vec![],
+        candidates: Digest::default(),
         opened: Timestamp(2_000_000),
         commit_by: Timestamp(2_600_000),
         reveal_by: Timestamp(2_660_000),

@@ -33,6 +33,8 @@ pub(super) fn spec(model: ModelArchitecture, aggregation: Aggregation) -> TaskSp
             cohort_min: 5,
             cohort_target: 8,
             over_selection: 2,
+            selection: Selection { knob: SelectionKnob::Fast, explore: micro("0.1") },
+            deadline: DeadlineRule::Predicted { quantile: micro("0.9"), slack: micro("1.5") },
             enrol_ms: 60_000,
             train_ms: 600_000,
             reveal_ms: 60_000,

@@ -6,6 +6,7 @@ mod spec;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use florin_engine::state::TaskStage;
 use florin_engine::{Engine, Event, REGISTRATION_MS_MAX};
 use florin_learning::graph::GraphModel;
 use florin_learning::{Reference, parallel_map};
@@ -13,9 +14,9 @@ use florin_ledger::state::{ApplyError, LedgerState as Books, apply};
 use florin_ledger::{Action, Terms, Transaction, TransactionOutcome};
 use florin_protocol::limits::{GLOBAL_DELTAS_MAX, TASK_MS_MAX};
 use florin_protocol::{
-    Address, Amount, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature, Offer,
-    Registration, Rejection, Report, Role, RoundNumber, Signed, TaskId, TaskPhase, TaskSpec,
-    Timestamp, UpdateHeader, WalletSignature, blob_digest,
+    Address, Amount, Candidates, Canonical, Commit, Digest, EnrolRequest, NodeKey, NodeSignature,
+    Offer, Registration, Rejection, Report, Role, RoundNumber, SelectionReason, Signed, TaskId,
+    TaskPhase, TaskSpec, Timestamp, UpdateHeader, WalletSignature, blob_digest,
 };
 use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 
@@ -84,6 +85,8 @@ pub struct ParticipantAccount {
     pub bond: Amount,
     /// Its initial balance in addition to the bond.
     pub extra: Amount,
+    /// Its signed prediction of the time from an offer to its commit, in milliseconds; 0 for none.
+    pub quote_ms: u64,
 }
 
 impl ParticipantAccount {
@@ -130,6 +133,8 @@ pub struct SimulatedMarket {
     graph: Option<GraphModel>,
     seed: u64,
     now: Timestamp,
+    /// The participants' quotes.
+    quotes: BTreeMap<Address, u64>,
     /// Rounds whose settlements are in their challenge windows.
     pending_rounds: VecDeque<RoundNumber>,
     supply: Amount,
@@ -175,6 +180,7 @@ impl SimulatedMarket {
             worker: Reference::new(),
             graph: None,
             now: OPENED,
+            quotes: BTreeMap::new(),
             pending_rounds: VecDeque::new(),
             supply,
         };
@@ -223,6 +229,7 @@ impl SimulatedMarket {
             wallet_signature: WalletSignature([0; 65]),
             node_signature: DUMMY_SIGNATURE,
         }))?;
+        self.quotes.insert(sender, seat.quote_ms);
         let enrolled = self.enrol_event(sender);
         self.apply(&enrolled)
     }
@@ -241,7 +248,10 @@ impl SimulatedMarket {
         let (task, market) = (self.id, self.spec.market);
         let bond = self.ledger.bond(task, sender).amount;
         Event::Enrolled {
-            enrol: unsigned(EnrolRequest::without_invitation(market, task, sender, NEVER)),
+            enrol: unsigned(EnrolRequest {
+                quote_ms: self.quotes.get(&sender).copied().unwrap_or_default(),
+                ..EnrolRequest::without_invitation(market, task, sender, NEVER)
+            }),
             bond,
         }
     }
@@ -252,6 +262,26 @@ impl SimulatedMarket {
         let task = self.engine.state().tasks.get(&self.id)?;
         let running = task.running().filter(|_| task.phase() == TaskPhase::Committing)?;
         Some(&running.offer)
+    }
+
+    /// The candidates of the open offer's cohort.
+    #[must_use]
+    pub fn candidates(&self) -> Option<Candidates> {
+        let task = self.engine.state().tasks.get(&self.id)?;
+        task.running().map(|running| running.candidates.clone())
+    }
+
+    /// Replaces the open offer's cohort, for comparisons with another selection. A real coordinator
+    /// could not: its auditors recompute the cohort.
+    pub fn replace_cohort(&mut self, cohort: Vec<Address>) {
+        let mut state = self.engine.state().clone();
+        let stage = state.tasks.get_mut(&self.id).map(|task| &mut task.stage);
+        if let Some(TaskStage::Committing(running)) = stage {
+            running.offer.reasons = vec![SelectionReason::Drawn; cohort.len()];
+            running.offer.cohort = cohort;
+            running.offer_digest = running.offer.digest();
+        }
+        self.engine = Engine::from_state(self.spec.market, COORDINATOR, state);
     }
 
     /// Advances virtual time until a round opens, or until a round could open only after new

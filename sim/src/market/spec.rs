@@ -1,12 +1,12 @@
 //! The task specification of a scenario, and the addresses of its roles.
 
 use florin_protocol::{
-    Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, DuplicatePolicy, Estimator,
-    Holdout, MarketId, Micro, ModelArchitecture, NormScaling, PreprocessingRules, RoundRules,
-    TaskSpec, Timestamp, Training,
+    Address, Aggregation, Amount, Budget, ChainId, DataSchema, DeadlineRule, Digest,
+    DuplicatePolicy, Estimator, Holdout, MarketId, Micro, ModelArchitecture, NormScaling,
+    PreprocessingRules, RoundRules, Selection, TaskSpec, Timestamp, Training,
 };
 
-use crate::scenario::{self, DataShape, Scenario};
+use crate::scenario::{self, DataShape, PredictedDeadline, Scenario};
 
 /// The buyer's address.
 pub const BUYER: Address = Address([0xb0; 20]);
@@ -126,6 +126,14 @@ impl Scenario {
             count: self.rounds,
             cohort_min: t.cohort_min,
             cohort_target: t.cohort,
+            over_selection: t.over_selection,
+            selection: Selection { knob: t.selection.knob, explore: micro(t.selection.explore) },
+            deadline: match t.deadline {
+                None => DeadlineRule::Fixed,
+                Some(PredictedDeadline { quantile, slack }) => {
+                    DeadlineRule::Predicted { quantile: micro(quantile), slack: micro(slack) }
+                }
+            },
             enrol_ms: ENROL_MS,
             train_ms: ms(t.train_s),
             reveal_ms: ms(t.reveal_s),

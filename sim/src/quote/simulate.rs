@@ -105,6 +105,7 @@ impl QuoteTask<'_> {
                 account: member.account,
                 bond: required_bond(&self.spec, member.rows.rows() as u64, None),
                 extra: Amount::ZERO,
+                quote_ms: 0,
             })
             .collect();
         let mut market = self.open_market(seed, &valuation, &seats)?;

@@ -77,6 +77,7 @@ impl Scenario {
         Check::require(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
         self.check_learning()?;
         self.check_terms()?;
+        self.task.check_selection()?;
         let groups = self.population.len();
         let right = "must have 1 to 64 groups";
         Check::require((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
@@ -364,6 +365,7 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
         Check::require_range(key("label_skew"), skew, 0.001, 1e6)?;
     }
     Check::require_range(key("label_noise"), group.label_noise, 0.0, 1.0)?;
+    group.check_quote(name)?;
     let machine = &group.machine;
     Check::require_range(key("machine.steps_per_second"), machine.steps_per_second, 1e-6, 1e9)?;
     Check::require_range(

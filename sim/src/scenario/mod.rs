@@ -6,6 +6,7 @@ mod check;
 mod devices;
 mod error;
 mod file;
+mod rounds;
 mod search;
 mod setting_override;
 mod simulation_mode;
@@ -24,6 +25,7 @@ use crate::strategy::Strategy;
 pub use built_in::{BuiltInScenario, built_in, built_ins};
 pub use devices::{DeviceLink, DeviceSpeed, GroupDevices, StepPlan, TaskStep};
 pub use error::ScenarioError;
+pub use rounds::{PredictedDeadline, SelectionTerms, Selector};
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};
@@ -159,6 +161,16 @@ pub struct BuyerTerms {
     pub debit_max: f64,
     /// Cohort size of a round.
     pub cohort: u32,
+    /// Participants that are selected beyond the cohort.
+    pub over_selection: u32,
+    /// How the cohort is selected.
+    pub selection: SelectionTerms,
+    /// A deadline by prediction; `None` always waits for `train_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<PredictedDeadline>,
+    /// A selector of the literature in place of the market's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
     /// Minimum number of updates of a round.
     pub cohort_min: u32,
     /// Aggregation rule.
@@ -205,6 +217,10 @@ impl Default for BuyerTerms {
             bond_per_row: 0.1,
             debit_max: 5.0,
             cohort: 64,
+            over_selection: 0,
+            selection: SelectionTerms::default(),
+            deadline: None,
+            selector: None,
             cohort_min: 2,
             aggregation: Aggregation::Mean,
             weight_cap: 3,
@@ -274,6 +290,9 @@ pub struct Group {
     /// When the members are online: a pattern, or a trace from a file.
     #[serde(default)]
     pub online: Availability,
+    /// Factor of the true time in the members' quotes: 1 for honest ones, 0 for none.
+    #[serde(default = "default_quote")]
+    pub quote: f64,
     /// Cost of the members' work.
     #[serde(default)]
     pub cost: WorkCosts,
@@ -282,6 +301,10 @@ pub struct Group {
     /// take part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside_option: Option<f64>,
+}
+
+const fn default_quote() -> f64 {
+    1.0
 }
 
 const fn default_rows() -> [u32; 2] {

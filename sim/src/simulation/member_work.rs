@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use florin_learning::engine::TrainError;
-use florin_learning::{Reference, parallel_map};
+use florin_learning::{ModelSpec, Reference, parallel_map};
 use florin_protocol::RoundNumber;
 use florin_work::training;
 
@@ -20,6 +20,7 @@ use crate::member_updates::{
 };
 use crate::population::Member;
 use crate::random::{stream, uniform};
+use crate::scenario::Scenario;
 use crate::strategy::Strategy;
 
 /// Bytes per megabyte.
@@ -189,10 +190,7 @@ impl Simulation<'_> {
     }
 
     fn update_bytes(&self) -> f64 {
-        if let Some(step) = &self.scenario.task.step {
-            return devices::update_bytes(step);
-        }
-        self.model.parameters() as f64 * NUMBER_BYTES + HEADER_BYTES
+        update_bytes(self.scenario, &self.model)
     }
 
     /// Arrival times of the updates that a member sends.
@@ -240,6 +238,14 @@ impl Simulation<'_> {
             + group.cost.per_megabyte * megabytes
             + group.cost.per_device_hour.unwrap_or(0.0) * hours
     }
+}
+
+/// Bytes of an update of the scenario's model.
+pub(super) fn update_bytes(scenario: &Scenario, model: &ModelSpec) -> f64 {
+    if let Some(step) = &scenario.task.step {
+        return devices::update_bytes(step);
+    }
+    model.parameters() as f64 * NUMBER_BYTES + HEADER_BYTES
 }
 
 /// The colluders of a member: all members of its group, or the pair, triple and so on to which it

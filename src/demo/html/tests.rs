@@ -6,8 +6,8 @@ use florin_ledger::{TaskState, Terms};
 use florin_ledger_ethereum::Deployment;
 use florin_protocol::{
     Address, ChainId, Digest, HoldoutSample, InfrastructurePayment, MarketId, Micro, ModelMetrics,
-    PayLine, PayReason, Report, RoundNumber, RoundOutcome, RoundScope, SettlementId, TaskId,
-    Timestamp, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
+    PayLine, PayReason, Report, RoundNumber, RoundOutcome, RoundScope, RoundTimes, SettlementId,
+    TaskId, Timestamp, UpdateEntry, UpdateScore, Valuation, ValuationEvidence,
 };
 
 use super::*;
@@ -110,6 +110,7 @@ fn report(round: u32) -> Report {
         holdout: HoldoutSample { seed: Digest::default(), rows: Vec::new() },
         commits: Vec::new(),
         entries,
+        times: RoundTimes::default(),
         missing: Vec::new(),
         valuation: Some(valuation(round, scores)),
         baseline: None,

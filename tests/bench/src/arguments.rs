@@ -41,6 +41,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) keys: BenchKeys,
     #[command(flatten)]
+    pub(crate) rounds: BenchRounds,
+    #[command(flatten)]
     pub(crate) log: LogOptions,
 }
 
@@ -51,6 +53,19 @@ pub(crate) struct BenchWire {
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(2..=100))]
     pub(crate) seeds: u64,
+}
+
+/// Options of `florin-bench rounds`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchRounds {
+    /// rounds: number of members of the simulated market
+    #[arg(long, value_name = "N", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(40..=10_000))]
+    pub(crate) members: u32,
+    /// rounds: number of rounds of each task
+    #[arg(long = "task-rounds", id = "task_rounds", value_name = "N", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(5..=1_000))]
+    pub(crate) rounds: u32,
 }
 
 /// Options of `florin-bench pay`.
@@ -235,6 +250,8 @@ pub(crate) enum BenchName {
     Server,
     /// A round of four participants, each in its own process
     Round,
+    /// Selection, deadlines and asynchronous rounds beside Oort, TiFL, REFL and random selection
+    Rounds,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Listener,
     /// Concurrent large uploads, beside copying and hashing the same bytes

@@ -14,6 +14,7 @@ mod pay;
 mod peers;
 mod recovery;
 mod round;
+mod rounds;
 mod server;
 mod sim;
 mod soak;
@@ -119,6 +120,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
     let python = arguments.python.as_deref();
     let of_rows = |rows: Vec<Measurement>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
     let (numbers, rows) = match arguments.name {
+        BenchName::Rounds => of_rows(rounds::run(&arguments.pay, &arguments.rounds)?)?,
         BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,

@@ -37,6 +37,7 @@ fn schema() -> Value {
     catalogue.message::<Invitation>(INVITATION);
     catalogue.message::<Registration>(REGISTRATION);
     catalogue.message::<EnrolRequest>(NODE_OF_SENDER);
+    catalogue.message::<Candidates>("as its digest in an offer");
     catalogue.message::<Offer>(NODE_OF_COORDINATOR);
     catalogue.message::<Commit>(NODE_OF_SENDER);
     catalogue.message::<UpdateHeader>(NODE_OF_SENDER);
@@ -105,7 +106,7 @@ fn the_ledgers_vectors_match_the_committed_ones() {
 #[test]
 fn the_schema_has_every_canonical_message() {
     let mut declared = BTreeSet::new();
-    for folder in ["protocol/src", "ledger/src", "ledger/src/embedded"] {
+    for folder in ["protocol/src", "protocol/src/selection", "ledger/src", "ledger/src/embedded"] {
         for file in fs::read_dir(repository().join(folder)).unwrap() {
             let path = file.unwrap().path();
             if path.is_dir() {

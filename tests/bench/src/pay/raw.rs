@@ -163,6 +163,7 @@ fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Res
             account: account(number, 0),
             bond: required_bond(spec, rows.rows() as u64, None),
             extra: Amount::ZERO,
+            quote_ms: 0,
         })
         .collect();
     let scorer = RoundScorer { mechanism: Mechanism::Florin, excludes_harmful: true };

@@ -1,0 +1,145 @@
+//! The audit of a round's cohort: it must follow from the published candidates, the task's rule and
+//! the reports of all earlier rounds.
+
+use std::collections::BTreeSet;
+
+use florin_protocol::{
+    Address, Candidates, Canonical, Digest, Offer, Report, RoundTimes, Standing, TaskHistory,
+    TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
+};
+use florin_work::Mismatch;
+
+use super::{AuditError, Auditor};
+use crate::report_check::mismatch;
+
+/// What the earlier rounds state about the next cohort.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SelectionAudit {
+    history: TaskHistory,
+    /// The seed of the last round with an accepted update.
+    seed: Option<Digest>,
+    /// The accounts that were candidates in an audited round.
+    known: BTreeSet<Address>,
+}
+
+impl SelectionAudit {
+    /// Goes on to the round after this report.
+    pub(super) fn advance(&mut self, report: &Report) {
+        self.history.add_round(report);
+        if !report.entries.is_empty() {
+            self.seed = Some(report.holdout.seed);
+        }
+        self.known.extend(report.commits.iter().map(|(account, _)| *account));
+        self.known.extend(report.missing.iter().map(|(account, _)| *account));
+    }
+
+    /// The mismatches of a round's cohort, of its deadline and of its times.
+    pub(super) fn check(
+        &self,
+        spec: &TaskSpec,
+        offer: &Offer,
+        candidates: &Candidates,
+        report: &Report,
+    ) -> Vec<Mismatch> {
+        let mut found = Vec::new();
+        let digest = candidates.digest();
+        if !candidates.has_valid_length() || digest != offer.candidates {
+            found.push(mismatch("candidates", &offer.candidates, &digest));
+            return found;
+        }
+        if let Some(seed) = self.seed.filter(|seed| *seed != candidates.seed) {
+            found.push(mismatch("candidates.seed", &candidates.seed, &seed));
+        }
+        if let Some(lost) = self.known.iter().find(|who| !candidates.accounts.contains_key(who)) {
+            let stated = format!("without {lost}");
+            found.push(mismatch("candidates.accounts", &stated, &"all earlier participants"));
+        }
+        let round = offer.scope.round;
+        let selected = select_cohort(&spec.rounds, round, candidates, &self.history);
+        let (cohort, reasons): (Vec<_>, Vec<_>) =
+            selected.into_iter().map(|one| (one.account, one.reason)).unzip();
+        if cohort != offer.cohort {
+            found.push(mismatch("offer.cohort", &Listed(&offer.cohort), &Listed(&cohort)));
+        } else if reasons != offer.reasons {
+            found.push(mismatch("offer.reasons", &"others", &"as recomputed"));
+        }
+        let allowed =
+            commit_deadline_ms(&spec.rounds, round, candidates, &self.history, &offer.cohort);
+        let commit_by = offer.opened.saturating_add_ms(allowed);
+        if offer.commit_by != commit_by {
+            found.push(mismatch("offer.commit_by", &offer.commit_by, &commit_by));
+        }
+        found.extend(time_fault(offer, report).map(|why| mismatch("times", &why, &"in order")));
+        found
+    }
+
+    /// Why the cohort's seed cannot be verified, if chance decided it.
+    pub(super) fn unverified_seed(&self, offer: &Offer, candidates: &Candidates) -> Option<String> {
+        let eligible = |standing| matches!(standing, Standing::Eligible | Standing::Newcomer);
+        let count = candidates.accounts.values().filter(|one| eligible(one.standing)).count();
+        let is_drawn = self.seed.is_none() && count > offer.cohort.len();
+        is_drawn.then(|| {
+            format!(
+                "round {}: the seed of its cohort follows from the holdout, which only buyer and \
+                 coordinator have",
+                offer.scope.round
+            )
+        })
+    }
+}
+
+impl Auditor<'_> {
+    /// Checks that the round's cohort follows from its candidates and the earlier rounds.
+    pub(super) fn check_selection(
+        &mut self,
+        offer: &Offer,
+        report: &Report,
+        found: &mut Vec<Mismatch>,
+    ) -> Result<(), AuditError> {
+        if report.ends_task() {
+            return Ok(());
+        }
+        let candidates = self.client.candidates(report.scope.task, report.scope.round)?;
+        found.extend(self.selection.check(&self.spec, offer, &candidates, report));
+        let line = self.selection.unverified_seed(offer, &candidates);
+        let line = line.filter(|line| !self.unverifiable.contains(line));
+        self.unverifiable.extend(line);
+        Ok(())
+    }
+}
+
+/// Addresses in a mismatch.
+struct Listed<'a>(&'a [Address]);
+
+impl std::fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown: Vec<String> = self.0.iter().map(Address::to_string).collect();
+        f.write_str(&shown.join(", "))
+    }
+}
+
+/// What is wrong with the times of a report, if anything is.
+fn time_fault(offer: &Offer, report: &Report) -> Option<&'static str> {
+    let RoundTimes { commits, commits_closed, updates, .. } = &report.times;
+    let within =
+        |times: &[Timestamp], from, to| times.iter().all(|time| (from..=to).contains(time));
+    let mut by_position: Vec<(u32, Timestamp)> = Vec::new();
+    for entry in &report.entries {
+        let at = report.commits.iter().position(|(who, _)| *who == entry.sender);
+        by_position.extend(at.and_then(|at| Some((entry.commit_position, *commits.get(at)?))));
+    }
+    by_position.sort_unstable();
+    if commits.len() != report.commits.len() || updates.len() != report.entries.len() {
+        Some("not one for each commit and update")
+    } else if !within(commits, offer.opened, offer.commit_by) {
+        Some("a commit outside its phase")
+    } else if commits.iter().any(|at| at > commits_closed) {
+        Some("a commit after the end of its phase")
+    } else if !within(updates, *commits_closed, offer.reveal_by) {
+        Some("an update outside its phase")
+    } else if !by_position.is_sorted_by_key(|(_, at)| *at) {
+        Some("not in the order of the commits")
+    } else {
+        None
+    }
+}

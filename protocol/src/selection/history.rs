@@ -1,0 +1,163 @@
+//! What a task's earlier rounds prove of its participants: a fold over their reports.
+
+use std::collections::BTreeMap;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+
+use crate::id::Address;
+use crate::message::MissingReason;
+use crate::report::{Report, RoundTimes};
+
+/// Rounds whose losses the trend looks back on, in each of its two halves.
+const TREND_ROUNDS: usize = 5;
+/// The weight of a new observation in a smoothed value: one part of this many.
+const SMOOTHING: u64 = 4;
+/// A trend is stalled if the newer half of the rounds improved the model by less than one part of
+/// this many of the older half's improvement.
+const STALLED_PART: u64 = 8;
+
+/// A participant's part in a task's earlier rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct MemberHistory {
+    /// Number of rounds in which it was selected.
+    pub selected: u32,
+    /// Number of its accepted updates.
+    pub delivered: u32,
+    /// Number of rounds in which it was selected and sent no update that was accepted, although
+    /// the commits were open until their deadline.
+    pub failed: u32,
+    /// The number of the last round in which it was selected; 0 if there is none.
+    pub last_selected: u32,
+    /// Smoothed time from an offer to its commit, in milliseconds; 0 if it never committed.
+    pub commit_ms: u64,
+    /// Sum of the rows that counted.
+    pub rows: u64,
+    /// Smoothed score of an update, in nano-nats.
+    pub score_nano: i64,
+    /// Smoothed standard error of these scores, in nano-nats.
+    pub error_nano: u64,
+}
+
+/// The history of a task's participants and of its model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct TaskHistory {
+    members: BTreeMap<Address, MemberHistory>,
+    /// Improvements of the last rounds, oldest first: at most two halves of a trend.
+    improvements: Vec<u64>,
+}
+
+impl TaskHistory {
+    /// The history of a participant: all zeros before its first selection.
+    #[must_use]
+    pub fn member(&self, account: Address) -> MemberHistory {
+        self.members.get(&account).copied().unwrap_or_default()
+    }
+
+    /// Whether the newer half of the last ten rounds improved the model much less than the older.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        let sum = |part: &[u64]| part.iter().fold(0_u64, |sum, one| sum.saturating_add(*one));
+        let Some((older, newer)) = self.improvements.split_at_checked(TREND_ROUNDS) else {
+            return false;
+        };
+        newer.len() == TREND_ROUNDS && sum(newer).saturating_mul(STALLED_PART) < sum(older)
+    }
+
+    /// Adds a reported round. Its cohort is all senders and all that are missing.
+    pub fn add_round(&mut self, report: &Report) {
+        let senders = report.entries.iter().map(|entry| entry.sender);
+        for account in senders.chain(report.missing.iter().map(|(account, _)| *account)) {
+            let member = self.members.entry(account).or_default();
+            member.selected = member.selected.saturating_add(1);
+            member.last_selected = report.scope.round.0;
+        }
+        self.add_commits(report);
+        self.add_updates(report);
+        self.add_missing(report);
+        self.add_improvement(report);
+    }
+
+    fn add_commits(&mut self, report: &Report) {
+        for ((account, _), at) in report.commits.iter().zip(&report.times.commits) {
+            let member = self.members.entry(*account).or_default();
+            let taken = at.ms_since(report.times.opened).max(1);
+            member.commit_ms = match member.commit_ms {
+                0 => taken,
+                known => smooth(known, taken),
+            };
+        }
+    }
+
+    fn add_updates(&mut self, report: &Report) {
+        for entry in &report.entries {
+            let member = self.members.entry(entry.sender).or_default();
+            member.delivered = member.delivered.saturating_add(1);
+            member.rows = member.rows.saturating_add(entry.rows_counted);
+            let Some(score) = report.score(entry.sender) else { continue };
+            let is_first = member.delivered <= 1;
+            (member.score_nano, member.error_nano) = if is_first {
+                (score.score_nano, score.error_nano)
+            } else {
+                (
+                    smooth_signed(member.score_nano, score.score_nano),
+                    smooth(member.error_nano, score.error_nano),
+                )
+            };
+        }
+    }
+
+    /// A participant without a commit when commits closed early was slower than the others: that is
+    /// no failure, and its time is at least this long.
+    fn add_missing(&mut self, report: &Report) {
+        let RoundTimes { opened, commit_by, commits_closed: closed, .. } = report.times;
+        let closed_early = closed < commit_by;
+        for (account, reason) in &report.missing {
+            let member = self.members.entry(*account).or_default();
+            if *reason == MissingReason::NoCommit {
+                member.commit_ms = member.commit_ms.max(closed.ms_since(opened));
+                if closed_early {
+                    continue;
+                }
+            }
+            member.failed = member.failed.saturating_add(1);
+        }
+    }
+
+    fn add_improvement(&mut self, report: &Report) {
+        let gained = match &report.valuation {
+            Some(valuation) if report.is_productive() => {
+                u64::try_from(valuation.total_nano).unwrap_or_default()
+            }
+            _ => 0,
+        };
+        self.push_improvement(gained);
+    }
+
+    pub(super) fn push_improvement(&mut self, gained: u64) {
+        if self.improvements.len() >= TREND_ROUNDS.saturating_mul(2) {
+            self.improvements.remove(0);
+        }
+        self.improvements.push(gained);
+    }
+
+    #[cfg(test)]
+    pub(super) fn from_members(members: BTreeMap<Address, MemberHistory>) -> Self {
+        Self { members, improvements: Vec::new() }
+    }
+}
+
+/// A smoothed value after a new observation, rounded down.
+fn smooth(known: u64, new: u64) -> u64 {
+    let sum = u128::from(known)
+        .saturating_mul(u128::from(SMOOTHING.saturating_sub(1)))
+        .saturating_add(new.into());
+    let mean = sum.checked_div(SMOOTHING.into()).unwrap_or_default();
+    u64::try_from(mean).unwrap_or(u64::MAX)
+}
+
+/// The same for a signed value, rounded towards zero.
+fn smooth_signed(known: i64, new: i64) -> i64 {
+    let parts = i128::from(SMOOTHING);
+    let sum = i128::from(known).saturating_mul(parts.saturating_sub(1)).saturating_add(new.into());
+    i64::try_from(sum.checked_div(parts).unwrap_or_default()).unwrap_or(i64::MAX)
+}

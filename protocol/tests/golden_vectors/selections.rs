@@ -1,0 +1,198 @@
+//! Cohorts by every knob, from candidates and the reports of earlier rounds.
+
+use florin_protocol::*;
+use serde_json::{Value, json};
+
+use super::{market, settled_round, specs};
+
+/// Participants of the vectors.
+const MEMBERS: u8 = 40;
+
+/// A settled round of three accounts.
+fn settled_report() -> Report {
+    let [mlp, _, _] = specs();
+    let scope = RoundScope { market: market(), task: mlp.id(), round: RoundNumber(1) };
+    let cohort = [1, 2, 3].map(|i| Address([i; 20]));
+    let offer = Offer {
+        scope,
+        base_model: mlp.base_model,
+        previous_report: Digest(mlp.id().0),
+        cohort: cohort.to_vec(),
+        reasons: vec![SelectionReason::Drawn; 3],
+        candidates: Digest::default(),
+        opened: Timestamp(1_000),
+        commit_by: Timestamp(601_000),
+        reveal_by: Timestamp(661_000),
+        pool: mlp.budget.data,
+    };
+    let header = |sender| UpdateHeader {
+        scope,
+        sender,
+        offer: offer.digest(),
+        base_model: mlp.base_model,
+        rows: 150,
+        update: Digest([0x33; 32]),
+        bytes: 1,
+        salt: Digest([0x44; 32]),
+        expires: Timestamp(661_000),
+    };
+    settled_round(&mlp, &offer, &cohort, &header).2
+}
+
+fn account(number: u8) -> Address {
+    Address([number.wrapping_mul(53); 20])
+}
+
+/// A report of a round in which a window of the members was selected: every seventh failed, some
+/// were too slow for an early end, and scores and times follow from the members' numbers.
+fn report(example: &Report, round: u32) -> Report {
+    let first = u8::try_from(round * 7 % u32::from(MEMBERS)).unwrap();
+    let mut asked: Vec<(Address, u8)> =
+        (first..first + 12).map(|at| at % MEMBERS).map(|at| (account(at), at)).collect();
+    asked.sort_unstable();
+    let opened = Timestamp(u64::from(round) * 1_000_000);
+    let (delivered, missing): (Vec<_>, Vec<_>) =
+        asked.into_iter().partition(|(_, number)| number % 7 != 3 && number % 11 != 5);
+    let late = round % 3 == 0;
+    let closed = opened.saturating_add_ms(if late { 600_001 } else { 40_000 });
+    let at = |number: u8| opened.saturating_add_ms(1_000 + 900 * u64::from(number));
+    let entry = |who: Address, number: u8| UpdateEntry {
+        sender: who,
+        rows_counted: 20 + u64::from(number % 5) * 30,
+        ..example.entries[0].clone()
+    };
+    let mut valuation = example.valuation.clone().unwrap();
+    let score = |(who, number): &(Address, u8)| UpdateScore {
+        account: *who,
+        score_nano: (i64::from(number % 9) - 2) * 1_000_000 / i64::from(round),
+        ..valuation.scores[0]
+    };
+    let scores = delivered.iter().map(score).collect();
+    valuation.scores = scores;
+    valuation.total_nano = 50_000_000 / i64::from(round.pow(3));
+    Report {
+        scope: RoundScope { round: RoundNumber(round), ..example.scope },
+        outcome: if round == 4 {
+            RoundOutcome::Abandoned(AbandonReason::ValuationFailed)
+        } else {
+            RoundOutcome::Settled
+        },
+        commits: delivered.iter().map(|(who, _)| (*who, Digest::default())).collect(),
+        entries: delivered.iter().map(|(who, number)| entry(*who, *number)).collect(),
+        times: RoundTimes {
+            opened,
+            commit_by: opened.saturating_add_ms(600_000),
+            commits: delivered.iter().map(|(_, number)| at(*number)).collect(),
+            commits_closed: closed,
+            updates: delivered.iter().map(|_| closed).collect(),
+        },
+        missing: missing
+            .iter()
+            .map(|(who, number)| {
+                let reason = match number % 7 {
+                    3 => MissingReason::NoCommit,
+                    _ => MissingReason::NoReveal,
+                };
+                (*who, reason)
+            })
+            .collect(),
+        valuation: (round != 4).then_some(valuation),
+        ..example.clone()
+    }
+}
+
+/// The parts of a report that a history reads.
+fn history_part(report: &Report) -> Value {
+    let entry = |entry: &UpdateEntry| {
+        json!({
+            "sender": entry.sender,
+            "rows_counted": entry.rows_counted,
+        })
+    };
+    let score = |score: &UpdateScore| {
+        json!({
+            "account": score.account,
+            "score_nano": score.score_nano,
+            "error_nano": score.error_nano,
+        })
+    };
+    let valuation = report.valuation.as_ref().map(|valuation| {
+        json!({
+            "total_nano": valuation.total_nano,
+            "scores": valuation.scores.iter().map(score).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "scope": { "round": report.scope.round },
+        "outcome": report.outcome,
+        "commits": report.commits,
+        "entries": report.entries.iter().map(entry).collect::<Vec<_>>(),
+        "times": report.times,
+        "missing": report.missing,
+        "valuation": valuation,
+    })
+}
+
+fn candidates(round: u32) -> Candidates {
+    let one = |number: u8| {
+        let standing = match number {
+            36 => Standing::Newcomer,
+            37 => Standing::Reserve,
+            38 => Standing::Absent,
+            39 => Standing::BondTooSmall,
+            _ => Standing::Eligible,
+        };
+        let quote_ms = if number % 4 == 0 { 0 } else { 500 + 450 * u64::from(number) };
+        (account(number), Candidate { standing, quote_ms })
+    };
+    let seed = blob_digest(&round.to_le_bytes());
+    Candidates { seed, accounts: (0..MEMBERS).map(one).collect() }
+}
+
+/// Cohorts by every knob in early and late rounds.
+pub(super) fn selections() -> Value {
+    let example = settled_report();
+    let one = |knob: SelectionKnob, round: u32, (target, over): (u32, u32)| {
+        let reports: Vec<Report> = (1..round).map(|round| report(&example, round)).collect();
+        let mut history = TaskHistory::default();
+        reports.iter().for_each(|report| history.add_round(report));
+        let rules = RoundRules {
+            cohort_target: target,
+            cohort_min: if target > 38 { target } else { 3 },
+            over_selection: over,
+            train_ms: 600_000,
+            selection: Selection { knob, explore: Micro(100_000) },
+            deadline: match round % 2 {
+                0 => DeadlineRule::Fixed,
+                _ => DeadlineRule::Predicted { quantile: Micro(900_000), slack: Micro(1_500_000) },
+            },
+            ..TaskSpec::example().rounds
+        };
+        let candidates = candidates(round);
+        let number = RoundNumber(round);
+        let selected = select_cohort(&rules, number, &candidates, &history);
+        let cohort: Vec<Address> = selected.iter().map(|one| one.account).collect();
+        let reasons: Vec<SelectionReason> = selected.iter().map(|one| one.reason).collect();
+        let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
+        json!({
+            "name": format!("{}, {target} + {over} of {MEMBERS} in round {round}", knob.name()),
+            "rules": rules,
+            "round": round,
+            "reports": reports.iter().map(history_part).collect::<Vec<_>>(),
+            "candidates": candidates,
+            "candidates_digest": candidates.digest(),
+            "cohort": cohort,
+            "reasons": reasons,
+            "commit_ms": commit_ms,
+        })
+    };
+    let mut all = Vec::new();
+    for knob in SelectionKnob::ALL {
+        all.push(one(knob, 1, (8, 2)));
+        all.push(one(knob, 6, (8, 2)));
+        all.push(one(knob, 11, (12, 4)));
+    }
+    all.push(one(SelectionKnob::Fast, 3, (36, 4)));
+    all.push(one(SelectionKnob::Random, 2, (40, 4)));
+    all.into()
+}

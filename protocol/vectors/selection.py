@@ -1,0 +1,250 @@
+"""Recomputes a cohort from its candidates and the reports of all earlier rounds, by docs/selection.md."""
+
+from blake3 import blake3
+
+LEVEL = 16
+
+
+def smooth(known, new):
+    total = 3 * known + new
+    return total // 4 if total >= 0 else -(-total // 4)
+
+
+class History:
+    def __init__(self, reports):
+        self.members, self.improvements = {}, []
+        for report in reports:
+            self.add(report)
+
+    def member(self, account):
+        zero = {"selected": 0, "delivered": 0, "failed": 0, "last": 0, "ms": 0, "rows": 0,
+                "score": 0, "error": 0}
+        return self.members.get(account, zero)
+
+    def add(self, report):
+        times = report["times"]
+        senders = [entry["sender"] for entry in report["entries"]]
+        for account in senders + [account for account, _ in report["missing"]]:
+            member = self.members.setdefault(account, self.member(account))
+            member["selected"] += 1
+            member["last"] = report["scope"]["round"]
+        for (account, _), at in zip(report["commits"], times["commits"]):
+            member = self.members.setdefault(account, self.member(account))
+            taken = max(at - times["opened"], 1)
+            member["ms"] = smooth(member["ms"], taken) if member["ms"] else taken
+        scores = {}
+        if report["valuation"] is not None:
+            scores = {line["account"]: line for line in report["valuation"]["scores"]}
+        for entry in report["entries"]:
+            member = self.members[entry["sender"]]
+            member["delivered"] += 1
+            member["rows"] += entry["rows_counted"]
+            if entry["sender"] in scores:
+                line, is_first = scores[entry["sender"]], member["delivered"] == 1
+                for key in ("score", "error"):
+                    new = line[key + "_nano"]
+                    member[key] = new if is_first else smooth(member[key], new)
+        for account, reason in report["missing"]:
+            member = self.members[account]
+            if reason == "no_commit":
+                member["ms"] = max(member["ms"], times["commits_closed"] - times["opened"])
+                if times["commits_closed"] < times["commit_by"]:
+                    continue
+            member["failed"] += 1
+        gained = report["valuation"]["total_nano"] if report["outcome"] == "settled" else 0
+        self.improvements = (self.improvements + [max(gained, 0)])[-10:]
+
+    def is_stalled(self):
+        older, newer = self.improvements[:5], self.improvements[5:]
+        return len(newer) == 5 and sum(newer) * 8 < sum(older)
+
+
+def weights(knob, stalled):
+    """Speed, reliability, utility, waiting, work."""
+    return {
+        "fast": (6, 4, 4, 2, 0) if stalled else (10, 4, 2, 0, 0),
+        "fair_work": (0, 0, 0, 1, 15),
+        "fair_accuracy": (0, 0, 16, 0, 0),
+        "performance": (0, 2, 4, 10, 0) if stalled else (0, 2, 6, 8, 0),
+    }[knob]
+
+
+def reliability(member):
+    return (member["delivered"] + 7) * LEVEL // (member["delivered"] + member["failed"] + 8)
+
+
+def share(value, highest):
+    return min(value, highest) * LEVEL // highest if highest else 0
+
+
+class Scale:
+    def __init__(self, knob, number, candidates, history, accounts, places):
+        self.knob, self.number, self.history = knob, number, history
+        self.quotes = {account: one["quote_ms"] for account, one in candidates["accounts"].items()}
+        ratios = []
+        for account, quote in sorted(self.quotes.items()):
+            observed = history.member(account)["ms"]
+            if observed and quote:
+                ratios.append(observed * 256 // quote)
+        ratios.sort()
+        self.factor = ratios[len(ratios) // 2] if ratios else 256
+        known = sorted(ms for ms in map(self.predicted, accounts) if ms is not None)
+        pool = max(min(places * 2, len(known)) - 1, 0)
+        self.fast = known[pool] if known else 2**64 - 1
+        utilities = sorted(self.utility(history.member(account)) for account in accounts)
+        clip = min(len(utilities) * 95 // 100, max(len(utilities) - 1, 0))
+        self.utility_max = utilities[clip] if utilities else 0
+        self.delivered_max = max((history.member(account)["delivered"] for account in accounts), default=0)
+        self.counts_speed = weights(knob, history.is_stalled())[0] > 0 if knob != "random" else False
+
+    def predicted(self, account):
+        ms = self.history.member(account)["ms"]
+        if ms:
+            return ms
+        quote = self.quotes.get(account, 0)
+        return quote * self.factor // 256 if quote else None
+
+    def speed(self, account):
+        predicted = self.predicted(account)
+        if predicted is None:
+            return 0
+        return LEVEL if predicted <= self.fast else self.fast**2 * LEVEL // predicted**2
+
+    def utility(self, member):
+        score = max(max(member["score"], 0) - member["error"], 0)
+        if self.knob != "fair_accuracy":
+            return score
+        return score // max(member["rows"] // max(member["delivered"], 1), 1)
+
+    def score(self, account):
+        member = self.history.member(account)
+        waited = max(self.number - member["last"], 1)
+        levels = (
+            self.speed(account), reliability(member),
+            share(self.utility(member), self.utility_max) if member["delivered"] else LEVEL // 2,
+            min((waited.bit_length() - 1) * 4, LEVEL), LEVEL - share(member["delivered"], self.delivered_max),
+        )
+        weighted = zip(weights(self.knob, self.history.is_stalled()), levels)
+        return sum(weight * level for weight, level in weighted)
+
+
+    def is_untried(self, account):
+        is_quoted = self.counts_speed and self.predicted(account) is not None
+        return self.history.member(account)["selected"] == 0 and not is_quoted
+
+    def explore_weight(self, account):
+        return self.speed(account) ** 2 if self.counts_speed else 1
+
+
+def log2(number):
+    whole = number.bit_length() - 1
+    mantissa = number << (63 - whole) if whole <= 63 else number >> (whole - 63)
+    log = whole
+    for _ in range(32):
+        mantissa = mantissa * mantissa >> 63
+        log <<= 1
+        if mantissa >> 64:
+            mantissa >>= 1
+            log |= 1
+    return log
+
+
+def raw(text):
+    return bytes.fromhex(text.removeprefix("0x"))
+
+
+def race(seed, number, race_number, weighted, places):
+    """The first of an exponential race; quotients are compared exactly."""
+    from fractions import Fraction
+
+    def finish(pair):
+        account, weight = pair
+        content = raw(seed) + number.to_bytes(4, "little") + bytes([race_number]) + raw(account)
+        head = blake3(content, derive_key_context="florin v1 selection").digest(8)
+        drawn = (64 << 32) - log2(int.from_bytes(head, "little") + 1)
+        return Fraction(drawn, max(weight, 1)), raw(account)
+
+    return sorted((account for account, _ in sorted(weighted, key=finish)[:places]), key=raw)
+
+
+def draw(seed, number, accounts, places):
+    ticket = lambda account: blake3(
+        raw(seed) + number.to_bytes(4, "little") + raw(account), derive_key_context="florin v1 cohort"
+    ).digest()
+    return sorted(accounts, key=ticket)[:places]
+
+
+def micro(number):
+    whole, _, part = str(number).partition(".")
+    return int(whole) * 10**6 + int(part.ljust(6, "0") or 0)
+
+
+def explored_places(explore, number, places, untried):
+    early = 900
+    for _ in range(1, number):
+        early = early * 950 // 1000
+    return min(max(places * explore // 10**6, min(places * early // 1000, untried)), places)
+
+
+def by_score(rules, number, candidates, history, eligible, places):
+    seed, knob = candidates["seed"], rules["selection"]["knob"]
+    scale = Scale(knob, number, candidates, history, eligible, places)
+    tried = [(a, scale.score(a)) for a in eligible if not scale.is_untried(a)]
+    explored = explored_places(micro(rules["selection"]["explore"]), number, places, len(eligible) - len(tried))
+    exploited = min(places - explored, len(tried))
+    scores = sorted((score for _, score in tried), reverse=True)
+    cut = scores[max(exploited - 1, 0)] * 95 // 100 if scores else 0
+    best = race(seed, number, 0, [pair for pair in tried if pair[1] >= cut], exploited)
+    left = [account for account in eligible if account not in best]
+    untried = [(a, scale.explore_weight(a)) for a in left if scale.is_untried(a)]
+    others = race(seed, number, 1, untried, places - len(best))
+    again = [(a, scale.explore_weight(a)) for a in left if not scale.is_untried(a)]
+    others += race(seed, number, 2, again, places - len(best) - len(others))
+    return [(account, "best") for account in best] + [(account, "explored") for account in others]
+
+
+def select(rules, number, candidates, history):
+    """The cohort with its reasons, ascending."""
+    standing = lambda name: [
+        account for account, one in sorted(candidates["accounts"].items(), key=lambda pair: raw(pair[0]))
+        if one["standing"] == name
+    ]
+    eligible, knob = standing("eligible"), rules["selection"]["knob"]
+    most = rules["cohort_target"] + rules["over_selection"]
+    places = most
+    if knob != "random":
+        total = sum(reliability(history.member(account)) for account in eligible)
+        needed = rules["cohort_target"] * len(eligible) * LEVEL // total if total else most
+        places = min(max(needed, rules["cohort_target"]), most)
+    if knob == "random" or len(eligible) <= places:
+        cohort = [(account, "drawn") for account in draw(candidates["seed"], number, eligible, places)]
+    else:
+        cohort = by_score(rules, number, candidates, history, eligible, places)
+    for name, enough in (("newcomer", places), ("reserve", rules["cohort_min"])):
+        if len(cohort) < enough:
+            more = draw(candidates["seed"], number, standing(name), places - len(cohort))
+            cohort += [(account, name) for account in more]
+    return sorted(cohort, key=lambda pair: raw(pair[0]))
+
+
+def deadline_ms(rules, number, candidates, history, cohort):
+    rule = rules["deadline"]
+    if rule["kind"] == "fixed":
+        return rules["train_ms"]
+    scale = Scale(rules["selection"]["knob"], number, candidates, history, cohort, len(cohort))
+    known = sorted(ms for ms in map(scale.predicted, cohort) if ms is not None)
+    if not known:
+        return rules["train_ms"]
+    at = -(-max(len(cohort) - 1, 0) * micro(rule["quantile"]) // 10**6)
+    waited = known[min(at, len(known) - 1)] * micro(rule["slack"]) // 10**6
+    return min(max(waited, 1), rules["train_ms"])
+
+
+def check_selection(vector):
+    history, candidates = History(vector["reports"]), vector["candidates"]
+    rules, number = vector["rules"], vector["round"]
+    cohort = select(rules, number, candidates, history)
+    assert [account for account, _ in cohort] == vector["cohort"], "cohort differs"
+    assert [reason for _, reason in cohort] == vector["reasons"], "reasons differ"
+    allowed = deadline_ms(rules, number, candidates, history, vector["cohort"])
+    assert allowed == vector["commit_ms"], "deadline differs"

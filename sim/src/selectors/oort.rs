@@ -1,0 +1,129 @@
+//! Oort: F. Lai, X. Zhu, H. V. Madhyastha and M. Chowdhury, "Oort: Efficient Federated Learning via
+//! Guided Participant Selection", OSDI 2021, with the defaults of its code.
+
+use std::collections::BTreeMap;
+
+use rand_chacha::ChaCha8Rng;
+
+use super::{MemberFeedback, SelectableMember, weighted_sample};
+
+const EXPLORATION: f64 = 0.9;
+const EXPLORATION_DECAY: f64 = 0.95;
+const EXPLORATION_MIN: f64 = 0.2;
+/// Exponent of the penalty for members slower than the preferred duration.
+const ROUND_PENALTY: f64 = 2.0;
+/// Percentile of the durations that is preferred at first, and its step.
+const PERCENTILE_FIRST: f64 = 10.0;
+const PERCENTILE_STEP: f64 = 5.0;
+/// Rounds between two steps of the pacer.
+const PACER_ROUNDS: usize = 20;
+/// A step relaxes the pacer if the utility of its rounds is at most this factor of the last one's.
+const PACER_GAIN: f64 = 1.1;
+const CLIP_PERCENTILE: f64 = 98.0;
+const CUT_OFF: f64 = 0.7;
+const UNCERTAINTY: f64 = 0.1;
+
+/// The state of the selector.
+#[derive(Clone, Debug)]
+pub(crate) struct Oort {
+    /// Utility and last round of every tried member.
+    tried: BTreeMap<usize, (f64, u64)>,
+    exploration: f64,
+    percentile: f64,
+    /// Sums of the utilities of each round's members.
+    exploited: Vec<f64>,
+}
+
+impl Default for Oort {
+    fn default() -> Self {
+        Self {
+            tried: BTreeMap::new(),
+            exploration: EXPLORATION,
+            percentile: PERCENTILE_FIRST,
+            exploited: Vec::new(),
+        }
+    }
+}
+
+impl Oort {
+    pub(super) fn select(
+        &mut self,
+        members: &[SelectableMember],
+        places: usize,
+        round: u64,
+        rng: &mut ChaCha8Rng,
+    ) -> Vec<usize> {
+        self.pace();
+        let preferred = percentile(members.iter().map(|m| m.seconds).collect(), self.percentile);
+        let untried: Vec<(usize, f64)> = members
+            .iter()
+            .filter(|member| !self.tried.contains_key(&member.number))
+            .map(|member| (member.number, 1.0 / member.seconds.max(1e-9)))
+            .collect();
+        let explored = ((places as f64 * self.exploration) as usize).min(untried.len());
+        self.exploration = (self.exploration * EXPLORATION_DECAY).max(EXPLORATION_MIN);
+        let scores = self.scores(members, round, preferred);
+        let exploited = (places - explored).min(scores.len());
+        let mut sorted: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
+        sorted.sort_by(|one, other| other.total_cmp(one));
+        let cut = exploited.checked_sub(1).map_or(f64::INFINITY, |last| sorted[last] * CUT_OFF);
+        let best: Vec<(usize, f64)> =
+            scores.into_iter().filter(|(_, score)| *score >= cut).collect();
+        let mut cohort = weighted_sample(&best, exploited, rng);
+        cohort.extend(weighted_sample(&untried, places - cohort.len(), rng));
+        cohort
+    }
+
+    /// The utilities of the tried members, with the bonus for a long wait and the penalty for slow
+    /// ones.
+    fn scores(
+        &self,
+        members: &[SelectableMember],
+        round: u64,
+        preferred: f64,
+    ) -> Vec<(usize, f64)> {
+        let all = || self.tried.values().map(|(utility, _)| *utility);
+        let clip = percentile(all().collect(), CLIP_PERCENTILE);
+        let low = all().fold(f64::INFINITY, f64::min);
+        let range = (clip - low).max(1e-4);
+        let score = |member: &SelectableMember| {
+            let (utility, last) = self.tried.get(&member.number)?;
+            let wait = (UNCERTAINTY * (round.max(1) as f64).ln() / (*last).max(1) as f64).sqrt();
+            let score = (utility.min(clip) - low) / range + wait;
+            let penalty = match member.seconds > preferred {
+                true => (preferred / member.seconds).powf(ROUND_PENALTY),
+                false => 1.0,
+            };
+            Some((member.number, score * penalty))
+        };
+        members.iter().filter_map(score).collect()
+    }
+
+    /// Prefers longer rounds if the utility of the last rounds fell behind that of those before.
+    fn pace(&mut self) {
+        let count = self.exploited.len();
+        if count < 2 * PACER_ROUNDS || !count.is_multiple_of(PACER_ROUNDS) {
+            return;
+        }
+        let sum = |part: &[f64]| part.iter().sum::<f64>();
+        let last = sum(&self.exploited[count - PACER_ROUNDS..]);
+        let before = sum(&self.exploited[count - 2 * PACER_ROUNDS..count - PACER_ROUNDS]);
+        if last <= before * PACER_GAIN {
+            self.percentile = (self.percentile + PERCENTILE_STEP).min(100.0);
+        }
+    }
+
+    pub(super) fn observe(&mut self, results: &[MemberFeedback], round: u64) {
+        for result in results {
+            self.tried.insert(result.number, (result.utility, round));
+        }
+        self.exploited.push(results.iter().map(|result| result.utility).sum());
+    }
+}
+
+/// A percentile of some values; 0 without any.
+fn percentile(mut values: Vec<f64>, percent: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = (values.len() as f64 * percent / 100.0) as usize;
+    values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}

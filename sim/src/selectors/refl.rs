@@ -1,0 +1,18 @@
+//! REFL: A. M. Abdelmoniem, A. N. Sahu, M. Canini and S. A. Fahmy, "REFL: Resource-Efficient
+//! Federated Learning", EuroSys 2023: the members that are least likely to be available come first.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::SelectableMember;
+use crate::random::shuffle;
+
+pub(super) fn select(
+    members: &[SelectableMember],
+    places: usize,
+    rng: &mut ChaCha8Rng,
+) -> Vec<usize> {
+    let mut all: Vec<&SelectableMember> = members.iter().collect();
+    shuffle(rng, &mut all);
+    all.sort_by(|one, other| one.availability.total_cmp(&other.availability));
+    all.into_iter().take(places).map(|member| member.number).collect()
+}

@@ -1,0 +1,130 @@
+//! The simulated markets, and the rules that are compared in each.
+
+use anyhow::Context;
+use florin_sim::Scenario;
+
+use crate::arguments::BenchRounds;
+
+/// The members of a market.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarketKind {
+    /// Speeds and links from wide log-normal distributions.
+    Speeds,
+    /// Members that are online by day.
+    Daily,
+    /// Shards with few labels each.
+    Skewed,
+}
+
+impl MarketKind {
+    pub(super) const ALL: [Self; 3] = [Self::Speeds, Self::Daily, Self::Skewed];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Speeds => "unequal speeds",
+            Self::Daily => "daily availability",
+            Self::Skewed => "skewed labels",
+        }
+    }
+
+    pub(super) const fn rules(self) -> &'static [Rule] {
+        use Rule::*;
+        match self {
+            Self::Speeds => &[Random, Fast, Oort, Tifl],
+            Self::Daily => &[Random, FairWork, Fast, Oort, Refl],
+            Self::Skewed => &[Random, Performance, FairAccuracy, Fast, Oort],
+        }
+    }
+}
+
+/// A rule of selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Random,
+    Fast,
+    FairWork,
+    FairAccuracy,
+    Performance,
+    Oort,
+    Tifl,
+    Refl,
+}
+
+impl Rule {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Fast => "fast",
+            Self::FairWork => "fair_work",
+            Self::FairAccuracy => "fair_accuracy",
+            Self::Performance => "performance",
+            Self::Oort => "Oort",
+            Self::Tifl => "TiFL",
+            Self::Refl => "REFL",
+        }
+    }
+
+    const fn is_of_the_literature(self) -> bool {
+        matches!(self, Self::Oort | Self::Tifl | Self::Refl)
+    }
+}
+
+/// The scenario of a market with a rule.
+pub(super) fn scenario(
+    kind: MarketKind,
+    rule: Rule,
+    size: &BenchRounds,
+) -> anyhow::Result<Scenario> {
+    let selection = match rule {
+        Rule::Random => String::new(),
+        _ if rule.is_of_the_literature() => {
+            format!("selector = \"{}\"", rule.name().to_lowercase())
+        }
+        _ => format!("selection = {{ knob = \"{}\", explore = 0.1 }}", rule.name()),
+    };
+    let skew = if kind == MarketKind::Skewed { "label_skew = 0.1" } else { "" };
+    let online = match kind {
+        MarketKind::Daily => {
+            "online = { pattern = \"daily\", low = 0.05, high = 0.95, peak = 14, shift_hours = 12 }"
+        }
+        _ => "",
+    };
+    let spread = if kind == MarketKind::Skewed { 0.3 } else { 1.0 };
+    let (members, rounds) = (size.members, size.rounds);
+    let text = format!(
+        r#"
+name = "rounds"
+question = "How fast, how fair and how good are rounds by this selection?"
+rounds = {rounds}
+
+[learning]
+hidden = [32]
+epochs = 2
+batch = 16
+learning_rate = 0.1
+holdout_rows = {holdout}
+holdout_rows_per_round = 64
+test_rows = 300
+feature_noise = 0.5
+
+[task]
+cohort = 20
+cohort_min = 5
+over_selection = 6
+train_s = 1200
+reveal_s = 300
+baseline_epochs = 0
+{selection}
+
+[population.members]
+count = {members}
+rows = {rows}
+{skew}
+machine = {{ steps_per_second = 0.1, megabits_per_second = 0.1, spread = {spread} }}
+{online}
+"#,
+        holdout = 64 * rounds,
+        rows = if kind == MarketKind::Daily { "[40, 40]" } else { "[20, 60]" },
+    );
+    Scenario::read(&text, &[]).context("a scenario of the benchmark")
+}

@@ -1,0 +1,90 @@
+//! One simulated task: its accuracy over virtual time, and the work and the pay of its members.
+
+use anyhow::Context;
+use florin_sim::outcome::SimulationOutcome;
+use florin_sim::population::Population;
+use florin_sim::{Scenario, Simulation};
+
+/// The figures of one task.
+#[derive(Debug, Clone)]
+pub(super) struct Trial {
+    /// Virtual seconds and test accuracy after each round.
+    pub(super) curve: Vec<(f64, f64)>,
+    /// Accuracy of the last model on each member's own rows.
+    pub(super) own: Vec<f64>,
+    /// Updates that members trained, and those that rounds accepted.
+    pub(super) trained: usize,
+    pub(super) accepted: usize,
+    /// The outcome of the market.
+    pub(super) outcome: SimulationOutcome,
+}
+
+impl Trial {
+    /// Simulates one task.
+    pub(super) fn run(scenario: &Scenario, seed: u64) -> anyhow::Result<Self> {
+        let population = Population::draw(scenario, seed)?;
+        let mut simulation = Simulation::new(scenario, seed, population)?;
+        let mut curve = Vec::new();
+        let mut begun = None;
+        while simulation.wait_for_round()? {
+            simulation.run_round(1)?;
+            simulation.measure_accuracy()?;
+            let row = simulation.rounds().last().context("a round has an outcome")?;
+            let begun = *begun.get_or_insert(row.at_ms.saturating_sub(row.duration_ms));
+            curve.push((row.at_ms.saturating_sub(begun) as f64 / 1e3, row.accuracy));
+        }
+        let own = simulation.accuracies_of_members()?;
+        let trained = simulation.trained();
+        let accepted = simulation.rounds().iter().map(|row| row.updates).sum();
+        Ok(Self { curve, own, trained, accepted, outcome: simulation.finish()? })
+    }
+
+    /// Mean accuracy of the last tenth of the rounds.
+    pub(super) fn final_accuracy(&self) -> f64 {
+        let from = self.curve.len() - self.curve.len().div_ceil(10);
+        mean(self.curve[from..].iter().map(|(_, accuracy)| *accuracy))
+    }
+
+    /// Virtual seconds from the first offer until the accuracy first reaches `target`.
+    pub(super) fn time_to(&self, target: f64) -> Option<f64> {
+        self.curve.iter().find(|(_, accuracy)| *accuracy >= target).map(|(at, _)| *at)
+    }
+
+    /// Share of the trained updates that no round accepted.
+    pub(super) fn wasted(&self) -> f64 {
+        1.0 - self.accepted as f64 / self.trained.max(1) as f64
+    }
+
+    /// Gini coefficient of the accepted updates of the members.
+    pub(super) fn gini_of_work(&self) -> f64 {
+        gini(self.outcome.members.iter().map(|member| f64::from(member.rounds)).collect())
+    }
+
+    /// Gini coefficient of the members' pay.
+    pub(super) fn gini_of_pay(&self) -> f64 {
+        gini(self.outcome.members.iter().map(|member| member.earned.max(0.0)).collect())
+    }
+
+    /// Variance of the accuracy over the members' own rows.
+    pub(super) fn own_variance(&self) -> f64 {
+        let center = mean(self.own.iter().copied());
+        mean(self.own.iter().map(|one| (one - center).powi(2)))
+    }
+}
+
+/// The mean of some values; 0 without any.
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), one| (sum + one, count + 1));
+    if count == 0 { 0.0 } else { sum / f64::from(count) }
+}
+
+/// The Gini coefficient: 0 if all are equal, almost 1 if one has everything.
+fn gini(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let (count, sum) = (values.len() as f64, values.iter().sum::<f64>());
+    if sum <= 0.0 {
+        return 0.0;
+    }
+    let ranked: f64 = values.iter().zip(1_u32..).map(|(one, rank)| f64::from(rank) * one).sum();
+    2.0 * ranked / (count * sum) - (count + 1.0) / count
+}
