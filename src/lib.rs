@@ -35,6 +35,7 @@ pub mod program;
 pub mod progress;
 pub mod show;
 pub mod task_file;
+mod trace;
 mod usage;
 
 use mimalloc::MiMalloc;
