@@ -26,7 +26,7 @@ const THREAD_PREFIX: &str = "florin-";
 
 /// A trace in progress; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct TraceLayer(Arc<Recorder>);
+pub(crate) struct TraceLayer(Arc<TraceRecorder>);
 
 impl TraceLayer {
     /// Starts the file of this process in a folder.
@@ -37,7 +37,7 @@ impl TraceLayer {
         let writer = TraceWriter::create(folder, process)?;
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let start = (Instant::now(), nanoseconds(since_1970));
-        Ok(Self(Arc::new(Recorder { writer, start, places: Mutex::default() })))
+        Ok(Self(Arc::new(TraceRecorder { writer, start, places: Mutex::default() })))
     }
 
     /// The layer of the log.
@@ -74,7 +74,7 @@ fn end(location: u32, at_ns: u64) -> Record {
 
 /// The state of a trace.
 #[derive(Debug)]
-struct Recorder {
+struct TraceRecorder {
     writer: TraceWriter,
     /// The start by the monotonic clock, and in nanoseconds since 1970.
     start: (Instant, u64),
@@ -100,7 +100,7 @@ struct OpenSpan {
     fields: Map<String, Value>,
 }
 
-impl Recorder {
+impl TraceRecorder {
     fn now(&self) -> u64 {
         let (begun, since_1970) = self.start;
         since_1970.saturating_add(nanoseconds(begun.elapsed()))

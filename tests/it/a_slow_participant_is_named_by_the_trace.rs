@@ -102,13 +102,13 @@ fn every_round_waits_for_the_slow_participant() {
     }
     let text = florin(&words(&["trace", "show", &traces, "--deadline", "0.3"])).expect(0).out;
     assert!(text.contains("critical path: ") && text.contains("late sender: member "), "{text}");
-    every_file_is_an_array(Path::new(&traces), market);
+    every_file_is_an_array(Path::new(&traces), &mut market);
     if is_there("otf2-print") {
         an_archive_is_balanced(&traces);
     }
 }
 
-fn every_file_is_an_array(traces: &Path, mut market: TestMarket) {
+fn every_file_is_an_array(traces: &Path, market: &mut TestMarket) {
     market.coordinator.ask_to_stop();
     market.coordinator.finish();
     let files: Vec<_> = std::fs::read_dir(traces).unwrap().map(|it| it.unwrap().path()).collect();

@@ -17,6 +17,8 @@ use crate::trace::analysis::waits::{RoundTimes, round_times};
 
 /// Steps of a critical path that are shorter than this share of the round are not printed.
 const STEP_SHARE_MIN: i64 = 200;
+/// Maximum number of printed delays of a round.
+const DELAYS_MAX: usize = 3;
 /// Characters of an account in a table.
 const ACCOUNT_CHARS: usize = 10;
 /// Nanoseconds of a second.
@@ -82,6 +84,13 @@ impl<'a> TraceReport<'a> {
             Party::Disk => "disk".to_owned(),
             Party::Ledger => "ledger".to_owned(),
         }
+    }
+
+    /// A party without its cause.
+    fn short_party(&self, party: &Party) -> String {
+        let text = self.party(party);
+        let who = text.split_once(": ").map_or(text.as_str(), |(_, who)| who);
+        who.split(" (").next().unwrap_or(who).to_owned()
     }
 
     fn print(&self, traces: &[ProcessTrace]) {
@@ -152,13 +161,19 @@ impl<'a> TraceReport<'a> {
         table.print();
     }
 
+    /// Prints the delays that cost most; of those without a cost, the longest.
     fn print_delays(&self, delays: &[Delay]) {
-        for delay in delays {
+        let mut costly: Vec<&Delay> =
+            delays.iter().filter(|delay| delay.cost >= MILLISECOND).collect();
+        costly.sort_by_key(|delay| std::cmp::Reverse(delay.cost));
+        costly.truncate(DELAYS_MAX);
+        let longest = delays.first().filter(|_| costly.is_empty());
+        for delay in costly.into_iter().chain(longest) {
             let Delay { party, name, usual, excess, cost } = delay;
             anstream::println!(
                 "{NOTE}longer than usual:{NOTE:#} {}, {name}: {} ms more than {} ms; the round took \
                  {} ms more",
-                self.party(party),
+                self.short_party(party),
                 ms(*excess),
                 ms(*usual),
                 ms(*cost)
@@ -171,15 +186,8 @@ impl<'a> TraceReport<'a> {
         let long = path.iter().filter(|step| step.to - step.from >= least);
         let steps: Vec<String> = long
             .map(|step| {
-                let who = match &step.party {
-                    Party::Sender(_) | Party::Receiver(_) | Party::Transfer(_) => {
-                        let party = self.party(&step.party);
-                        let who = party.split_once(": ").map_or(party.as_str(), |(_, who)| who);
-                        who.split(" (").next().unwrap_or(who).to_owned()
-                    }
-                    party => self.party(party),
-                };
-                format!("{who} {} {} ms", step.name, ms(step.to - step.from))
+                let who = self.short_party(&step.party);
+                format!("{who}: {} {} ms", step.name, ms(step.to - step.from))
             })
             .collect();
         show::paragraph("critical path: ", &steps.join(" → "), DIM);

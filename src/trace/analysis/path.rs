@@ -59,7 +59,7 @@ pub(crate) fn critical_path(round: &TracedRound, latencies: &Latencies) -> Vec<P
     path.messages(&PhaseMessages::of_commits(round));
     path.messages(&PhaseMessages::of_updates(round));
     path.value();
-    path.coordinator("settle", round.end);
+    path.coordinator("settle phase", round.end);
     path.steps
 }
 
@@ -159,7 +159,7 @@ impl PathBuilder<'_> {
             }
             None => {}
         }
-        self.coordinator(phase.name, phase.end);
+        self.coordinator(&format!("end of the {} phase", phase.name), phase.end);
     }
 
     /// The chain of the member whose message ended the phase.
@@ -168,12 +168,12 @@ impl PathBuilder<'_> {
         let own = |party: fn(String) -> Party| party(member.to_owned());
         if let Some(read) = (phase.read)(&times).filter(|read| *read <= arrived) {
             let latency = self.latencies.get(member).copied().unwrap_or(0);
-            self.step(own(Party::Transfer), "notice", read.min(phase.start + latency));
-            self.step(own(Party::Receiver), "notice", read);
+            self.step(own(Party::Transfer), "notice on its way", read.min(phase.start + latency));
+            self.step(own(Party::Receiver), "notice not read yet", read);
         }
         let sent = (phase.sent)(&times).filter(|sent| *sent <= arrived);
         self.work(member, sent.unwrap_or(arrived));
-        self.step(own(Party::Transfer), phase.name, arrived);
+        self.step(own(Party::Transfer), &format!("{} on its way", phase.name), arrived);
     }
 
     /// A member's work up to a moment, by its spans.
@@ -198,16 +198,16 @@ impl PathBuilder<'_> {
         let record = self.round.records.iter().filter(|(_, at)| **at <= self.round.value_end);
         let record = record.min_by_key(|(_, at)| **at);
         if let (Some(valued), Some((provider, arrived))) = (valued, record) {
-            self.coordinator("value", valued);
+            self.coordinator("value phase", valued);
             // The model is durable before the coordinator looks at records.
             let stored = self.round.coordinator.iter().filter(|span| span.name == "store");
             let stored = stored.filter(|span| span.from >= valued && span.to <= *arrived);
             if let Some(stored) = stored.map(|span| span.to).min() {
-                self.coordinator("value", stored);
+                self.coordinator("value phase", stored);
             }
             self.step(Party::Sender(provider.clone()), "work record", *arrived);
         }
-        self.coordinator("value", self.round.value_end);
+        self.coordinator("value phase", self.round.value_end);
     }
 
     /// The coordinator's time up to a moment: its disk first, then the ledger, then its own work.

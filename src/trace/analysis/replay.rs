@@ -55,7 +55,9 @@ pub(crate) fn replay(
     };
     let settle_time = round.end - round.value_end;
     PredictedRound {
-        duration: commit_time + update_time + value_time + settle_time,
+        duration: [update_time, value_time, settle_time]
+            .into_iter()
+            .fold(commit_time, i64::saturating_add),
         members: members.into_iter().map(str::to_owned).collect(),
     }
 }
@@ -81,7 +83,7 @@ fn phase<'a>(
         None if arrived.len() < need => phase.end - phase.start - tail,
         _ => last,
     };
-    (time + tail, members)
+    (time.saturating_add(tail), members)
 }
 
 /// The median time of the valuation of other rounds with this number of updates; of this round if

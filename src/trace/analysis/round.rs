@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::read::{ProcessTrace, TracedEvent};
+use super::read::{ProcessTrace, TracedEvent, clamp_time};
 use crate::trace::record::EventKind;
 
 /// Nanoseconds of a millisecond.
@@ -143,9 +143,9 @@ fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
         }
         let barrier = Barrier {
             need: usize::try_from(event.number("need")).unwrap_or(usize::MAX),
-            deadline: Some(event.number("by_ms"))
-                .filter(|ms| *ms > 0)
-                .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MILLISECOND)),
+            deadline: Some(event.number("by_ms")).filter(|ms| *ms > 0).map(|ms| {
+                clamp_time(i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MILLISECOND))
+            }),
         };
         match phase {
             "commit" => {

@@ -269,6 +269,36 @@ fn path_and_causes_add_up_to_the_duration_of_the_round() {
 }
 
 #[test]
+fn damaged_traces_are_analysed_without_a_panic() {
+    for seed in 0..300 {
+        let mut files = Market::random(seed).play();
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xBAD);
+        for file in &mut files {
+            file.events.retain(|_| rng.random_range(0..10) > 0);
+            for event in &mut file.events {
+                match rng.random_range(0..30) {
+                    0 => event.at = super::read::clamp_time(rng.random()),
+                    1 => event.kind = EventKind::Complete(rng.random()),
+                    2 => drop(event.fields.insert("by_ms".to_owned(), json!(u64::MAX))),
+                    3 => drop(event.fields.insert("need".to_owned(), json!(rng.random::<u64>()))),
+                    4 => drop(event.fields.insert("phase".to_owned(), json!("settle"))),
+                    5 => drop(event.fields.insert("round".to_owned(), json!("one"))),
+                    _ => {}
+                }
+            }
+            file.events.sort_by_key(|event| event.at);
+        }
+        let (rounds, times) = analyse(files);
+        delays(&rounds, &times);
+        for round in &rounds {
+            let without = round.cohort.first().cloned();
+            let deadline = Some(rng.random_range(0..i64::MAX / 4));
+            replay(round, &rounds, &ReplayChange { without, deadline });
+        }
+    }
+}
+
+#[test]
 fn a_replay_without_a_member_predicts_the_round_within_5_percent() {
     for seed in 0..100 {
         let mut market = Market::random(seed);
