@@ -26,14 +26,14 @@ const THREAD_PREFIX: &str = "florin-";
 
 /// A trace in progress; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct TraceLayer(Arc<TraceRecorder>);
+pub struct TraceLayer(Arc<TraceRecorder>);
 
 impl TraceLayer {
     /// Starts the file of this process in a folder.
     ///
     /// # Errors
     /// The folder or the file cannot be created.
-    pub(crate) fn create(folder: &Path, process: &Process) -> std::io::Result<Self> {
+    pub fn create(folder: &Path, process: &Process) -> std::io::Result<Self> {
         let writer = TraceWriter::create(folder, process)?;
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let start = (Instant::now(), nanoseconds(since_1970));
@@ -41,12 +41,14 @@ impl TraceLayer {
     }
 
     /// The layer of the log.
-    pub(crate) fn layer(&self) -> LogLayer {
+    #[must_use]
+    pub fn layer(&self) -> LogLayer {
         self.clone().with_filter(filter_fn(|of| of.target() == TARGET)).boxed()
     }
 
     /// The file.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.0.writer.path()
     }
 
@@ -54,7 +56,7 @@ impl TraceLayer {
     ///
     /// # Errors
     /// A write failed, now or before.
-    pub(crate) fn finish(&self) -> std::io::Result<()> {
+    pub fn finish(&self) -> std::io::Result<()> {
         let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.0.now();
         let open = std::mem::take(&mut places.open_phases);

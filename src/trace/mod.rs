@@ -18,5 +18,8 @@ mod record;
 mod session;
 mod writer;
 
+pub use layer::TraceLayer;
+pub use record::Process;
+
 pub(crate) use laboratory::write_simulation;
 pub(crate) use session::{TraceSession, trace_not_written};

@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 /// The process that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
+pub struct Process {
     /// `coordinator`, `participant`, `provider` or `laboratory`.
-    pub(crate) role: &'static str,
+    pub role: &'static str,
     /// The account, or the name of a scenario.
-    pub(crate) id: String,
+    pub id: String,
 }
 
 /// The kind of an event: the field `ph` of the format.
