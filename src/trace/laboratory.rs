@@ -11,6 +11,7 @@ use florin_sim::market::RoundTimeline;
 use serde_json::{Map, Value, json};
 
 use super::record::{EventKind, Process, Record};
+use super::session;
 use super::writer::TraceWriter;
 
 /// Nanoseconds of a millisecond.
@@ -35,7 +36,9 @@ pub(crate) fn write_simulation(
     for round in &outcome.timelines {
         file.round(round);
     }
-    file.writer.finish(Vec::new())
+    file.writer.finish(Vec::new())?;
+    session::export(file.writer.path());
+    Ok(())
 }
 
 /// A file, and the locations of its members.

@@ -49,9 +49,14 @@ impl TraceSession {
             anstream::eprintln!("The trace {} is incomplete: {error}", path.display());
             return;
         }
-        if let Err(error) = export_file(path) {
-            anstream::eprintln!("The trace is in Chrome's format only: {error}");
-        }
+        export(path);
+    }
+}
+
+/// Writes a complete file in OTF2 as well, or prints the reason why not.
+pub(super) fn export(path: &Path) {
+    if let Err(error) = export_file(path) {
+        anstream::eprintln!("The trace is in Chrome's format only: {error}");
     }
 }
 

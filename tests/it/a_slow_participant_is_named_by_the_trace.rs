@@ -3,14 +3,19 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::support::market::words;
+use crate::support::proxy::Proxy;
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
 
 /// Seconds by which the training of one participant is longer.
-const SLEEP: &str = "0.6";
+const SLEEP: &str = "1.0";
+/// The time for which the offer of round 2 does not reach another one.
+const HELD: Duration = Duration::from_millis(400);
 
 /// A trainer that sleeps before it runs the example.
 fn slow_trainer(folder: &Path) -> String {
@@ -43,7 +48,21 @@ fn is_there(program: &str) -> bool {
     found
 }
 
-/// Runs a market of three rounds in which the member `cy` is slow; the folder of its traces.
+/// A proxy that holds the offer of round 2 for a moment.
+fn late_offer(market: &TestMarket) -> Proxy {
+    let is_held = AtomicBool::new(false);
+    Proxy::before(&market.url, "/tasks/", move |body| {
+        let view: Value = serde_json::from_slice(body).unwrap_or_default();
+        let is_offer = view["round"] == 2 && view["phase"] == "committing";
+        if is_offer && !is_held.swap(true, Ordering::SeqCst) {
+            std::thread::sleep(HELD);
+        }
+        body.to_vec()
+    })
+}
+
+/// Runs a market of three rounds in which the member `cy` is slow, and `ben` reads the offer of round
+/// 2 late; the folder of its traces.
 fn traced_market(market: &mut TestMarket) -> String {
     let traces = market.file("traces");
     market.environment = vec![("FLORIN_TRACE".to_owned(), traces.clone())];
@@ -63,8 +82,9 @@ fn traced_market(market: &mut TestMarket) -> String {
             &[market.provider_call(&market.url, task), trace.clone()].concat(),
         ),
     ];
-    for name in ["ann", "ben"] {
-        let call = market.participant_call(&market.url, task, name);
+    let late = late_offer(market);
+    for (name, url) in [("ann", &market.url), ("ben", &late.url)] {
+        let call = market.participant_call(url, task, name);
         all.push(Process::start(market.folder(), name, &[call, trace.clone()].concat()));
     }
     all.iter_mut().for_each(Process::finish);
@@ -100,6 +120,13 @@ fn every_round_waits_for_the_slow_participant() {
         let trains = |step: &&Value| step["work"] == "train" && step["member"] == slow.as_str();
         assert_eq!(path.iter().filter(trains).count(), 1, "{round}");
     }
+    let (late, delays) =
+        (market.account("ben").to_string(), rounds[1]["delays"].as_array().unwrap());
+    let is_late = |delay: &&Value| {
+        (&delay["cause"], &delay["member"]) == (&"late-receiver".into(), &late.as_str().into())
+    };
+    let held = delays.iter().find(is_late).unwrap_or_else(|| panic!("{delays:?}"));
+    assert!(held["excess_ns"].as_i64().unwrap() > 200_000_000, "{held}");
     let text = florin(&words(&["trace", "show", &traces, "--deadline", "0.3"])).expect(0).out;
     assert!(text.contains("critical path: ") && text.contains("late sender: member "), "{text}");
     every_file_is_an_array(Path::new(&traces), &mut market);
@@ -114,6 +141,9 @@ fn every_file_is_an_array(traces: &Path, market: &mut TestMarket) {
     let files: Vec<_> = std::fs::read_dir(traces).unwrap().map(|it| it.unwrap().path()).collect();
     let files: Vec<_> = files.iter().filter(|path| path.extension().unwrap() == "json").collect();
     assert_eq!(files.len(), 5, "{files:?}");
+    let archives = files.iter().map(|file| file.with_extension("otf2").join("traces.otf2"));
+    let archives = archives.filter(|archive| archive.exists()).count();
+    assert_eq!(archives, if is_there("otf2-print") { 5 } else { 0 });
     for file in files {
         let events: Vec<Value> =
             serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -151,20 +181,33 @@ fn an_archive_is_balanced(traces: &str) {
     assert!(locations.values().all(|(open, _)| *open == 0), "{locations:?}");
 }
 
-#[test]
-fn a_simulation_writes_the_same_form() {
+/// The rounds of the laboratory's devices with this number of slow members.
+fn simulated(slow: u32, more: &[&str]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let traces = folder.path().display().to_string();
-    let run = ["sim", "run", "devices", "--seeds", "1", "--trace", &traces];
-    let run = florin(&words(&run));
+    let slow = format!("population.slow.count={slow}");
+    let run = ["sim", "run", "devices", "--seeds", "3", "--set", "task.train_s=6000", "--set"];
+    let run = florin(&words(&[&run[..], &[&slow, "--trace", &traces]].concat()));
     assert!(run.code < 2, "{run:?}");
-    let shown = florin(&words(&["trace", "show", &traces, "--json", "--without", "1"]));
-    let shown = shown.expect(0).json();
-    let rounds = shown["rounds"].as_array().unwrap();
-    assert!(!rounds.is_empty());
-    for round in rounds {
-        let waits = round["waits"].as_array().unwrap().iter();
-        let waits: i64 = waits.map(|wait| wait["ns"].as_i64().unwrap()).sum();
-        assert_eq!(round["work_ns"].as_i64().unwrap() + waits, round["ns"].as_i64().unwrap());
+    let shown = ["trace", "show", &traces, "--json"];
+    let shown = florin(&words(&[&shown[..], more].concat())).expect(0).json();
+    shown["rounds"].as_array().unwrap().clone()
+}
+
+/// The last slow member is number 11 of 11, without those whose devices hold no step.
+#[test]
+fn a_replay_without_a_member_predicts_the_laboratory_within_5_percent() {
+    let (with, without) = (simulated(2, &["--without", "11"]), simulated(1, &[]));
+    assert_eq!((with.len(), without.len()), (24, 24));
+    let mut faster = 0;
+    for (with, without) in with.iter().zip(&without) {
+        let number = |value: &Value| value.as_i64().unwrap();
+        let waits: i64 =
+            with["waits"].as_array().unwrap().iter().map(|wait| number(&wait["ns"])).sum();
+        assert_eq!(number(&with["work_ns"]) + waits, number(&with["ns"]));
+        let (predicted, played) = (number(&with["predicted"]["ns"]), number(&without["ns"]));
+        assert!((predicted - played).abs() * 20 <= played, "{predicted} for {played}");
+        faster += u32::from(number(&with["ns"]) * 9 > played * 10);
     }
+    assert!(faster > 20, "the rounds wait for this member");
 }

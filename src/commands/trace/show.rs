@@ -9,7 +9,7 @@ use crate::cli::TraceShow;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, HEAD, NOTE, TextTable};
 use crate::trace::analysis::delays::{Delay, delays};
-use crate::trace::analysis::path::{Party, PathStep, latencies};
+use crate::trace::analysis::path::{NAMES_SEPARATOR, Party, PathStep, latencies};
 use crate::trace::analysis::read::ProcessTrace;
 use crate::trace::analysis::replay::{PredictedRound, ReplayChange, replay};
 use crate::trace::analysis::round::{MILLISECOND, TracedRound, rounds};
@@ -67,7 +67,7 @@ impl<'a> TraceReport<'a> {
 
     /// A party, with the member's number.
     fn party(&self, party: &Party) -> String {
-        let member = |account: &str| {
+        let one = |account: &str| {
             let number = self.members.iter().position(|member| *member == account);
             let short: String = account.chars().take(ACCOUNT_CHARS).collect();
             match number {
@@ -75,6 +75,10 @@ impl<'a> TraceReport<'a> {
                 None if account.starts_with("0x") => format!("provider {short}"),
                 None => account.to_owned(),
             }
+        };
+        let member = |accounts: &str| {
+            let all: Vec<String> = accounts.split(NAMES_SEPARATOR).map(one).collect();
+            all.join(NAMES_SEPARATOR)
         };
         match party {
             Party::Sender(account) => format!("late sender: {}", member(account)),
@@ -116,8 +120,10 @@ impl<'a> TraceReport<'a> {
     }
 
     fn print_phases(&self) {
-        let mut titles =
-            vec![">round", ">ms", ">commit", ">reveal", ">value", ">settle", "longest wait"];
+        let tasks: BTreeSet<&str> = self.rounds.iter().map(|round| round.task.as_str()).collect();
+        let task = (tasks.len() > 1).then_some("task");
+        let mut titles = Vec::from_iter(task);
+        titles.extend([">round", ">ms", ">commit", ">reveal", ">value", ">settle", "longest wait"]);
         if self.change.is_some() {
             titles.extend([">predicted ms", ">change"]);
         }
@@ -128,7 +134,8 @@ impl<'a> TraceReport<'a> {
             let longest = longest.map_or_else(String::new, |(party, wait)| {
                 format!("{} {}", self.party(party), percent(*wait, round.duration()))
             });
-            let mut row: Vec<Cell> = vec![
+            let mut row: Vec<Cell> = task.map(|_| round.task.as_str().into()).into_iter().collect();
+            row.extend([
                 round.number.to_string().into(),
                 ms(round.duration()).into(),
                 ms(round.commit_end - round.start).into(),
@@ -136,7 +143,7 @@ impl<'a> TraceReport<'a> {
                 ms(round.value_end - round.reveal_end).into(),
                 ms(round.end - round.value_end).into(),
                 longest.into(),
-            ];
+            ]);
             if let Some(predicted) = predicted {
                 let change = predicted.duration - round.duration();
                 row.push(ms(predicted.duration).into());

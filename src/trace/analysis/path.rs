@@ -22,6 +22,11 @@ pub(crate) enum Party {
     Ledger,
 }
 
+/// Number of missing members up to which they are named.
+const NAMED_MAX: usize = 3;
+/// Between the names of missing members.
+pub(crate) const NAMES_SEPARATOR: &str = ", ";
+
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathStep {
@@ -111,14 +116,14 @@ impl<'a> PhaseMessages<'a> {
         self.arrivals.get(at).copied()
     }
 
-    /// The members from which no message arrived, in words.
+    /// The members from which no message arrived: a few accounts, or their number.
     pub(crate) fn missing(&self) -> String {
         let arrived = |member: &&&str| self.arrivals.iter().any(|(_, other)| other == *member);
         let missing: Vec<&str> =
             self.expected.iter().filter(|member| !arrived(member)).copied().collect();
-        match missing[..] {
-            [one] => one.to_owned(),
-            _ => format!("{} members", missing.len()),
+        match missing.len() {
+            1..=NAMED_MAX => missing.join(NAMES_SEPARATOR),
+            number => format!("{number} members"),
         }
     }
 }

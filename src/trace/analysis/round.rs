@@ -108,8 +108,8 @@ impl TracedRound {
     }
 }
 
-/// The rounds of all tasks that have an offer and an end, in the order of their offers. The clocks
-/// are aligned.
+/// The rounds of all tasks that have an offer and an end, task by task in the order of their offers.
+/// The clocks are aligned.
 pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
     let mut found = BTreeMap::new();
     for trace in traces.iter().filter(|trace| trace.role != "participant") {
@@ -121,7 +121,8 @@ pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
         add_work(&mut found, trace);
     }
     let mut rounds: Vec<_> = found.into_values().collect();
-    rounds.sort_by_key(|round| round.start);
+    // Two tasks do not share a row of rounds.
+    rounds.sort_by(|a, b| (&a.task, a.start).cmp(&(&b.task, b.start)));
     rounds
 }
 
