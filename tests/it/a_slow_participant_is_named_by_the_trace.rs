@@ -177,6 +177,9 @@ fn an_archive_is_balanced(traces: &str) {
         (*open, *last) = (*open + step, time);
         assert!(*open >= 0, "{line}");
     }
+    let ends = |kind: &str| text.lines().filter(|line| line.starts_with(kind)).count();
+    assert!(ends("MPI_SEND") >= 36, "an offer, a commit, a request and an update in 3 × 3 cases");
+    assert_eq!(ends("MPI_SEND"), ends("MPI_RECV"));
     assert!(locations.len() > 8, "{text}");
     assert!(locations.values().all(|(open, _)| *open == 0), "{locations:?}");
 }

@@ -19,15 +19,15 @@ pub(super) fn run(command: TraceCommand) -> anyhow::Result<Exit> {
 
 fn export(arguments: &TraceExport) -> anyhow::Result<Exit> {
     let traces = read(&arguments.folder)?;
-    let library = otf2::Library::load().map_err(refused)?;
-    otf2::write(&library, &traces, &arguments.otf2).map_err(refused)?;
+    let library = otf2::Library::load().map_err(|error| refused(&error))?;
+    otf2::write(&library, &traces, &arguments.otf2).map_err(|error| refused(&error))?;
     let anchor = arguments.otf2.join("traces.otf2");
     anstream::println!("written to {}: read it with otf2-print, or with Vampir", anchor.display());
     Ok(Exit::Done)
 }
 
-fn refused(error: Otf2Error) -> Failure {
-    match &error {
+fn refused(error: &Otf2Error) -> Failure {
+    match error {
         Otf2Error::Call { .. } => Failure::fault(error.code(), error.to_string()),
         _ => Failure::input(error.code(), error.to_string()),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::clocks;
 use super::delays::delays;
@@ -157,7 +157,7 @@ impl Files {
         self.all[file].events.sort_by_key(|event| event.at);
     }
 
-    fn event(name: &str, kind: EventKind, at: i64, fields: serde_json::Value) -> TracedEvent {
+    fn event(name: &str, kind: EventKind, at: i64, fields: &Value) -> TracedEvent {
         let fields = fields.as_object().cloned().unwrap_or_else(Map::new);
         TracedEvent { name: name.to_owned(), kind, at, location: 1, fields }
     }
@@ -167,7 +167,7 @@ impl Files {
         let by_ms = by_ms.get(phase).copied().unwrap_or(0);
         let fields =
             json!({ "phase": phase, "task": TASK, "round": round, "need": need, "by_ms": by_ms });
-        self.push(None, Self::event(phase, EventKind::Begin, at, fields));
+        self.push(None, Self::event(phase, EventKind::Begin, at, &fields));
     }
 
     fn message(
@@ -181,13 +181,13 @@ impl Files {
     ) {
         let member = Market::account(member);
         let fields = json!({ "kind": kind, "task": TASK, "round": round, "member": member });
-        self.push(by, Self::event(kind, end, at, fields));
+        self.push(by, Self::event(kind, end, at, &fields));
     }
 
     fn span(&mut self, by: Option<usize>, name: &str, round: u64, from: i64, to: i64) {
         let kind = EventKind::Complete((to - from) as u64);
         let fields = json!({ "task": TASK, "round": round });
-        self.push(by, Self::event(name, kind, from, fields));
+        self.push(by, Self::event(name, kind, from, &fields));
     }
 }
 

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use libloading::Library as SharedObject;
 
 use super::Otf2Error;
-use super::regions::{RegionEvent, StringTable};
+use super::regions::{LocationAction, LocationEvent, StringTable};
 
 /// The variable that names the library's file.
 const VARIABLE: &str = "FLORIN_OTF2";
@@ -24,6 +24,10 @@ const CHUNK_EVENTS: u64 = 1 << 20;
 const CHUNK_DEFINITIONS: u64 = 4 << 20;
 const ROLE_FUNCTION: u8 = 1;
 const PARADIGM_USER: u8 = 1;
+/// OTF2 has no messages without a paradigm; MPI's are those that viewers draw.
+const PARADIGM_MPI: u8 = 4;
+const GROUP_COMM_LOCATIONS: u8 = 4;
+const GROUP_COMM: u8 = 5;
 const GROUP_PROCESS: u8 = 1;
 const LOCATION_THREAD: u8 = 1;
 const UNDEFINED: u32 = u32::MAX;
@@ -88,6 +92,11 @@ functions! {
     close "OTF2_Archive_Close" (Handle) -> c_int;
     enter "OTF2_EvtWriter_Enter" (Handle, Handle, u64, u32) -> c_int;
     leave "OTF2_EvtWriter_Leave" (Handle, Handle, u64, u32) -> c_int;
+    send "OTF2_EvtWriter_MpiSend" (Handle, Handle, u64, u32, u32, u32, u64) -> c_int;
+    receive "OTF2_EvtWriter_MpiRecv" (Handle, Handle, u64, u32, u32, u32, u64) -> c_int;
+    members "OTF2_GlobalDefWriter_WriteGroup"
+        (Handle, u32, u32, u8, u8, u32, u32, *const u64) -> c_int;
+    communicator "OTF2_GlobalDefWriter_WriteComm" (Handle, u32, u32, u32, u32, u32) -> c_int;
     clock "OTF2_GlobalDefWriter_WriteClockProperties" (Handle, u64, u64, u64, u64) -> c_int;
     string "OTF2_GlobalDefWriter_WriteString" (Handle, u32, *const c_char) -> c_int;
     region "OTF2_GlobalDefWriter_WriteRegion"
@@ -179,7 +188,7 @@ impl<'a> Archive<'a> {
     pub(super) fn write_events(
         &self,
         location: u64,
-        events: &[RegionEvent],
+        events: &[LocationEvent],
         strings: &mut StringTable,
     ) -> Result<(), Otf2Error> {
         let library = self.library;
@@ -187,11 +196,26 @@ impl<'a> Archive<'a> {
         let writer = unsafe { (library.events)(self.handle, location) };
         let writer = non_null("OTF2_Archive_GetEvtWriter", writer)?;
         for event in events {
-            let region = strings.region(&event.region);
-            let call = if event.is_enter { library.enter } else { library.leave };
-            // SAFETY: the writer is open; no attributes are a null pointer.
-            let written = unsafe { call(writer, null_mut(), event.at, region) };
-            library.check("OTF2_EvtWriter_Enter or Leave", written)?;
+            let (at, none) = (event.at, null_mut());
+            let written = match &event.action {
+                LocationAction::Enter(region) => {
+                    // SAFETY: the writer is open; no attributes are a null pointer.
+                    unsafe { (library.enter)(writer, none, at, strings.region(region)) }
+                }
+                LocationAction::Leave(region) => {
+                    // SAFETY: as above.
+                    unsafe { (library.leave)(writer, none, at, strings.region(region)) }
+                }
+                LocationAction::Send(to, size) => {
+                    // SAFETY: as above; communicator 0 has all locations.
+                    unsafe { (library.send)(writer, none, at, *to, 0, size.tag, size.bytes) }
+                }
+                LocationAction::Receive(from, size) => {
+                    // SAFETY: as above.
+                    unsafe { (library.receive)(writer, none, at, *from, 0, size.tag, size.bytes) }
+                }
+            };
+            library.check("OTF2_EvtWriter", written)?;
         }
         // SAFETY: the writer belongs to this archive, and is not used any more.
         let closed = unsafe { (library.end_events)(self.handle, writer) };
@@ -212,8 +236,9 @@ impl<'a> Archive<'a> {
         let writer = unsafe { (library.definitions)(self.handle) };
         let writer = non_null("OTF2_Archive_GetGlobalDefWriter", writer)?;
         let check = |code| library.check("OTF2_GlobalDefWriter", code);
-        // SAFETY, for this and all further calls: the writer is open.
-        check(unsafe { (library.clock)(writer, NANOSECONDS, first, last - first + 1, first) })?;
+        let ticks = last.saturating_sub(first).saturating_add(1);
+        // SAFETY: the writer is open.
+        check(unsafe { (library.clock)(writer, NANOSECONDS, first, ticks, first) })?;
         for (text, id) in strings.texts() {
             let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
             // SAFETY: the text ends with a zero, and the library copies it.
@@ -242,8 +267,32 @@ impl<'a> Archive<'a> {
                 (library.location)(writer, number, name, LOCATION_THREAD, events, group)
             })?;
         }
+        self.write_communicator(writer, root, locations.len())?;
         // SAFETY: the writer belongs to this archive, and is not used any more.
         check(unsafe { (library.end_definitions)(self.handle, writer) })
+    }
+
+    /// Defines communicator 0: a message names its other end by the number of the location.
+    fn write_communicator(
+        &self,
+        writer: Handle,
+        name: u32,
+        locations: usize,
+    ) -> Result<(), Otf2Error> {
+        let library = self.library;
+        let members: Vec<u64> = (0..locations as u64).collect();
+        let (number, first) = (u32::try_from(locations).unwrap_or(u32::MAX), members.as_ptr());
+        for (group, kind) in [(0, GROUP_COMM_LOCATIONS), (1, GROUP_COMM)] {
+            // SAFETY: the writer is open, and `members` has this number of elements, which the
+            // library copies.
+            let written = unsafe {
+                (library.members)(writer, group, name, kind, PARADIGM_MPI, 0, number, first)
+            };
+            library.check("OTF2_GlobalDefWriter_WriteGroup", written)?;
+        }
+        // SAFETY: the writer is open, and group 1 is defined.
+        let written = unsafe { (library.communicator)(writer, 0, name, 1, UNDEFINED, 0) };
+        library.check("OTF2_GlobalDefWriter_WriteComm", written)
     }
 
     /// Ends the events, and writes the file of local definitions that a reader expects for each
@@ -251,8 +300,8 @@ impl<'a> Archive<'a> {
     fn close_event_files(&self, locations: u64) -> Result<(), Otf2Error> {
         let library = self.library;
         // SAFETY: all writers of events are closed.
-        library
-            .check("OTF2_Archive_CloseEvtFiles", unsafe { (library.close_events)(self.handle) })?;
+        let closed = unsafe { (library.close_events)(self.handle) };
+        library.check("OTF2_Archive_CloseEvtFiles", closed)?;
         // SAFETY: the archive is open.
         library.check("OTF2_Archive_OpenDefFiles", unsafe { (library.open_local)(self.handle) })?;
         for location in 0..locations {

@@ -1,5 +1,5 @@
 //! Writes traces as an OTF2 archive, by the reference library: one location group per process, one
-//! location per thread, request or task, and a region per kind of work.
+//! location per thread, request or task, a region per kind of work, and the messages between them.
 
 mod library;
 mod regions;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::analysis::read::{ProcessTrace, TraceReadError};
 pub(crate) use library::Library;
 use library::{Archive, LocationDefinition};
-use regions::{LocationEvents, StringTable, locations};
+use regions::{LocationEvents, StringTable, add_messages, locations};
 
 /// Why no archive was written.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,8 @@ pub(crate) fn write(
     let mut strings = StringTable::default();
     let archive = Archive::create(library, &path)?;
     let mut definitions = Vec::new();
-    let all: Vec<Vec<LocationEvents>> = traces.iter().map(locations).collect();
+    let mut all: Vec<Vec<LocationEvents>> = traces.iter().map(locations).collect();
+    add_messages(traces, &mut all);
     let events = || all.iter().flatten().flat_map(|location| &location.events);
     let first = events().map(|event| event.at).min().unwrap_or(0);
     let last = events().map(|event| event.at).max().unwrap_or(0);

@@ -3,25 +3,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::trace::analysis::read::ProcessTrace;
-use crate::trace::record::EventKind;
+use crate::trace::record::{EventKind, message_id};
 
 /// Spans that overlap by at most this are made to nest, in nanoseconds: the times of a file are
 /// numbers with a resolution of a quarter of a microsecond.
 const OVERLAP_MAX: u64 = 1_000;
 
-/// An enter or a leave.
+/// An enter, a leave, or one end of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RegionEvent {
+pub(super) struct LocationEvent {
     pub(super) at: u64,
-    pub(super) region: String,
-    pub(super) is_enter: bool,
+    pub(super) action: LocationAction,
+}
+
+/// The action of a location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LocationAction {
+    /// A span begins.
+    Enter(String),
+    /// The span that began last ends.
+    Leave(String),
+    /// A message to the location with this number leaves.
+    Send(u32, MessageSize),
+    /// A message from the location with this number arrives.
+    Receive(u32, MessageSize),
+}
+
+/// The kind and the length of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MessageSize {
+    pub(super) tag: u32,
+    pub(super) bytes: u64,
 }
 
 /// One location of an archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LocationEvents {
     pub(super) name: String,
-    pub(super) events: Vec<RegionEvent>,
+    /// Its number in the file, unless it is a further location of spans that overlap.
+    number: Option<u32>,
+    pub(super) events: Vec<LocationEvent>,
 }
 
 /// Texts by number.
@@ -80,8 +101,13 @@ pub(super) fn locations(trace: &ProcessTrace) -> Vec<LocationEvents> {
             }
         }
         for (number, lane) in lanes.into_iter().enumerate() {
-            let suffix = if number == 0 { String::new() } else { format!(" #{}", number + 1) };
-            all.push(LocationEvents { name: format!("{name}{suffix}"), events: lane.close() });
+            let is_first = number == 0;
+            let suffix = if is_first { String::new() } else { format!(" #{}", number + 1) };
+            all.push(LocationEvents {
+                name: format!("{name}{suffix}"),
+                number: is_first.then_some(location),
+                events: lane.close(),
+            });
         }
     }
     all
@@ -118,11 +144,53 @@ fn closed_spans(trace: &ProcessTrace) -> BTreeMap<u32, Vec<ClosedSpan>> {
     spans
 }
 
+/// The kinds of messages: the tag is the place in this list.
+const KINDS: [&str; 5] = ["offer", "commit", "reveal", "update", "record"];
+
+/// An end of a message: where, and when.
+type MessageEnd = (usize, u64);
+
+/// Adds the messages of which the traces have both ends. `groups` are the locations of each trace; a
+/// location's number is its place in all groups together.
+pub(super) fn add_messages(traces: &[ProcessTrace], groups: &mut [Vec<LocationEvents>]) {
+    let (mut sent, mut received) = (BTreeMap::new(), BTreeMap::new());
+    let mut places = Vec::new();
+    for (group, (trace, locations)) in traces.iter().zip(groups.iter()).enumerate() {
+        let first = places.len();
+        places.extend((0..locations.len()).map(|at| (group, at)));
+        for event in &trace.events {
+            let ends = match event.kind {
+                EventKind::FlowStart => &mut sent,
+                EventKind::FlowEnd => &mut received,
+                _ => continue,
+            };
+            let own = locations.iter().position(|one| one.number == Some(event.location));
+            let Some(own) = own else { continue };
+            let end: MessageEnd = (first + own, event.at.unsigned_abs());
+            let tag = KINDS.iter().position(|kind| *kind == event.text("kind")).unwrap_or(0);
+            let size = MessageSize { tag: tag as u32, bytes: event.number("bytes") };
+            ends.entry(message_id(&event.fields)).or_insert((end, size));
+        }
+    }
+    for (id, ((from, sent), size)) in sent {
+        let Some(((to, arrived), _)) = received.get(&id) else { continue };
+        let mut push = |place: usize, at: u64, action| {
+            let (group, location) = places[place];
+            groups[group][location].events.push(LocationEvent { at, action });
+        };
+        push(from, sent, LocationAction::Send(*to as u32, size));
+        push(*to, *arrived, LocationAction::Receive(from as u32, size));
+    }
+    // The order of equal times stays: enters and leaves are balanced.
+    let locations = groups.iter_mut().flatten();
+    locations.for_each(|location| location.events.sort_by_key(|event| event.at));
+}
+
 /// Spans that nest.
 #[derive(Default)]
 struct Lane {
     open: Vec<(u64, String)>,
-    events: Vec<RegionEvent>,
+    events: Vec<LocationEvent>,
 }
 
 impl Lane {
@@ -139,7 +207,7 @@ impl Lane {
         }
         let at = span.from.max(self.events.last().map_or(0, |event| event.at));
         let to = span.to.min(end).max(at);
-        self.events.push(RegionEvent { at, region: span.name.clone(), is_enter: true });
+        self.events.push(LocationEvent { at, action: LocationAction::Enter(span.name.clone()) });
         self.open.push((to, span.name.clone()));
         true
     }
@@ -147,11 +215,11 @@ impl Lane {
     fn leave(&mut self) {
         if let Some((to, region)) = self.open.pop() {
             let at = to.max(self.events.last().map_or(0, |event| event.at));
-            self.events.push(RegionEvent { at, region, is_enter: false });
+            self.events.push(LocationEvent { at, action: LocationAction::Leave(region) });
         }
     }
 
-    fn close(mut self) -> Vec<RegionEvent> {
+    fn close(mut self) -> Vec<LocationEvent> {
         while !self.open.is_empty() {
             self.leave();
         }
@@ -178,9 +246,12 @@ mod tests {
             for event in &location.events {
                 assert!(event.at >= at, "time goes back: {location:?}");
                 at = event.at;
-                match event.is_enter {
-                    true => open.push(event.region.clone()),
-                    false => assert_eq!(open.pop().as_ref(), Some(&event.region), "{location:?}"),
+                match &event.action {
+                    LocationAction::Enter(region) => open.push(region.clone()),
+                    LocationAction::Leave(region) => {
+                        assert_eq!(open.pop().as_ref(), Some(region), "{location:?}");
+                    }
+                    LocationAction::Send(..) | LocationAction::Receive(..) => {}
                 }
             }
             assert!(open.is_empty(), "{location:?}");
@@ -209,6 +280,29 @@ mod tests {
             let events: usize = locations.iter().map(|location| location.events.len()).sum();
             assert_eq!(events, 2 * spans, "seed {seed}: no span is lost");
         }
+    }
+
+    #[test]
+    fn a_message_with_both_ends_joins_two_locations() {
+        let message = |kind, at| {
+            let fields = serde_json::json!({ "kind": "commit", "member": "0x01", "bytes": 7 });
+            let fields = fields.as_object().cloned().unwrap();
+            TracedEvent { fields, ..event("commit", kind, at) }
+        };
+        let trace = |kind, at| ProcessTrace {
+            events: vec![event("work", EventKind::Complete(50), 10), message(kind, at)],
+            ..ProcessTrace::default()
+        };
+        let traces = [trace(EventKind::FlowStart, 20), trace(EventKind::FlowEnd, 40)];
+        let mut groups: Vec<_> = traces.iter().map(locations).collect();
+        add_messages(&traces, &mut groups);
+        let size = MessageSize { tag: 1, bytes: 7 };
+        assert_eq!(groups[0][0].events[1].action, LocationAction::Send(1, size));
+        assert_eq!(groups[1][0].events[1].action, LocationAction::Receive(0, size));
+        groups.iter().for_each(|group| check(group));
+        let mut alone = vec![locations(&traces[0])];
+        add_messages(&traces[..1], &mut alone);
+        assert_eq!(alone[0][0].events.len(), 2, "half a message is none");
     }
 
     #[test]
