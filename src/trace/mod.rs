@@ -23,3 +23,23 @@ pub use record::Process;
 
 pub(crate) use laboratory::write_simulation;
 pub(crate) use session::{TraceSession, trace_not_written};
+
+/// Analyses the text of one file, as `florin trace` does, and describes its rounds: for fuzzing.
+#[must_use]
+pub fn describe(text: &[u8]) -> String {
+    let Ok(trace) = analysis::read::read_lines(text, usize::MAX) else {
+        return "unreadable".to_owned();
+    };
+    let events = otf2::event_count(&trace);
+    let mut traces = [trace];
+    analysis::clocks::align(&mut traces);
+    let rounds = analysis::round::rounds(&traces);
+    let latencies = analysis::path::latencies(&rounds);
+    let times: Vec<_> =
+        rounds.iter().map(|round| analysis::waits::round_times(round, &latencies)).collect();
+    let delays = analysis::delays::delays(&rounds, &times);
+    let change = analysis::replay::ReplayChange::default();
+    let replayed: Vec<_> =
+        rounds.iter().map(|round| analysis::replay::replay(round, &rounds, &change)).collect();
+    format!("{events} {times:?} {delays:?} {replayed:?}")
+}

@@ -61,6 +61,11 @@ impl Otf2Error {
     }
 }
 
+/// The number of events of an archive of one process.
+pub(super) fn event_count(trace: &ProcessTrace) -> usize {
+    locations(trace).iter().map(|location| location.events.len()).sum()
+}
+
 /// Writes an archive into a new folder; its anchor file is `traces.otf2`.
 ///
 /// # Errors
