@@ -1,7 +1,7 @@
 //! The library half of the program `florin`.
 //!
 //! [`program`] is the command line. The programs in `tests/bench` and `tests/fuzz` use the public
-//! modules: the task file, printing, failures, the log, and the demonstration's plan and data. The
+//! modules: the task file, printing, failures, the log, traces, and the demonstration's plan and data. The
 //! library has no other users, and its interface may change with every commit.
 //!
 //! Inside, `cli` is the command tree, `commands` has one file per command, and `compose` selects the
@@ -35,6 +35,7 @@ pub mod program;
 pub mod progress;
 pub mod show;
 pub mod task_file;
+pub mod trace;
 mod usage;
 
 use mimalloc::MiMalloc;

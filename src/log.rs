@@ -40,7 +40,7 @@ pub enum LogFormat {
 
 /// Starts the log on standard error: warnings by default, more with -v. `RUST_LOG` takes
 /// precedence.
-pub fn start(manner: LogOptions, spans: Option<LogLayer>) {
+pub fn start(manner: LogOptions, spans: impl IntoIterator<Item = LogLayer>) {
     let default = match manner.verbose {
         0 => "warn",
         1 => "warn,florin=info",

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
 use crate::failure::{self, Exit, Failure};
+use crate::trace::TraceSession;
 use crate::{cli, commands, exit_with_parent, log, usage};
 
 /// The prefix of the panic message of the printing macros.
@@ -28,18 +29,26 @@ pub fn main() -> ExitCode {
     // `florin coordinate` starts its own log, because its settings choose where spans are sent. The
     // warnings of a simulated coordinator belong to the simulation and are not logged.
     let simulated = matches!(cli.command, cli::Command::Sim(_)) && cli.log.verbose == 0;
+    let format = match cli::is_json(&matches) {
+        true => FailureFormat::Json,
+        false => FailureFormat::Text,
+    };
+    let trace = match TraceSession::start(&cli.command) {
+        Ok(trace) => trace,
+        Err(error) => return run(format, || Err(error)),
+    };
     if !matches!(cli.command, cli::Command::Coordinate(_)) && !simulated {
-        log::start(cli.log, None);
+        log::start(cli.log, trace.as_ref().map(TraceSession::layer));
     }
     // `florin anvil` stops its child process first and then exits on its own.
     if cli.exit_with_parent && !matches!(cli.command, cli::Command::Anvil(_)) {
         exit_with_parent::exit_with_parent();
     }
-    let format = match cli::is_json(&matches) {
-        true => FailureFormat::Json,
-        false => FailureFormat::Text,
-    };
-    run(format, || commands::run(cli))
+    let exit = run(format, || commands::run(cli, trace.as_ref()));
+    if let Some(trace) = trace {
+        trace.finish();
+    }
+    exit
 }
 
 /// Runs a command, prints its failure on standard error and returns the exit code of the process.

@@ -31,6 +31,7 @@ pub mod host;
 pub mod identity;
 mod json_form;
 pub mod server;
+mod trace;
 
 pub use config::{Config, ConfigError};
 pub use florin_store::{Bucket, BucketError, DataFolder, DataFolderError};

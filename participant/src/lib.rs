@@ -58,6 +58,7 @@ mod signed_heads;
 mod statement;
 #[cfg(test)]
 mod testing;
+mod trace;
 mod wallet;
 mod watch;
 

@@ -28,6 +28,7 @@ use crate::event::ParticipantEvent;
 use crate::guard::{GuardError, SigningGuard};
 use crate::retry::{Backoff, Transient, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
+use crate::trace::{self, RoundKey, Work};
 use crate::wallet::Wallet;
 
 /// Limit on the bytes of updates and models of one order.
@@ -164,6 +165,7 @@ pub fn provide(
     atomic_file::create_folder(&config.folder).map_err(AgentError::from)?;
     let guard = SigningGuard::open(&config.folder.join("guard"), context.wallet.node_signer())?;
     let account = context.wallet.address();
+    trace::member("provider", account);
     let mut server = ProviderDaemon {
         config,
         context,
@@ -444,6 +446,8 @@ impl ProviderDaemon<'_, '_> {
 
     fn handle_order(&mut self, task: TaskId, order: &WorkOrder) -> Result<(), ProviderError> {
         let (market, round) = (order.scope.market, order.scope.round);
+        let key = RoundKey { task, round, member: self.context.wallet.address() };
+        trace::receive("order", key);
         let record = match self.guard.signed_work_for(market, order.digest()) {
             Some(record) => {
                 (self.on_event)(&ParticipantEvent::WorkRecovered { round });
@@ -469,7 +473,11 @@ impl ProviderDaemon<'_, '_> {
             // The result is recorded: the next start submits it.
             return Ok(());
         }
-        match self.submit(&record) {
+        trace::send("record", key, 0);
+        let submit = Work::Submit.span(task, round).entered();
+        let submitted = self.submit(&record);
+        drop(submit);
+        match submitted {
             Ok(verdict) => {
                 self.summary.orders += 1;
                 self.summary.units += verdict.units;
@@ -523,7 +531,8 @@ impl ProviderDaemon<'_, '_> {
         let Some(mut served) = self.served_tasks.remove(&task) else {
             return Ok(Err("the task is not served".to_owned()));
         };
-        let done = self.execute_order(order, &mut served);
+        let work = Work::Value.span(task, order.scope.round);
+        let done = work.in_scope(|| self.execute_order(order, &mut served));
         self.served_tasks.insert(task, served);
         let result = match done? {
             Ok(result) => result,

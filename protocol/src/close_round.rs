@@ -123,11 +123,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         closing.entries.iter().map(|entry| (entry.sender, entry.bond)).collect();
     let result = closing.result.ok();
     let round = result.map_or(ValuedRound::Abandoned, |r| ValuedRound::new(&r.valuation));
-    let outcome = match (closing.result, round) {
-        (Err(reason), _) => RoundOutcome::Abandoned(reason),
-        (Ok(_), ValuedRound::Void(reason, _)) => RoundOutcome::Void(reason),
-        (Ok(_), _) => RoundOutcome::Settled,
-    };
+    let outcome = outcome(closing.result, &round);
     let paid: RoundPay = pay_round(&PayInputs {
         budget: &spec.budget,
         limits,
@@ -156,11 +152,7 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         },
         commits: closing.commits.to_vec(),
         entries: closing.entries.to_vec(),
-        times: RoundTimes {
-            opened: offer.opened,
-            commit_by: offer.commit_by,
-            ..closing.times.clone()
-        },
+        times: closing.times.of_offer(offer),
         missing: closing.missing.to_vec(),
         valuation: result.map(|r| r.valuation.clone()),
         baseline: result.and_then(|r| r.baseline),
@@ -178,6 +170,21 @@ pub fn close_round(closing: &ReportInputs<'_>) -> Result<Report, PayError> {
         root,
         settlement_id: Report::settlement_id(offer.scope.task, offer.scope.round),
     })
+}
+
+fn outcome(result: Result<&WorkResult, AbandonReason>, round: &ValuedRound<'_>) -> RoundOutcome {
+    match (result, round) {
+        (Err(reason), _) => RoundOutcome::Abandoned(reason),
+        (Ok(_), ValuedRound::Void(reason, _)) => RoundOutcome::Void(*reason),
+        (Ok(_), _) => RoundOutcome::Settled,
+    }
+}
+
+impl RoundTimes {
+    /// The same arrivals in the round of this offer.
+    fn of_offer(&self, offer: &Offer) -> Self {
+        Self { opened: offer.opened, commit_by: offer.commit_by, ..self.clone() }
+    }
 }
 
 /// The report with which a task ends after `last` and before its last round: no participant was

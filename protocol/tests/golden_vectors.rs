@@ -96,18 +96,21 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Reasons of three selected accounts.
+const REASONS: [SelectionReason; 3] =
+    [SelectionReason::Best, SelectionReason::Explored, SelectionReason::Newcomer];
+
 fn messages() -> Value {
     let [mlp, cnn, softmax] = specs();
     let scope = RoundScope { market: market(), task: mlp.id(), round: RoundNumber(1) };
-    let senders = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
-    let mut cohort = senders;
+    let mut cohort = [wallet(5).address(), wallet(6).address(), wallet(7).address()];
     cohort.sort_unstable();
     let offer = Offer {
         scope,
         base_model: mlp.base_model,
         previous_report: Digest(mlp.id().0),
         cohort: cohort.to_vec(),
-        reasons: vec![SelectionReason::Best, SelectionReason::Explored, SelectionReason::Newcomer],
+        reasons: REASONS.to_vec(),
         candidates: Digest([0x55; 32]),
         opened: Timestamp(1_000),
         commit_by: Timestamp(601_000),

@@ -1,6 +1,7 @@
 //! The outcome of a simulation: its members, its rounds and its model.
 
 use crate::devices::DeviceRound;
+use crate::market::RoundTimeline;
 
 /// The outcome of one member.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,6 +109,8 @@ pub struct SimulationOutcome {
     pub members: Vec<MemberOutcome>,
     /// The outcome of every round.
     pub rounds: Vec<RoundOutcomeRow>,
+    /// The times of every round's messages; empty if the simulation draws scores.
+    pub timelines: Vec<RoundTimeline>,
     /// Accuracy on the test rows before the first round.
     pub accuracy_before: f64,
     /// Backdoor success rate: fraction of triggered test rows that the final model assigns to the

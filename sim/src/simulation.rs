@@ -16,8 +16,8 @@ use florin_work::{CommittedHoldout, decode_model, encode_parameters, initial_mod
 
 use crate::error::SimError;
 use crate::market::{
-    POOL, ParticipantAccount, RoundResult, SimulatedMarket, account, amount_to_florins,
-    florins_to_amount,
+    POOL, ParticipantAccount, RoundResult, RoundTimeline, SimulatedMarket, account,
+    amount_to_florins, florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
 use crate::member_updates::{CopyTargets, MemberTrainingError, PublicTask, triggered_rows};
@@ -47,6 +47,7 @@ pub struct Simulation<'a> {
     habits: Vec<Adaptation>,
     members: Vec<MemberOutcome>,
     rounds: Vec<RoundOutcomeRow>,
+    timelines: Vec<RoundTimeline>,
     accuracy_before: f64,
     /// The public steps, newest first: the changes of the model in the rounds that changed it.
     steps: Vec<Vec<f32>>,
@@ -131,6 +132,7 @@ impl<'a> Simulation<'a> {
             members: members.collect(),
             population,
             rounds: Vec::new(),
+            timelines: Vec::new(),
             accuracy_before: 0.0,
             steps: Vec::new(),
             copy_targets: Vec::new(),
@@ -184,6 +186,7 @@ impl<'a> Simulation<'a> {
         });
         self.disclosed.extend(done.report.holdout.rows.iter().map(|row| *row as usize));
         push_newest(&mut self.steps, done.step);
+        self.timelines.push(done.timeline);
         self.report = Some(done.report);
         Ok(())
     }
@@ -304,6 +307,7 @@ impl<'a> Simulation<'a> {
             groups: self.population.groups,
             members: self.members,
             rounds: self.rounds,
+            timelines: self.timelines,
             accuracy_before: self.accuracy_before,
             backdoor: hits as f64 / marked.rows().max(1) as f64,
             returned: self.market.refunded_budget(),

@@ -15,7 +15,8 @@ use super::chain::{
 };
 use super::execution::ExecutionArg;
 use super::{
-    EngineArg, JsonArg, MarketArg, TRAINER, TrainerHostArg, WalletArg, WeightsArg, allocation,
+    EngineArg, JsonArg, MarketArg, TRAINER, TraceArg, TrainerHostArg, WalletArg, WeightsArg,
+    allocation,
 };
 use crate::task_file::parse_rows;
 
@@ -83,6 +84,8 @@ pub(crate) struct Coordinate {
     /// folder meanwhile; for a running coordinator, check a backup instead
     #[arg(long, help_heading = CHECK)]
     pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) trace: TraceArg,
     /// With --check: print JSON
     #[arg(long, requires = "check", help_heading = CHECK)]
     pub(crate) json: bool,
@@ -163,6 +166,8 @@ pub(crate) struct Participate {
     pub(crate) engine: EngineArg,
     #[command(flatten)]
     pub(crate) weights: WeightsArg,
+    #[command(flatten)]
+    pub(crate) trace: TraceArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }
@@ -262,6 +267,8 @@ pub(crate) struct Provide {
     pub(crate) weights: WeightsArg,
     #[command(flatten)]
     pub(crate) trainers: TrainerHostArg,
+    #[command(flatten)]
+    pub(crate) trace: TraceArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -11,6 +11,7 @@ mod market;
 mod quote;
 mod sim;
 mod tools;
+mod trace;
 mod wallet;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
 pub(crate) use tools::{Completions, DEMO_ROUNDS, Demo, Doctor, ManualPages};
+pub(crate) use trace::{TraceArg, TraceCommand, TraceExport, TraceShow};
 pub(crate) use wallet::{WalletCommand, WalletExport, WalletImport, WalletNew, WalletShow};
 
 /// A marketplace for federated learning: buyers lock tokens behind a learning task, participants
@@ -125,6 +127,9 @@ pub(crate) enum Command {
     /// Simulate markets: what honest and dishonest strategies earn under the real payment code
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Analyse the traces of --trace: waits, critical paths, and rounds without a member
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Print the OpenAPI description of the coordinator's HTTP interface (also served at
     /// /openapi.json)
     Openapi(JsonArg),

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use florin_faults::Bug;
 use florin_sim::scenario::SettingOverride;
 
-use super::JsonArg;
+use super::{JsonArg, TraceArg};
 
 /// `florin sim`
 #[derive(Debug, Subcommand)]
@@ -87,6 +87,8 @@ pub(crate) struct SimRun {
     /// Write the scenario, the figures, the members and the rounds into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) trace: TraceArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

@@ -25,6 +25,7 @@ mod restore;
 mod sim;
 mod statement;
 mod task;
+mod trace;
 mod transfer;
 pub(crate) mod wallet;
 
@@ -35,9 +36,10 @@ use florin_protocol::Timestamp;
 use crate::cli::{Cli, Command, ModelCommand};
 use crate::demo;
 use crate::failure::Exit;
+use crate::trace::TraceSession;
 
 /// Runs the command.
-pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
+pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit> {
     let log = cli.log;
     match cli.command {
         Command::Anvil(command) => anvil::run(&command),
@@ -47,7 +49,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Balance(command) => balance::run(&command),
         Command::Claim(command) => claim::run(&command),
         Command::Completions(command) => completions::run(&command),
-        Command::Coordinate(command) => coordinate::run(&command, log),
+        Command::Coordinate(command) => coordinate::run(&command, log, trace),
         Command::Data(command) => data::run(command),
         Command::Quote(arguments) => quote::run(&arguments),
         Command::Model(ModelCommand::Show(arguments)) => model::show(&arguments),
@@ -63,6 +65,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Sim(command) => sim::run(command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),
+        Command::Trace(command) => trace::run(command),
         Command::Transfer(command) => transfer::run(&command),
         Command::Wallet(command) => wallet::run(command),
     }

@@ -24,13 +24,14 @@ enum PeerPackages {
     Models,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 18] = [
+const BENCHMARKS: [(&str, PeerPackages); 19] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("models", PeerPackages::Models),
     ("devices", PeerPackages::Learning),
     ("ledger", PeerPackages::NotNeeded),
     ("keys", PeerPackages::NotNeeded),
+    ("traces", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
     ("rounds", PeerPackages::NotNeeded),

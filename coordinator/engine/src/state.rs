@@ -86,7 +86,7 @@ pub struct TaskState {
     pub enrolled: BTreeMap<Address, Amount>,
     /// Signed predictions of the time from an offer to a commit, in milliseconds.
     pub quotes: BTreeMap<Address, u64>,
-    /// What the reported rounds prove of the participants.
+    /// The part of each participant in the reported rounds.
     pub history: TaskHistory,
     /// The seed of the next cohort, once a round had an accepted update.
     pub cohort_seed: Option<Digest>,

@@ -19,6 +19,7 @@ use super::{
     Clock, Command, EngineQuery, JournalMetrics, LedgerCopier, Sequences, WriteReplySender,
 };
 use crate::identity::Identity;
+use crate::trace::{self, TracedPhases};
 use florin_engine::Effect;
 use florin_store::group_commit::GroupCommit;
 
@@ -40,6 +41,7 @@ pub(super) struct Actor {
     pub(super) archive_jobs: Sender<ArchiveJob>,
     pub(super) ledger: Sender<LedgerJob>,
     pub(super) journal_metrics: JournalMetrics,
+    pub(super) traced: TracedPhases,
 }
 
 /// A batch of commands, sorted by kind; each kind keeps its order.
@@ -168,6 +170,7 @@ impl Actor {
     fn commit_batch(&mut self, asked: Vec<EngineRequest>, now: Timestamp) -> BatchOutcome {
         let vitals = &self.journal_metrics;
         self.core.commit_batch(asked, now, &mut |journal, records| {
+            let _span = trace::append(records.len()).entered();
             let begun = Instant::now();
             let appended = journal.append(records);
             match &appended {
@@ -189,11 +192,14 @@ impl Actor {
         Ok(BackupPoint { identity, at, running: true, chain })
     }
 
-    fn announce(&self, changed: &[TaskId]) {
+    fn announce(&mut self, changed: &[TaskId]) {
         if changed.is_empty() {
             return;
         }
         let tasks = &self.core.engine().state().tasks;
+        for (id, task) in changed.iter().filter_map(|id| Some((*id, tasks.get(id)?))) {
+            self.traced.note(id, task);
+        }
         let now = changed.iter().filter_map(|id| tasks.get(id).map(|task| (*id, task.sequence)));
         self.changes.send_modify(|known| known.extend(now));
     }

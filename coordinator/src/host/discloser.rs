@@ -10,6 +10,7 @@ use florin_work::CommittedHoldout;
 use super::EngineSender;
 use super::retry_queue::{RetryQueue, RetryReason};
 use super::valuer::{ATTEMPTS_MAX, classify_reply};
+use crate::trace;
 use florin_engine::Event;
 use florin_store::BlobStore;
 
@@ -33,7 +34,8 @@ pub(super) fn run(jobs: Receiver<DisclosureJob>, blobs: &Arc<BlobStore>, mailbox
     let mut jobs = RetryQueue::new(jobs);
     while let Some(job) = jobs.next() {
         let (task, round) = (job.job.task, job.job.round);
-        let event = match disclose(&job.job, blobs) {
+        let work = trace::work("disclose", task, round);
+        let event = match work.in_scope(|| disclose(&job.job, blobs)) {
             Ok(shown) => Event::RowsDisclosed { task, round, rows: shown },
             Err(RetryReason::Failed(why)) if job.failures + 1 >= ATTEMPTS_MAX => {
                 tracing::error!(%task, %round, reason = %why, "no disclosure: abandoning the round");
@@ -61,5 +63,6 @@ fn disclose(job: &DisclosureJob, blobs: &BlobStore) -> Result<Digest, RetryReaso
     let shown = all.disclose(&job.drawn_rows);
     let shown =
         shown.ok_or_else(|| RetryReason::Failed("a drawn row is not in the holdout".to_owned()))?;
-    Ok(blobs.put(&shown.to_bytes())?)
+    let store = trace::store_blob(job.task, job.round);
+    Ok(store.in_scope(|| blobs.put(&shown.to_bytes()))?)
 }

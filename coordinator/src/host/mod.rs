@@ -50,6 +50,7 @@ pub(crate) use journal_metrics::JournalMetrics;
 use crate::config::JournalSettings;
 use crate::identity::Identity;
 use crate::json_form::parse_json;
+use crate::trace::TracedPhases;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
 
@@ -254,6 +255,7 @@ impl Host {
             archive_jobs: send_keeps,
             ledger: send_ledger,
             journal_metrics: seen,
+            traced: TracedPhases::default(),
         };
         let HostParts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());

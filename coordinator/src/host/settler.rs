@@ -14,6 +14,7 @@ use super::EngineSender;
 use super::bond;
 use super::prover::{ProofProgress, UnprovenDebits};
 use super::retry_queue::{RetryJob, RetryQueue, RetryReason};
+use crate::trace;
 use florin_engine::Event;
 
 /// Pause before a refused transaction is retried: only another account's transaction can change the
@@ -75,6 +76,23 @@ impl fmt::Display for LedgerJob {
     }
 }
 
+impl LedgerJob {
+    /// The span of one call.
+    fn span(&self) -> tracing::Span {
+        match self {
+            Self::Post { settlement: Settlement { task, round, .. }, .. } => {
+                trace::ledger_call("post", *task, Some(*round))
+            }
+            Self::Finalize { task, round, .. } => {
+                trace::ledger_call("finalize", *task, Some(*round))
+            }
+            Self::Prove(debits) => trace::ledger_call("prove", debits.task(), Some(debits.round())),
+            Self::Close { task } => trace::ledger_call("close", *task, None),
+            Self::ReturnBond { task } => trace::ledger_call("return-bond", *task, None),
+        }
+    }
+}
+
 /// The progress of a job.
 #[derive(Clone, Debug)]
 pub enum JobProgress {
@@ -98,7 +116,8 @@ pub(super) fn run(
     let mut jobs = RetryQueue::new(jobs);
     resume(ledger.as_ref(), wallet.as_ref());
     while let Some(mut job) = jobs.next() {
-        match advance(&mut job.job, ledger.as_ref(), wallet.as_ref()) {
+        let call = job.job.span();
+        match call.in_scope(|| advance(&mut job.job, ledger.as_ref(), wallet.as_ref())) {
             Ok(JobProgress::Wait(wait)) => jobs.requeue_after(job, wait),
             Ok(JobProgress::Done(event)) => send_result(mailbox, &mut jobs, job, *event),
             Err(LedgerError::Unavailable(why)) => {

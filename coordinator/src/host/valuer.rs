@@ -12,6 +12,7 @@ use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkErro
 
 use super::EngineSender;
 use super::retry_queue::{RetryQueue, RetryReason};
+use crate::trace;
 use florin_engine::Event;
 use florin_engine::state::ReceivedRecord;
 use florin_store::{BlobError, BlobStore};
@@ -229,6 +230,7 @@ fn run_job(
     };
     // A panic of the valuer fails this round only.
     let tried = AssertUnwindSafe(|| {
+        let _span = trace::work("value", task, round).entered();
         valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, blobs)
     });
     let tried = catch_unwind(tried)
@@ -236,7 +238,7 @@ fn run_job(
     match tried {
         Ok(outcome) => {
             // The model is durable before the report that references it.
-            blobs.put(&outcome.model)?;
+            trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
             match mailbox.send_result(task, round, outcome.result) {
                 Err(refused) if refused.code == florin_protocol::ErrorCode::WorkResultMismatch => {
                     give_up(refused.to_string())

@@ -13,6 +13,7 @@ use florin_protocol::{
 };
 use serde::Deserialize;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::App;
 use super::error::{ApiError, ApiResult};
@@ -21,6 +22,7 @@ use super::extract::{
 };
 use super::finished_rounds::finished_round;
 use crate::config::{Config, MIB, WAIT_MS_MAX};
+use crate::trace;
 use florin_engine::state::ReportedRound;
 use florin_engine::{Event, EventStatus, holdout_bytes};
 
@@ -185,7 +187,9 @@ pub(super) async fn commit(
     commit: Verified<Commit>,
 ) -> ApiResult<StatusCode> {
     check_task(commit.body().scope.task, id)?;
-    let bond = app.bond(id, commit.body().sender).await?;
+    let (round, sender) = (commit.body().scope.round, commit.body().sender);
+    trace::commit_received(id, round, sender);
+    let bond = app.bond(id, sender).instrument(trace::ledger_call("bond", id, Some(round))).await?;
     app.host().write(Event::Committed { commit: commit.into_signed(), bond }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -12,6 +12,7 @@ use florin_protocol::{
 use florin_store::MappedBytes;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
@@ -19,6 +20,7 @@ use super::extract::{PathParams, Verified, check_task, verify_and_query};
 use super::header_check::HeaderCheck;
 use super::resumable_upload::{parse_offset, start_or_resume, with_offset};
 use super::{App, MemoryPool, finished_rounds};
+use crate::trace;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::BlobError;
 use florin_store::pack::PACKED_BYTES_MAX;
@@ -128,7 +130,8 @@ impl UpdateUpload<'_> {
         if verdict == EventStatus::New
             && let Some(spec) = spec
         {
-            match self.store(&spec, &header, event, offset).await {
+            let store = self.store(&spec, &header, event, offset);
+            match store.instrument(trace::receive_update(&header)).await {
                 Ok(UploadOutcome::Accepted(receipt)) => return app.sign_receipt(receipt),
                 Ok(UploadOutcome::CompletedElsewhere) => {}
                 Err(error) => {
@@ -185,6 +188,7 @@ impl UpdateUpload<'_> {
         self.incoming.set_time_limit(app.config().body_timeout(header.bytes));
         let mut writer = self.incoming.write_to(app.host().blobs(), header.bytes).await?;
         check_complete(writer.bytes(), || writer.digest(), header)?;
+        trace::update_received(header);
         let _room = app.reserve_memory(MemoryPool::Updates, header.bytes).await?;
         // Validation takes less time than waking another thread.
         florin_work::inspect_update(spec, &writer.read_back()?)?;
@@ -205,7 +209,8 @@ impl UpdateUpload<'_> {
             }
         };
         app.host().blobs().store_then(writer, Box::new(done));
-        match (outcome.recv().await, failure.try_recv()) {
+        let reply = outcome.recv().instrument(trace::store_update(header)).await;
+        match (reply, failure.try_recv()) {
             (_, Ok(error)) => Err(error.into()),
             (reply, Err(_)) => Ok(reply?),
         }
@@ -233,6 +238,7 @@ impl UpdateUpload<'_> {
             }
             return Err(error);
         }
+        trace::update_received(header);
         let held = (
             app.reserve_memory(MemoryPool::Updates, bytes).await?,
             app.large_store_permit().await?,
@@ -248,7 +254,7 @@ impl UpdateUpload<'_> {
             blobs.store(upload.take_blob(&blobs)?)?;
             Ok(upload)
         });
-        stored.await?
+        stored.instrument(trace::store_update(header)).await?
     }
 }
 

@@ -77,12 +77,13 @@ pub(super) async fn record(
     let (order, provider, digest) =
         (record.body().order, record.body().provider, record.body().digest());
     let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
-    let Some((task, _)) = found else {
+    let Some((task, round)) = found else {
         return Err(ApiError::new(
             ErrorCode::WorkOrderClosed,
             "no such work order was ever issued",
         ));
     };
+    crate::trace::record_received(task, round, provider);
     check_stake(&app, task, provider).await?;
     // The round may be archived: then the engine does not have the verdict any more.
     if let Some(verdict) = finished_rounds::record_outcome(&app, order, digest).await? {

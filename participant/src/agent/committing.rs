@@ -34,6 +34,7 @@ impl Agent<'_, '_> {
         };
         self.current.stage = RoundStage::Signed;
         let client = self.context.client;
+        self.trace_send("commit", round, 0);
         let commit = |agent: &mut Self| agent.with_client(|| client.commit(&signed.commit));
         match self.while_registered(commit)? {
             Ok(()) => {
@@ -99,6 +100,7 @@ impl Agent<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), AgentError> {
         let client = self.context.client;
+        self.trace_send("update", round, bytes.len() as u64);
         let upload = |agent: &mut Self| agent.with_client(|| client.upload(&signed.header, bytes));
         match self.while_registered(upload)? {
             Ok(receipt) => {

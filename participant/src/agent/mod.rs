@@ -66,6 +66,7 @@ use crate::guard::SigningGuard;
 use crate::privacy::{Epsilon, PrivacyConfig, PrivacyRecord};
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
+use crate::trace::{self, ReadMessages, RoundKey, Work};
 use crate::wallet::Wallet;
 use contradictions::LabelComparison;
 use state_machine::{AgentStep, ParticipantState, RoundStage};
@@ -174,6 +175,7 @@ pub fn participate(
         |error: &ClientError| on_event(&retrying_event(error)),
         || client.task(config.task),
     )?;
+    trace::member("participant", context.wallet.address());
     let mut agent = Agent {
         me: context.wallet.address(),
         store: TaskFolder::new(&config.folder, config.task),
@@ -207,6 +209,7 @@ pub fn participate(
         close_watch: closing::CloseWatch::default(),
         downloads: DownloadRate::default(),
         quote_ms: 0,
+        read_messages: ReadMessages::default(),
     };
     agent.check_task()?;
     agent.check_open(view.phase)?;
@@ -268,6 +271,8 @@ struct Agent<'a, 'p> {
     downloads: DownloadRate,
     /// Predicted milliseconds from an offer to the commit; 0 if unknown.
     quote_ms: u64,
+    /// The messages that the trace contains already.
+    read_messages: ReadMessages,
 }
 
 impl Agent<'_, '_> {
@@ -283,6 +288,7 @@ impl Agent<'_, '_> {
                 Err(_) if self.shutdown.is_requested() => break,
                 other => other?,
             };
+            self.read_messages.note(&view, self.me);
             self.enter_round(&view)?;
             let own = ParticipantState {
                 reported_at_enrolment: self.reported_at_enrolment,
@@ -308,7 +314,7 @@ impl Agent<'_, '_> {
                         return Ok(self.summary(true, bond));
                     }
                 },
-                step => match self.execute(step, &view) {
+                step => match self.execute_traced(step, &view) {
                     Err(_) if self.shutdown.is_requested() => break,
                     other => other?,
                 },
@@ -319,6 +325,18 @@ impl Agent<'_, '_> {
         }
         self.emit(&ParticipantEvent::Stopped);
         Ok(self.summary(false, BondStatus::NotRequested))
+    }
+
+    fn execute_traced(&mut self, step: AgentStep, view: &TaskView) -> Result<(), AgentError> {
+        let work = match step {
+            AgentStep::ReadReport(_) => Work::ReadReport,
+            AgentStep::Claim => Work::Claim,
+            AgentStep::Commit => Work::Commit,
+            AgentStep::Reveal => Work::Upload,
+            _ => return self.execute(step, view),
+        };
+        let _span = work.span(self.config.task, view.round).entered();
+        self.execute(step, view)
     }
 
     fn execute(&mut self, step: AgentStep, view: &TaskView) -> Result<(), AgentError> {
@@ -348,8 +366,16 @@ impl Agent<'_, '_> {
         }
     }
 
+    /// Records a message of this member.
+    fn trace_send(&self, kind: &'static str, round: RoundNumber, bytes: u64) {
+        let key = RoundKey { task: self.config.task, round, member: self.me };
+        trace::send(kind, key, bytes);
+    }
+
     fn fetch_view(&mut self, seen: Option<u64>) -> Result<TaskView, AgentError> {
         let (client, task, poll_ms) = (self.context.client, self.config.task, self.config.poll_ms);
+        let round = self.current.round;
+        let _span = seen.map(|_| Work::Wait.span(task, round).entered());
         Ok(self.with_client(|| match seen {
             Some(sequence) => client.task_after(task, sequence, poll_ms),
             None => client.task(task),

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use florin_learning::engine::{CommandError, TrainError, TrainingQuote};
+use florin_learning::engine::{CommandError, TrainError, TrainingQuote, TrainingStep};
 use florin_learning::memory::MemoryError;
 use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_learning::{Training, mean};
@@ -15,6 +15,7 @@ use super::state_machine::RoundStage;
 use super::training_time::{RoundTrainingTime, TrainingVerdict};
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
+use crate::trace::{StepSpans, Work};
 use crate::wallet::Wallet;
 
 /// Key-derivation context of the key for training seeds.
@@ -39,8 +40,11 @@ impl Agent<'_, '_> {
     /// limit, and stores the bytes until the round is reported.
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
+        let fetch = Work::FetchModel.span(offer.scope.task, round).entered();
         let base = self.base_model(offer)?;
         self.load_graph()?;
+        drop(fetch);
+        let _span = Work::Train.span(offer.scope.task, round).entered();
         let start = Instant::now();
         let noise = match self.charge_privacy(offer)? {
             RoundNoise::Exhausted => return Ok(()),
@@ -269,9 +273,13 @@ impl Agent<'_, '_> {
         let engine = &mut *parts.engine;
         let mut loss = None;
         let mut train = || {
-            let mut progress = |_| match shutdown.is_requested() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            let mut spans = StepSpans::default();
+            let mut progress = |done: TrainingStep| {
+                spans.note(done.step);
+                match shutdown.is_requested() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
             };
             let trained = match (privacy, &noise) {
                 (Some(privacy), Some(seed)) => {

@@ -12,7 +12,7 @@ use florin_work::Mismatch;
 use super::{AuditError, Auditor};
 use crate::report_check::mismatch;
 
-/// What the earlier rounds state about the next cohort.
+/// The earlier rounds, as far as the next cohort follows from them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectionAudit {
     history: TaskHistory,
@@ -118,7 +118,7 @@ impl std::fmt::Display for Listed<'_> {
     }
 }
 
-/// What is wrong with the times of a report, if anything is.
+/// The fault in the times of a report, if there is one.
 fn time_fault(offer: &Offer, report: &Report) -> Option<&'static str> {
     let RoundTimes { commits, commits_closed, updates, .. } = &report.times;
     let within =

@@ -1,4 +1,4 @@
-//! What a task's earlier rounds prove of its participants: a fold over their reports.
+//! The history of a task's participants: a fold over the reports of earlier rounds.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,7 @@ fn report(example: &Report, round: u32) -> Report {
     let opened = Timestamp(u64::from(round) * 1_000_000);
     let (delivered, missing): (Vec<_>, Vec<_>) =
         asked.into_iter().partition(|(_, number)| number % 7 != 3 && number % 11 != 5);
-    let late = round % 3 == 0;
+    let late = round.is_multiple_of(3);
     let closed = opened.saturating_add_ms(if late { 600_001 } else { 40_000 });
     let at = |number: u8| opened.saturating_add_ms(1_000 + 900 * u64::from(number));
     let entry = |who: Address, number: u8| UpdateEntry {
@@ -142,7 +142,7 @@ fn candidates(round: u32) -> Candidates {
             39 => Standing::BondTooSmall,
             _ => Standing::Eligible,
         };
-        let quote_ms = if number % 4 == 0 { 0 } else { 500 + 450 * u64::from(number) };
+        let quote_ms = if number.is_multiple_of(4) { 0 } else { 500 + 450 * u64::from(number) };
         (account(number), Candidate { standing, quote_ms })
     };
     let seed = blob_digest(&round.to_le_bytes());

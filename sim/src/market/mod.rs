@@ -3,6 +3,7 @@
 
 mod effects;
 mod spec;
+mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,6 +24,7 @@ use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 use crate::mechanism::RoundScorer;
 
 pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, amount_to_florins, florins_to_amount};
+pub use timeline::RoundTimeline;
 
 /// Virtual time at which the market opens.
 const OPENED: Timestamp = Timestamp(1_000);
@@ -105,6 +107,8 @@ pub struct RoundResult {
     pub report: Report,
     /// The change of the model; `None` if the model did not change.
     pub step: Option<Vec<f32>>,
+    /// The times of its messages.
+    pub timeline: RoundTimeline,
 }
 
 /// The next step of a market.
@@ -366,6 +370,7 @@ impl SimulatedMarket {
         let before = self.base_model()?;
         let offer = self.offer().cloned().ok_or(MarketError::Missing("an open round"))?;
         let digest = offer.digest();
+        let mut timeline = RoundTimeline::new(&offer, self.spec.rounds.cohort_target);
         arrivals.sort_by_key(|arrival| (arrival.commit_ms, arrival.account));
         // The round does not wait for a commit after the deadline.
         arrivals
@@ -380,11 +385,13 @@ impl SimulatedMarket {
             let (commit_ms, header, bytes, upload_ms) = written?;
             self.now = self.now.max(offer.opened.saturating_add_ms(commit_ms));
             if self.commit(&header)? {
+                timeline.commits.push((header.sender, self.now));
                 promised.push((header, bytes, upload_ms));
             }
         }
         self.end_phase(TaskPhase::Committing, offer.commit_by)?;
         let opened = self.now;
+        timeline.commits_closed = opened;
         promised.sort_by_key(|(header, _, upload_ms)| (*upload_ms, header.sender));
         for (header, bytes, upload_ms) in promised {
             let at = opened.saturating_add_ms(upload_ms);
@@ -393,10 +400,14 @@ impl SimulatedMarket {
             }
             self.now = self.now.max(at);
             self.blobs.insert(header.update, bytes);
-            self.try_apply(&Event::Revealed(unsigned(header)))?;
+            let sender = header.sender;
+            if self.try_apply(&Event::Revealed(unsigned(header)))? {
+                timeline.updates.push((sender, self.now));
+            }
         }
         self.end_phase(TaskPhase::Revealing, offer.reveal_by)?;
-        self.round_result(offer.scope.round, &before)
+        timeline.updates_closed = self.now;
+        self.round_result(&before, timeline)
     }
 
     /// Advances time until the phase is over.
@@ -410,9 +421,10 @@ impl SimulatedMarket {
 
     fn round_result(
         &mut self,
-        round: RoundNumber,
         before: &[f32],
+        timeline: RoundTimeline,
     ) -> Result<RoundResult, MarketError> {
+        let round = RoundNumber(timeline.round);
         let task = self.engine.state().tasks.get(&self.id);
         let past = task.and_then(|task| task.reported_round(round));
         let report = past.ok_or(MarketError::Missing("the round's report"))?.report.clone();
@@ -421,7 +433,7 @@ impl SimulatedMarket {
             after.iter().zip(before).map(|(after, before)| after - before).collect();
         let moved = step.iter().any(|value| *value != 0.0);
         self.drop_unneeded_blobs();
-        Ok(RoundResult { report, step: moved.then_some(step) })
+        Ok(RoundResult { report, step: moved.then_some(step), timeline })
     }
 
     /// Drops models and updates that no further order will reference. The set of needed blobs is

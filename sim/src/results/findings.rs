@@ -187,6 +187,7 @@ mod tests {
             groups: vec!["copier".to_owned(), "honest".to_owned()],
             members: vec![member(0, 10, copier), member(1, 20, honest)],
             rounds: Vec::new(),
+            timelines: Vec::new(),
             accuracy_before: 0.5,
             backdoor: 0.0,
             returned: 0.0,

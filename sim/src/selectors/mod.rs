@@ -13,7 +13,7 @@ use crate::scenario::Selector;
 use oort::Oort;
 use tifl::Tifl;
 
-/// What a selector knows of a member that it may select.
+/// A member that a selector may select.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectableMember {
     /// Index in the population.

@@ -411,6 +411,7 @@ impl<'a> SurrogateSimulation<'a> {
             balanced: self.is_balanced && paid == self.paid && paid <= self.spec.budget.data,
             members: self.members,
             rounds: self.rounds,
+            timelines: Vec::new(),
         })
     }
 }

@@ -29,12 +29,17 @@ use crate::log::{self, LogOptions};
 use crate::open_files;
 use crate::otlp::OtlpExport;
 use crate::show;
+use crate::trace::TraceSession;
 use systemd::Systemd;
 
 /// How long the shutdown finally waits for a blocked disk or file operation.
 const LAST_WAITS: Duration = Duration::from_secs(5);
 
-pub(super) fn run(arguments: &Coordinate, log: LogOptions) -> anyhow::Result<Exit> {
+pub(super) fn run(
+    arguments: &Coordinate,
+    log: LogOptions,
+    trace: Option<&TraceSession>,
+) -> anyhow::Result<Exit> {
     if arguments.check {
         log::start(log, None);
         let account = wallet::keystore_address(&arguments.wallet.wallet)?;
@@ -45,7 +50,8 @@ pub(super) fn run(arguments: &Coordinate, log: LogOptions) -> anyhow::Result<Exi
     }
     let config = settings(arguments)?;
     let export = config.otlp.url.as_deref().map(OtlpExport::new).transpose()?;
-    log::start(log, export.as_ref().map(OtlpExport::layer));
+    let spans = export.as_ref().map(OtlpExport::layer);
+    log::start(log, spans.into_iter().chain(trace.map(TraceSession::layer)));
     let done = coordinate(arguments, &config);
     if let Some(export) = export {
         export.shutdown();

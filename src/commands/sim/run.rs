@@ -1,5 +1,7 @@
 //! `florin sim run`: runs a scenario and prints its results.
 
+use std::path::Path;
+
 use florin_sim::measure::{MeasureSummary, RATIOS};
 use florin_sim::results::{RESULTS, Results, Verdict, format_bounds, format_count, format_number};
 
@@ -7,13 +9,15 @@ use super::{
     PROGRAM, check_results_folder, not_written, read, run_simulations, threads, with_seeds,
 };
 use crate::cli::SimRun;
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, NOTE, TextTable};
+use crate::trace::{trace_not_written, write_simulation};
 
 pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
     let scenario = with_seeds(read(&command.what)?, &command.play)?;
     check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
     let results = run_simulations(&scenario, threads(command.play.threads), &scenario.name)?;
+    write_traces(&results, command.trace.trace.as_deref())?;
     if let Some(folder) = &command.out {
         results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
@@ -27,6 +31,21 @@ pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
         }
     }
     Ok(if results.verdict() == Verdict::Passed { Exit::Done } else { Exit::Negative })
+}
+
+/// Writes the rounds of each seed as a trace in virtual time.
+fn write_traces(results: &Results, folder: Option<&Path>) -> anyhow::Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    if results.outcomes.iter().all(|outcome| outcome.timelines.is_empty()) {
+        let message = "--trace requires a scenario with `mode = \"real\"`: a simulation that draws \
+            scores has no messages";
+        return Err(Failure::input("TRACE_UNSUPPORTED", message).into());
+    }
+    for outcome in &results.outcomes {
+        write_simulation(folder, &results.scenario.name, outcome)
+            .map_err(|error| trace_not_written(folder, &error))?;
+    }
+    Ok(())
 }
 
 /// Prints the findings in words, the groups, then the market, then the pass criteria.

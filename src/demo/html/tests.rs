@@ -76,7 +76,6 @@ fn report(round: u32) -> Report {
         let weight = u128::try_from(score_nano).unwrap_or(0);
         let payout = Amount::from_units(if paid { weight * 500_000_000_000 } else { 0 });
         let debit = if reason == PayReason::Excluded { florins(1) } else { Amount::ZERO };
-        let excluded = reason == PayReason::Excluded;
         let floor = Amount::ZERO;
         lines.push(PayLine {
             account: address(at),
@@ -92,7 +91,7 @@ fn report(round: u32) -> Report {
             account,
             score_nano,
             error_nano,
-            excluded,
+            excluded: reason == PayReason::Excluded,
             preprocessing: treatment,
         });
     }

@@ -256,6 +256,8 @@ pub(crate) enum BenchName {
     Listener,
     /// Concurrent large uploads, beside copying and hashing the same bytes
     Uploads,
+    /// The time of an event of a trace, and of those of a round
+    Traces,
     /// Recovery from a journal of a million events, with and without snapshots
     Recovery,
     /// A market in which a process is killed every minute

@@ -18,6 +18,7 @@ mod rounds;
 mod server;
 mod sim;
 mod soak;
+mod traces;
 mod train;
 mod uploads;
 mod wire;
@@ -136,6 +137,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Round => of_rows(with_peer(round::run()?, arguments)?)?,
         BenchName::Server => of_rows(with_peer(server::run()?, arguments)?)?,
         BenchName::Listener => of_rows(listener::run(arguments.listener.connections)?)?,
+        BenchName::Traces => of_rows(traces::run()?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
         BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,

@@ -1,5 +1,6 @@
 //! `florin-bench round`: the duration of a round of four participants, each in its own process.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -10,7 +11,7 @@ use super::Measurement;
 use super::server::market::BenchMarket;
 
 /// Number of measured rounds, each from one offer to the next.
-const ROUNDS: u32 = 20;
+pub(super) const ROUNDS: u32 = 20;
 /// The participants.
 const PARTICIPANTS: [&str; 4] = ["ann", "ben", "cy", "dot"];
 /// Rows of each participant.
@@ -21,24 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const BAR: f64 = 100.0;
 
 pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
-    let mut market = BenchMarket::open_with(0, &PARTICIPANTS, "")?;
-    let task = market.publish_task(include_str!("round.toml"))?;
-    market.start_provider()?;
-    for (at, name) in PARTICIPANTS.into_iter().enumerate() {
-        market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
-    }
-    let client = Client::connect(&ClientConfig::new(&market.url))?;
-    until_done(&client, task)?;
+    let (_market, client, task) = play(None)?;
     check_settled(&client, task)?;
-    let opened = (1..=ROUNDS.saturating_add(1))
-        .map(|round| anyhow::Ok(client.offer(task, RoundNumber(round))?.body.opened.0))
-        .collect::<anyhow::Result<Vec<u64>>>()?;
-    let between = |pair: &[u64]| match *pair {
-        [this, next] => next.saturating_sub(this),
-        _ => 0,
-    };
-    let mut lengths: Vec<u64> = opened.windows(2).map(between).collect();
-    lengths.sort_unstable();
+    let lengths = lengths(&client, task)?;
     let at = |share: usize| lengths.get(lengths.len() * share / 100).copied().unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of a few minutes")]
     let ms = |length: u64| length as f64;
@@ -48,6 +34,33 @@ pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
         Measurement::plain("  shortest", ms(at(0)), "ms"),
         Measurement::plain("  longest", ms(lengths.last().copied().unwrap_or_default()), "ms"),
     ])
+}
+
+/// A market that has played all rounds. All processes write traces into the folder, if there is one.
+pub(super) fn play(traces: Option<PathBuf>) -> anyhow::Result<(BenchMarket, Client, TaskId)> {
+    let mut market = BenchMarket::open_traced(0, &PARTICIPANTS, "", traces)?;
+    let task = market.publish_task(include_str!("round.toml"))?;
+    market.start_provider()?;
+    for (at, name) in PARTICIPANTS.into_iter().enumerate() {
+        market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
+    }
+    let client = Client::connect(&ClientConfig::new(&market.url))?;
+    until_done(&client, task)?;
+    Ok((market, client, task))
+}
+
+/// The durations of the rounds in milliseconds, the shortest first.
+pub(super) fn lengths(client: &Client, task: TaskId) -> anyhow::Result<Vec<u64>> {
+    let opened = (1..=ROUNDS.saturating_add(1))
+        .map(|round| anyhow::Ok(client.offer(task, RoundNumber(round))?.body.opened.0))
+        .collect::<anyhow::Result<Vec<u64>>>()?;
+    let between = |pair: &[u64]| match *pair {
+        [this, next] => next.saturating_sub(this),
+        _ => 0,
+    };
+    let mut lengths: Vec<u64> = opened.windows(2).map(between).collect();
+    lengths.sort_unstable();
+    Ok(lengths)
 }
 
 /// Abandoned rounds would distort the measurement.

@@ -32,7 +32,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 14] = [
+pub(super) const TARGETS: [Target; 15] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -47,6 +47,7 @@ pub(super) const TARGETS: [Target; 14] = [
     Target { name: "trainer", run: trainer },
     Target { name: "image", run: image },
     Target { name: "tokenizer", run: tokenizer },
+    Target { name: "trace", run: florin::trace::describe },
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.

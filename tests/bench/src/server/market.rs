@@ -40,6 +40,8 @@ pub(crate) struct BenchMarket {
     children: Vec<(String, Child)>,
     pub(crate) url: String,
     pub(crate) actors: Vec<BenchParticipant>,
+    /// The folder of the processes' traces.
+    traces: Option<PathBuf>,
 }
 
 /// Processor time and memory of a process, as reported by the system.
@@ -63,6 +65,16 @@ impl BenchMarket {
 
     /// As [`BenchMarket::open`], with wallet files for these names and with other settings.
     pub(crate) fn open_with(actors: u64, named: &[&str], settings: &str) -> anyhow::Result<Self> {
+        Self::open_traced(actors, named, settings, None)
+    }
+
+    /// As [`BenchMarket::open_with`]; all processes write traces into the folder, if there is one.
+    pub(crate) fn open_traced(
+        actors: u64,
+        named: &[&str],
+        settings: &str,
+        traces: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         // Use the working folder: a temporary folder may be in memory, where nothing is durable.
         let folder = tempfile::Builder::new().prefix("florin-bench-").tempdir_in(".").context(
             "the working folder must be writable, because the server is measured on its disk",
@@ -95,6 +107,7 @@ impl BenchMarket {
             children: Vec::new(),
             url: String::new(),
             actors: people,
+            traces,
         };
         std::fs::write(market.path("settings.toml"), settings)?;
         market.start_coordinator("127.0.0.1:0")?;
@@ -110,6 +123,9 @@ impl BenchMarket {
         let log = self.path(&format!("{name}.log"));
         // Append to the log of an earlier process of the same name.
         let log = std::fs::File::options().create(true).append(true).open(log)?;
+        if let Some(traces) = &self.traces {
+            command.env("FLORIN_TRACE", traces);
+        }
         command.env("NO_COLOR", "1").stderr(log).stdin(Stdio::piped()).stdout(Stdio::null());
         Ok(command)
     }

@@ -1,0 +1,16 @@
+//! Reads the traces of all processes of a market and explains the time of each round.
+//!
+//! The times of a round form a small graph: offers, commits, requests and updates are its messages,
+//! and the ends of its phases are barriers. [`path`] follows it backwards, [`waits`] sorts the path
+//! by causes, [`delays`] compares each part with its usual time, and [`replay`] repeats the round
+//! with other members or another deadline.
+
+pub(crate) mod clocks;
+pub(crate) mod delays;
+pub(crate) mod path;
+pub(crate) mod read;
+pub(crate) mod replay;
+pub(crate) mod round;
+#[cfg(test)]
+mod synthetic;
+pub(crate) mod waits;

@@ -1,0 +1,317 @@
+//! Reads the files of a folder. A file that was cut, or that another program wrote, is read as far
+//! as its lines are events.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::trace::record::EventKind;
+use crate::trace::writer::FILE_BYTES_MAX;
+
+/// Maximum number of files of a folder.
+const FILES_MAX: usize = 10_000;
+/// Maximum number of events of all files together.
+const EVENTS_MAX: usize = 20_000_000;
+/// Maximum length of a line, in bytes.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// The latest time, in nanoseconds since 1970: in 2065.
+const TIME_MAX: i64 = 3_000_000_000_000_000_000;
+/// Nanoseconds of a microsecond.
+const NANOS: f64 = 1e3;
+
+/// Why a folder cannot be analysed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TraceReadError {
+    /// The folder or one of its files cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The folder or the file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// No file of the folder has an event of a trace.
+    #[error("{0} has no trace: give the folder of --trace")]
+    Empty(PathBuf),
+    /// The folder has more files or events than this program reads.
+    #[error("{path} has more than {limit} {what}: move some of its files away")]
+    TooLarge {
+        /// The folder.
+        path: PathBuf,
+        /// The limit.
+        limit: usize,
+        /// Files or events.
+        what: &'static str,
+    },
+}
+
+impl TraceReadError {
+    /// The stable code.
+    pub(crate) const fn code(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "TRACE_UNREADABLE",
+            Self::Empty(_) => "TRACE_EMPTY",
+            Self::TooLarge { .. } => "TRACE_TOO_LARGE",
+        }
+    }
+}
+
+/// One event with its time by the clock of its process.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TracedEvent {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its kind.
+    pub(crate) kind: EventKind,
+    /// Nanoseconds since 1970; after the alignment by the clock of the coordinator.
+    pub(crate) at: i64,
+    /// The number of its location in the file.
+    pub(crate) location: u32,
+    /// Its fields.
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl TracedEvent {
+    /// A field as text; empty without it.
+    pub(crate) fn text(&self, key: &str) -> &str {
+        self.fields.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A field as a number; 0 without it.
+    pub(crate) fn number(&self, key: &str) -> u64 {
+        self.fields.get(key).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// Its end: later than its time for a complete span.
+    pub(crate) fn end(&self) -> i64 {
+        match self.kind {
+            EventKind::Complete(ns) => {
+                clamp_time(self.at.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX)))
+            }
+            _ => self.at,
+        }
+    }
+}
+
+/// The events of one process, in the order of their times.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ProcessTrace {
+    /// The name of the file.
+    pub(crate) file: String,
+    /// `coordinator`, `participant`, `provider` or `laboratory`.
+    pub(crate) role: String,
+    /// The account of a participant or provider.
+    pub(crate) member: Option<String>,
+    /// The names of the locations.
+    pub(crate) locations: BTreeMap<u32, String>,
+    /// The events.
+    pub(crate) events: Vec<TracedEvent>,
+    /// Number of lines that are no events: one if the process was killed.
+    pub(crate) skipped_lines: u64,
+    /// Whether the file reached the limit of its size, or events were dropped.
+    pub(crate) is_incomplete: bool,
+}
+
+/// An event as in the file.
+#[derive(Deserialize)]
+struct FileEvent {
+    name: String,
+    ph: String,
+    #[serde(default)]
+    tid: u32,
+    ts: Option<f64>,
+    dur: Option<f64>,
+    #[serde(default)]
+    args: Map<String, Value>,
+}
+
+/// Reads all files of a folder that end in `.json`.
+///
+/// # Errors
+/// [`TraceReadError`].
+pub(crate) fn read_folder(folder: &Path) -> Result<Vec<ProcessTrace>, TraceReadError> {
+    let too_large = |limit, what| TraceReadError::TooLarge { path: folder.into(), limit, what };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
+        let path = entry.map_err(|error| unreadable(folder, error))?.path();
+        if path.extension().is_some_and(|end| end == "json") && path.is_file() {
+            paths.push(path);
+        }
+        if paths.len() > FILES_MAX {
+            return Err(too_large(FILES_MAX, "files"));
+        }
+    }
+    paths.sort();
+    let (mut traces, mut left) = (Vec::new(), EVENTS_MAX);
+    for path in paths {
+        let trace = read_bounded(&path, left)?;
+        left = left.saturating_sub(trace.events.len());
+        if left == 0 {
+            return Err(too_large(EVENTS_MAX, "events"));
+        }
+        if !trace.role.is_empty() && !trace.events.is_empty() {
+            traces.push(trace);
+        }
+    }
+    if traces.is_empty() {
+        return Err(TraceReadError::Empty(folder.into()));
+    }
+    Ok(traces)
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// [`TraceReadError::Unreadable`].
+pub(crate) fn read_file(path: &Path) -> Result<ProcessTrace, TraceReadError> {
+    read_bounded(path, EVENTS_MAX)
+}
+
+fn read_bounded(path: &Path, events_max: usize) -> Result<ProcessTrace, TraceReadError> {
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let file = BufReader::new(file.take(FILE_BYTES_MAX.saturating_add(LINE_BYTES_MAX)));
+    let trace = read_lines(file, events_max).map_err(|error| unreadable(path, error))?;
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(ProcessTrace { file, ..trace })
+}
+
+fn unreadable(path: &Path, source: io::Error) -> TraceReadError {
+    TraceReadError::Unreadable { path: path.into(), source }
+}
+
+/// Reads at most `events_max` events.
+pub(crate) fn read_lines(mut lines: impl BufRead, events_max: usize) -> io::Result<ProcessTrace> {
+    let mut trace = ProcessTrace::default();
+    let mut line = Vec::new();
+    while trace.events.len() < events_max {
+        line.clear();
+        if lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let text = line.trim_ascii();
+        let text = text.strip_prefix(b"[").unwrap_or(text).trim_ascii();
+        let text = text.strip_prefix(b",").unwrap_or(text);
+        let text = text.strip_suffix(b"]").unwrap_or(text).trim_ascii();
+        let text = text.strip_suffix(b",").unwrap_or(text);
+        if text.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<FileEvent>(text) {
+            Ok(event) => trace.add(event),
+            Err(_) => trace.skipped_lines += 1,
+        }
+    }
+    // Ends come after begins of the same moment in the file; the order of equal times stays.
+    trace.events.sort_by_key(|event| event.at);
+    Ok(trace)
+}
+
+impl ProcessTrace {
+    fn add(&mut self, event: FileEvent) {
+        let kind = match event.ph.as_str() {
+            "X" => EventKind::Complete(nanoseconds(event.dur.unwrap_or(0.0)).unsigned_abs()),
+            "B" => EventKind::Begin,
+            "E" => EventKind::End,
+            "i" => EventKind::Instant,
+            "s" => EventKind::FlowStart,
+            "f" => EventKind::FlowEnd,
+            "M" => return self.describe(&event),
+            _ => {
+                self.skipped_lines += 1;
+                return;
+            }
+        };
+        let at = nanoseconds(event.ts.unwrap_or(0.0));
+        let event =
+            TracedEvent { name: event.name, kind, at, location: event.tid, fields: event.args };
+        match event.name.as_str() {
+            "cut" | "dropped" => self.is_incomplete = true,
+            "member" => self.member = Some(event.text("member").to_owned()),
+            _ => {}
+        }
+        self.events.push(event);
+    }
+
+    fn describe(&mut self, event: &FileEvent) {
+        let text = |key: &str| event.args.get(key).and_then(Value::as_str).unwrap_or_default();
+        match event.name.as_str() {
+            "process_name" => self.role = text("role").to_owned(),
+            "thread_name" => {
+                self.locations.insert(event.tid, text("name").to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Saturates, and a number that is none becomes 0.
+fn nanoseconds(micros: f64) -> i64 {
+    clamp_time((micros * NANOS).round() as i64)
+}
+
+/// A time within the bounds in which differences and sums of a few do not overflow.
+pub(crate) const fn clamp_time(at: i64) -> i64 {
+    if at < 0 {
+        0
+    } else if at > TIME_MAX {
+        TIME_MAX
+    } else {
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"[
+{"name":"process_name","ph":"M","pid":7,"tid":0,"args":{"role":"participant","id":"0x01"}}
+,{"name":"thread_name","ph":"M","pid":7,"tid":1,"args":{"name":"main"}}
+,{"name":"member","ph":"i","pid":7,"tid":1,"ts":5.000,"s":"t","args":{"member":"0x01"}}
+,{"name":"train","ph":"X","pid":7,"tid":1,"ts":2.500,"dur":1.250,"args":{"round":3}}
+"#;
+
+    #[test]
+    fn a_file_of_a_killed_process_is_read_up_to_its_last_whole_line() {
+        for end in ["", "]\n", ",{\"name\":\"tra"] {
+            let trace = read_lines(format!("{FILE}{end}").as_bytes(), 100).unwrap();
+            assert_eq!((trace.role.as_str(), trace.events.len()), ("participant", 2), "{end}");
+            assert_eq!(trace.skipped_lines, u64::from(end.starts_with(',')));
+            let train = &trace.events[0];
+            assert_eq!((train.at, train.end(), train.number("round")), (2_500, 3_750, 3));
+            assert_eq!(trace.member.as_deref(), Some("0x01"));
+        }
+    }
+
+    #[test]
+    fn hostile_lines_are_skipped() {
+        let hostile = [
+            "{".repeat(100_000),
+            r#"{"name":"a","ph":"X","ts":1e999}"#.to_owned(),
+            r#"{"name":"a","ph":"X","ts":1e300,"dur":-1e300}"#.to_owned(),
+            r#"{"name":"a","ph":"B","tid":-1}"#.to_owned(),
+            "\u{0}\u{7f}[[[[".to_owned(),
+        ];
+        for line in hostile {
+            let trace = read_lines(format!("{FILE}{line}\n").as_bytes(), 100).unwrap();
+            assert!((2..=3).contains(&trace.events.len()), "{line:.60}");
+            trace.events.iter().for_each(|event| assert!(event.end() >= event.at));
+        }
+        assert_eq!(read_lines(FILE.as_bytes(), 1).unwrap().events.len(), 1, "the limit");
+    }
+
+    #[test]
+    fn a_folder_without_a_trace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("other.json"), "{}").unwrap();
+        assert_eq!(read_folder(folder.path()).unwrap_err().code(), "TRACE_EMPTY");
+        let missing = folder.path().join("missing");
+        assert_eq!(read_folder(&missing).unwrap_err().code(), "TRACE_UNREADABLE");
+        std::fs::write(folder.path().join("a.json"), FILE).unwrap();
+        assert_eq!(read_folder(folder.path()).unwrap().len(), 1);
+    }
+}

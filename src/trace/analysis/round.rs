@@ -1,0 +1,268 @@
+//! The rounds of a trace: the phases that the coordinator recorded, and the messages and the work of
+//! all members in each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::read::{ProcessTrace, TracedEvent, clamp_time};
+use crate::trace::record::EventKind;
+
+/// Nanoseconds of a millisecond.
+pub(crate) const MILLISECOND: i64 = 1_000_000;
+
+/// A span of time in nanoseconds, with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedSpan {
+    /// The work.
+    pub(crate) name: String,
+    /// Its start.
+    pub(crate) from: i64,
+    /// Its end.
+    pub(crate) to: i64,
+}
+
+/// The messages of one member in one round. `None` is a message that was not recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemberMessages {
+    /// The member reads the offer.
+    pub(crate) offer_read: Option<i64>,
+    /// It sends its commit.
+    pub(crate) commit_sent: Option<i64>,
+    /// The commit arrives.
+    pub(crate) commit_arrived: Option<i64>,
+    /// The member reads that updates are due.
+    pub(crate) reveal_read: Option<i64>,
+    /// It starts its upload.
+    pub(crate) update_sent: Option<i64>,
+    /// The last byte arrives.
+    pub(crate) update_arrived: Option<i64>,
+}
+
+/// The end of a phase that waits for messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    /// Number of messages that end the phase.
+    pub(crate) need: usize,
+    /// Its deadline in nanoseconds after the offer; `None` if the trace has none.
+    pub(crate) deadline: Option<i64>,
+}
+
+/// One round of one task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TracedRound {
+    /// The task, shortened.
+    pub(crate) task: String,
+    /// The round.
+    pub(crate) number: u64,
+    /// The offer is public.
+    pub(crate) start: i64,
+    /// The commits are closed.
+    pub(crate) commit_end: i64,
+    /// The updates are closed.
+    pub(crate) reveal_end: i64,
+    /// The report exists; the same as the end if the round has none.
+    pub(crate) value_end: i64,
+    /// The settlement is posted, or the round was given up.
+    pub(crate) end: i64,
+    /// The end of the commits.
+    pub(crate) commits: Barrier,
+    /// The end of the updates.
+    pub(crate) updates: Barrier,
+    /// The cohort.
+    pub(crate) cohort: BTreeSet<String>,
+    /// The messages of each member.
+    pub(crate) members: BTreeMap<String, MemberMessages>,
+    /// The work of each member that has a trace.
+    pub(crate) work: BTreeMap<String, Vec<NamedSpan>>,
+    /// The arrivals of the providers' work records.
+    pub(crate) records: BTreeMap<String, i64>,
+    /// The coordinator's work.
+    pub(crate) coordinator: Vec<NamedSpan>,
+}
+
+impl TracedRound {
+    /// Its duration in nanoseconds.
+    pub(crate) const fn duration(&self) -> i64 {
+        self.end - self.start
+    }
+
+    /// The arrivals of commits up to the end of their phase, the earliest first.
+    pub(crate) fn commit_arrivals(&self) -> Vec<(i64, &str)> {
+        self.arrivals(self.commit_end, |member| member.commit_arrived)
+    }
+
+    /// The arrivals of updates up to the end of their phase, the earliest first.
+    pub(crate) fn update_arrivals(&self) -> Vec<(i64, &str)> {
+        self.arrivals(self.reveal_end, |member| member.update_arrived)
+    }
+
+    fn arrivals(
+        &self,
+        end: i64,
+        arrived: impl Fn(&MemberMessages) -> Option<i64>,
+    ) -> Vec<(i64, &str)> {
+        let all = self.members.iter();
+        let all = all.filter_map(|(member, of)| Some((arrived(of)?, member.as_str())));
+        let mut all: Vec<_> = all.filter(|(at, _)| *at <= end).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// The rounds of all tasks that have an offer and an end, task by task in the order of their offers.
+/// The clocks are aligned.
+pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
+    let mut found = BTreeMap::new();
+    for trace in traces.iter().filter(|trace| trace.role != "participant") {
+        add_phases(&mut found, trace);
+    }
+    found.retain(|_, round: &mut TracedRound| round.end > round.start);
+    for trace in traces {
+        add_messages(&mut found, trace);
+        add_work(&mut found, trace);
+    }
+    let mut rounds: Vec<_> = found.into_values().collect();
+    // Two tasks do not share a row of rounds.
+    rounds.sort_by(|a, b| (&a.task, a.start).cmp(&(&b.task, b.start)));
+    rounds
+}
+
+type RoundMap = BTreeMap<(String, u64), TracedRound>;
+
+fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
+    let mut running: BTreeMap<String, u64> = BTreeMap::new();
+    for event in &trace.events {
+        let phase = event.text("phase");
+        if phase.is_empty() || event.kind == EventKind::End {
+            continue;
+        }
+        let (task, number) = (event.text("task").to_owned(), event.number("round"));
+        // A phase that no round has ends the settlement of the one before.
+        if let Some(before) = running.get(&task)
+            && let Some(round) = rounds.get_mut(&(task.clone(), *before))
+        {
+            round.end_phase(phase, event.at);
+        }
+        let barrier = Barrier {
+            need: usize::try_from(event.number("need")).unwrap_or(usize::MAX),
+            deadline: Some(event.number("by_ms")).filter(|ms| *ms > 0).map(|ms| {
+                clamp_time(i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MILLISECOND))
+            }),
+        };
+        match phase {
+            "commit" => {
+                let round = TracedRound { start: event.at, commits: barrier, ..new(&task, number) };
+                rounds.insert((task.clone(), number), round);
+                running.insert(task, number);
+            }
+            "reveal" => {
+                if let Some(round) = rounds.get_mut(&(task, number)) {
+                    round.updates = barrier;
+                }
+            }
+            "value" | "settle" => {}
+            _ => {
+                running.remove(&task);
+            }
+        }
+    }
+}
+
+fn new(task: &str, number: u64) -> TracedRound {
+    TracedRound { task: task.to_owned(), number, ..TracedRound::default() }
+}
+
+impl TracedRound {
+    /// The phase before this one ends.
+    fn end_phase(&mut self, next: &str, at: i64) {
+        match next {
+            "reveal" => self.commit_end = at,
+            "value" => self.reveal_end = at,
+            "settle" => self.value_end = at,
+            _ => {}
+        }
+        // A round that was given up ends in an earlier phase.
+        for end in [&mut self.commit_end, &mut self.reveal_end, &mut self.value_end] {
+            if *end == 0 && !matches!(next, "reveal" | "value" | "settle") {
+                *end = at;
+            }
+        }
+        if !matches!(next, "reveal" | "value" | "settle") {
+            self.end = at;
+        }
+    }
+}
+
+fn add_messages(rounds: &mut RoundMap, trace: &ProcessTrace) {
+    for event in &trace.events {
+        let is_start = event.kind == EventKind::FlowStart;
+        if !is_start && event.kind != EventKind::FlowEnd {
+            continue;
+        }
+        let key = (event.text("task").to_owned(), event.number("round"));
+        let Some(round) = rounds.get_mut(&key) else { continue };
+        let (kind, member) = (event.text("kind"), event.text("member"));
+        if kind == "record" {
+            if !is_start {
+                round.records.entry(member.to_owned()).or_insert(event.at);
+            }
+            continue;
+        }
+        if (kind, is_start) == ("offer", true) {
+            round.cohort.insert(member.to_owned());
+        }
+        let times = round.members.entry(member.to_owned()).or_default();
+        let time = match (kind, is_start) {
+            ("offer", false) => &mut times.offer_read,
+            ("commit", true) => &mut times.commit_sent,
+            ("commit", false) => &mut times.commit_arrived,
+            ("reveal", false) => &mut times.reveal_read,
+            ("update", true) => &mut times.update_sent,
+            ("update", false) => &mut times.update_arrived,
+            _ => continue,
+        };
+        // The first one counts: a message that was sent again has no other effect.
+        time.get_or_insert(event.at);
+    }
+}
+
+/// The member to which a span belongs; `None` is the coordinator. One file has all members of a
+/// laboratory.
+fn owner<'a>(trace: &'a ProcessTrace, event: &'a TracedEvent) -> Option<&'a str> {
+    match &trace.member {
+        Some(member) => Some(member),
+        None if trace.role == "laboratory" => {
+            Some(event.text("member")).filter(|member| !member.is_empty())
+        }
+        None => None,
+    }
+}
+
+/// Adds the spans of a process to the rounds that they overlap.
+fn add_work(rounds: &mut RoundMap, trace: &ProcessTrace) {
+    let is_span = |event: &&TracedEvent| matches!(event.kind, EventKind::Complete(_));
+    let mut spans: Vec<_> = trace.events.iter().filter(is_span).collect();
+    spans.sort_by_key(|event| event.at);
+    // A span that begins much earlier and reaches into a round is found by the longest one.
+    let longest = spans.iter().map(|event| event.end() - event.at).max().unwrap_or(0);
+    for round in rounds.values_mut() {
+        let first = spans.partition_point(|event| event.at < round.start - longest);
+        let overlapping = spans[first..].iter().take_while(|event| event.at < round.end);
+        let overlapping = overlapping.filter(|event| event.end() > round.start);
+        // A span of another task is not work for this one.
+        let own = overlapping.filter(|event| {
+            let task = event.text("task");
+            task.is_empty() || task == round.task
+        });
+        for event in own {
+            let span = NamedSpan {
+                name: event.name.clone(),
+                from: event.at.max(round.start),
+                to: event.end().min(round.end),
+            };
+            match owner(trace, event) {
+                Some(member) => round.work.entry(member.to_owned()).or_default().push(span),
+                None => round.coordinator.push(span),
+            }
+        }
+    }
+}

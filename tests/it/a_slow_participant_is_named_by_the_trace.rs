@@ -1,0 +1,216 @@
+//! All processes of a market write traces, and `florin trace show` names the member for which the
+//! rounds wait. The traces of the laboratory have the same form.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::market::words;
+use crate::support::proxy::Proxy;
+use crate::support::{On, Process, TestMarket, TestPlan, florin};
+
+/// Seconds by which the training of one participant is longer.
+const SLEEP: &str = "1.0";
+/// The time for which the offer of round 2 does not reach another one.
+const HELD: Duration = Duration::from_millis(400);
+
+/// A trainer that sleeps before it runs the example.
+fn slow_trainer(folder: &Path) -> String {
+    let trainer = folder.join("slow");
+    std::fs::create_dir(&trainer).unwrap();
+    let example = format!("{}/examples/trainer/trainer", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(example).unwrap();
+    let text = text.replacen("import array\n", "import array\nimport time\n", 1);
+    let text = text.replacen(
+        "def train(weight, bias, rows, labels, how, seed):\n",
+        &format!("def train(weight, bias, rows, labels, how, seed):\n    time.sleep({SLEEP})\n"),
+        1,
+    );
+    assert!(text.contains(&format!("time.sleep({SLEEP})")), "the example has another form");
+    let path = trainer.join("trainer");
+    std::fs::write(&path, text).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    trainer.display().to_string()
+}
+
+fn is_there(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed");
+    }
+    found
+}
+
+/// A proxy that holds the offer of round 2 for a moment.
+fn late_offer(market: &TestMarket) -> Proxy {
+    let is_held = AtomicBool::new(false);
+    Proxy::before(&market.url, "/tasks/", move |body| {
+        let view: Value = serde_json::from_slice(body).unwrap_or_default();
+        let is_offer = view["round"] == 2 && view["phase"] == "committing";
+        if is_offer && !is_held.swap(true, Ordering::SeqCst) {
+            std::thread::sleep(HELD);
+        }
+        body.to_vec()
+    })
+}
+
+/// Runs a market of three rounds in which the member `cy` is slow, and `ben` reads the offer of round
+/// 2 late; the folder of its traces.
+fn traced_market(market: &mut TestMarket) -> String {
+    let traces = market.file("traces");
+    market.environment = vec![("FLORIN_TRACE".to_owned(), traces.clone())];
+    market.restart_coordinator();
+    let task = market.publish();
+    let trace = words(&["--trace", &traces]);
+    let mut call = market.participant_call(&market.url, task, "cy");
+    call.extend(words(&["--trainer", &slow_trainer(market.folder()), "--unsandboxed"]));
+    let refused = florin(&call).refused(2, "TRAINER_NOT_ACCEPTED");
+    let digest = refused.err.split_whitespace().last().unwrap().trim_matches(['"', '.']).to_owned();
+    call.extend(words(&["--accept-trainer", &digest]));
+    let mut all = vec![
+        Process::start(market.folder(), "cy", &[call, trace.clone()].concat()),
+        Process::start(
+            market.folder(),
+            "provider",
+            &[market.provider_call(&market.url, task), trace.clone()].concat(),
+        ),
+    ];
+    let late = late_offer(market);
+    for (name, url) in [("ann", &market.url), ("ben", &late.url)] {
+        let call = market.participant_call(url, task, name);
+        all.push(Process::start(market.folder(), name, &[call, trace.clone()].concat()));
+    }
+    all.iter_mut().for_each(Process::finish);
+    traces
+}
+
+#[test]
+fn every_round_waits_for_the_slow_participant() {
+    if !is_there("python3") {
+        return;
+    }
+    let mut market = TestMarket::open(TestPlan::honest(On::Embedded, 3));
+    let traces = traced_market(&mut market);
+    // The coordinator still runs: its file has no end yet.
+    let shown = florin(&words(&["trace", "show", &traces, "--without", "0x", "--json"]));
+    shown.refused(2, "UNKNOWN_MEMBER");
+    let slow = market.account("cy").to_string();
+    let shown = florin(&words(&["trace", "show", &traces, "--json", "--without", &slow]));
+    let shown = shown.expect(0).json();
+    let rounds = shown["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 3, "{shown}");
+    for round in rounds {
+        let waits = round["waits"].as_array().unwrap();
+        let longest = waits.iter().max_by_key(|wait| wait["ns"].as_i64()).unwrap();
+        assert_eq!(
+            (&longest["cause"], &longest["member"]),
+            (&"late-sender".into(), &slow.as_str().into())
+        );
+        assert!(longest["ns"].as_i64().unwrap() > 400_000_000, "{round}");
+        let predicted = round["predicted"]["ns"].as_i64().unwrap();
+        assert!(predicted < round["ns"].as_i64().unwrap() - 400_000_000, "{round}");
+        let path = round["critical_path"].as_array().unwrap();
+        let trains = |step: &&Value| step["work"] == "train" && step["member"] == slow.as_str();
+        assert_eq!(path.iter().filter(trains).count(), 1, "{round}");
+    }
+    let (late, delays) =
+        (market.account("ben").to_string(), rounds[1]["delays"].as_array().unwrap());
+    let is_late = |delay: &&Value| {
+        (&delay["cause"], &delay["member"]) == (&"late-receiver".into(), &late.as_str().into())
+    };
+    let held = delays.iter().find(is_late).unwrap_or_else(|| panic!("{delays:?}"));
+    assert!(held["excess_ns"].as_i64().unwrap() > 200_000_000, "{held}");
+    let text = florin(&words(&["trace", "show", &traces, "--deadline", "0.3"])).expect(0).out;
+    assert!(text.contains("critical path: ") && text.contains("late sender: member "), "{text}");
+    every_file_is_an_array(Path::new(&traces), &mut market);
+    if is_there("otf2-print") {
+        an_archive_is_balanced(&traces);
+    }
+}
+
+fn every_file_is_an_array(traces: &Path, market: &mut TestMarket) {
+    market.coordinator.ask_to_stop();
+    market.coordinator.finish();
+    let files: Vec<_> = std::fs::read_dir(traces).unwrap().map(|it| it.unwrap().path()).collect();
+    let files: Vec<_> = files.iter().filter(|path| path.extension().unwrap() == "json").collect();
+    assert_eq!(files.len(), 5, "{files:?}");
+    let archives = files.iter().map(|file| file.with_extension("otf2").join("traces.otf2"));
+    let archives = archives.filter(|archive| archive.exists()).count();
+    assert_eq!(archives, if is_there("otf2-print") { 5 } else { 0 });
+    for file in files {
+        let events: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        assert!(events.len() > 10, "{file:?}");
+    }
+}
+
+/// Converts a folder, and reads the archive by OTF2's own program.
+fn an_archive_is_balanced(traces: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("archive").display().to_string();
+    florin(&words(&["trace", "export", traces, "--otf2", &out])).expect(0);
+    florin(&words(&["trace", "export", traces, "--otf2", &out])).refused(2, "TRACE_NOT_WRITTEN");
+    let anchor = format!("{out}/traces.otf2");
+    let read = Command::new("otf2-print").arg(&anchor).output().unwrap();
+    let text = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert!(read.status.success(), "{text} {}", String::from_utf8_lossy(&read.stderr));
+    // Per location: enters and leaves are balanced, and the time does not go back.
+    let mut locations = std::collections::BTreeMap::<u64, (i64, u64)>::new();
+    for line in text.lines() {
+        let mut parts = line.split_whitespace();
+        let step = match parts.next() {
+            Some("ENTER") => 1,
+            Some("LEAVE") => -1,
+            _ => continue,
+        };
+        let location = parts.next().unwrap().parse().unwrap();
+        let time = parts.next().unwrap().parse().unwrap();
+        let (open, last) = locations.entry(location).or_default();
+        assert!(time >= *last, "{line}");
+        (*open, *last) = (*open + step, time);
+        assert!(*open >= 0, "{line}");
+    }
+    let ends = |kind: &str| text.lines().filter(|line| line.starts_with(kind)).count();
+    assert!(ends("MPI_SEND") >= 36, "an offer, a commit, a request and an update in 3 × 3 cases");
+    assert_eq!(ends("MPI_SEND"), ends("MPI_RECV"));
+    assert!(locations.len() > 8, "{text}");
+    assert!(locations.values().all(|(open, _)| *open == 0), "{locations:?}");
+}
+
+/// The rounds of the laboratory's devices with this number of slow members.
+fn simulated(slow: u32, more: &[&str]) -> Vec<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = folder.path().display().to_string();
+    let slow = format!("population.slow.count={slow}");
+    let run = ["sim", "run", "devices", "--seeds", "3", "--set", "task.train_s=6000", "--set"];
+    let run = florin(&words(&[&run[..], &[&slow, "--trace", &traces]].concat()));
+    assert!(run.code < 2, "{run:?}");
+    let shown = ["trace", "show", &traces, "--json"];
+    let shown = florin(&words(&[&shown[..], more].concat())).expect(0).json();
+    shown["rounds"].as_array().unwrap().clone()
+}
+
+/// The last slow member is number 11 of 11, without those whose devices hold no step.
+#[test]
+fn a_replay_without_a_member_predicts_the_laboratory_within_5_percent() {
+    let (with, without) = (simulated(2, &["--without", "11"]), simulated(1, &[]));
+    assert_eq!((with.len(), without.len()), (24, 24));
+    let mut faster = 0;
+    for (with, without) in with.iter().zip(&without) {
+        let number = |value: &Value| value.as_i64().unwrap();
+        let waits: i64 =
+            with["waits"].as_array().unwrap().iter().map(|wait| number(&wait["ns"])).sum();
+        assert_eq!(number(&with["work_ns"]) + waits, number(&with["ns"]));
+        let (predicted, played) = (number(&with["predicted"]["ns"]), number(&without["ns"]));
+        assert!((predicted - played).abs() * 20 <= played, "{predicted} for {played}");
+        faster += u32::from(number(&with["ns"]) * 9 > played * 10);
+    }
+    assert!(faster > 20, "the rounds wait for this member");
+}
