@@ -143,3 +143,7 @@ fn time_fault(offer: &Offer, report: &Report) -> Option<&'static str> {
         None
     }
 }
+
+#[cfg(test)]
+#[path = "selection_tests.rs"]
+mod tests;

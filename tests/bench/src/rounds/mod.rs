@@ -22,6 +22,15 @@ const BAR: &str = "{bar:40} {pos} of {len} tasks, {eta} left";
 const THREADS: usize = 2;
 /// The part of random selection's final accuracy to which the time counts.
 const TARGET: f64 = 0.9;
+/// The least ratio of random selection's time to that of `fast`.
+const FASTER_MIN: f64 = 2.0;
+/// Points of accuracy that `performance` has beyond random selection, at least.
+const GAINED_MIN: f64 = 1.0;
+/// Gini coefficients of `fair_work`, variance of `fair_accuracy` and waste of `fast`, as parts of
+/// those of random selection, at most.
+const GINI_MAX: f64 = 0.5;
+const VARIANCE_MAX: f64 = 0.7;
+const WASTE_MAX: f64 = 0.5;
 
 /// Runs the benchmark.
 pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Measurement>> {
@@ -72,7 +81,7 @@ fn compare(
 }
 
 fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
-    let Some(random) = all.iter().find(|of| of.rule == Rule::Random) else { return Vec::new() };
+    let Some(random) = of_rule(all, Rule::Random) else { return Vec::new() };
     let mut rows = Vec::new();
     for of in all {
         let name = |what: &str| format!("{}, {}: {what}", kind.name(), of.rule.name());
@@ -86,16 +95,50 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
         let accuracy = mean(of.trials.iter().map(Trial::final_accuracy)) * 100.0;
         let gained =
             median(pairs().map(|(one, other)| one.final_accuracy() - other.final_accuracy()));
-        rows.push(plain("time to 90 % of random's accuracy, random over this", faster, "x"));
+        let is = |rule| of.rule == rule;
+        let plain_or = |what: &str, value, unit: &str, at_least: Option<f64>| match at_least {
+            Some(bar) => Measurement::at_least(name(what), value, unit, bar),
+            None => plain(what, value, unit),
+        };
+        let oort = of_rule(all, Rule::Oort).map(|oort| {
+            let pairs = || oort.trials.iter().zip(&random.trials);
+            let times = pairs().map(|(one, other)| to_target(other, other) / to_target(one, other));
+            let gains = pairs().map(|(one, other)| one.final_accuracy() - other.final_accuracy());
+            (median(times), median(gains) * 100.0)
+        });
+        let (oort_faster, oort_gained) = oort.unwrap_or_default();
+        let in_speeds = kind == MarketKind::Speeds && is(Rule::Fast);
+        let in_skewed = kind == MarketKind::Skewed && is(Rule::Performance);
+        let bar = in_speeds.then_some(FASTER_MIN.max(oort_faster));
+        rows.push(plain_or(
+            "time to 90 % of random's accuracy, random over this",
+            faster,
+            "x",
+            bar,
+        ));
         rows.push(plain("final accuracy", accuracy, "%"));
-        rows.push(plain("final accuracy beyond random", gained * 100.0, "points"));
+        let bar = in_skewed.then_some(GAINED_MIN.max(oort_gained));
+        let bar = if is(Rule::FairAccuracy) { Some(-1.0) } else { bar };
+        rows.push(plain_or("final accuracy beyond random", gained * 100.0, "points", bar));
         let ratio = |of: fn(&Trial) -> f64| {
             median(pairs().map(|(one, other)| of(one) / of(other).max(1e-12)))
         };
+        let plain_or = |what: &str, value, at_most: Option<f64>| match at_most {
+            Some(bar) => Measurement::at_most(name(what), value, "", bar),
+            None => plain(what, value, ""),
+        };
+        let bar = is(Rule::FairWork).then_some(GINI_MAX);
         rows.push(plain("Gini of work", median(of.trials.iter().map(Trial::gini_of_work)), ""));
-        rows.push(plain("Gini of work over random's", ratio(Trial::gini_of_work), ""));
-        rows.push(plain("Gini of pay over random's", ratio(Trial::gini_of_pay), ""));
-        rows.push(plain("variance of own accuracy over random's", ratio(Trial::own_variance), ""));
+        rows.push(plain_or("Gini of work over random's", ratio(Trial::gini_of_work), bar));
+        rows.push(plain_or("Gini of pay over random's", ratio(Trial::gini_of_pay), bar));
+        let bar = is(Rule::FairAccuracy).then_some(VARIANCE_MAX);
+        rows.push(plain_or(
+            "variance of own accuracy over random's",
+            ratio(Trial::own_variance),
+            bar,
+        ));
+        let bar = in_speeds.then_some(WASTE_MAX);
+        rows.push(plain_or("wasted work over random's", ratio(Trial::wasted), bar));
         rows.push(plain("wasted work", median(of.trials.iter().map(Trial::wasted)) * 100.0, "%"));
         let hours = median(of.trials.iter().map(|one| one.curve.last().map_or(0.0, |at| at.0)));
         rows.push(plain("virtual time", hours / 3_600.0, "h"));
@@ -105,6 +148,11 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
         }
     }
     rows
+}
+
+/// The trials of a rule, if it is compared here.
+fn of_rule(all: &[RuleTrials], rule: Rule) -> Option<&RuleTrials> {
+    all.iter().find(|of| of.rule == rule)
 }
 
 /// The median of some values.

@@ -1,0 +1,165 @@
+//! Lies about a cohort that an audit finds, each beside the honest offer.
+
+use florin_protocol::{
+    AbandonReason, Amount, Candidate, DeadlineRule, Micro, MissingReason, ReportInputs,
+    RoundNumber, RoundScope, Selection, SelectionKnob, SelectionReason, close_round,
+};
+
+use super::*;
+
+const MEMBERS: u8 = 60;
+
+fn account(number: u8) -> Address {
+    Address([number; 20])
+}
+
+fn spec() -> TaskSpec {
+    let mut spec = TaskSpec::example();
+    spec.rounds.cohort_target = 10;
+    spec.rounds.train_ms = 60_000;
+    spec.rounds.selection = Selection { knob: SelectionKnob::Fast, explore: Micro(100_000) };
+    spec.rounds.deadline =
+        DeadlineRule::Predicted { quantile: Micro(1_000_000), slack: Micro(2_000_000) };
+    spec
+}
+
+/// An honest round after those of `audit`: its offer, candidates and report, in which each member
+/// commits after as many milliseconds as its number.
+fn round(
+    audit: &SelectionAudit,
+    spec: &TaskSpec,
+    number: u32,
+    before: Option<&Report>,
+) -> (Offer, Candidates, Report) {
+    let one = |i: u8| (account(i), Candidate { standing: Standing::Eligible, quote_ms: i.into() });
+    let seed = audit.seed.unwrap_or(Digest([9; 32]));
+    let candidates = Candidates { seed, accounts: (1..=MEMBERS).map(one).collect() };
+    let round = RoundNumber(number);
+    let cohort = select_cohort(&spec.rounds, round, &candidates, &audit.history);
+    let accounts: Vec<Address> = cohort.iter().map(|one| one.account).collect();
+    let allowed = commit_deadline_ms(&spec.rounds, round, &candidates, &audit.history, &accounts);
+    let opened = Timestamp(1_000_000 * u64::from(number));
+    let commit_by = opened.saturating_add_ms(allowed);
+    let offer = Offer {
+        scope: RoundScope { market: spec.market, task: spec.id(), round },
+        base_model: spec.base_model,
+        previous_report: before.map_or(Digest(spec.id().0), Report::digest),
+        cohort: accounts.clone(),
+        reasons: cohort.iter().map(|one| one.reason).collect(),
+        candidates: candidates.digest(),
+        opened,
+        commit_by,
+        reveal_by: commit_by.saturating_add_ms(1_000),
+        pool: Amount::ZERO,
+    };
+    let at = |who: &Address| opened.saturating_add_ms(who.0[0].into());
+    let commits: Vec<_> = accounts.iter().map(|who| (*who, Digest::default())).collect();
+    let missing: Vec<_> = accounts.iter().map(|who| (*who, MissingReason::NoReveal)).collect();
+    let closed = opened.saturating_add_ms(MEMBERS.into());
+    let report = close_round(&ReportInputs {
+        spec,
+        offer: &offer,
+        previous_report: before,
+        commits: &commits,
+        entries: &[],
+        times: &RoundTimes {
+            commits: accounts.iter().map(at).collect(),
+            commits_closed: closed,
+            ..RoundTimes::default()
+        },
+        missing: &missing,
+        holdout_rows: &[],
+        result: Err(AbandonReason::ValuationFailed),
+        verified_work: &[],
+    });
+    (offer, candidates, report.unwrap())
+}
+
+/// Three honest rounds, and the audit before the last one.
+fn three_rounds() -> (SelectionAudit, TaskSpec, (Offer, Candidates, Report)) {
+    let (mut audit, spec) = (SelectionAudit::default(), spec());
+    let mut before: Option<Report> = None;
+    for number in 1..=2 {
+        let (offer, candidates, report) = round(&audit, &spec, number, before.as_ref());
+        assert_eq!(audit.check(&spec, &offer, &candidates, &report), [], "round {number}");
+        audit.advance(&report);
+        before = Some(report);
+    }
+    audit.seed = Some(Digest([7; 32]));
+    let last = round(&audit, &spec, 3, before.as_ref());
+    (audit, spec, last)
+}
+
+fn fields(found: &[Mismatch]) -> Vec<&str> {
+    found.iter().map(|one| one.line.as_str()).collect()
+}
+
+#[test]
+fn an_honest_cohort_has_no_mismatch() {
+    let (audit, spec, (offer, candidates, report)) = three_rounds();
+    assert_eq!(audit.check(&spec, &offer, &candidates, &report), []);
+    assert_eq!(audit.unverified_seed(&offer, &candidates), None);
+    let first = SelectionAudit::default();
+    assert!(first.unverified_seed(&offer, &candidates).is_some(), "the holdout is a secret");
+}
+
+#[test]
+fn lies_about_an_offer_are_found() {
+    type Lie = fn(&mut Offer);
+    let (audit, spec, honest) = three_rounds();
+    let lies: [(&str, Lie); 5] = [
+        ("offer.cohort", |offer| {
+            let absent = (1..=MEMBERS).map(account).find(|who| !offer.cohort.contains(who));
+            offer.cohort[0] = absent.unwrap();
+            offer.cohort.sort_unstable();
+        }),
+        ("offer.cohort", |offer| offer.cohort.truncate(9)),
+        ("offer.reasons", |offer| offer.reasons[0] = SelectionReason::Reserve),
+        ("offer.commit_by", |offer| offer.commit_by = offer.commit_by.saturating_add_ms(1)),
+        ("candidates", |offer| offer.candidates = Digest([1; 32])),
+    ];
+    for (field, lie) in lies {
+        let (mut offer, candidates, report) = honest.clone();
+        lie(&mut offer);
+        let found = audit.check(&spec, &offer, &candidates, &report);
+        assert!(fields(&found).contains(&field), "{field}: {found:?}");
+    }
+}
+
+#[test]
+fn lies_about_the_candidates_are_found() {
+    type Lie = fn(&mut Candidates);
+    let (audit, spec, honest) = three_rounds();
+    let asked = honest.0.cohort[0];
+    let known = audit.known.iter().copied().find(|who| *who != asked).unwrap();
+    let drop_known =
+        |candidates: &mut Candidates| candidates.accounts.retain(|who, _| *who != known);
+    let seed: Lie = |candidates| candidates.seed = Digest([8; 32]);
+    let lies: [(&str, &dyn Fn(&mut Candidates)); 2] =
+        [("candidates.seed", &seed), ("candidates.accounts", &drop_known)];
+    for (field, lie) in lies {
+        let (mut offer, mut candidates, report) = honest.clone();
+        lie(&mut candidates);
+        offer.candidates = candidates.digest();
+        let found = audit.check(&spec, &offer, &candidates, &report);
+        assert!(fields(&found).contains(&field), "{field}: {found:?}");
+    }
+}
+
+#[test]
+fn times_outside_their_phases_are_found() {
+    type Lie = fn(&mut Report);
+    let (audit, spec, honest) = three_rounds();
+    let lies: [Lie; 4] = [
+        |report| report.times.commits.truncate(3),
+        |report| report.times.commits[0] = Timestamp(0),
+        |report| report.times.commits[0] = report.times.commits_closed.saturating_add_ms(1),
+        |report| report.times.updates.push(Timestamp(1)),
+    ];
+    for (number, lie) in lies.iter().enumerate() {
+        let (offer, candidates, mut report) = honest.clone();
+        lie(&mut report);
+        let found = audit.check(&spec, &offer, &candidates, &report);
+        assert_eq!(fields(&found), ["times"], "lie {number}");
+    }
+}
