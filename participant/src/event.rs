@@ -3,7 +3,8 @@
 use std::fmt;
 
 use florin_protocol::{
-    Address, Amount, Digest, Rejection, RoundNumber, Statement, TaskId, Timestamp, nats,
+    Address, Amount, Digest, Rejection, RoundNumber, SelectionReason, Statement, TaskId, Timestamp,
+    nats,
 };
 use florin_work::Mismatch;
 use serde::Serialize;
@@ -131,6 +132,8 @@ pub enum ParticipantEvent {
         /// Number of selected participants.
         #[serde(rename = "selected")]
         cohort: usize,
+        /// Why it was selected.
+        reason: SelectionReason,
     },
     /// The participant is not selected for a round.
     NotSelected {
@@ -383,11 +386,12 @@ impl fmt::Display for ParticipantEvent {
             Self::Experiment { behaviour } => {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
-            Self::Selected { round, pool, cohort } => {
+            Self::Selected { round, pool, cohort, reason } => {
                 write!(
                     f,
-                    "round {round}: selected with {} others; pool of {} FLN",
+                    "round {round}: selected with {} others ({}); pool of {} FLN",
                     cohort.saturating_sub(1),
+                    reason.name(),
                     pool.short()
                 )
             }

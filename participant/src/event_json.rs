@@ -67,7 +67,8 @@ pub(crate) fn mismatch<S: Serializer>(
 mod tests {
     use florin_protocol::merkle::ClaimTotals;
     use florin_protocol::{
-        Address, Digest, ErrorCode, Micro, Rejection, RoundNumber, TaskId, Timestamp,
+        Address, Digest, ErrorCode, Micro, Rejection, RoundNumber, SelectionReason, TaskId,
+        Timestamp,
     };
 
     use super::*;
@@ -123,9 +124,15 @@ mod tests {
             &json!({ "event": "close_announced", "at": 9 }),
         );
         check(
-            &Event::Selected { round: ROUND, pool: fln("10"), cohort: 4 },
+            &Event::Selected {
+                round: ROUND,
+                pool: fln("10"),
+                cohort: 4,
+                reason: SelectionReason::Drawn,
+            },
             &json!({
-                "event": "selected", "round": 3, "pool": "10000000000000000000", "selected": 4
+                "event": "selected", "round": 3, "pool": "10000000000000000000", "selected": 4,
+                "reason": "drawn"
             }),
         );
         check(&Event::Ready { task: TASK }, &json!({ "event": "ready", "task": task }));

@@ -181,3 +181,39 @@ fn a_search_for_addresses_by_the_tasks_id_gains_nothing() {
     // have taken all of them.
     assert!((8..=52).contains(&taken), "{taken} of {} places", tasks * u64::from(asked));
 }
+
+#[test]
+fn every_knob_selects_by_the_published_candidates_and_the_reports() {
+    for knob in SelectionKnob::ALL {
+        let mut spec = TaskSpec { expires: Timestamp(9_000_000), ..spec() };
+        spec.rounds.selection = Selection { knob, explore: Micro(250_000) };
+        spec.rounds.deadline =
+            DeadlineRule::Predicted { quantile: Micro::ONE, slack: Micro(3_000_000) };
+        let mut world = EngineFixture::with_published_spec(spec, 9);
+        (1..=9).for_each(|i| drop(world.apply(world.enrol_event(i)).unwrap()));
+        let mut history = TaskHistory::default();
+        for number in 1..=3 {
+            let round = RoundNumber(number);
+            let offer = world.offer().clone();
+            let candidates =
+                world.engine.running_candidates(world.id, round).unwrap().unwrap().clone();
+            assert_eq!(offer.candidates, candidates.digest(), "{knob:?}");
+            let rules = &world.spec.rounds;
+            let selected = select_cohort(rules, round, &candidates, &history);
+            let (cohort, reasons): (Vec<_>, Vec<_>) =
+                selected.into_iter().map(|one| (one.account, one.reason)).unzip();
+            assert_eq!((&offer.cohort, &offer.reasons), (&cohort, &reasons), "{knob:?}");
+            let allowed = commit_deadline_ms(rules, round, &candidates, &history, &cohort);
+            assert_eq!(offer.commit_by, offer.opened.saturating_add_ms(allowed), "{knob:?}");
+            play(&mut world, 7, number as u8, &[]);
+            let report = world.engine.report(world.id, round).unwrap();
+            // Each event of `play` takes 7 ms.
+            let times: Vec<u64> =
+                report.times.commits.iter().map(|at| at.ms_since(offer.opened)).collect();
+            let expected: Vec<u64> = (1..=cohort.len() as u64).map(|i| 7 * i).collect();
+            assert_eq!((times.len(), times.iter().max()), (cohort.len(), expected.last()));
+            assert_eq!(Some(&report.times.commits_closed), report.times.commits.iter().max());
+            history.add_round(report);
+        }
+    }
+}

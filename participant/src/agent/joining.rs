@@ -8,8 +8,8 @@ use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
-    ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SignError, Signed,
-    TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
+    ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SelectionReason,
+    SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
     merkle::ClaimTotals,
 };
 
@@ -331,7 +331,11 @@ impl Agent<'_, '_> {
             let (round, cohort) = (view.round, &offer.body.cohort);
             if cohort.contains(&self.me) {
                 let pool = offer.body.pool;
-                self.emit(&ParticipantEvent::Selected { round, pool, cohort: cohort.len() });
+                let place = cohort.binary_search(&self.me).ok();
+                let reason = place.and_then(|place| offer.body.reasons.get(place).copied());
+                let reason = reason.unwrap_or(SelectionReason::Drawn);
+                let cohort = cohort.len();
+                self.emit(&ParticipantEvent::Selected { round, pool, cohort, reason });
                 if matches!(self.current.stage, RoundStage::Trained | RoundStage::Signed) {
                     self.emit(&ParticipantEvent::UpdateRecovered { round });
                 }
@@ -362,6 +366,9 @@ impl Agent<'_, '_> {
         if offer.pool != pool {
             let why = format!("its pool is {} FLN, not {pool} FLN", offer.pool);
             return not_trusted(why);
+        }
+        if offer.reasons.len() != offer.cohort.len() {
+            return not_trusted("it has not one reason for each selected account".to_owned());
         }
         if offer.commit_by < offer.opened || offer.reveal_by < offer.commit_by {
             return not_trusted("its deadlines are not in order".to_owned());
