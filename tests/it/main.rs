@@ -3,6 +3,7 @@
 
 mod a_bond_is_confirmed_on_a_terminal;
 mod a_bucket_replaces_lost_blobs;
+mod a_cohort_is_selected_and_recomputed;
 mod a_folder_of_images_is_a_task;
 mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;

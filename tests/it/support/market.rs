@@ -77,6 +77,8 @@ pub(crate) struct TestPlan {
     pub(crate) sandbox: Vec<String>,
     /// The update format, as in the task file.
     pub(crate) format: &'static str,
+    /// The rule of selection, as in the task file.
+    pub(crate) selection: &'static str,
     /// Confirmations that the coordinator requires on Ethereum; all others require one.
     pub(crate) confirmations: u64,
 }
@@ -99,6 +101,7 @@ impl TestPlan {
             trainers: Vec::new(),
             sandbox: Vec::new(),
             format: r#"{ kind = "f32" }"#,
+            selection: r#"{ knob = "random" }"#,
             confirmations: 1,
         }
     }
@@ -109,7 +112,7 @@ impl TestPlan {
     }
 
     fn task_file(&self) -> String {
-        let Self { seed, rounds, reveal_ms, train_ms, target, format, .. } = self;
+        let Self { seed, rounds, reveal_ms, train_ms, target, format, selection, .. } = self;
         let softmax = "kind = \"softmax\"\ninputs = 64\nclasses = 10\n";
         let model = self.graph.as_deref().unwrap_or(softmax);
         let now = std::time::UNIX_EPOCH.elapsed().expect("the clock is set");
@@ -122,7 +125,7 @@ impl TestPlan {
              [rounds]\ncount = {rounds}\ncohort_min = 1\ncohort_target = {target}\n\
              enrol = \"{LONG_PHASE_MS} ms\"\nvalue = \"{LONG_PHASE_MS} ms\"\n\
              train = \"{train_ms} ms\"\nreveal = \"{reveal_ms} ms\"\n\
-             format = {format}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
+             format = {format}\nselection = {selection}\ndelta_norm_max = 5\n[budget]\n{MONEY}"
         );
         overlay(&settings).unwrap()
     }

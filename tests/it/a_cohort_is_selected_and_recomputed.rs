@@ -1,0 +1,66 @@
+//! Cohorts by a knob: each participant reads its reason, an auditor recomputes every cohort, and a
+//! signed offer with another cohort is a mismatch.
+
+use std::collections::BTreeMap;
+
+use florin_protocol::{Address, Candidates, Canonical, Offer, SelectionReason, Signed};
+use serde_json::json;
+
+use crate::support::market::words;
+use crate::support::proxy::Proxy;
+use crate::support::{CommandOutput, On, TestMarket, TestPlan, florin};
+
+fn audit(url: &str, task: &str) -> CommandOutput {
+    let mut call = words(&["audit", task, "--engine", "reference", "--json", "--market"]);
+    call.push(url.to_owned());
+    florin(&call)
+}
+
+#[test]
+fn a_cohort_is_selected_and_recomputed() {
+    let plan = TestPlan {
+        participants: vec![("ann", None), ("ben", None), ("cy", None), ("di", None)],
+        target: 2,
+        selection: r#"{ knob = "fair_work", explore = 0.0 }"#,
+        ..TestPlan::honest(On::Embedded, 6)
+    };
+    let market = TestMarket::open(plan);
+    let id = market.run();
+    let task = id.to_string();
+    let honest = audit(&market.url, &task).expect(0).json();
+    assert_eq!((&honest["rounds"], &honest["mismatches"]), (&6.into(), &json!([])));
+
+    // Six rounds of two are twelve updates of four members: with equal work three of each.
+    let mut updates: BTreeMap<Address, u32> = BTreeMap::new();
+    for round in 1..=6 {
+        for entry in market.report(id, round).entries {
+            *updates.entry(entry.sender).or_default() += 1;
+        }
+    }
+    assert_eq!(updates.values().copied().max(), Some(3), "{updates:?}");
+
+    let node = market.wallet("coordinator").node_signer();
+    let liar = Proxy::before(&market.url, "/rounds/5/offer", move |body| {
+        let mut offer: Signed<Offer> = serde_json::from_slice(body).unwrap();
+        offer.body.reasons[0] = SelectionReason::Reserve;
+        serde_json::to_vec(&node.sign(offer.body)).unwrap()
+    });
+    let found = audit(&liar.url, &task).expect(1).json();
+    let lines: Vec<&str> = found["mismatches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["line"].as_str().unwrap())
+        .collect();
+    assert!(lines.contains(&"offer.reasons"), "{lines:?}");
+
+    let dropped = Proxy::before(&market.url, "/rounds/5/candidates", |body| {
+        let mut candidates: Candidates = serde_json::from_slice(body).unwrap();
+        let before = candidates.digest();
+        candidates.accounts.pop_last();
+        assert_ne!(candidates.digest(), before);
+        serde_json::to_vec(&candidates).unwrap()
+    });
+    let found = audit(&dropped.url, &task).expect(1).json();
+    assert_eq!(found["mismatches"][0]["line"], "candidates", "{found}");
+}
