@@ -387,13 +387,9 @@ impl fmt::Display for ParticipantEvent {
                 write!(f, "EXPERIMENT: this participant is not honest (behaviour: {behaviour})")
             }
             Self::Selected { round, pool, cohort, reason } => {
-                write!(
-                    f,
-                    "round {round}: selected with {} others ({}); pool of {} FLN",
-                    cohort.saturating_sub(1),
-                    reason.name(),
-                    pool.short()
-                )
+                let (others, pool) = (cohort.saturating_sub(1), pool.short());
+                let why = reason.name();
+                write!(f, "round {round}: selected with {others} others ({why}); pool {pool} FLN")
             }
             Self::EarlierReports { rounds, is_over } => write!(
                 f,

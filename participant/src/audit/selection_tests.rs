@@ -128,14 +128,14 @@ fn lies_about_an_offer_are_found() {
 
 #[test]
 fn lies_about_the_candidates_are_found() {
-    type Lie = fn(&mut Candidates);
+    type Lie<'a> = &'a dyn Fn(&mut Candidates);
     let (audit, spec, honest) = three_rounds();
     let asked = honest.0.cohort[0];
     let known = audit.known.iter().copied().find(|who| *who != asked).unwrap();
     let drop_known =
         |candidates: &mut Candidates| candidates.accounts.retain(|who, _| *who != known);
-    let seed: Lie = |candidates| candidates.seed = Digest([8; 32]);
-    let lies: [(&str, &dyn Fn(&mut Candidates)); 2] =
+    let seed = |candidates: &mut Candidates| candidates.seed = Digest([8; 32]);
+    let lies: [(&str, Lie<'_>); 2] =
         [("candidates.seed", &seed), ("candidates.accounts", &drop_known)];
     for (field, lie) in lies {
         let (mut offer, mut candidates, report) = honest.clone();

@@ -4,11 +4,13 @@
 //! Every task is simulated on the production code under virtual time. A figure is the median over
 //! the seeds, of ratios where two tasks are compared: both have the same members.
 
+mod attacks;
 mod market;
 mod trial;
 
 use florin::progress::progress_bar;
 use florin_learning::parallel_map;
+use florin_sim::Scenario;
 use indicatif::ProgressDrawTarget;
 
 use super::Measurement;
@@ -40,6 +42,9 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
             rows.extend(compare(kind, seeds, size)?);
         }
     }
+    if seeds.only.as_ref().is_none_or(|only| attacks::NAME.contains(only.as_str())) {
+        rows.extend(attacks::run(seeds, size)?);
+    }
     anyhow::ensure!(!rows.is_empty(), "no market's name contains the text of --only");
     Ok(rows)
 }
@@ -62,6 +67,18 @@ fn compare(
         let all = seeds.first_seed..seeds.first_seed + seeds.tasks;
         jobs.extend(all.map(|seed| (scenario.clone(), seed)));
     }
+    let mut trials = run_all(jobs).into_iter();
+    let mut all = Vec::new();
+    for rule in rules {
+        let of_rule = trials.by_ref().take(usize::try_from(seeds.tasks)?);
+        let trials = of_rule.collect::<anyhow::Result<Vec<Trial>>>()?;
+        all.push(RuleTrials { rule: *rule, trials });
+    }
+    Ok(report(kind, &all))
+}
+
+/// Simulates all tasks, with progress.
+fn run_all(jobs: Vec<(Scenario, u64)>) -> Vec<anyhow::Result<Trial>> {
     let bar = progress_bar(ProgressDrawTarget::stderr(), BAR);
     bar.set_length(jobs.len() as u64);
     let trials = parallel_map(THREADS, jobs, |(scenario, seed)| {
@@ -70,14 +87,7 @@ fn compare(
         trial
     });
     bar.finish_and_clear();
-    let mut trials = trials.into_iter();
-    let mut all = Vec::new();
-    for rule in rules {
-        let of_rule = trials.by_ref().take(usize::try_from(seeds.tasks)?);
-        let trials = of_rule.collect::<anyhow::Result<Vec<Trial>>>()?;
-        all.push(RuleTrials { rule: *rule, trials });
-    }
-    Ok(report(kind, &all))
+    trials
 }
 
 fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {

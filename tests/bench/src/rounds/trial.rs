@@ -65,6 +65,13 @@ impl Trial {
         gini(self.outcome.members.iter().map(|member| member.earned.max(0.0)).collect())
     }
 
+    /// The pay of all members of a group, less their debits, in florins.
+    pub(super) fn earned_by(&self, group: &str) -> f64 {
+        let at = self.outcome.groups.iter().position(|name| name == group);
+        let members = self.outcome.members.iter().filter(|member| Some(member.group) == at);
+        members.map(|member| member.earned).sum()
+    }
+
     /// Variance of the accuracy over the members' own rows.
     pub(super) fn own_variance(&self) -> f64 {
         let center = mean(self.own.iter().copied());
