@@ -138,9 +138,9 @@ pub use report::{
     ScoreEstimator, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
 };
 pub use selection::{
-    Candidate, Candidates, DeadlineRule, MemberHistory, Selected, Selection, SelectionKnob,
-    SelectionReason, Standing, TaskHistory, commit_deadline_ms, draw_cohort, first_cohort_seed,
-    select_cohort,
+    Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, Selected, Selection,
+    SelectionKnob, SelectionReason, Standing, TaskHistory, commit_deadline_ms, draw_cohort,
+    explain_cohort, first_cohort_seed, select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

@@ -45,7 +45,7 @@ pub struct EnrolRequest {
     /// The buyer's invitation, if the task requires one.
     pub invitation: Option<Invitation>,
     /// The participant's prediction of its time from an offer to its commit, in milliseconds; 0 for
-    /// none. Its commits correct it.
+    /// none. Only that of the first enrolment counts, until the first commit.
     pub quote_ms: u64,
     /// Expiry: not accepted after this time.
     pub expires: Timestamp,

@@ -12,7 +12,7 @@ def smooth(known, new):
 
 class History:
     def __init__(self, reports):
-        self.members, self.improvements = {}, []
+        self.members, self.improvements, self.too_few = {}, [], False
         for report in reports:
             self.add(report)
 
@@ -40,16 +40,22 @@ class History:
             member["delivered"] += 1
             member["rows"] += entry["rows_counted"]
             if entry["sender"] in scores:
-                line, is_first = scores[entry["sender"]], member["delivered"] == 1
+                line, is_first = scores[entry["sender"]], member["score"] == member["error"] == 0
                 for key in ("score", "error"):
                     new = line[key + "_nano"]
                     member[key] = new if is_first else smooth(member[key], new)
+        reason = report["outcome"]["abandoned"] if "abandoned" in report["outcome"] else None
+        needed = reason["too_few_updates"]["needed"] if reason and "too_few_updates" in reason else 0
+        self.too_few = needed > 0
         for account, reason in report["missing"]:
             member = self.members[account]
             if reason == "no_commit":
-                member["ms"] = max(member["ms"], times["commits_closed"] - times["opened"])
+                closed = min(times["commits_closed"], times["commit_by"])
+                member["ms"] = max(member["ms"], closed - times["opened"])
                 if times["commits_closed"] < times["commit_by"]:
                     continue
+            elif reason == "no_reveal" and len(report["commits"]) < needed:
+                continue
             member["failed"] += 1
         gained = report["valuation"]["total_nano"] if report["outcome"] == "settled" else 0
         self.improvements = (self.improvements + [max(gained, 0)])[-10:]
@@ -63,7 +69,7 @@ def weights(knob, stalled):
     """Speed, reliability, utility, waiting, work."""
     return {
         "fast": (6, 4, 4, 2, 0) if stalled else (10, 4, 2, 0, 0),
-        "fair_work": (0, 0, 0, 1, 15),
+        "fair_work": (0, 4, 0, 0, 12),
         "fair_accuracy": (0, 0, 16, 0, 0),
         "performance": (0, 2, 4, 10, 0) if stalled else (0, 2, 6, 8, 0),
     }[knob]
@@ -87,14 +93,15 @@ class Scale:
             if observed and quote:
                 ratios.append(observed * 256 // quote)
         ratios.sort()
-        self.factor = ratios[len(ratios) // 2] if ratios else 256
+        self.factor = max(ratios[len(ratios) // 2] if ratios else 256, 1)
         known = sorted(ms for ms in map(self.predicted, accounts) if ms is not None)
         pool = max(min(places * 2, len(known)) - 1, 0)
         self.fast = known[pool] if known else 2**64 - 1
-        utilities = sorted(self.utility(history.member(account)) for account in accounts)
+        members = [history.member(account) for account in accounts]
+        utilities = sorted(self.utility(member) for member in members if member["delivered"])
         clip = min(len(utilities) * 95 // 100, max(len(utilities) - 1, 0))
         self.utility_max = utilities[clip] if utilities else 0
-        self.delivered_max = max((history.member(account)["delivered"] for account in accounts), default=0)
+        self.selected_max = max((member["selected"] for member in members), default=0)
         self.counts_speed = weights(knob, history.is_stalled())[0] > 0 if knob != "random" else False
 
     def predicted(self, account):
@@ -102,7 +109,7 @@ class Scale:
         if ms:
             return ms
         quote = self.quotes.get(account, 0)
-        return quote * self.factor // 256 if quote else None
+        return -(-quote * self.factor // 256) if quote else None
 
     def speed(self, account):
         predicted = self.predicted(account)
@@ -121,12 +128,17 @@ class Scale:
         waited = max(self.number - member["last"], 1)
         levels = (
             self.speed(account), reliability(member),
-            share(self.utility(member), self.utility_max) if member["delivered"] else LEVEL // 2,
-            min((waited.bit_length() - 1) * 4, LEVEL), LEVEL - share(member["delivered"], self.delivered_max),
+            self.utility_level(member),
+            min((waited.bit_length() - 1) * 4, LEVEL), LEVEL - share(member["selected"], self.selected_max),
         )
         weighted = zip(weights(self.knob, self.history.is_stalled()), levels)
         return sum(weight * level for weight, level in weighted)
 
+
+    def utility_level(self, member):
+        if member["delivered"]:
+            return share(self.utility(member), self.utility_max)
+        return 0 if member["failed"] else LEVEL // 2
 
     def is_untried(self, account):
         is_quoted = self.counts_speed and self.predicted(account) is not None
@@ -183,14 +195,15 @@ def explored_places(explore, number, places, untried):
     early = 900
     for _ in range(1, number):
         early = early * 950 // 1000
-    return min(max(places * explore // 10**6, min(places * early // 1000, untried)), places)
+    ceil = lambda number, parts: -(-number // parts)
+    return min(max(ceil(places * explore, 10**6), min(ceil(places * early, 1000), untried)), places)
 
 
 def by_score(rules, number, candidates, history, eligible, places):
     seed, knob = candidates["seed"], rules["selection"]["knob"]
     scale = Scale(knob, number, candidates, history, eligible, places)
-    tried = [(a, scale.score(a)) for a in eligible if not scale.is_untried(a)]
-    explored = explored_places(micro(rules["selection"]["explore"]), number, places, len(eligible) - len(tried))
+    tried = [(a, scale.score(a)) for a in eligible if not scale.is_untried(a) and scale.score(a)]
+    explored = explored_places(micro(rules["selection"]["explore"]), number, places, sum(map(scale.is_untried, eligible)))
     exploited = min(places - explored, len(tried))
     scores = sorted((score for _, score in tried), reverse=True)
     cut = scores[max(exploited - 1, 0)] * 95 // 100 if scores else 0
@@ -229,15 +242,15 @@ def select(rules, number, candidates, history):
 
 def deadline_ms(rules, number, candidates, history, cohort):
     rule = rules["deadline"]
-    if rule["kind"] == "fixed":
+    if rule["kind"] == "fixed" or history.too_few:
         return rules["train_ms"]
     scale = Scale(rules["selection"]["knob"], number, candidates, history, cohort, len(cohort))
-    known = sorted(ms for ms in map(scale.predicted, cohort) if ms is not None)
+    known = sorted(scale.predicted(account) or rules["train_ms"] for account in cohort)
     if not known:
         return rules["train_ms"]
     at = -(-max(len(cohort) - 1, 0) * micro(rule["quantile"]) // 10**6)
     waited = known[min(at, len(known) - 1)] * micro(rule["slack"]) // 10**6
-    return min(max(waited, 1), rules["train_ms"])
+    return min(max(waited, -(-rules["train_ms"] // 16)), rules["train_ms"])
 
 
 def check_selection(vector):

@@ -27,6 +27,8 @@ pub(crate) enum TaskCommand {
     Show(TaskShow),
     /// Follow a task live, until it is done: phase, participants, scores, payouts, money left
     Follow(TaskFollow),
+    /// Recompute a round's cohort, and show why each account was selected
+    Cohort(TaskCohort),
     /// Fetch the newest model of a task and check its digest
     Model(TaskModel),
     /// Fetch the code of a task whose model is a trainer, to read it
@@ -164,6 +166,21 @@ pub(crate) struct TaskShow {
 pub(crate) struct TaskFollow {
     /// Task id, or its first digits (6 or more)
     pub(crate) task: String,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// `florin task cohort`
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 1 if the coordinator's offer has another cohort.")]
+pub(crate) struct TaskCohort {
+    /// Task id, or its first digits (6 or more)
+    pub(crate) task: String,
+    /// The round [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub(crate) round: Option<u32>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

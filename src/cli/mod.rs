@@ -32,8 +32,8 @@ pub(crate) use arbiter::{
 };
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use buyer::{
-    Predict, TaskCheck, TaskClose, TaskCode, TaskCommand, TaskFollow, TaskInvite, TaskList,
-    TaskModel, TaskNew, TaskPublish, TaskShow,
+    Predict, TaskCheck, TaskClose, TaskCode, TaskCohort, TaskCommand, TaskFollow, TaskInvite,
+    TaskList, TaskModel, TaskNew, TaskPublish, TaskShow,
 };
 pub(crate) use chain::{
     AnvilArg, AnvilArgs, ChainArg, LedgerAnchor, LedgerDeploy, LedgerHead, LedgerKind,

@@ -39,6 +39,24 @@ fn a_cohort_is_selected_and_recomputed() {
     }
     assert_eq!(updates.values().copied().max(), Some(3), "{updates:?}");
 
+    let call = |round: &str, more: &[&str]| {
+        let call = ["task", "cohort", &task, "--round", round, "--market", &market.url];
+        florin(&[&call, more].concat())
+    };
+    let shown = call("4", &[]).expect(0).out;
+    assert!(shown.contains("the offer has this cohort"), "{shown}");
+    let found = call("4", &["--json"]).expect(0).json();
+    assert_eq!(found["agrees"], true);
+    let reasons: Vec<&str> = found["candidates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["reason"].as_str())
+        .collect();
+    assert_eq!(reasons.len(), 2, "{found}");
+    let code = call("9", &["--json"]).expect(2).json_error().unwrap()["code"].clone();
+    assert_eq!(code, "ROUNDS_OUT_OF_RANGE");
+
     let node = market.wallet("coordinator").node_signer();
     let liar = Proxy::before(&market.url, "/rounds/5/offer", move |body| {
         let mut offer: Signed<Offer> = serde_json::from_slice(body).unwrap();

@@ -55,12 +55,7 @@ impl Engine {
         let renews = self.renews_deposit((enrol.sender, Role::Participant), enrol.task, bond, now);
         let bond = task.bond_at_risk(enrol.sender, bond)?;
         match task.enrolled.get(&enrol.sender) {
-            Some(known)
-                if *known == bond
-                    && task.quotes.get(&enrol.sender) == Some(&enrol.quote_ms)
-                    && !task.must_enrol_again(enrol.sender)
-                    && !renews =>
-            {
+            Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) && !renews => {
                 Ok(EventStatus::Duplicate)
             }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(
@@ -185,7 +180,8 @@ impl TaskState {
         }
         let left = bond.minus(self.pending_debits(sender)).unwrap_or(Amount::ZERO);
         self.enrolled.insert(sender, left);
-        self.quotes.insert(sender, enrol.quote_ms);
+        // Only the first quote counts: a later one could be fitted to the seed of a cohort.
+        self.quotes.entry(sender).or_insert(enrol.quote_ms);
         if !known {
             self.add_newcomer(sender);
         }

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use florin_protocol::{
     Address, Amount, Candidate, Candidates, Canonical, Digest, EarlierUpdates, Offer, Report,
-    RoundScope, SelectionReason, Standing, TaskEnd, Timestamp, WaitingStatus, commit_deadline_ms,
-    first_cohort_seed, select_cohort,
+    RoundScope, SelectionReason, Standing, TaskEnd, TaskHistory, Timestamp, WaitingStatus,
+    commit_deadline_ms, first_cohort_seed, select_cohort,
 };
 
 use super::enrol::last_start;
@@ -145,6 +145,8 @@ impl TaskState {
         self.end.get_or_insert(why);
         self.stage = TaskStage::Closing;
         self.exposed.clear();
+        self.quotes.clear();
+        self.history = TaskHistory::default();
         self.earlier = EarlierUpdates::default();
     }
 

@@ -15,7 +15,7 @@ pub(super) fn unhonoured_receipts(
 ) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for receipt in receipts.iter().filter(|receipt| receipt.body.scope == report.scope) {
-        let UpdateReceipt { sender, update, commit_position, .. } = receipt.body;
+        let UpdateReceipt { sender, update, commit_position, at, .. } = receipt.body;
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // Such a receipt proves nothing; report that to its holder.
@@ -26,6 +26,11 @@ pub(super) fn unhonoured_receipts(
         if entry.is_none_or(|entry| entry.header != update) {
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
             found.push(mismatch(line("update"), &reported, &update));
+        }
+        let place = report.entries.iter().position(|entry| entry.sender == sender);
+        let stated = place.and_then(|place| report.times.updates.get(place));
+        if let Some(stated) = stated.filter(|stated| **stated != at) {
+            found.push(mismatch(line("at"), stated, &at));
         }
         if let Some(entry) = entry.filter(|entry| entry.commit_position != commit_position) {
             found.push(mismatch(line("commit_position"), &entry.commit_position, &commit_position));

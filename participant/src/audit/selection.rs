@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use florin_protocol::{
-    Address, Candidates, Canonical, Digest, Offer, Report, RoundTimes, Standing, TaskHistory,
-    TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
+    Address, Candidate, Candidates, Canonical, Digest, Offer, Report, RoundTimes, Standing,
+    TaskHistory, TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
 };
 use florin_work::Mismatch;
 
@@ -18,8 +18,12 @@ pub(super) struct SelectionAudit {
     history: TaskHistory,
     /// The seed of the last round with an accepted update.
     seed: Option<Digest>,
-    /// The accounts that were candidates in an audited round.
+    /// The accounts that were selected, or candidates in an audited round.
     known: BTreeSet<Address>,
+    /// The accounts that delivered an update when they were last selected.
+    delivered: BTreeSet<Address>,
+    /// The accounts that were selected before the round with the seed.
+    before_seed: BTreeSet<Address>,
 }
 
 impl SelectionAudit {
@@ -28,7 +32,12 @@ impl SelectionAudit {
         self.history.add_round(report);
         if !report.entries.is_empty() {
             self.seed = Some(report.holdout.seed);
+            self.before_seed.clone_from(&self.known);
         }
+        for (account, _) in &report.missing {
+            self.delivered.remove(account);
+        }
+        self.delivered.extend(report.entries.iter().map(|entry| entry.sender));
         self.known.extend(report.commits.iter().map(|(account, _)| *account));
         self.known.extend(report.missing.iter().map(|(account, _)| *account));
     }
@@ -42,11 +51,6 @@ impl SelectionAudit {
         report: &Report,
     ) -> Vec<Mismatch> {
         let mut found = Vec::new();
-        let digest = candidates.digest();
-        if !candidates.has_valid_length() || digest != offer.candidates {
-            found.push(mismatch("candidates", &offer.candidates, &digest));
-            return found;
-        }
         if let Some(seed) = self.seed.filter(|seed| *seed != candidates.seed) {
             found.push(mismatch("candidates.seed", &candidates.seed, &seed));
         }
@@ -54,6 +58,7 @@ impl SelectionAudit {
             let stated = format!("without {lost}");
             found.push(mismatch("candidates.accounts", &stated, &"all earlier participants"));
         }
+        found.extend(self.standing_lies(candidates));
         let round = offer.scope.round;
         let selected = select_cohort(&spec.rounds, round, candidates, &self.history);
         let (cohort, reasons): (Vec<_>, Vec<_>) =
@@ -69,8 +74,26 @@ impl SelectionAudit {
         if offer.commit_by != commit_by {
             found.push(mismatch("offer.commit_by", &offer.commit_by, &commit_by));
         }
-        found.extend(time_fault(offer, report).map(|why| mismatch("times", &why, &"in order")));
+        found.extend(
+            time_fault(spec, offer, report).map(|why| mismatch("times", &why, &"in order")),
+        );
         found
+    }
+
+    /// The accounts whose standing contradicts earlier reports: one that delivered does not sit out,
+    /// and one that took part before the seed was known is no newcomer.
+    fn standing_lies(&self, candidates: &Candidates) -> Vec<Mismatch> {
+        let lie = |(account, candidate): (&Address, &Candidate)| {
+            let is_lie = match candidate.standing {
+                Standing::Absent | Standing::Reserve => self.delivered.contains(account),
+                Standing::Newcomer => self.before_seed.contains(account),
+                Standing::Eligible | Standing::BondTooSmall => false,
+            };
+            let line = format!("candidates.accounts[{account}].standing");
+            let stated = format!("{:?}", candidate.standing);
+            is_lie.then(|| mismatch(line, &stated, &"Eligible"))
+        };
+        candidates.accounts.iter().filter_map(lie).collect()
     }
 
     /// Why the cohort's seed cannot be verified, if chance decided it.
@@ -100,7 +123,14 @@ impl Auditor<'_> {
             return Ok(());
         }
         let candidates = self.client.candidates(report.scope.task, report.scope.round)?;
+        let digest = candidates.digest();
+        if !candidates.has_valid_length() || digest != offer.candidates {
+            // The response has no signature: a later one may be right.
+            found.push(self.unavailable("candidates", &offer.candidates, &digest));
+            return Ok(());
+        }
         found.extend(self.selection.check(&self.spec, offer, &candidates, report));
+        self.selection.known.extend(candidates.accounts.keys());
         let line = self.selection.unverified_seed(offer, &candidates);
         let line = line.filter(|line| !self.unverifiable.contains(line));
         self.unverifiable.extend(line);
@@ -118,8 +148,16 @@ impl std::fmt::Display for Listed<'_> {
     }
 }
 
+/// Whether the commits ended with the last one that the round waited for.
+fn ends_early(spec: &TaskSpec, offer: &Offer, report: &Report) -> bool {
+    let target = usize::try_from(spec.rounds.cohort_target).unwrap_or(usize::MAX);
+    let last = report.times.commits.iter().max();
+    report.commits.len() >= target.min(offer.cohort.len())
+        && last == Some(&report.times.commits_closed)
+}
+
 /// The fault in the times of a report, if there is one.
-fn time_fault(offer: &Offer, report: &Report) -> Option<&'static str> {
+fn time_fault(spec: &TaskSpec, offer: &Offer, report: &Report) -> Option<&'static str> {
     let RoundTimes { commits, commits_closed, updates, .. } = &report.times;
     let within =
         |times: &[Timestamp], from, to| times.iter().all(|time| (from..=to).contains(time));
@@ -135,6 +173,8 @@ fn time_fault(offer: &Offer, report: &Report) -> Option<&'static str> {
         Some("a commit outside its phase")
     } else if commits.iter().any(|at| at > commits_closed) {
         Some("a commit after the end of its phase")
+    } else if *commits_closed < offer.commit_by && !ends_early(spec, offer, report) {
+        Some("the commits ended early without a reason")
     } else if !within(updates, *commits_closed, offer.reveal_by) {
         Some("an update outside its phase")
     } else if !by_position.is_sorted_by_key(|(_, at)| *at) {

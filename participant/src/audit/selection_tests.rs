@@ -55,7 +55,7 @@ fn round(
     let at = |who: &Address| opened.saturating_add_ms(who.0[0].into());
     let commits: Vec<_> = accounts.iter().map(|who| (*who, Digest::default())).collect();
     let missing: Vec<_> = accounts.iter().map(|who| (*who, MissingReason::NoReveal)).collect();
-    let closed = opened.saturating_add_ms(MEMBERS.into());
+    let closed = accounts.iter().map(at).max().unwrap();
     let report = close_round(&ReportInputs {
         spec,
         offer: &offer,
@@ -107,7 +107,7 @@ fn an_honest_cohort_has_no_mismatch() {
 fn lies_about_an_offer_are_found() {
     type Lie = fn(&mut Offer);
     let (audit, spec, honest) = three_rounds();
-    let lies: [(&str, Lie); 5] = [
+    let lies: [(&str, Lie); 4] = [
         ("offer.cohort", |offer| {
             let absent = (1..=MEMBERS).map(account).find(|who| !offer.cohort.contains(who));
             offer.cohort[0] = absent.unwrap();
@@ -116,7 +116,6 @@ fn lies_about_an_offer_are_found() {
         ("offer.cohort", |offer| offer.cohort.truncate(9)),
         ("offer.reasons", |offer| offer.reasons[0] = SelectionReason::Reserve),
         ("offer.commit_by", |offer| offer.commit_by = offer.commit_by.saturating_add_ms(1)),
-        ("candidates", |offer| offer.candidates = Digest([1; 32])),
     ];
     for (field, lie) in lies {
         let (mut offer, candidates, report) = honest.clone();
@@ -129,14 +128,27 @@ fn lies_about_an_offer_are_found() {
 #[test]
 fn lies_about_the_candidates_are_found() {
     type Lie<'a> = &'a dyn Fn(&mut Candidates);
-    let (audit, spec, honest) = three_rounds();
+    let (mut audit, spec, honest) = three_rounds();
     let asked = honest.0.cohort[0];
     let known = audit.known.iter().copied().find(|who| *who != asked).unwrap();
+    audit.delivered.insert(known);
+    audit.before_seed.insert(known);
     let drop_known =
         |candidates: &mut Candidates| candidates.accounts.retain(|who, _| *who != known);
     let seed = |candidates: &mut Candidates| candidates.seed = Digest([8; 32]);
-    let lies: [(&str, Lie<'_>); 2] =
-        [("candidates.seed", &seed), ("candidates.accounts", &drop_known)];
+    let sits_out = |candidates: &mut Candidates| {
+        candidates.accounts.get_mut(&known).unwrap().standing = Standing::Absent;
+    };
+    let is_new = |candidates: &mut Candidates| {
+        candidates.accounts.get_mut(&known).unwrap().standing = Standing::Newcomer;
+    };
+    let standing = format!("candidates.accounts[{known}].standing");
+    let lies: [(&str, Lie<'_>); 4] = [
+        ("candidates.seed", &seed),
+        ("candidates.accounts", &drop_known),
+        (&standing, &sits_out),
+        (&standing, &is_new),
+    ];
     for (field, lie) in lies {
         let (mut offer, mut candidates, report) = honest.clone();
         lie(&mut candidates);
@@ -150,10 +162,13 @@ fn lies_about_the_candidates_are_found() {
 fn times_outside_their_phases_are_found() {
     type Lie = fn(&mut Report);
     let (audit, spec, honest) = three_rounds();
-    let lies: [Lie; 4] = [
+    let lies: [Lie; 5] = [
         |report| report.times.commits.truncate(3),
         |report| report.times.commits[0] = Timestamp(0),
         |report| report.times.commits[0] = report.times.commits_closed.saturating_add_ms(1),
+        |report| {
+            report.times.commits_closed = report.times.commits_closed.saturating_add_ms(1);
+        },
         |report| report.times.updates.push(Timestamp(1)),
     ];
     for (number, lie) in lies.iter().enumerate() {

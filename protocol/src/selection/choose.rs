@@ -149,8 +149,9 @@ fn by_score(
         .iter()
         .filter(|account| !scale.is_untried(**account))
         .map(|account| (*account, scale.score(*account)))
+        .filter(|(_, score)| *score > 0)
         .collect();
-    let untried = eligible.len().saturating_sub(tried.len());
+    let untried = eligible.iter().filter(|account| scale.is_untried(**account)).count();
     let explored = explored_places(rules.selection.explore, round, places, untried);
     let exploited = places.saturating_sub(explored).min(tried.len());
     let cut = cut_off(&tried, exploited);
@@ -181,19 +182,16 @@ fn cut_off(tried: &[(Address, u32)], exploited: usize) -> u32 {
     u32::try_from(cut.unwrap_or_default()).unwrap_or(u32::MAX)
 }
 
-/// Number of places that explore: the task's share, and more of them in the first rounds as long as
+/// Number of places that explore: the task's share, rounded up, and more of them in the first rounds as long as
 /// there are participants that were never selected.
 fn explored_places(least: Micro, round: RoundNumber, places: usize, untried: usize) -> usize {
     let count = u64::try_from(places).unwrap_or(u64::MAX);
-    let least = count.saturating_mul(least.0).checked_div(Micro::ONE.0).unwrap_or_default();
+    let least = count.saturating_mul(least.0).div_ceil(Micro::ONE.0);
     let mut early = EXPLORE_FIRST;
     for _ in 1..round.0 {
         early = early.saturating_mul(EXPLORE_DECAY).checked_div(1_000).unwrap_or_default();
-        if early == 0 {
-            break;
-        }
     }
-    let early = count.saturating_mul(early).checked_div(1_000).unwrap_or_default();
+    let early = count.saturating_mul(early).div_ceil(1_000);
     let early = early.min(u64::try_from(untried).unwrap_or(u64::MAX));
     usize::try_from(least.max(early)).unwrap_or(places).min(places)
 }

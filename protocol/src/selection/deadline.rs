@@ -10,6 +10,8 @@ use crate::micro::Micro;
 use crate::spec_error::{SpecError, require};
 use crate::task::RoundRules;
 
+/// A predicted deadline is at least this part of the task's time.
+const FLOOR_PARTS: u64 = 16;
 /// Largest slack of a predicted deadline.
 const SLACK_MAX: Micro = Micro(100_000_000);
 
@@ -60,8 +62,9 @@ impl DeadlineRule {
     }
 }
 
-/// Milliseconds from a round's offer to its deadline of commits. A participant without a prediction
-/// counts as the slowest of the others.
+/// Milliseconds from a round's offer to its deadline of commits: at least a sixteenth of the task's
+/// time. A participant without a prediction counts with the task's time, and a round after one with
+/// too few updates has all of it.
 #[must_use]
 pub fn commit_deadline_ms(
     rules: &RoundRules,
@@ -73,10 +76,13 @@ pub fn commit_deadline_ms(
     let DeadlineRule::Predicted { quantile, slack } = rules.deadline else {
         return rules.train_ms;
     };
+    if history.had_too_few_updates() {
+        return rules.train_ms;
+    }
     let inputs = (candidates, history);
     let scale = Scale::new(rules.selection.knob, round, inputs, cohort, cohort.len());
-    let mut times: Vec<u64> =
-        cohort.iter().filter_map(|account| scale.predicted_ms(*account)).collect();
+    let predicted = |account: &Address| scale.predicted_ms(*account).unwrap_or(rules.train_ms);
+    let mut times: Vec<u64> = cohort.iter().map(predicted).collect();
     times.sort_unstable();
     let last = u64::try_from(cohort.len().saturating_sub(1)).unwrap_or(u64::MAX);
     let position = last.saturating_mul(quantile.0).div_ceil(Micro::ONE.0);
@@ -86,5 +92,6 @@ pub fn commit_deadline_ms(
     };
     let waited = u128::from(*predicted).saturating_mul(slack.0.into());
     let waited = waited.checked_div(Micro::ONE.0.into()).unwrap_or_default();
-    u64::try_from(waited).unwrap_or(u64::MAX).clamp(1, rules.train_ms)
+    let floor = rules.train_ms.div_ceil(FLOOR_PARTS);
+    u64::try_from(waited).unwrap_or(u64::MAX).clamp(floor, rules.train_ms)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::id::Address;
-use crate::message::MissingReason;
+use crate::message::{AbandonReason, MissingReason, RoundOutcome};
 use crate::report::{Report, RoundTimes};
 
 /// Rounds whose losses the trend looks back on, in each of its two halves.
@@ -44,6 +44,8 @@ pub struct TaskHistory {
     members: BTreeMap<Address, MemberHistory>,
     /// Improvements of the last rounds, oldest first: at most two halves of a trend.
     improvements: Vec<u64>,
+    /// Whether the last round was abandoned with too few updates.
+    too_few_updates: bool,
 }
 
 impl TaskHistory {
@@ -61,6 +63,12 @@ impl TaskHistory {
             return false;
         };
         newer.len() == TREND_ROUNDS && sum(newer).saturating_mul(STALLED_PART) < sum(older)
+    }
+
+    /// Whether the last round was abandoned with too few updates.
+    #[must_use]
+    pub const fn had_too_few_updates(&self) -> bool {
+        self.too_few_updates
     }
 
     /// Adds a reported round. Its cohort is all senders and all that are missing.
@@ -94,7 +102,8 @@ impl TaskHistory {
             member.delivered = member.delivered.saturating_add(1);
             member.rows = member.rows.saturating_add(entry.rows_counted);
             let Some(score) = report.score(entry.sender) else { continue };
-            let is_first = member.delivered <= 1;
+            // Earlier updates may be of rounds without scores.
+            let is_first = member.score_nano == 0 && member.error_nano == 0;
             (member.score_nano, member.error_nano) = if is_first {
                 (score.score_nano, score.error_nano)
             } else {
@@ -107,17 +116,27 @@ impl TaskHistory {
     }
 
     /// A participant without a commit when commits closed early was slower than the others: that is
-    /// no failure, and its time is at least this long.
+    /// no failure, and its time is at least this long. With too few commits no update was asked for,
+    /// so that none is missing.
     fn add_missing(&mut self, report: &Report) {
         let RoundTimes { opened, commit_by, commits_closed: closed, .. } = report.times;
         let closed_early = closed < commit_by;
+        let needed = match report.outcome {
+            RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { needed, .. }) => Some(needed),
+            _ => None,
+        };
+        self.too_few_updates = needed.is_some();
+        let commits = u32::try_from(report.commits.len()).unwrap_or(u32::MAX);
+        let had_no_reveals = needed.is_some_and(|needed| commits < needed);
         for (account, reason) in &report.missing {
             let member = self.members.entry(*account).or_default();
             if *reason == MissingReason::NoCommit {
-                member.commit_ms = member.commit_ms.max(closed.ms_since(opened));
+                member.commit_ms = member.commit_ms.max(closed.min(commit_by).ms_since(opened));
                 if closed_early {
                     continue;
                 }
+            } else if had_no_reveals && *reason == MissingReason::NoReveal {
+                continue;
             }
             member.failed = member.failed.saturating_add(1);
         }
@@ -142,7 +161,7 @@ impl TaskHistory {
 
     #[cfg(test)]
     pub(super) fn from_members(members: BTreeMap<Address, MemberHistory>) -> Self {
-        Self { members, improvements: Vec::new() }
+        Self { members, ..Self::default() }
     }
 }
 

@@ -22,7 +22,7 @@ struct LevelWeights {
     utility: u64,
     /// Rounds since the last selection.
     waiting: u64,
-    /// Little work so far.
+    /// Few selections so far.
     work: u64,
 }
 
@@ -37,7 +37,7 @@ impl LevelWeights {
             (SelectionKnob::Fast, true) => {
                 Self { speed: 6, reliability: 4, utility: 4, waiting: 2, ..none }
             }
-            (SelectionKnob::FairWork, _) => Self { work: 15, waiting: 1, ..none },
+            (SelectionKnob::FairWork, _) => Self { work: 12, reliability: 4, ..none },
             (SelectionKnob::FairAccuracy, _) => Self { utility: 16, ..none },
             (SelectionKnob::Performance, false) => {
                 Self { utility: 6, waiting: 8, reliability: 2, ..none }
@@ -59,7 +59,7 @@ pub(super) struct Scale<'a> {
     /// A participant with at most this predicted time is fast.
     fast_ms: u64,
     utility_max: u64,
-    delivered_max: u64,
+    selected_max: u64,
     /// Ratio of observed to quoted times, in parts of [`QUOTE_PARTS`].
     quote_factor: u64,
 }
@@ -84,7 +84,7 @@ impl<'a> Scale<'a> {
             knob,
             fast_ms: u64::MAX,
             utility_max: 0,
-            delivered_max: 0,
+            selected_max: 0,
             quote_factor: quote_factor(candidates, history),
         };
         let mut times: Vec<u64> =
@@ -94,13 +94,15 @@ impl<'a> Scale<'a> {
         let pool = places.saturating_mul(2).min(times.len()).saturating_sub(1);
         scale.fast_ms = times.get(pool).copied().unwrap_or(u64::MAX);
         let known = || accounts.iter().map(|account| history.member(*account));
-        let mut utilities: Vec<u64> = known().map(|member| scale.utility(&member)).collect();
+        let mut utilities: Vec<u64> = known()
+            .filter(|member| member.delivered > 0)
+            .map(|member| scale.utility(&member))
+            .collect();
         utilities.sort_unstable();
         let clip = utilities.len().saturating_mul(CLIP_PERCENT).checked_div(100);
         let clip = clip.unwrap_or_default().min(utilities.len().saturating_sub(1));
         scale.utility_max = utilities.get(clip).copied().unwrap_or_default();
-        scale.delivered_max =
-            known().map(|member| member.delivered.into()).max().unwrap_or_default();
+        scale.selected_max = known().map(|member| member.selected.into()).max().unwrap_or_default();
         scale
     }
 
@@ -112,9 +114,7 @@ impl<'a> Scale<'a> {
             return Some(member.commit_ms);
         }
         let quote = self.candidates.accounts.get(&account)?.quote_ms;
-        (quote > 0).then(|| {
-            quote.saturating_mul(self.quote_factor).checked_div(QUOTE_PARTS).unwrap_or(quote)
-        })
+        (quote > 0).then(|| quote.saturating_mul(self.quote_factor).div_ceil(QUOTE_PARTS))
     }
 
     /// Whether the participant has no score: it was never selected. Where speed counts, a quote
@@ -174,7 +174,7 @@ impl<'a> Scale<'a> {
 
     fn utility_level(&self, member: &MemberHistory) -> u64 {
         if member.delivered == 0 {
-            return PRIOR_UTILITY;
+            return if member.failed == 0 { PRIOR_UTILITY } else { 0 };
         }
         share_level(self.utility(member), self.utility_max)
     }
@@ -186,7 +186,7 @@ impl<'a> Scale<'a> {
     }
 
     fn work_level(&self, member: &MemberHistory) -> u64 {
-        LEVEL_MAX.saturating_sub(share_level(member.delivered.into(), self.delivered_max))
+        LEVEL_MAX.saturating_sub(share_level(member.selected.into(), self.selected_max))
     }
 }
 
@@ -219,5 +219,5 @@ fn quote_factor(candidates: &Candidates, history: &TaskHistory) -> u64 {
         .filter_map(|(account, candidate)| ratio(account, candidate.quote_ms))
         .collect();
     ratios.sort_unstable();
-    ratios.get(ratios.len() >> 1).copied().unwrap_or(QUOTE_PARTS)
+    ratios.get(ratios.len() >> 1).copied().unwrap_or(QUOTE_PARTS).max(1)
 }

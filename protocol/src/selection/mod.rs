@@ -14,6 +14,7 @@
 mod choose;
 mod cohort;
 mod deadline;
+mod explain;
 mod history;
 mod levels;
 mod race;
@@ -23,6 +24,7 @@ mod tests;
 pub use choose::{Selected, SelectionReason, select_cohort};
 pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
+pub use explain::{ExplainedCandidate, explain_cohort};
 pub use history::{MemberHistory, TaskHistory};
 
 use std::collections::BTreeMap;
@@ -57,7 +59,7 @@ pub enum SelectionKnob {
     Random,
     /// Short rounds: fast and reliable participants, and those with large scores.
     Fast,
-    /// Equal work: participants that delivered the fewest updates.
+    /// Equal work: participants that were asked least often.
     FairWork,
     /// Equal accuracy over the participants' data: those whose updates still improve the model.
     FairAccuracy,

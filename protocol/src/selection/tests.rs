@@ -133,13 +133,13 @@ fn exploration_has_its_share_of_the_places() {
     let cohort =
         select_cohort(&rules(SelectionKnob::Performance), LATE, &candidates(1, |_| 0), &known);
     let explored = cohort.iter().filter(|one| one.reason == SelectionReason::Explored).count();
-    assert_eq!(explored, cohort.len() / 10);
+    assert_eq!(explored, cohort.len().div_ceil(10));
     // In the first rounds those that were never selected have nine of ten places.
     let half = history(|i| if i < 50 { (1, 1_000, 0, 0) } else { (0, 0, 0, 0) });
     let cohort =
         select_cohort(&rules(SelectionKnob::Fast), RoundNumber(1), &candidates(1, |_| 0), &half);
     let new = numbers(&cohort).into_iter().filter(|i| *i >= 50).count();
-    assert_eq!(new, cohort.len() * 9 / 10, "{cohort:?}");
+    assert_eq!(new, (cohort.len() * 9).div_ceil(10), "{cohort:?}");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_history_has_times_failures_and_rows() {
     assert_eq!(of(&history, 4), (0, 0, 0, 0, 0, 0));
     history.add_round(&report(101, &[(1, 50)], &[(3, silent)]));
     assert_eq!(of(&history, 1), (2, 2, 0, 4, 20, 60), "(3 * 10 + 50) / 4");
-    assert_eq!(of(&history, 3), (2, 0, 1, 4, 101, 0), "the deadline passed");
+    assert_eq!(of(&history, 3), (2, 0, 1, 4, 100, 0), "its time ends at the deadline");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_model_is_stalled_if_the_newer_rounds_gain_an_eighth_of_the_older() {
 #[test]
 fn a_deadline_is_a_quantile_of_the_predicted_times() {
     let cohort: Vec<Address> = (0..10).map(account).collect();
-    let known = history(|i| (3, 1_000 * (1 + u64::from(i)), 0, 0));
+    let known = history(|i| (3, 10_000 * (1 + u64::from(i)), 0, 0));
     let rule = |quantile, slack| RoundRules {
         deadline: DeadlineRule::Predicted { quantile: Micro(quantile), slack: Micro(slack) },
         ..rules(SelectionKnob::Fast)
@@ -303,24 +303,25 @@ fn a_deadline_is_a_quantile_of_the_predicted_times() {
         commit_deadline_ms(rules, LATE, &candidates(1, |_| quote), history, &cohort)
     };
     assert_eq!(of(&rules(SelectionKnob::Fast), &known, 0), 1_000_000, "fixed");
-    assert_eq!(of(&rule(1_000_000, 1_000_000), &known, 0), 10_000);
-    assert_eq!(of(&rule(500_000, 1_500_000), &known, 0), 9_000, "position 5 of 0 to 9");
-    assert_eq!(of(&rule(0, 1_000_000), &known, 0), 1_000);
+    assert_eq!(of(&rule(1_000_000, 1_000_000), &known, 0), 100_000);
+    assert_eq!(of(&rule(500_000, 1_500_000), &known, 0), 90_000, "position 5 of 0 to 9");
+    assert_eq!(of(&rule(0, 1_000_000), &known, 0), 62_500, "at least a sixteenth");
     assert_eq!(of(&rule(1_000_000, 100_000_000), &known, 0), 1_000_000, "at most train_ms");
     let none = TaskHistory::default();
     assert_eq!(of(&rule(900_000, 1_500_000), &none, 0), 1_000_000, "no prediction");
-    assert_eq!(of(&rule(900_000, 1_500_000), &none, 2_000), 3_000, "by the quotes");
+    assert_eq!(of(&rule(900_000, 1_500_000), &none, 200_000), 300_000, "by the quotes");
+    assert_eq!(of(&rule(900_000, 1_500_000), &none, 1), 62_500, "a lie does not close a round");
     // The quotes of those that are known were a quarter of the truth.
-    let slow = history(|i| if i < 50 { (1, 8_000, 0, 0) } else { (0, 0, 0, 0) });
+    let slow = history(|i| if i < 50 { (1, 800_000, 0, 0) } else { (0, 0, 0, 0) });
     let others: Vec<Address> = (60..70).map(account).collect();
     let corrected = commit_deadline_ms(
         &rule(900_000, 1_000_000),
         LATE,
-        &candidates(1, |_| 2_000),
+        &candidates(1, |_| 200_000),
         &slow,
         &others,
     );
-    assert_eq!(corrected, 8_000);
+    assert_eq!(corrected, 800_000);
 }
 
 #[test]
@@ -339,4 +340,68 @@ fn every_part_of_the_candidates_enters_their_digest() {
         others.push(changed);
     }
     assert!(others.iter().all(|other| other.digest() != all.digest()));
+}
+
+#[test]
+fn those_that_never_deliver_are_not_preferred() {
+    // Half of the members were asked as often as the others and never delivered.
+    let one = |i: u8| {
+        let (delivered, failed) = if i < 50 { (0, 4) } else { (4, 0) };
+        let score_nano = if i < 50 { 0 } else { 1_000 };
+        let member = MemberHistory {
+            selected: 4,
+            delivered,
+            failed,
+            last_selected: 49,
+            commit_ms: 1_000,
+            score_nano,
+            ..MemberHistory::default()
+        };
+        (account(i), member)
+    };
+    let history = TaskHistory::from_members((0..MEMBERS).map(one).collect());
+    for knob in [SelectionKnob::Fast, SelectionKnob::FairWork, SelectionKnob::Performance] {
+        assert!(share_below(knob, &history, 50) < 0.1, "{knob:?}");
+    }
+}
+
+#[test]
+fn the_scores_of_few_count_among_many_that_were_never_asked() {
+    let one = |i: u8| {
+        let (selected, delivered, failed) = match i {
+            0..4 => (2, 2, 0),
+            4..8 => (2, 0, 2),
+            _ => (0, 0, 0),
+        };
+        let score_nano = if i < 4 { 1_000 } else { 0 };
+        let member =
+            MemberHistory { selected, delivered, failed, score_nano, ..Default::default() };
+        (account(i), member)
+    };
+    let few = TaskHistory::from_members((0..MEMBERS).map(one).collect());
+    assert!(share_below(SelectionKnob::FairAccuracy, &few, 4) > 0.6);
+}
+
+#[test]
+fn the_untried_are_explored_in_every_round_of_a_small_cohort() {
+    let half = history(|i| if i < 50 { (3, 1_000, 0, 10) } else { (0, 0, 0, 0) });
+    for knob in [SelectionKnob::Performance, SelectionKnob::FairWork, SelectionKnob::Fast] {
+        let small = RoundRules { cohort_target: 3, over_selection: 0, ..rules(knob) };
+        let all = candidates(1, |_| 0);
+        let cohort = select_cohort(&small, RoundNumber(5_000), &all, &half);
+        assert!(numbers(&cohort).iter().any(|i| *i >= 50), "{knob:?}: {cohort:?}");
+    }
+}
+
+#[test]
+fn too_few_commits_are_no_failure_of_those_that_committed() {
+    let mut history = TaskHistory::default();
+    let mut short = report(101, &[(1, 10)], &[(1, MissingReason::NoReveal)]);
+    short.outcome =
+        crate::RoundOutcome::Abandoned(crate::AbandonReason::TooFewUpdates { got: 0, needed: 2 });
+    history.add_round(&short);
+    assert_eq!(history.member(account(1)).failed, 0);
+    assert!(history.had_too_few_updates());
+    history.add_round(&report(40, &[(1, 10)], &[]));
+    assert!(!history.had_too_few_updates());
 }

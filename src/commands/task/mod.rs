@@ -2,6 +2,7 @@
 
 mod close;
 mod code;
+mod cohort;
 mod file;
 mod follow;
 mod graph_check;
@@ -26,6 +27,7 @@ pub(super) fn run(command: TaskCommand) -> anyhow::Result<Exit> {
         TaskCommand::List(arguments) => list::run(&arguments),
         TaskCommand::Show(arguments) => show::run(&arguments),
         TaskCommand::Follow(arguments) => follow::run(&arguments),
+        TaskCommand::Cohort(arguments) => cohort::run(&arguments),
         TaskCommand::Model(arguments) => model::run(&arguments),
         TaskCommand::Code(arguments) => code::run(&arguments),
         TaskCommand::Invite(arguments) => invite::run(&arguments),

@@ -17,9 +17,10 @@ pub(crate) fn align(traces: &mut [ProcessTrace]) -> Vec<i64> {
     for trace in reference {
         for event in &trace.events {
             match event.kind {
-                EventKind::FlowStart => sent.insert(message_id(&event.fields), event.at),
-                EventKind::FlowEnd => received.insert(message_id(&event.fields), event.at),
-                _ => None,
+                // A coordinator that starts again sends a message twice: the first one was read.
+                EventKind::FlowStart => sent.entry(message_id(&event.fields)).or_insert(event.at),
+                EventKind::FlowEnd => received.entry(message_id(&event.fields)).or_insert(event.at),
+                _ => continue,
             };
         }
     }

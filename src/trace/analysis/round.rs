@@ -101,6 +101,8 @@ impl TracedRound {
         arrived: impl Fn(&MemberMessages) -> Option<i64>,
     ) -> Vec<(i64, &str)> {
         let all = self.members.iter();
+        // The coordinator also receives messages of others, which it rejects.
+        let all = all.filter(|(member, _)| self.cohort.contains(*member));
         let all = all.filter_map(|(member, of)| Some((arrived(of)?, member.as_str())));
         let mut all: Vec<_> = all.filter(|(at, _)| *at <= end).collect();
         all.sort_unstable();
@@ -151,7 +153,8 @@ fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
         match phase {
             "commit" => {
                 let round = TracedRound { start: event.at, commits: barrier, ..new(&task, number) };
-                rounds.insert((task.clone(), number), round);
+                // A coordinator that starts again is in the same round.
+                rounds.entry((task.clone(), number)).or_insert(round);
                 running.insert(task, number);
             }
             "reveal" => {

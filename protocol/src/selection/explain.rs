@@ -1,0 +1,52 @@
+//! The inputs of a selection, account by account, for people.
+
+use super::choose::{SelectionReason, select_cohort};
+use super::levels::Scale;
+use super::{Candidates, MemberHistory, SelectionKnob, Standing, TaskHistory};
+use crate::id::{Address, RoundNumber};
+use crate::task::RoundRules;
+
+/// A candidate with all that its selection depends on, but chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExplainedCandidate {
+    /// Its account.
+    pub account: Address,
+    /// Its standing.
+    pub standing: Standing,
+    /// Its part in earlier rounds.
+    pub history: MemberHistory,
+    /// The predicted time from an offer to its commit, in milliseconds; `None` if unknown.
+    pub predicted_ms: Option<u64>,
+    /// Its score, at most 256; `None` for one that is not eligible, and for random selection.
+    pub score: Option<u32>,
+    /// Why it is selected; `None` if it is not.
+    pub reason: Option<SelectionReason>,
+}
+
+/// Explains a cohort: every candidate, ascending by account.
+#[must_use]
+pub fn explain_cohort(
+    rules: &RoundRules,
+    round: RoundNumber,
+    candidates: &Candidates,
+    history: &TaskHistory,
+) -> Vec<ExplainedCandidate> {
+    let cohort = select_cohort(rules, round, candidates, history);
+    let eligible: Vec<Address> = candidates.with(Standing::Eligible).collect();
+    let knob = rules.selection.knob;
+    let places = cohort.len();
+    let scale = Scale::new(knob, round, (candidates, history), &eligible, places);
+    let is_scored = |standing| standing == Standing::Eligible && knob != SelectionKnob::Random;
+    let explained = |(account, candidate): (&Address, &super::Candidate)| {
+        let place = cohort.binary_search_by_key(account, |one| one.account).ok();
+        ExplainedCandidate {
+            account: *account,
+            standing: candidate.standing,
+            history: history.member(*account),
+            predicted_ms: scale.predicted_ms(*account),
+            score: is_scored(candidate.standing).then(|| scale.score(*account)),
+            reason: place.and_then(|place| cohort.get(place)).map(|one| one.reason),
+        }
+    };
+    candidates.accounts.iter().map(explained).collect()
+}

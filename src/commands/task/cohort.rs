@@ -1,0 +1,127 @@
+//! `florin task cohort`: recomputes the cohort of a round, and shows why each account was selected.
+
+use florin_protocol::{
+    Canonical, ExplainedCandidate, Offer, RoundNumber, SelectionReason, Standing, TaskHistory,
+    explain_cohort,
+};
+use serde_json::{Value, json};
+
+use crate::cli::TaskCohort;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
+
+pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let view = market.task(market.find(&arguments.task)?)?;
+    let running = view.offer.as_ref().map(|offer| offer.body.scope.round.0);
+    let last = running.unwrap_or(view.reported);
+    let number = arguments.round.unwrap_or(last);
+    if number == 0 || number > last {
+        let message = format!(
+            "round {number} has no cohort: the task has rounds 1 to {last} so far; choose one of \
+             them by --round"
+        );
+        return Err(Failure::input("ROUNDS_OUT_OF_RANGE", message).into());
+    }
+    let (task, round) = (view.id, RoundNumber(number));
+    let mut history = TaskHistory::default();
+    for earlier in (1..number).map(RoundNumber) {
+        history.add_round(&market.report(task, earlier)?.body);
+    }
+    let offer = market.offer(task, round)?.body;
+    if offer.cohort.is_empty() {
+        let message = format!(
+            "round {number} has no cohort: the task ended before it; choose an earlier one by --round"
+        );
+        return Err(Failure::input("ROUNDS_OUT_OF_RANGE", message).into());
+    }
+    let candidates = market.candidates(task, round)?;
+    let rules = &view.spec.rounds;
+    let explained = explain_cohort(rules, round, &candidates, &history);
+    let agrees = candidates.digest() == offer.candidates && is_same(&offer, &explained);
+    if arguments.json.json {
+        let rows: Vec<Value> = explained.iter().map(as_json).collect();
+        show::json(&json!({
+            "task": task,
+            "round": round,
+            "knob": rules.selection.knob.name(),
+            "agrees": agrees,
+            "candidates": rows,
+        }))?;
+    } else {
+        print(&offer, rules.selection.knob.name(), &explained, agrees);
+    }
+    Ok(if agrees { Exit::Done } else { Exit::Negative })
+}
+
+/// Whether the offer has the recomputed cohort and reasons.
+fn is_same(offer: &Offer, explained: &[ExplainedCandidate]) -> bool {
+    let selected = explained.iter().filter_map(|one| Some((one.account, one.reason?)));
+    selected.eq(offer.cohort.iter().copied().zip(offer.reasons.iter().copied()))
+        && offer.cohort.len() == offer.reasons.len()
+}
+
+const fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Eligible => "eligible",
+        Standing::Newcomer => "newcomer",
+        Standing::Reserve => "reserve",
+        Standing::Absent => "absent",
+        Standing::BondTooSmall => "bond too small",
+    }
+}
+
+fn as_json(one: &ExplainedCandidate) -> Value {
+    json!({
+        "account": one.account,
+        "standing": one.standing,
+        "selected": one.history.selected,
+        "delivered": one.history.delivered,
+        "failed": one.history.failed,
+        "rows": one.history.rows,
+        "score_nano": one.history.score_nano,
+        "error_nano": one.history.error_nano,
+        "predicted_ms": one.predicted_ms,
+        "score": one.score,
+        "reason": one.reason,
+    })
+}
+
+fn print(offer: &Offer, knob: &str, explained: &[ExplainedCandidate], agrees: bool) {
+    let mut table = TextTable::new(&[
+        "account",
+        "standing",
+        ">asked",
+        ">delivered",
+        ">failed",
+        ">predicted",
+        ">score",
+        "selected",
+    ]);
+    for one in explained {
+        let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1e3);
+        let reason = one.reason.map_or("", SelectionReason::name);
+        let style = if one.reason.is_some() { GOOD } else { NOTE };
+        table.row([
+            one.account.short().into(),
+            standing(one.standing).into(),
+            one.history.selected.into(),
+            one.history.delivered.into(),
+            one.history.failed.into(),
+            one.predicted_ms.map_or_else(|| "–".to_owned(), seconds).into(),
+            one.score.map_or_else(|| "–".to_owned(), |score| score.to_string()).into(),
+            Cell::styled(reason, style),
+        ]);
+    }
+    table.print();
+    let wait = offer.commit_by.ms_since(offer.opened);
+    let wait = florin_protocol::format_ms(wait);
+    let round = offer.scope.round;
+    anstream::println!("round {round}, selection {knob}: commits are due {wait} after the offer");
+    if agrees {
+        anstream::println!("{GOOD}the offer has this cohort{GOOD:#}");
+    } else {
+        anstream::println!("{BAD}the offer has another cohort or other candidates{BAD:#}");
+    }
+}
