@@ -18,6 +18,7 @@ mod rounds;
 mod server;
 mod sim;
 mod soak;
+mod statistics;
 mod traces;
 mod train;
 mod uploads;

@@ -10,6 +10,7 @@ use florin_sim::workload::{Clients, Workload};
 use super::Measurement;
 use super::peers::{self, Peer};
 use crate::arguments::PeerArg;
+use crate::statistics::median;
 
 /// Clients of the workload, and clients per round.
 const CLIENTS: usize = 100;
@@ -173,11 +174,6 @@ fn times(count: u32, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow::Res
         seconds.push(begun.elapsed().as_secs_f64());
     }
     Ok(seconds)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The peak resident memory of this process (Linux).

@@ -9,6 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use super::Measurement;
 use super::round::{self, ROUNDS};
+use super::statistics::median;
 
 /// Number of events for the time of one, below the capacity of the queue.
 const EVENTS: u32 = 50_000;
@@ -31,7 +32,8 @@ pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
         with.extend(round::lengths(&client, task)?);
         lines += count_lines(traces.path())?;
     }
-    let (with, without) = (median(with), median(without));
+    let typical = |lengths: Vec<u64>| median(lengths.into_iter().map(|ms| ms as f64));
+    let (with, without) = (typical(with), typical(without));
     // The rounds, and the one before them and after them.
     let rounds = (MARKETS as f64) * f64::from(ROUNDS.saturating_add(1));
     let events = lines as f64 / rounds;
@@ -81,9 +83,4 @@ fn count_lines(folder: &std::path::Path) -> anyhow::Result<u64> {
         }
     }
     Ok(lines)
-}
-
-fn median(mut lengths: Vec<u64>) -> f64 {
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied().unwrap_or_default() as f64
 }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::launch::{self, Packages};
 use crate::Measurement;
+use crate::statistics::median;
 
 /// The script of the peers.
 const REDUCE: &str = include_str!("../../../../xtask/peers/reduce.py");
@@ -52,11 +53,6 @@ pub(super) fn run_rank(elements: usize) -> anyhow::Result<Option<f64>> {
     let mut ranks = Ranks::join(settings, &RankFacts::new(), notify)?;
     let seconds = ranks.reduce_vectors(elements, TURNS)?;
     Ok((ranks.place().rank == 0).then(|| median(seconds)))
-}
-
-fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    numbers[numbers.len() / 2]
 }
 
 pub(super) fn run(folder: &Path, packages: Packages<'_>) -> anyhow::Result<Vec<Measurement>> {

@@ -14,6 +14,7 @@ use florin_sim::Scenario;
 use indicatif::ProgressDrawTarget;
 
 use super::Measurement;
+use super::statistics::median;
 use crate::arguments::{BenchPay, BenchRounds};
 use market::{MarketKind, Rule, scenario};
 use trial::{Trial, mean};
@@ -90,33 +91,34 @@ fn run_all(jobs: Vec<(Scenario, u64)>) -> Vec<anyhow::Result<Trial>> {
     trials
 }
 
+/// A rule beside random selection with the same members: how many times faster it reaches the target
+/// of random's accuracy, and the points of final accuracy that it has beyond random.
+fn beyond_random(of: &RuleTrials, random: &RuleTrials) -> (f64, f64) {
+    let pairs = || of.trials.iter().zip(&random.trials);
+    let to_target = |one: &Trial, reference: &Trial| {
+        one.time_to(reference.final_accuracy() * TARGET).unwrap_or(f64::INFINITY)
+    };
+    let times = pairs().map(|(one, other)| to_target(other, other) / to_target(one, other));
+    let gains = pairs().map(|(one, other)| one.final_accuracy() - other.final_accuracy());
+    (median(times), median(gains) * 100.0)
+}
+
 fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
     let Some(random) = of_rule(all, Rule::Random) else { return Vec::new() };
+    let oort = of_rule(all, Rule::Oort).map(|oort| beyond_random(oort, random));
+    let (oort_faster, oort_gained) = oort.unwrap_or_default();
     let mut rows = Vec::new();
     for of in all {
         let name = |what: &str| format!("{}, {}: {what}", kind.name(), of.rule.name());
         let pairs = || of.trials.iter().zip(&random.trials);
         let plain = |what: &str, value, unit: &str| Measurement::plain(name(what), value, unit);
-        let to_target = |one: &Trial, reference: &Trial| {
-            one.time_to(reference.final_accuracy() * TARGET).unwrap_or(f64::INFINITY)
-        };
-        let faster =
-            median(pairs().map(|(one, other)| to_target(other, other) / to_target(one, other)));
+        let (faster, gained) = beyond_random(of, random);
         let accuracy = mean(of.trials.iter().map(Trial::final_accuracy)) * 100.0;
-        let gained =
-            median(pairs().map(|(one, other)| one.final_accuracy() - other.final_accuracy()));
         let is = |rule| of.rule == rule;
         let plain_or = |what: &str, value, unit: &str, at_least: Option<f64>| match at_least {
             Some(bar) => Measurement::at_least(name(what), value, unit, bar),
             None => plain(what, value, unit),
         };
-        let oort = of_rule(all, Rule::Oort).map(|oort| {
-            let pairs = || oort.trials.iter().zip(&random.trials);
-            let times = pairs().map(|(one, other)| to_target(other, other) / to_target(one, other));
-            let gains = pairs().map(|(one, other)| one.final_accuracy() - other.final_accuracy());
-            (median(times), median(gains) * 100.0)
-        });
-        let (oort_faster, oort_gained) = oort.unwrap_or_default();
         let in_speeds = kind == MarketKind::Speeds && is(Rule::Fast);
         let in_skewed = kind == MarketKind::Skewed && is(Rule::Performance);
         let bar = in_speeds.then_some(FASTER_MIN.max(oort_faster));
@@ -129,7 +131,7 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
         rows.push(plain("final accuracy", accuracy, "%"));
         let bar = in_skewed.then_some(GAINED_MIN.max(oort_gained));
         let bar = if is(Rule::FairAccuracy) { Some(-1.0) } else { bar };
-        rows.push(plain_or("final accuracy beyond random", gained * 100.0, "points", bar));
+        rows.push(plain_or("final accuracy beyond random", gained, "points", bar));
         let ratio = |of: fn(&Trial) -> f64| {
             median(pairs().map(|(one, other)| of(one) / of(other).max(1e-12)))
         };
@@ -163,11 +165,4 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
 /// The trials of a rule, if it is compared here.
 fn of_rule(all: &[RuleTrials], rule: Rule) -> Option<&RuleTrials> {
     all.iter().find(|of| of.rule == rule)
-}
-
-/// The median of some values.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
