@@ -10,35 +10,13 @@ use serde_json::Value;
 
 use crate::support::market::words;
 use crate::support::proxy::Proxy;
+use crate::support::slow::with_slow_trainer;
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
 
 /// Seconds by which the training of one participant is longer.
 const SLEEP: &str = "1.0";
 /// The time for which the offer of round 2 does not reach another one.
 const HELD: Duration = Duration::from_millis(400);
-
-/// A trainer that sleeps before it runs the example.
-fn slow_trainer(folder: &Path) -> String {
-    let trainer = folder.join("slow");
-    std::fs::create_dir(&trainer).unwrap();
-    let example = format!("{}/examples/trainer/trainer", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(example).unwrap();
-    let text = text.replacen("import array\n", "import array\nimport time\n", 1);
-    let text = text.replacen(
-        "def train(weight, bias, rows, labels, how, seed):\n",
-        &format!("def train(weight, bias, rows, labels, how, seed):\n    time.sleep({SLEEP})\n"),
-        1,
-    );
-    assert!(text.contains(&format!("time.sleep({SLEEP})")), "the example has another form");
-    let path = trainer.join("trainer");
-    std::fs::write(&path, text).unwrap();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    trainer.display().to_string()
-}
 
 fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
@@ -69,11 +47,8 @@ fn traced_market(market: &mut TestMarket) -> String {
     market.restart_coordinator();
     let task = market.publish();
     let trace = words(&["--trace", &traces]);
-    let mut call = market.participant_call(&market.url, task, "cy");
-    call.extend(words(&["--trainer", &slow_trainer(market.folder()), "--unsandboxed"]));
-    let refused = florin(&call).refused(2, "TRAINER_NOT_ACCEPTED");
-    let digest = refused.err.split_whitespace().last().unwrap().trim_matches(['"', '.']).to_owned();
-    call.extend(words(&["--accept-trainer", &digest]));
+    let call = market.participant_call(&market.url, task, "cy");
+    let call = with_slow_trainer(call, market.folder(), SLEEP);
     let mut all = vec![
         Process::start(market.folder(), "cy", &[call, trace.clone()].concat()),
         Process::start(

@@ -7,76 +7,20 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use florin_participant::ParticipantEvent;
 use florin_protocol::{Amount, Offer, Signed, TaskId, TaskPhase, UpdateHeader};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::support::process::{Process, until};
 use crate::support::sender::Sender;
+use crate::support::strace::FsyncInjection;
 use crate::support::{On, TestMarket, TestPlan, florin};
 
 /// Accounts that commit.
 const NAMES: [&str; 2] = ["one", "two"];
 /// Indices of the fsync call of each thread that fails, one per run of a round.
 const FAILING: [u32; 4] = [1, 2, 4, 7];
-
-/// A strace process that makes fsync fail. On drop it detaches from the coordinator.
-struct FsyncFailure {
-    strace: Child,
-    calls: PathBuf,
-}
-
-impl FsyncFailure {
-    /// Attaches to a process. `which` selects calls of each thread in strace's syntax: `3` or `1+`.
-    /// `None` if strace cannot attach.
-    fn attach(folder: &Path, of: &Process, which: &str) -> Option<Self> {
-        let (calls, log_file) = (folder.join("strace-calls"), folder.join("strace.log"));
-        let _ = std::fs::remove_file(&calls);
-        let inject = format!("inject=fsync,fdatasync:error=EIO:when={which}");
-        let id = of.id().as_raw_nonzero().to_string();
-        let started = Command::new("strace")
-            .args(["-f", "-e", "trace=fsync,fdatasync", "-e", &inject, "-p", &id, "-o"])
-            .arg(&calls)
-            .stdin(Stdio::null())
-            .stderr(std::fs::File::create(&log_file).unwrap())
-            .spawn();
-        let mut strace = match started {
-            Ok(strace) => strace,
-            Err(error) => {
-                eprintln!("SKIPPED: strace is missing: {error}");
-                return None;
-            }
-        };
-        let attached = until("strace attaches", || {
-            let text = std::fs::read_to_string(&log_file).unwrap_or_default();
-            let ended = strace.try_wait().unwrap().is_some();
-            if text.contains("attached") { Some(Ok(())) } else { ended.then_some(Err(text)) }
-        });
-        match attached {
-            Ok(()) => Some(Self { strace, calls }),
-            Err(message) => {
-                eprintln!("SKIPPED: strace may not attach: {message}");
-                None
-            }
-        }
-    }
-
-    /// Whether a call has failed so far.
-    fn has_failed(&self) -> bool {
-        std::fs::read_to_string(&self.calls).is_ok_and(|calls| calls.contains("(INJECTED)"))
-    }
-}
-
-impl Drop for FsyncFailure {
-    fn drop(&mut self) {
-        // On SIGTERM, strace detaches before it exits.
-        let _ = kill_process(Pid::from_child(&self.strace), Signal::TERM);
-        let _ = self.strace.wait();
-    }
-}
 
 /// A round with two invited participants that have no processes.
 struct TwoSenders {
@@ -118,8 +62,8 @@ impl TwoSenders {
         self.senders[n].upload(&self.header(n), &self.updates[n])
     }
 
-    fn fail_fsync(&self) -> Option<FsyncFailure> {
-        FsyncFailure::attach(self.market.folder(), &self.market.coordinator, "1+")
+    fn fail_fsync(&self) -> Option<FsyncInjection> {
+        FsyncInjection::attach(self.market.folder(), &self.market.coordinator, "error=EIO:when=1+")
     }
 
     /// Makes the coordinator's disk full until the returned guard is dropped; even its log cannot
@@ -205,7 +149,7 @@ fn data_that_is_not_durable_is_not_acknowledged_and_a_restart_resumes() {
     assert_eq!(two.commit(0), "OK");
     let Some(failing) = two.fail_fsync() else { return };
     assert_eq!(two.commit(1), "INTERNAL");
-    assert!(failing.has_failed());
+    assert!(failing.has_acted());
     drop(failing);
     // The state of the disk is unknown: writes are rejected, but acknowledged state is still
     // served.
@@ -234,15 +178,17 @@ fn round(nth: Option<u32>) -> Option<(Balances, bool)> {
     plan.target = 2;
     let mut market = TestMarket::open(plan);
     let task = market.publish();
-    let attach =
-        |nth: u32| FsyncFailure::attach(market.folder(), &market.coordinator, &nth.to_string());
+    let attach = |nth: u32| {
+        let action = format!("error=EIO:when={nth}");
+        FsyncInjection::attach(market.folder(), &market.coordinator, &action)
+    };
     let mut failing = match nth {
         Some(nth) => Some(attach(nth)?),
         None => None,
     };
     let mut failed = false;
     let mut again = |market: &mut TestMarket| {
-        if failing.as_ref().is_some_and(FsyncFailure::has_failed) {
+        if failing.as_ref().is_some_and(FsyncInjection::has_acted) {
             (failing, failed) = (None, true);
             market.restart_coordinator();
         }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -170,6 +170,7 @@ impl TestChain {
 pub(crate) struct Gate {
     pub(crate) url: String,
     shut: Arc<AtomicBool>,
+    delay_ms: Arc<AtomicU64>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -179,8 +180,10 @@ impl Gate {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let upstream = node.strip_prefix("http://").unwrap().to_owned();
-        let gate = Self { url, shut: Arc::default(), open: Arc::default() };
+        let gate =
+            Self { url, shut: Arc::default(), delay_ms: Arc::default(), open: Arc::default() };
         let (shut, open) = (Arc::clone(&gate.shut), Arc::clone(&gate.open));
+        let delay_ms = Arc::clone(&gate.delay_ms);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if shut.load(Ordering::SeqCst) {
@@ -190,8 +193,9 @@ impl Gate {
                 let mut all = open.lock().unwrap();
                 all.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
                 let (back, forth) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || forward(client, server));
-                std::thread::spawn(move || forward(forth, back));
+                let delay_ms = Arc::clone(&delay_ms);
+                std::thread::spawn(move || forward(client, server, &delay_ms));
+                std::thread::spawn(move || forward(forth, back, &AtomicU64::default()));
             }
         });
         gate
@@ -205,15 +209,21 @@ impl Gate {
         }
     }
 
+    /// Delays every request from now on.
+    pub(crate) fn delay(&self, ms: u64) {
+        self.delay_ms.store(ms, Ordering::SeqCst);
+    }
+
     /// Accepts connections again.
     pub(crate) fn open(&self) {
         self.shut.store(false, Ordering::SeqCst);
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream, delay_ms: &AtomicU64) {
     let mut bytes = [0u8; 16 * 1024];
     while let Ok(count) = from.read(&mut bytes) {
+        std::thread::sleep(std::time::Duration::from_millis(delay_ms.load(Ordering::SeqCst)));
         if count == 0 || to.write_all(&bytes[..count]).is_err() {
             break;
         }

@@ -5,6 +5,9 @@ pub(crate) mod market;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sender;
+pub(crate) mod slow;
+#[cfg(target_os = "linux")]
+pub(crate) mod strace;
 #[cfg(unix)]
 pub(crate) mod tripwire;
 
