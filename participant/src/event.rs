@@ -163,10 +163,12 @@ pub enum ParticipantEvent {
         /// Duration in milliseconds.
         ms: u64,
     },
-    /// An update from before a restart was found on disk.
+    /// An update from before a restart, or a late one, was found on disk.
     UpdateRecovered {
         /// The round.
         round: RoundNumber,
+        /// The round that it was trained in.
+        trained_in: RoundNumber,
     },
     /// The residual of a round cannot be read, so the next update does not add it.
     ResidualUnreadable {
@@ -404,8 +406,8 @@ impl fmt::Display for ParticipantEvent {
                     None => Ok(()),
                 }
             }
-            Self::UpdateRecovered { round } => {
-                write!(f, "round {round}: found the update that was trained before the restart")
+            Self::UpdateRecovered { round, trained_in } => {
+                write!(f, "round {round}: found the update that was trained in round {trained_in}")
             }
             Self::ResidualUnreadable { round, why } => {
                 write!(

@@ -31,6 +31,7 @@ fn entry(sender: u8, salt: u8) -> UpdateEntry {
         rows_counted: 1,
         commit_position: 1,
         bond: Amount::ZERO,
+        staleness: 0,
     }
 }
 

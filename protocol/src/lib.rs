@@ -88,6 +88,7 @@ mod schema;
 mod selection;
 mod signature;
 mod spec_error;
+mod staleness;
 mod statement;
 mod task;
 mod task_blobs;
@@ -138,9 +139,9 @@ pub use report::{
     ScoreEstimator, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
 };
 pub use selection::{
-    Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, Selected, Selection,
-    SelectionKnob, SelectionReason, Standing, TaskHistory, commit_deadline_ms, draw_cohort,
-    explain_cohort, first_cohort_seed, select_cohort,
+    Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, OngoingTraining,
+    Selected, Selection, SelectionKnob, SelectionReason, Standing, TaskHistory, commit_deadline_ms,
+    draw_cohort, explain_cohort, first_cohort_seed, select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,
@@ -148,6 +149,7 @@ pub use signature::{
     verify_node, verify_wallet,
 };
 pub use spec_error::SpecError;
+pub use staleness::{STALENESS_ROUNDS_MAX, StalenessRule, StalenessWeight};
 pub use statement::{Statement, nats};
 pub use task::{
     Budget, DATA_PER_ROUND_MIN, Estimator, RoundRules, SETTLEMENT_MARGIN_MS, SPEC_VERSION, TaskSpec,

@@ -35,6 +35,9 @@ pub struct UpdateEntry {
     pub bond: Amount,
     /// Position of its commit among the accepted commits of the round, from 1.
     pub commit_position: u32,
+    /// Number of versions of the model between the one that it was trained from and the round's base
+    /// model.
+    pub staleness: u32,
 }
 
 /// The source that a near-duplicate repeats.
@@ -75,8 +78,8 @@ pub struct Preprocessing {
     pub norm_factor: Micro,
     /// The match, if the update was rejected as a near-duplicate; its value is zero then.
     pub duplicate_of: Option<DuplicateMatch>,
-    /// Weight of the update: its counted rows, up to the task's weight cap. 0 for a rejected update
-    /// and for an update that changes nothing.
+    /// Weight of the update: its counted rows, up to the task's weight cap, less for a stale update
+    /// by the task's rule. 0 for a rejected update and for an update that changes nothing.
     pub weight: u64,
 }
 

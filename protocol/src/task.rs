@@ -21,6 +21,7 @@ use crate::model::{DataSchema, ModelArchitecture};
 use crate::preprocessing::PreprocessingRules;
 use crate::selection::{DeadlineRule, Selection};
 use crate::spec_error::{SpecError, require, spec_error};
+use crate::staleness::StalenessRule;
 use crate::time::Timestamp;
 use crate::training::Training;
 
@@ -95,6 +96,8 @@ pub struct RoundRules {
     pub selection: Selection,
     /// How the deadline of commits follows.
     pub deadline: DeadlineRule,
+    /// How updates count that are late for their round.
+    pub staleness: StalenessRule,
     /// How long the first round waits for `cohort_target` participants before it starts with
     /// `cohort_min`.
     pub enrol_ms: u64,
@@ -212,6 +215,7 @@ impl RoundRules {
             over_selection: 0,
             selection: Selection::default(),
             deadline: DeadlineRule::Fixed,
+            staleness: StalenessRule::default(),
             enrol_ms: 1_000,
             train_ms: 1_000,
             reveal_ms: 1_000,
@@ -461,6 +465,7 @@ impl RoundRules {
         )?;
         self.selection.check()?;
         self.deadline.check()?;
+        self.staleness.check()?;
         self.format.check()?;
         require(
             self.baseline_epochs <= BASELINE_EPOCHS_MAX,

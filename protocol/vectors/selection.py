@@ -11,26 +11,36 @@ def smooth(known, new):
 
 
 class History:
-    def __init__(self, reports):
+    def __init__(self, reports, late_rounds):
         self.members, self.improvements, self.too_few = {}, [], False
+        self.late_rounds = late_rounds
         for report in reports:
             self.add(report)
 
     def member(self, account):
         zero = {"selected": 0, "delivered": 0, "failed": 0, "last": 0, "ms": 0, "rows": 0,
-                "score": 0, "error": 0}
+                "score": 0, "error": 0, "since": 0, "began": 0}
         return self.members.get(account, zero)
 
     def add(self, report):
         times = report["times"]
         senders = [entry["sender"] for entry in report["entries"]]
-        for account in senders + [account for account, _ in report["missing"]]:
+        number = report["scope"]["round"]
+        cohort = senders + [account for account, _ in report["missing"]]
+        for account, member in self.members.items():
+            if account not in cohort:
+                member["since"] = 0
+        for account in cohort:
             member = self.members.setdefault(account, self.member(account))
-            member["selected"] += 1
-            member["last"] = report["scope"]["round"]
+            if not member["since"]:
+                member["selected"] += 1
+                member["last"] = member["since"] = number
+                member["began"] = times["opened"]
         for (account, _), at in zip(report["commits"], times["commits"]):
             member = self.members.setdefault(account, self.member(account))
-            taken = max(at - times["opened"], 1)
+            began = member["began"] if member["since"] else times["opened"]
+            member["since"] = 0
+            taken = max(at - began, 1)
             member["ms"] = smooth(member["ms"], taken) if member["ms"] else taken
         scores = {}
         if report["valuation"] is not None:
@@ -49,10 +59,15 @@ class History:
         self.too_few = needed > 0
         for account, reason in report["missing"]:
             member = self.members[account]
+            began, since = member["began"], member["since"]
+            member["since"] = 0
             if reason == "no_commit":
                 closed = min(times["commits_closed"], times["commit_by"])
-                member["ms"] = max(member["ms"], closed - times["opened"])
-                if times["commits_closed"] < times["commit_by"]:
+                member["ms"] = max(member["ms"], closed - began)
+                if number - since < self.late_rounds:
+                    member["since"] = since
+                    continue
+                if times["commits_closed"] < times["commit_by"] and not self.late_rounds:
                     continue
             elif reason == "no_reveal" and len(report["commits"]) < needed:
                 continue
@@ -222,21 +237,26 @@ def select(rules, number, candidates, history):
         account for account, one in sorted(candidates["accounts"].items(), key=lambda pair: raw(pair[0]))
         if one["standing"] == name
     ]
-    eligible, knob = standing("eligible"), rules["selection"]["knob"]
     most = rules["cohort_target"] + rules["over_selection"]
+    goes_on = [account for account in sorted(standing("eligible") + standing("newcomer"), key=raw)
+               if history.member(account)["since"]][:most]
+    eligible, knob = [a for a in standing("eligible") if a not in goes_on], rules["selection"]["knob"]
     places = most
-    if knob != "random":
+    if knob != "random" and not history.late_rounds:
         total = sum(reliability(history.member(account)) for account in eligible)
         needed = rules["cohort_target"] * len(eligible) * LEVEL // total if total else most
         places = min(max(needed, rules["cohort_target"]), most)
+    places = max(places - len(goes_on), 0)
     if knob == "random" or len(eligible) <= places:
         cohort = [(account, "drawn") for account in draw(candidates["seed"], number, eligible, places)]
     else:
         cohort = by_score(rules, number, candidates, history, eligible, places)
-    for name, enough in (("newcomer", places), ("reserve", rules["cohort_min"])):
+    for name, enough in (("newcomer", places), ("reserve", rules["cohort_min"] - len(goes_on))):
         if len(cohort) < enough:
-            more = draw(candidates["seed"], number, standing(name), places - len(cohort))
+            others = [account for account in standing(name) if account not in goes_on]
+            more = draw(candidates["seed"], number, others, places - len(cohort))
             cohort += [(account, name) for account in more]
+    cohort += [(account, "continues") for account in goes_on]
     return sorted(cohort, key=lambda pair: raw(pair[0]))
 
 
@@ -245,17 +265,18 @@ def deadline_ms(rules, number, candidates, history, cohort):
     if rule["kind"] == "fixed" or history.too_few:
         return rules["train_ms"]
     scale = Scale(rules["selection"]["knob"], number, candidates, history, cohort, len(cohort))
-    known = sorted(scale.predicted(account) or rules["train_ms"] for account in cohort)
+    begins = [account for account in cohort if not history.member(account)["since"]]
+    known = sorted(scale.predicted(account) or rules["train_ms"] for account in begins)
     if not known:
         return rules["train_ms"]
-    at = -(-max(len(cohort) - 1, 0) * micro(rule["quantile"]) // 10**6)
+    at = -(-max(len(begins) - 1, 0) * micro(rule["quantile"]) // 10**6)
     waited = known[min(at, len(known) - 1)] * micro(rule["slack"]) // 10**6
     return min(max(waited, -(-rules["train_ms"] // 16)), rules["train_ms"])
 
 
 def check_selection(vector):
-    history, candidates = History(vector["reports"]), vector["candidates"]
-    rules, number = vector["rules"], vector["round"]
+    rules, number, candidates = vector["rules"], vector["round"], vector["candidates"]
+    history = History(vector["reports"], rules["staleness"]["rounds"])
     cohort = select(rules, number, candidates, history)
     assert [account for account, _ in cohort] == vector["cohort"], "cohort differs"
     assert [reason for _, reason in cohort] == vector["reasons"], "reasons differ"

@@ -8,7 +8,7 @@ standard errors, derivatives and coalition values may differ by 10 nano-nats, as
 
 from base64 import b64decode
 from itertools import combinations
-from math import fsum, sqrt
+from math import fsum, isqrt, sqrt
 
 from blake3 import blake3
 
@@ -33,6 +33,13 @@ def nano(nats):
 
 
 # --- the valuation ---
+
+
+def weigh(rows, staleness, rule):
+    """The weight of an update that is late by this many versions."""
+    versions = staleness + 1
+    weight = {"equal": rows, "inverse": rows // versions, "inverse_root": isqrt(rows * rows // versions)}
+    return max(weight[rule], min(rows, 1))
 
 
 def standard_error(values):
@@ -177,6 +184,8 @@ class Round:
         if rules["weight_cap"] and positive:
             cap = rules["weight_cap"] * positive[(len(positive) - 1) // 2]
             rows = [min(x, cap) for x in rows]
+        rows = [weigh(x, entry["staleness"], self.task["rounds"]["staleness"]["weight"])
+                for x, entry in zip(rows, self.entries)]
         self.weights, self.factors = rows, [MICRO] * len(rows)
         norms = [norm(delta) for delta in self.deltas]
         ordered = sorted((x, w) for x, w in zip(norms, rows) if x > 0 and w)

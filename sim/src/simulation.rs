@@ -2,6 +2,7 @@
 
 mod adaptation;
 mod earlier_task;
+mod late;
 mod member_work;
 mod selection;
 mod token_settlement;
@@ -27,6 +28,7 @@ use crate::scenario::{EarlierTask, Group, Scenario};
 use crate::selectors::SelectorState;
 use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
+use late::LateArrival;
 use selection::quoted_ms;
 use token_settlement::TokenPayments;
 
@@ -67,6 +69,10 @@ pub struct Simulation<'a> {
     waits: u64,
     /// Updates that members trained so far, also those that arrived too late.
     trained: usize,
+    /// The trainings that go on after their round.
+    late: BTreeMap<Address, LateArrival>,
+    /// Milliseconds that members were at work so far, up to the end of the last round.
+    busy_ms: u64,
     /// The selector in place of the market's, if the scenario names one.
     selector: Option<SelectorState>,
     /// The report of the last round.
@@ -143,6 +149,8 @@ impl<'a> Simulation<'a> {
             too_small: 0,
             waits: 0,
             trained: 0,
+            late: BTreeMap::new(),
+            busy_ms: 0,
             selector: scenario
                 .task
                 .selector
@@ -167,12 +175,20 @@ impl<'a> Simulation<'a> {
     pub fn run_round(&mut self, threads: usize) -> Result<(), SimError> {
         self.replace_cohort()?;
         let base = self.market.base_model()?;
-        let opened = self.market.now().0;
-        let arrivals = self.simulate_members(&base, threads)?;
+        let offer = self.market.offer().map(|offer| (offer.opened, offer.base_model));
+        let begun = offer.unwrap_or_default();
+        let opened = begun.0.0;
+        let mut arrivals = self.simulate_members(&base, threads)?;
         self.trained += arrivals.len();
+        arrivals.extend(self.take_late());
+        let work = self.scenario.task.staleness.map_or(Vec::new(), |_| arrivals.clone());
+        let commit_ms: Vec<u64> = arrivals.iter().map(|arrival| arrival.commit_ms).collect();
         let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
         let senders: Vec<Address> = arrivals.iter().map(|arrival| arrival.account).collect();
         let done = self.market.run_round(arrivals, threads)?;
+        let lasted = self.market.now().0.saturating_sub(opened);
+        self.busy_ms += commit_ms.into_iter().map(|ms| ms.min(lasted)).sum::<u64>();
+        self.remember_late(work, begun, &done.report);
         self.show_results(&base, &done.report)?;
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
         self.record_round(&done, in_tokens);
@@ -208,6 +224,13 @@ impl<'a> Simulation<'a> {
     #[must_use]
     pub const fn trained(&self) -> usize {
         self.trained
+    }
+
+    /// Milliseconds that members were at work so far: from an offer to a commit, or to the end of a
+    /// round.
+    #[must_use]
+    pub const fn busy_ms(&self) -> u64 {
+        self.busy_ms
     }
 
     /// The outcomes of the rounds so far.

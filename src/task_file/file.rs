@@ -13,7 +13,7 @@ use florin_protocol::{
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use self::selection::{DeadlineSection, SelectionSection};
+use self::selection::{DeadlineSection, ModeSection, RoundMode, SelectionSection};
 use super::TaskFileError;
 use super::data_section::DataSection;
 use super::graph_section::{BuffersName, LossName};
@@ -209,6 +209,7 @@ pub(super) struct RoundsSection {
     over_selection: u32,
     selection: Option<SelectionSection>,
     deadline: Option<DeadlineSection>,
+    mode: Option<ModeSection>,
     enrol: Duration,
     train: Duration,
     reveal: Duration,
@@ -228,13 +229,18 @@ pub(super) struct RoundsSection {
 
 impl RoundsSection {
     pub(super) fn rules(&self) -> Result<RoundRules, TaskFileError> {
+        let mode =
+            self.mode.unwrap_or(ModeSection::Synchronous { staleness: None, late_rounds: None });
+        let RoundMode { target, over_selection, staleness } =
+            mode.rules(self.cohort_target, self.over_selection)?;
         Ok(RoundRules {
             count: self.count,
             cohort_min: self.cohort_min,
-            cohort_target: self.cohort_target,
-            over_selection: self.over_selection,
+            cohort_target: target,
+            over_selection,
             selection: self.selection.map(SelectionSection::rule).unwrap_or_default(),
             deadline: self.deadline.map(DeadlineSection::rule).unwrap_or_default(),
+            staleness,
             enrol_ms: self.enrol.0,
             train_ms: self.train.0,
             reveal_ms: self.reveal.0,

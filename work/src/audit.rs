@@ -173,6 +173,11 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     let distinct = orders.windows(2).all(|pair| pair[0] < pair[1])
         && orders.iter().all(|order| (1..=last).contains(order));
     equal("entries' commit positions distinct, from 1 to the number of commits", &distinct, &true);
+    let stale = |header: &UpdateHeader| {
+        let earlier = inputs.earlier_models.iter().copied();
+        let found = spec.rounds.staleness.staleness(header.base_model, report.base_model, earlier);
+        found.map_or_else(|| format!("no base model: {}", header.base_model), |n| n.to_string())
+    };
     for (i, ((entry, header), bytes)) in
         report.entries.iter().zip(headers).zip(round.updates.iter()).enumerate()
     {
@@ -187,7 +192,7 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
         let counted = spec.rows_counted(header.rows, entry.bond);
         equal(&line("rows_counted"), &entry.rows_counted, &counted);
         equal(&line("scope"), &format!("{:?}", header.scope), &format!("{:?}", report.scope));
-        equal(&line("base_model"), &header.base_model, &report.base_model);
+        equal(&line("staleness"), &entry.staleness, &stale(header));
         let committed = report.commits.iter().find(|(sender, _)| *sender == entry.sender);
         let committed = committed.map_or_else(|| "none".to_owned(), |(_, c)| c.to_string());
         equal(&line("commitment"), &committed, &header.commitment());

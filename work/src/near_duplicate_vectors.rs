@@ -49,6 +49,7 @@ fn entry(n: u8, rows: u64, commit_position: u32) -> UpdateEntry {
         rows_counted: rows,
         bond: Amount::ZERO,
         commit_position,
+        staleness: 0,
     }
 }
 
@@ -108,7 +109,13 @@ impl Cohort {
             updates: floats(&earlier).into(),
         };
         let rules = PreprocessingRules { weight_cap: 1, ..PreprocessingRules::DEFAULT };
-        let held = preprocess(rules, &entries, floats(&self.updates).into(), &known);
+        let held = preprocess(
+            rules,
+            StalenessWeight::Equal,
+            &entries,
+            floats(&self.updates).into(),
+            &known,
+        );
         let of_entry = |(entry, numbers): (&UpdateEntry, &Vec<i32>)| {
             json!({
                 "sender": entry.sender,

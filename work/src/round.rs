@@ -198,7 +198,9 @@ impl DecodedRound {
         let senders = inputs.earlier_updates.ids.iter().map(|(sender, _)| *sender).collect();
         let room = room.remaining_after(&updates);
         let known = PublicHistory { global_deltas: steps, senders, updates };
-        let held = preprocess(spec.rounds.preprocessing, entries, deltas, &known);
+        let rules = &spec.rounds;
+        let (preprocessing, staleness) = (rules.preprocessing, rules.staleness.weight);
+        let held = preprocess(preprocessing, staleness, entries, deltas, &known);
         let model = task_model(spec, inputs.graph);
         Ok(Self { model, base, updates: held, holdout, room, seed: cross_check_seed(inputs) })
     }

@@ -140,6 +140,7 @@ pub(crate) fn world_with(
             rows_counted: spec.rows_counted(header.rows, bond),
             bond,
             commit_position: u32::from(header.sender.0[0]) - 9,
+            staleness: 0,
         })
         .collect();
     let shown = EarlierUpdates::default();

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use florin_protocol::{
@@ -56,11 +57,8 @@ impl Engine {
             return Ok(EventStatus::Duplicate);
         }
         let (task, running) = self.check_scope(&header.scope, header.sender, header.offer)?;
-        if header.base_model != running.offer.base_model {
-            let message = format!(
-                "trained from model {}, but the base model of the offer is {}",
-                header.base_model, running.offer.base_model
-            );
+        if task.staleness_of(header, running).is_none() {
+            let message = wrong_base_model(task, header, running);
             return reject(ErrorCode::WrongBaseModel, message);
         }
         if !header.has_valid_rows() {
@@ -176,6 +174,17 @@ fn wrong_round<T>(task: &TaskState, round: RoundNumber) -> Result<T, Rejection> 
     reject(ErrorCode::WrongRound, format!("the message is for round {round}, but {now}"))
 }
 
+fn wrong_base_model(task: &TaskState, header: &UpdateHeader, running: &RunningRound) -> String {
+    let (from, base) = (header.base_model, running.offer.base_model);
+    match task.spec.rounds.staleness.rounds {
+        0 => format!("trained from model {from}, but the base model of the offer is {base}"),
+        rounds => format!(
+            "trained from model {from}, which is the base model neither of the offer ({base}) nor \
+             of the {rounds} rounds before it: train again"
+        ),
+    }
+}
+
 fn check_length(actual: u64, expected: u64) -> Result<(), Rejection> {
     let message = format!("an update of this task has {expected} bytes, not {actual}");
     match actual.cmp(&expected) {
@@ -242,20 +251,32 @@ impl TaskState {
         }
     }
 
-    /// The commit deadline has passed. A participant that did not commit is not selected again
-    /// until it enrols again: a participant that never responds would delay every round.
+    /// The commit deadline has passed.
     pub(super) fn commits_due(&mut self, now: Timestamp) {
-        if let Some(running) = self.running() {
-            let cohort = running.offer.cohort.iter();
-            let silent = cohort.filter(|who| !running.commits.contains_key(who));
-            let silent: Vec<_> = silent.map(|who| (*who, None)).collect();
-            self.sitting_out.extend(silent);
-        }
+        self.exclude_silent(true);
         self.close_commits(now);
+    }
+
+    /// A participant that did not commit until the deadline is not selected again until it enrols
+    /// again: a participant that never responds would delay every round. Where late updates count,
+    /// that holds for one whose training may not go on, also if commits end early: it would occupy a
+    /// place for good.
+    fn exclude_silent(&mut self, is_due: bool) {
+        let rule = self.spec.rounds.staleness;
+        let Some(running) = self.running().filter(|_| is_due || rule.admits_late()) else {
+            return;
+        };
+        let round = running.offer.scope.round;
+        let cohort = running.offer.cohort.iter();
+        let silent = cohort.filter(|who| !running.commits.contains_key(who));
+        let silent = silent.filter(|who| !self.history.may_continue(rule, **who, round));
+        let silent: Vec<_> = silent.map(|who| (*who, None)).collect();
+        self.sitting_out.extend(silent);
     }
 
     /// Closes commits. The reveals start, unless there are too few commits.
     pub(super) fn close_commits(&mut self, now: Timestamp) {
+        self.exclude_silent(false);
         let Some(mut running) = self.take_running() else {
             return;
         };

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use florin_protocol::limits::{BASELINE_ROUNDS_MAX, GLOBAL_DELTAS_MAX};
 use florin_protocol::{
     Address, Digest, ErrorCode, Rejection, RoundNumber, RoundTimes, TaskEnd, TaskId, Timestamp,
-    WorkOrder, draw_rows, round_seed,
+    UpdateHeader, WorkOrder, draw_rows, round_seed,
 };
 
 use super::Engine;
@@ -95,7 +95,7 @@ impl TaskState {
             commits: running.commitments(),
             entries: self.entries(running),
             due: now.saturating_add_ms(self.spec.rounds.value_ms),
-            previous_models: self.earlier_models(),
+            previous_models: self.earlier_models().take(GLOBAL_DELTAS_MAX).collect(),
             earlier_updates: self
                 .earlier
                 .reference_updates(self.spec.rounds.preprocessing, self.model_bytes),
@@ -119,11 +119,21 @@ impl TaskState {
     }
 
     /// The base models of the previous rounds, latest first.
-    fn earlier_models(&self) -> Vec<Digest> {
+    fn earlier_models(&self) -> impl Iterator<Item = Digest> + '_ {
         // A round starts from the model that the previous round produced.
         let ended = self.rounds.iter().rev().skip(1).map(|ended| ended.model);
-        let begun = ended.chain([self.spec.base_model]);
-        begun.take(GLOBAL_DELTAS_MAX.min(self.rounds.len())).collect()
+        ended.chain([self.spec.base_model]).take(self.rounds.len())
+    }
+
+    /// The staleness of an update of the running round; `None` if no update from its base model
+    /// counts.
+    pub(super) fn staleness_of(
+        &self,
+        header: &UpdateHeader,
+        running: &RunningRound,
+    ) -> Option<u32> {
+        let (rule, base) = (self.spec.rounds.staleness, running.offer.base_model);
+        rule.staleness(header.base_model, base, self.earlier_models())
     }
 }
 

@@ -217,7 +217,7 @@ impl TaskState {
         self.exposed.extend(&report.holdout.rows);
         self.earlier.add_report(&report);
         self.fix_cohort_seed(&report);
-        self.history.add_round(&report);
+        self.history.add_round(self.spec.rounds.staleness, &report);
         self.record_providers.extend(running.records.iter().map(ReceivedRecord::provider));
         let digest = report.digest();
         let disclosed_rows = running.work_order.as_ref().map(|order| order.disclosed_rows);

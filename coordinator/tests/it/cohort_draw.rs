@@ -198,7 +198,7 @@ fn every_knob_selects_by_the_published_candidates_and_the_reports() {
             let candidates =
                 world.engine.running_candidates(world.id, round).unwrap().unwrap().clone();
             assert_eq!(offer.candidates, candidates.digest(), "{knob:?}");
-            let rules = &world.spec.rounds;
+            let rules = &world.spec.rounds.clone();
             let selected = select_cohort(rules, round, &candidates, &history);
             let (cohort, reasons): (Vec<_>, Vec<_>) =
                 selected.into_iter().map(|one| (one.account, one.reason)).unzip();
@@ -213,7 +213,7 @@ fn every_knob_selects_by_the_published_candidates_and_the_reports() {
             let expected: Vec<u64> = (1..=cohort.len() as u64).map(|i| 7 * i).collect();
             assert_eq!((times.len(), times.iter().max()), (cohort.len(), expected.last()));
             assert_eq!(Some(&report.times.commits_closed), report.times.commits.iter().max());
-            history.add_round(report);
+            history.add_round(rules.staleness, report);
         }
     }
 }

@@ -19,6 +19,7 @@ mod http2;
 mod http_refusals;
 mod isolation;
 mod journal_replay;
+mod late_updates;
 mod market_shutting;
 mod message_replays;
 mod observability;

@@ -24,7 +24,9 @@ impl Agent<'_, '_> {
             self.current.stage = RoundStage::NotStarted;
             return Ok(());
         };
-        let header = self.header(offer, &bytes);
+        let late = self.store.late(round)?;
+        let base_model = late.map_or(offer.base_model, |late| late.base_model);
+        let header = self.header(offer, base_model, &bytes);
         let signed = match self.guard.sign_update(header) {
             Err(error @ GuardError::DoubleUpdate { .. }) => {
                 self.fail_round(error.code(), &error);
@@ -50,13 +52,13 @@ impl Agent<'_, '_> {
         }
     }
 
-    fn header(&self, offer: &Offer, bytes: &[u8]) -> UpdateHeader {
+    fn header(&self, offer: &Offer, base_model: Digest, bytes: &[u8]) -> UpdateHeader {
         let update = blob_digest(bytes);
         UpdateHeader {
             scope: offer.scope,
             sender: self.me,
             offer: offer.digest(),
-            base_model: offer.base_model,
+            base_model,
             rows: self.context.data.rows() as u64,
             update,
             bytes: bytes.len() as u64,

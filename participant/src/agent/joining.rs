@@ -313,11 +313,16 @@ impl Agent<'_, '_> {
             let scope = offer.body.scope;
             let update = self.guard.signed_update_for(scope.market, scope.task, scope.round);
             let limit = florin_work::update_bytes(&self.spec);
+            let is_trained = self.store.update(view.round, limit)?.is_some();
+            if !is_trained && update.is_none() && offer.body.cohort.contains(&self.me) {
+                self.take_over_late_update(&offer.body)?;
+            }
+            let trained_in = self.store.late(view.round)?.map_or(view.round, |late| late.round);
             let found = PersistedRound {
                 receipt: self.store.receipt(view.round)?,
                 signed: update.is_some(),
                 trained: self.store.update(view.round, limit)?.is_some()
-                    && self.may_send_update(view.round),
+                    && self.may_send_update(trained_in),
             };
             self.current = CurrentRound {
                 round: view.round,
@@ -337,7 +342,8 @@ impl Agent<'_, '_> {
                 let cohort = cohort.len();
                 self.emit(&ParticipantEvent::Selected { round, pool, cohort, reason });
                 if matches!(self.current.stage, RoundStage::Trained | RoundStage::Signed) {
-                    self.emit(&ParticipantEvent::UpdateRecovered { round });
+                    let trained_in = self.store.late(round)?.map_or(round, |late| late.round);
+                    self.emit(&ParticipantEvent::UpdateRecovered { round, trained_in });
                 }
             } else {
                 self.emit(&ParticipantEvent::NotSelected { round });

@@ -22,6 +22,7 @@ mod committing;
 pub mod contradictions;
 mod error;
 mod joining;
+mod late;
 mod ledger_check;
 mod privacy;
 mod quote;

@@ -40,7 +40,7 @@ impl Agent<'_, '_> {
                 report
             }
         };
-        self.store.remove_update(round)?;
+        self.remove_spent_updates(round)?;
         self.remove_spent_residuals(&report.body)?;
         match Statement::from_report(&report.body, self.me) {
             Some(statement) => {

@@ -5,7 +5,9 @@
 //! FOLDER/privacy                                private trainings of all tasks (see `privacy`)
 //! FOLDER/blobs/DIGEST                           graphs of tasks, their frozen weights, tokenizers
 //! FOLDER/TASK/bond.json                         all deposits of bond, less what came back
-//! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported
+//! FOLDER/TASK/ROUND/update.safetensors          the update, until its round is reported, or while a
+//!                                               later round may still accept it
+//! FOLDER/TASK/ROUND/late.json                   where a late update was trained
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
 //!                                               round that changes the model is reported
 //! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, never deleted
@@ -22,12 +24,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::AgentError;
+use super::late::LateUpdate;
 use crate::atomic_file::{self, FileError};
 use crate::client::{Client, JSON_BYTES_MAX};
 use crate::deposits::DepositRecord;
 
 const BLOBS: &str = "blobs";
 const UPDATE: &str = "update.safetensors";
+const LATE: &str = "late.json";
 const RESIDUAL: &str = "residual.safetensors";
 const REPORT: &str = "report.json";
 const DISPUTED_REPORT: &str = "disputed_report.json";
@@ -104,6 +108,19 @@ impl TaskFolder {
 
     pub(super) fn write_update(&self, round: RoundNumber, bytes: &[u8]) -> Result<(), FileError> {
         self.write(round, UPDATE, bytes)
+    }
+
+    /// The origin of a round's update, if it was trained in an earlier round.
+    pub(super) fn late(&self, round: RoundNumber) -> Result<Option<LateUpdate>, FileError> {
+        self.read_json(round, LATE)
+    }
+
+    pub(super) fn write_late(
+        &self,
+        round: RoundNumber,
+        late: &LateUpdate,
+    ) -> Result<(), FileError> {
+        self.write_json(round, LATE, late)
     }
 
     /// The residual of a round's update, encoded as parameters.

@@ -341,7 +341,7 @@ impl<'a> Auditor<'a> {
         self.disclosed_rows.extend(&report.holdout.rows);
         self.advance_baseline(report);
         self.earlier_updates.add_report(report);
-        self.selection.advance(report);
+        self.selection.advance(&self.spec, report);
     }
 
     /// Audits the next round. May be called again for the same round, until the caller advances.

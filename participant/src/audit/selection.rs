@@ -28,8 +28,8 @@ pub(super) struct SelectionAudit {
 
 impl SelectionAudit {
     /// Goes on to the round after this report.
-    pub(super) fn advance(&mut self, report: &Report) {
-        self.history.add_round(report);
+    pub(super) fn advance(&mut self, spec: &TaskSpec, report: &Report) {
+        self.history.add_round(spec.rounds.staleness, report);
         if !report.entries.is_empty() {
             self.seed = Some(report.holdout.seed);
             self.before_seed.clone_from(&self.known);
@@ -80,12 +80,15 @@ impl SelectionAudit {
         found
     }
 
-    /// The accounts whose standing contradicts earlier reports: one that delivered does not sit out,
-    /// and one that took part before the seed was known is no newcomer.
+    /// The accounts whose standing contradicts earlier reports: one that delivered, or whose training
+    /// goes on, does not sit out, and one that took part before the seed was known is no newcomer.
     fn standing_lies(&self, candidates: &Candidates) -> Vec<Mismatch> {
         let lie = |(account, candidate): (&Address, &Candidate)| {
             let is_lie = match candidate.standing {
-                Standing::Absent | Standing::Reserve => self.delivered.contains(account),
+                Standing::Absent | Standing::Reserve => {
+                    self.delivered.contains(account)
+                        || self.history.member(*account).ongoing.is_some()
+                }
                 Standing::Newcomer => self.before_seed.contains(account),
                 Standing::Eligible | Standing::BondTooSmall => false,
             };

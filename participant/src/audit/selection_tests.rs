@@ -82,7 +82,7 @@ fn three_rounds() -> (SelectionAudit, TaskSpec, (Offer, Candidates, Report)) {
     for number in 1..=2 {
         let (offer, candidates, report) = round(&audit, &spec, number, before.as_ref());
         assert_eq!(audit.check(&spec, &offer, &candidates, &report), [], "round {number}");
-        audit.advance(&report);
+        audit.advance(&spec, &report);
         before = Some(report);
     }
     audit.seed = Some(Digest([7; 32]));

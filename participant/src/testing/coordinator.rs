@@ -379,6 +379,7 @@ impl FakeCoordinator {
                 rows_counted: self.spec.rows_counted(header.rows, bond(header.sender)),
                 bond: bond(header.sender),
                 commit_position: self.order_of(header.sender),
+                staleness: 0,
             }
         };
         self.updates.values().map(entry).collect()

@@ -46,6 +46,8 @@ pub enum SelectionReason {
     Newcomer,
     /// It sat out, but the round could not start without it.
     Reserve,
+    /// It was selected for an earlier round, and its training goes on.
+    Continues,
 }
 
 impl SelectionReason {
@@ -58,6 +60,7 @@ impl SelectionReason {
             Self::Explored => "explored",
             Self::Newcomer => "newcomer",
             Self::Reserve => "reserve",
+            Self::Continues => "continues",
         }
     }
 }
@@ -87,8 +90,9 @@ pub struct Selected {
 
 /// Selects the cohort of a round, ascending by account.
 ///
-/// Random selection draws from all eligible participants with the smallest hashes. Every other knob
-/// scores them; a share of the places explores.
+/// Participants whose trainings go on have the first places. Random selection draws from all other
+/// eligible participants with the smallest hashes. Every other knob scores them; a share of the
+/// places explores.
 #[must_use]
 pub fn select_cohort(
     rules: &RoundRules,
@@ -96,11 +100,14 @@ pub fn select_cohort(
     candidates: &Candidates,
     history: &TaskHistory,
 ) -> Vec<Selected> {
-    let eligible: Vec<Address> = candidates.with(Standing::Eligible).collect();
-    let places = number_of_places(rules, history, &eligible);
+    let continuing = continuing(rules, candidates, history);
+    let is_free = |account: &Address| continuing.binary_search(account).is_err();
+    let eligible: Vec<Address> = candidates.with(Standing::Eligible).filter(is_free).collect();
+    let places = number_of_places(rules, history, &eligible).saturating_sub(continuing.len());
     let selected = |reason| move |account| Selected { account, reason };
     let draw = |standing, places| {
-        draw_cohort(candidates.seed, round, candidates.with(standing), places).into_iter()
+        let accounts = candidates.with(standing).filter(is_free);
+        draw_cohort(candidates.seed, round, accounts, places).into_iter()
     };
     let is_random = rules.selection.knob == SelectionKnob::Random;
     let mut cohort: Vec<Selected> = if is_random || eligible.len() <= places {
@@ -110,19 +117,31 @@ pub fn select_cohort(
     };
     let more = places.saturating_sub(cohort.len());
     cohort.extend(draw(Standing::Newcomer, more).map(selected(SelectionReason::Newcomer)));
+    cohort.extend(continuing.iter().copied().map(selected(SelectionReason::Continues)));
     if cohort.len() < size(rules.cohort_min) {
-        let more = places.saturating_sub(cohort.len());
+        let more = places.saturating_add(continuing.len()).saturating_sub(cohort.len());
         cohort.extend(draw(Standing::Reserve, more).map(selected(SelectionReason::Reserve)));
     }
     cohort.sort_unstable();
     cohort
 }
 
-/// Number of participants to select. Random selection always takes the whole over-selection; every
-/// other knob as many as deliver `cohort_target` updates, predicted by the mean reliability.
+/// The participants whose trainings go on and that can still be selected, ascending. They have the
+/// first places.
+fn continuing(rules: &RoundRules, candidates: &Candidates, history: &TaskHistory) -> Vec<Address> {
+    let can_deliver = |account: &Address| {
+        let standing = candidates.accounts.get(account).map(|candidate| candidate.standing);
+        matches!(standing, Some(Standing::Eligible | Standing::Newcomer))
+    };
+    history.continuing().filter(can_deliver).take(size(rules.selection_size())).collect()
+}
+
+/// Number of participants to select. Random selection, and every rule by which late updates count,
+/// take the whole over-selection; every other knob as many as deliver `cohort_target` updates,
+/// predicted by the mean reliability.
 fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Address]) -> usize {
     let most = size(rules.selection_size());
-    if rules.selection.knob == SelectionKnob::Random {
+    if rules.selection.knob == SelectionKnob::Random || rules.staleness.admits_late() {
         return most;
     }
     let levels = eligible.iter().map(|account| reliability_level(&history.member(*account)));

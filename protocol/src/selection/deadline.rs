@@ -63,8 +63,9 @@ impl DeadlineRule {
 }
 
 /// Milliseconds from a round's offer to its deadline of commits: at least a sixteenth of the task's
-/// time. A participant without a prediction counts with the task's time, and a round after one with
-/// too few updates has all of it.
+/// time. A participant without a prediction counts with the task's time; one whose training began in
+/// an earlier round does not count, unless all did. A round after one with too few updates has all
+/// of it.
 #[must_use]
 pub fn commit_deadline_ms(
     rules: &RoundRules,
@@ -82,9 +83,10 @@ pub fn commit_deadline_ms(
     let inputs = (candidates, history);
     let scale = Scale::new(rules.selection.knob, round, inputs, cohort, cohort.len());
     let predicted = |account: &Address| scale.predicted_ms(*account).unwrap_or(rules.train_ms);
-    let mut times: Vec<u64> = cohort.iter().map(predicted).collect();
+    let begins = |account: &&Address| history.member(**account).ongoing.is_none();
+    let mut times: Vec<u64> = cohort.iter().filter(begins).map(predicted).collect();
     times.sort_unstable();
-    let last = u64::try_from(cohort.len().saturating_sub(1)).unwrap_or(u64::MAX);
+    let last = u64::try_from(times.len().saturating_sub(1)).unwrap_or(u64::MAX);
     let position = last.saturating_mul(quantile.0).div_ceil(Micro::ONE.0);
     let position = usize::try_from(position).unwrap_or(usize::MAX);
     let Some(predicted) = times.get(position).or(times.last()) else {

@@ -32,9 +32,10 @@ pub fn explain_cohort(
     history: &TaskHistory,
 ) -> Vec<ExplainedCandidate> {
     let cohort = select_cohort(rules, round, candidates, history);
-    let eligible: Vec<Address> = candidates.with(Standing::Eligible).collect();
+    let is_free = |account: &Address| history.member(*account).ongoing.is_none();
+    let eligible: Vec<Address> = candidates.with(Standing::Eligible).filter(is_free).collect();
     let knob = rules.selection.knob;
-    let places = cohort.len();
+    let places = cohort.iter().filter(|one| one.reason != SelectionReason::Continues).count();
     let scale = Scale::new(knob, round, (candidates, history), &eligible, places);
     let is_scored = |standing| standing == Standing::Eligible && knob != SelectionKnob::Random;
     let explained = |(account, candidate): (&Address, &super::Candidate)| {

@@ -1,12 +1,14 @@
 //! The history of a task's participants: a fold over the reports of earlier rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
-use crate::id::Address;
+use crate::id::{Address, RoundNumber};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome};
 use crate::report::{Report, RoundTimes};
+use crate::staleness::StalenessRule;
+use crate::time::Timestamp;
 
 /// Rounds whose losses the trend looks back on, in each of its two halves.
 const TREND_ROUNDS: usize = 5;
@@ -36,6 +38,17 @@ pub struct MemberHistory {
     pub score_nano: i64,
     /// Smoothed standard error of these scores, in nano-nats.
     pub error_nano: u64,
+    /// The training that goes on after the last round, if it may still deliver its update.
+    pub ongoing: Option<OngoingTraining>,
+}
+
+/// A training that was not over when its round's commits ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct OngoingTraining {
+    /// The round that selected the participant.
+    pub since: RoundNumber,
+    /// When that round opened.
+    pub began: Timestamp,
 }
 
 /// The history of a task's participants and of its model.
@@ -71,24 +84,53 @@ impl TaskHistory {
         self.too_few_updates
     }
 
+    /// The participants whose trainings go on, ascending.
+    pub fn continuing(&self) -> impl Iterator<Item = Address> + '_ {
+        self.members
+            .iter()
+            .filter(|(_, member)| member.ongoing.is_some())
+            .map(|(account, _)| *account)
+    }
+
+    /// Whether a participant of the round that runs after this history may still deliver in the next
+    /// one, if it sends no commit in `round`.
+    #[must_use]
+    pub fn may_continue(&self, rule: StalenessRule, account: Address, round: RoundNumber) -> bool {
+        let ongoing = self.members.get(&account).and_then(|member| member.ongoing);
+        let since = ongoing.map_or(round, |ongoing| ongoing.since);
+        round.0.saturating_sub(since.0) < rule.rounds
+    }
+
     /// Adds a reported round. Its cohort is all senders and all that are missing.
-    pub fn add_round(&mut self, report: &Report) {
+    pub fn add_round(&mut self, rule: StalenessRule, report: &Report) {
+        let began = report.times.opened;
         let senders = report.entries.iter().map(|entry| entry.sender);
-        for account in senders.chain(report.missing.iter().map(|(account, _)| *account)) {
+        let cohort: BTreeSet<Address> =
+            senders.chain(report.missing.iter().map(|(account, _)| *account)).collect();
+        for (account, member) in &mut self.members {
+            if !cohort.contains(account) {
+                member.ongoing = None;
+            }
+        }
+        for account in cohort {
             let member = self.members.entry(account).or_default();
-            member.selected = member.selected.saturating_add(1);
-            member.last_selected = report.scope.round.0;
+            if member.ongoing.is_none() {
+                member.selected = member.selected.saturating_add(1);
+                member.last_selected = report.scope.round.0;
+                member.ongoing = Some(OngoingTraining { since: report.scope.round, began });
+            }
         }
         self.add_commits(report);
         self.add_updates(report);
-        self.add_missing(report);
+        self.add_missing(rule, report);
         self.add_improvement(report);
     }
 
     fn add_commits(&mut self, report: &Report) {
         for ((account, _), at) in report.commits.iter().zip(&report.times.commits) {
             let member = self.members.entry(*account).or_default();
-            let taken = at.ms_since(report.times.opened).max(1);
+            let began = member.ongoing.take().map_or(report.times.opened, |ongoing| ongoing.began);
+            let taken = at.ms_since(began).max(1);
             member.commit_ms = match member.commit_ms {
                 0 => taken,
                 known => smooth(known, taken),
@@ -117,8 +159,9 @@ impl TaskHistory {
 
     /// A participant without a commit when commits closed early was slower than the others: that is
     /// no failure, and its time is at least this long. With too few commits no update was asked for,
-    /// so that none is missing.
-    fn add_missing(&mut self, report: &Report) {
+    /// so that none is missing. Where late updates count, a training may go on for the rounds of the
+    /// rule, and fails after them.
+    fn add_missing(&mut self, rule: StalenessRule, report: &Report) {
         let RoundTimes { opened, commit_by, commits_closed: closed, .. } = report.times;
         let closed_early = closed < commit_by;
         let needed = match report.outcome {
@@ -129,16 +172,25 @@ impl TaskHistory {
         let commits = u32::try_from(report.commits.len()).unwrap_or(u32::MAX);
         let had_no_reveals = needed.is_some_and(|needed| commits < needed);
         for (account, reason) in &report.missing {
+            let goes_on = *reason == MissingReason::NoCommit
+                && self.may_continue(rule, *account, report.scope.round);
             let member = self.members.entry(*account).or_default();
+            let began = member.ongoing.map_or(opened, |ongoing| ongoing.began);
             if *reason == MissingReason::NoCommit {
-                member.commit_ms = member.commit_ms.max(closed.min(commit_by).ms_since(opened));
-                if closed_early {
+                member.commit_ms = member.commit_ms.max(closed.min(commit_by).ms_since(began));
+                if goes_on {
                     continue;
                 }
-            } else if had_no_reveals && *reason == MissingReason::NoReveal {
-                continue;
             }
-            member.failed = member.failed.saturating_add(1);
+            member.ongoing = None;
+            let is_excused = match reason {
+                MissingReason::NoCommit => closed_early && !rule.admits_late(),
+                MissingReason::NoReveal => had_no_reveals,
+                MissingReason::Rejected(_) => false,
+            };
+            if !is_excused {
+                member.failed = member.failed.saturating_add(1);
+            }
         }
     }
 
@@ -180,3 +232,7 @@ fn smooth_signed(known: i64, new: i64) -> i64 {
     let sum = i128::from(known).saturating_mul(parts.saturating_sub(1)).saturating_add(new.into());
     i64::try_from(sum.checked_div(parts).unwrap_or_default()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod tests;

@@ -25,7 +25,7 @@ pub use choose::{Selected, SelectionReason, select_cohort};
 pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
 pub use explain::{ExplainedCandidate, explain_cohort};
-pub use history::{MemberHistory, TaskHistory};
+pub use history::{MemberHistory, OngoingTraining, TaskHistory};
 
 use std::collections::BTreeMap;
 

@@ -4,21 +4,22 @@ use super::*;
 use crate::id::RoundNumber;
 use crate::message::MissingReason;
 use crate::report::{Report, RoundTimes, UpdateEntry};
+use crate::staleness::StalenessRule;
 use crate::task::{RoundRules, TaskSpec};
 use crate::time::Timestamp;
 
 const MEMBERS: u8 = 100;
 
-fn account(number: u8) -> Address {
+pub(super) fn account(number: u8) -> Address {
     Address([number; 20])
 }
 
-fn candidates(seed: u8, quote: impl Fn(u8) -> u64) -> Candidates {
+pub(super) fn candidates(seed: u8, quote: impl Fn(u8) -> u64) -> Candidates {
     let one = |i: u8| (account(i), Candidate { standing: Standing::Eligible, quote_ms: quote(i) });
     Candidates { seed: Digest([seed; 32]), accounts: (0..MEMBERS).map(one).collect() }
 }
 
-fn rules(knob: SelectionKnob) -> RoundRules {
+pub(super) fn rules(knob: SelectionKnob) -> RoundRules {
     RoundRules {
         cohort_min: 2,
         cohort_target: 10,
@@ -213,11 +214,16 @@ fn entry(number: u8, rows_counted: u64) -> UpdateEntry {
         rows_counted,
         bond: crate::Amount::ZERO,
         commit_position: 1,
+        staleness: 0,
     }
 }
 
 /// The report of a round that closed its commits after `closed` of 100 milliseconds.
-fn report(closed: u64, commits: &[(u8, u64)], missing: &[(u8, MissingReason)]) -> Report {
+pub(super) fn report(
+    closed: u64,
+    commits: &[(u8, u64)],
+    missing: &[(u8, MissingReason)],
+) -> Report {
     let spec = TaskSpec::example();
     let scope = crate::RoundScope { market: spec.market, task: spec.id(), round: RoundNumber(4) };
     let offer = crate::Offer {
@@ -258,11 +264,10 @@ fn report(closed: u64, commits: &[(u8, u64)], missing: &[(u8, MissingReason)]) -
 fn a_history_has_times_failures_and_rows() {
     let mut history = TaskHistory::default();
     let silent = MissingReason::NoCommit;
-    history.add_round(&report(
-        40,
-        &[(1, 10), (2, 40)],
-        &[(2, MissingReason::NoReveal), (3, silent)],
-    ));
+    history.add_round(
+        StalenessRule::default(),
+        &report(40, &[(1, 10), (2, 40)], &[(2, MissingReason::NoReveal), (3, silent)]),
+    );
     let of = |history: &TaskHistory, i| {
         let member = history.member(account(i));
         let MemberHistory { selected, delivered, failed, last_selected, commit_ms, rows, .. } =
@@ -273,7 +278,7 @@ fn a_history_has_times_failures_and_rows() {
     assert_eq!(of(&history, 2), (1, 0, 1, 4, 40, 0), "no reveal is a failure");
     assert_eq!(of(&history, 3), (1, 0, 0, 4, 40, 0), "the round ended early: at least this slow");
     assert_eq!(of(&history, 4), (0, 0, 0, 0, 0, 0));
-    history.add_round(&report(101, &[(1, 50)], &[(3, silent)]));
+    history.add_round(StalenessRule::default(), &report(101, &[(1, 50)], &[(3, silent)]));
     assert_eq!(of(&history, 1), (2, 2, 0, 4, 20, 60), "(3 * 10 + 50) / 4");
     assert_eq!(of(&history, 3), (2, 0, 1, 4, 100, 0), "its time ends at the deadline");
 }
@@ -399,9 +404,9 @@ fn too_few_commits_are_no_failure_of_those_that_committed() {
     let mut short = report(101, &[(1, 10)], &[(1, MissingReason::NoReveal)]);
     short.outcome =
         crate::RoundOutcome::Abandoned(crate::AbandonReason::TooFewUpdates { got: 0, needed: 2 });
-    history.add_round(&short);
+    history.add_round(StalenessRule::default(), &short);
     assert_eq!(history.member(account(1)).failed, 0);
     assert!(history.had_too_few_updates());
-    history.add_round(&report(40, &[(1, 10)], &[]));
+    history.add_round(StalenessRule::default(), &report(40, &[(1, 10)], &[]));
     assert!(!history.had_too_few_updates());
 }

@@ -81,6 +81,7 @@ pub(crate) fn settled_round(
             rows_counted: spec.rows_counted(150, fln("12.5")),
             bond: fln("12.5"),
             commit_position: if *sender == cohort[0] { 2 } else { 1 },
+            staleness: 0,
         })
         .collect();
     let commits: Vec<_> =

@@ -59,6 +59,7 @@ impl Update {
             rows_counted: task.rows_counted(self.rows, bond),
             bond,
             commit_position,
+            staleness: 0,
         }
     }
 

@@ -152,10 +152,11 @@ fn candidates(round: u32) -> Candidates {
 /// Cohorts by every knob in early and late rounds.
 pub(super) fn selections() -> Value {
     let example = settled_report();
-    let one = |knob: SelectionKnob, round: u32, (target, over): (u32, u32)| {
+    let one = |knob: SelectionKnob, round: u32, (target, over): (u32, u32), late: u32| {
         let reports: Vec<Report> = (1..round).map(|round| report(&example, round)).collect();
         let mut history = TaskHistory::default();
-        reports.iter().for_each(|report| history.add_round(report));
+        let staleness = StalenessRule { rounds: late, weight: StalenessWeight::default() };
+        reports.iter().for_each(|report| history.add_round(staleness, report));
         let rules = RoundRules {
             cohort_target: target,
             cohort_min: if target > 38 { target } else { 3 },
@@ -166,6 +167,7 @@ pub(super) fn selections() -> Value {
                 0 => DeadlineRule::Fixed,
                 _ => DeadlineRule::Predicted { quantile: Micro(900_000), slack: Micro(1_500_000) },
             },
+            staleness,
             ..TaskSpec::example().rounds
         };
         let candidates = candidates(round);
@@ -175,7 +177,10 @@ pub(super) fn selections() -> Value {
         let reasons: Vec<SelectionReason> = selected.iter().map(|one| one.reason).collect();
         let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
         json!({
-            "name": format!("{}, {target} + {over} of {MEMBERS} in round {round}", knob.name()),
+            "name": format!(
+                "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}",
+                knob.name()
+            ),
             "rules": rules,
             "round": round,
             "reports": reports.iter().map(history_part).collect::<Vec<_>>(),
@@ -188,11 +193,15 @@ pub(super) fn selections() -> Value {
     };
     let mut all = Vec::new();
     for knob in SelectionKnob::ALL {
-        all.push(one(knob, 1, (8, 2)));
-        all.push(one(knob, 6, (8, 2)));
-        all.push(one(knob, 11, (12, 4)));
+        all.push(one(knob, 1, (8, 2), 0));
+        all.push(one(knob, 6, (8, 2), 0));
+        all.push(one(knob, 11, (12, 4), 0));
     }
-    all.push(one(SelectionKnob::Fast, 3, (36, 4)));
-    all.push(one(SelectionKnob::Random, 2, (40, 4)));
+    all.push(one(SelectionKnob::Fast, 3, (36, 4), 0));
+    all.push(one(SelectionKnob::Random, 2, (40, 4), 0));
+    // Late updates count. The windows of two rounds overlap.
+    for (knob, late) in SelectionKnob::ALL.into_iter().zip([1, 2, 3, 8, 64]) {
+        all.push(one(knob, 5, (10, 6), late));
+    }
     all.into()
 }

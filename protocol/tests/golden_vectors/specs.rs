@@ -114,6 +114,7 @@ pub(super) fn specs() -> [TaskSpec; 3] {
         Aggregation::TrimmedMean { trim: micro("0.1") },
     );
     cnn.rounds.format = UpdateFormat::Int8;
+    cnn.rounds.staleness = StalenessRule { rounds: 1, weight: StalenessWeight::Equal };
     let accounts = [5u8, 6, 7, 8, 9].map(|n| Address([n; 20])).to_vec();
     cnn.admission = Admission::AllowList { accounts };
     cnn.data.encoding = Some(images());
@@ -129,6 +130,7 @@ pub(super) fn specs() -> [TaskSpec; 3] {
     );
     softmax.rounds.format = UpdateFormat::TopK { permille: 10 };
     softmax.rounds.stall_ms = 3_600_000;
+    softmax.rounds.staleness = StalenessRule { rounds: 64, weight: StalenessWeight::Inverse };
     softmax.rounds.abandoned_max = 8;
     softmax.admission = Admission::Invitation;
     softmax.data.encoding = Some(columns());

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use florin_learning::{Dataset, Reference, Trainer};
 use florin_participant::state_machine::{self, AgentStep, ParticipantState, RoundStage};
 use florin_protocol::{
-    Address, Commit, ErrorCode, Offer, Report, Role, RoundNumber, TaskView, UpdateHeader,
+    Address, Commit, Digest, ErrorCode, Offer, Report, Role, RoundNumber, TaskView, UpdateHeader,
     UpdateReceipt, blob_digest,
 };
 use florin_work::{decode_model, encode_update, model_spec, training};
@@ -58,9 +58,32 @@ enum MemberActivity {
 #[derive(Clone, Debug, Default)]
 struct PersistedState {
     updates: BTreeMap<u32, Vec<u8>>,
+    /// The base models of those updates that were trained in an earlier round.
+    late_bases: BTreeMap<u32, Digest>,
+    /// The last update that no round received, and the model that it was trained from.
+    unsent: Option<(Digest, Vec<u8>)>,
     signed: BTreeMap<u32, UpdateHeader>,
     receipts: BTreeMap<u32, UpdateReceipt>,
     reports: BTreeMap<u32, Report>,
+}
+
+impl PersistedState {
+    /// Makes an update that no round received that of the view's round, if it may still count. All
+    /// of it is one write.
+    fn take_over_unsent(&mut self, view: &TaskView) {
+        let Some(offer) = view.offer.as_ref().map(|offer| &offer.body) else { return };
+        let round = view.round.0;
+        if self.updates.contains_key(&round) || self.signed.contains_key(&round) {
+            return;
+        }
+        let Some((base, bytes)) = self.unsent.take() else { return };
+        let rule = view.spec.rounds.staleness;
+        let earlier = self.reports.values().rev().map(|report| report.base_model);
+        if rule.staleness(base, offer.base_model, earlier).is_some() {
+            self.updates.insert(round, bytes);
+            self.late_bases.insert(round, base);
+        }
+    }
 }
 
 /// The state that a crash destroys.
@@ -343,6 +366,8 @@ impl Member {
         }
         let round = view.round.0;
         memory.round = round;
+        self.persisted.take_over_unsent(view);
+        let memory = &mut self.memory;
         memory.stage = if self.persisted.receipts.contains_key(&round) {
             RoundStage::ReceiptStored
         } else if self.persisted.signed.contains_key(&round) {
@@ -356,7 +381,12 @@ impl Member {
 
     fn store_report(&mut self, world: &mut SimContext, round: RoundNumber, report: Report) {
         world.auditor.member_read(&report);
-        self.persisted.updates.remove(&round.0);
+        if let Some(bytes) = self.persisted.updates.remove(&round.0)
+            && !self.persisted.signed.contains_key(&round.0)
+        {
+            let base = self.persisted.late_bases.get(&round.0).copied();
+            self.persisted.unsent = Some((base.unwrap_or(report.base_model), bytes));
+        }
         self.persisted.reports.insert(round.0, report);
         self.memory.read = round.0;
         self.check_again(world, 1);
@@ -377,6 +407,7 @@ impl Member {
             return self.check_again(world, POLL_MS);
         };
         self.persisted.updates.insert(offer.scope.round.0, bytes);
+        self.persisted.late_bases.remove(&offer.scope.round.0);
         self.memory.stage = RoundStage::Trained;
         self.check_again(world, 1);
     }
@@ -404,7 +435,7 @@ impl Member {
             scope: offer.scope,
             sender: self.account,
             offer: florin_protocol::Canonical::digest(offer),
-            base_model: offer.base_model,
+            base_model: self.persisted.late_bases.get(&round).copied().unwrap_or(offer.base_model),
             rows: self.rows.rows() as u64,
             update,
             bytes: bytes.len() as u64,

@@ -5,7 +5,7 @@ use florin_learning::data::{DatasetError, canonical_bytes};
 use florin_protocol::{
     Address, Aggregation, Amount, Budget, ChainId, DataSchema, Digest, Estimator, Holdout,
     MarketId, Micro, ModelArchitecture, PreprocessingRules, RoundRules, SETTLEMENT_MARGIN_MS,
-    TaskSpec, Timestamp, Training, blob_digest,
+    StalenessRule, StalenessWeight, TaskSpec, Timestamp, Training, blob_digest,
 };
 use florin_work::CommittedHoldout;
 use rand_chacha::ChaCha8Rng;
@@ -142,6 +142,11 @@ fn spec(seed: u64, rounds: u32, members: u32, rng: &mut ChaCha8Rng) -> TaskSpec 
         cohort_min: 2 + uniform_below(rng, 2) as u32,
         cohort_target: cohort,
         over_selection: (members - cohort).min(1),
+        // Late updates count in two of three worlds.
+        staleness: StalenessRule {
+            rounds: 2 * (seed % 3) as u32,
+            weight: StalenessWeight::InverseRoot,
+        },
         enrol_ms: 2_000,
         train_ms: 2_500 + uniform_below(rng, 2_000),
         reveal_ms: 2_000 + uniform_below(rng, 1_500),

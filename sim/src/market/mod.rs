@@ -76,6 +76,8 @@ pub struct Arrival {
     pub commit_ms: u64,
     /// Duration of the upload in milliseconds.
     pub upload_ms: u64,
+    /// The model that it was trained from, if that is not the round's base model.
+    pub base_model: Option<Digest>,
 }
 
 /// An account of a participant.
@@ -268,6 +270,13 @@ impl SimulatedMarket {
         Some(&running.offer)
     }
 
+    /// Whether the account may still deliver the update of its training in the next round.
+    #[must_use]
+    pub fn training_goes_on(&self, account: Address) -> bool {
+        let task = self.engine.state().tasks.get(&self.id);
+        task.is_some_and(|task| task.history.member(account).ongoing.is_some())
+    }
+
     /// The candidates of the open offer's cohort.
     #[must_use]
     pub fn candidates(&self) -> Option<Candidates> {
@@ -383,6 +392,10 @@ impl SimulatedMarket {
         let mut promised = Vec::new();
         for written in written {
             let (commit_ms, header, bytes, upload_ms) = written?;
+            // The round does not wait for a commit after its last one either.
+            if self.phase() != Some(TaskPhase::Committing) {
+                break;
+            }
             self.now = self.now.max(offer.opened.saturating_add_ms(commit_ms));
             if self.commit(&header)? {
                 timeline.commits.push((header.sender, self.now));
@@ -464,7 +477,7 @@ impl SimulatedMarket {
             scope: offer.scope,
             sender: arrival.account,
             offer: digest,
-            base_model: offer.base_model,
+            base_model: arrival.base_model.unwrap_or(offer.base_model),
             rows: arrival.rows,
             update: blob_digest(&bytes),
             bytes: bytes.len() as u64,

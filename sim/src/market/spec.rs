@@ -134,6 +134,7 @@ impl Scenario {
                     DeadlineRule::Predicted { quantile: micro(quantile), slack: micro(slack) }
                 }
             },
+            staleness: t.staleness.unwrap_or_default(),
             enrol_ms: ENROL_MS,
             train_ms: ms(t.train_s),
             reveal_ms: ms(t.reveal_s),

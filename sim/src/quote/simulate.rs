@@ -245,6 +245,7 @@ impl QuoteTask<'_> {
                 delta,
                 commit_ms: 1,
                 upload_ms: 1,
+                base_model: None,
             });
         }
         Ok(arrivals)

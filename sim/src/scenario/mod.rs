@@ -17,6 +17,7 @@ mod unknown_keys;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use florin_protocol::StalenessRule;
 use serde::{Deserialize, Serialize};
 
 use crate::mechanism::Mechanism;
@@ -168,6 +169,9 @@ pub struct BuyerTerms {
     /// A deadline by prediction; `None` always waits for `train_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<PredictedDeadline>,
+    /// How late updates count; `None` if they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<StalenessRule>,
     /// A selector of the literature in place of the market's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<Selector>,
@@ -220,6 +224,7 @@ impl Default for BuyerTerms {
             over_selection: 0,
             selection: SelectionTerms::default(),
             deadline: None,
+            staleness: None,
             selector: None,
             cohort_min: 2,
             aggregation: Aggregation::Mean,

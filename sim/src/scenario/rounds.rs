@@ -1,7 +1,7 @@
 //! Keys of a scenario about the selection of cohorts and the deadlines of rounds.
 
-use florin_protocol::SelectionKnob;
 use florin_protocol::limits::COHORT_MAX;
+use florin_protocol::{STALENESS_ROUNDS_MAX, SelectionKnob};
 use serde::{Deserialize, Serialize};
 
 use super::check::Check;
@@ -57,6 +57,13 @@ impl BuyerTerms {
             Check::require_range("task.deadline.quantile", quantile, 0.0, 1.0)?;
             Check::require_range("task.deadline.slack", slack, 1.0, SLACK_MAX)?;
         }
+        let rounds = self.staleness.map_or(0, |rule| rule.rounds);
+        Check::require(
+            rounds <= STALENESS_ROUNDS_MAX,
+            "task.staleness.rounds",
+            &rounds,
+            "must be at most 64",
+        )?;
         let most = COHORT_MAX.saturating_sub(self.cohort);
         let right = format!("must be 0 to {most}: with task.cohort at most {COHORT_MAX}");
         Check::require(

@@ -129,7 +129,8 @@ impl Simulation<'_> {
     fn online_cohort(&mut self) -> Result<Vec<(usize, Vec<u32>)>, SimError> {
         let Some(offer) = self.market.offer() else { return Ok(Vec::new()) };
         let mut asked: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for (member, identity) in offer.cohort.iter().filter_map(|who| self.owner.get(who)) {
+        let begins = offer.cohort.iter().filter(|who| !self.late.contains_key(who));
+        for (member, identity) in begins.filter_map(|who| self.owner.get(who)) {
             asked.entry(*member).or_default().push(*identity);
         }
         let (moment, now) = (self.availability_index(), self.market.now().0);
@@ -213,6 +214,7 @@ impl Simulation<'_> {
             delta: sent.delta,
             commit_ms: commit_ms.max(waits),
             upload_ms,
+            base_model: None,
         };
         // A participant program never sends an update with a value that is not finite.
         let is_sent = |sent: &SentUpdate| {

@@ -53,18 +53,19 @@ fn a_zero_update_is_distinguished_from_a_zero_model() {
 #[test]
 fn token_pay_is_recorded_per_round_and_harmful_members_are_detected() {
     let text = format!(
-        "rounds = 6\n[seeds]\ncount = 1\n[mechanism]\nrule = \
+        "rounds = 6\n[seeds]\ncount = 4\n[mechanism]\nrule = \
          'tokenised'\n{LEARNING}[population.honest]\ncount = 4\nrows = [40, 80]\n\
          [population.wrong]\ncount = 2\nrows = [60, 60]\nstrategy = {{ kind = 'flip_labels', \
          fraction = 1.0 }}"
     );
     let results = ran(&text);
-    for member in &results.outcomes[0].members {
+    for member in results.outcomes.iter().flat_map(|outcome| &outcome.members) {
         let by_round: f64 = member.by_round.iter().sum();
         assert!((by_round - member.earned).abs() < 1e-6, "{by_round} and {}", member.earned);
     }
     assert!(results.measure("pay_rank_correlation", None).is_some());
-    assert!(results.measure("detection", None).unwrap().interval.mean > 0.9);
+    let detection = results.measure("detection", None).unwrap().interval.mean;
+    assert!(detection > 0.8, "{detection}");
 }
 
 #[test]

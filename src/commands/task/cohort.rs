@@ -25,9 +25,10 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
         return Err(Failure::input("ROUNDS_OUT_OF_RANGE", message).into());
     }
     let (task, round) = (view.id, RoundNumber(number));
+    let rules = &view.spec.rounds;
     let mut history = TaskHistory::default();
     for earlier in (1..number).map(RoundNumber) {
-        history.add_round(&market.report(task, earlier)?.body);
+        history.add_round(rules.staleness, &market.report(task, earlier)?.body);
     }
     let offer = market.offer(task, round)?.body;
     if offer.cohort.is_empty() {
@@ -37,7 +38,6 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
         return Err(Failure::input("ROUNDS_OUT_OF_RANGE", message).into());
     }
     let candidates = market.candidates(task, round)?;
-    let rules = &view.spec.rounds;
     let explained = explain_cohort(rules, round, &candidates, &history);
     let agrees = candidates.digest() == offer.candidates && is_same(&offer, &explained);
     if arguments.json.json {

@@ -45,6 +45,7 @@ fn entry(at: usize) -> UpdateEntry {
         rows_counted: 100,
         bond: florins(20),
         commit_position: at as u32 + 1,
+        staleness: 0,
     }
 }
 

@@ -262,6 +262,7 @@ impl WireFixture {
                 rows_counted: rows,
                 bond: spec.budget.bond_per_row.mul_div_down(rows.into(), 1)?,
                 commit_position: member.into(),
+                staleness: 0,
             });
             made.1.push(written.bytes);
         }

@@ -3,8 +3,8 @@
 //!
 //! First, an update is **rejected as a near-duplicate** if it repeats an earlier commit, another
 //! sender's update of an earlier round or the global model deltas of earlier rounds: it becomes
-//! zero, and its rows do not count. Then the **weights** are capped, and all updates are **rescaled**
-//! to the cohort's median norm. All steps are pure functions of the decoded updates, the rows and the order of commits, so that
+//! zero, and its rows do not count. Then the **weights** are capped and those of stale updates
+//! reduced, and all updates are **rescaled** to the cohort's median norm. All steps are pure functions of the decoded updates, the rows and the order of commits, so that
 //! coordinator, provider and auditor compute the same bits.
 
 mod duplicates;
@@ -19,7 +19,7 @@ use florin_learning::RowMatrix;
 use florin_learning::params::norm as norm_of;
 use florin_protocol::{
     Address, DuplicateMatch, DuplicatePolicy, DuplicateSource, Micro, NormScaling, Preprocessing,
-    PreprocessingRules, UpdateEntry,
+    PreprocessingRules, StalenessWeight, UpdateEntry,
 };
 
 pub use duplicates::{
@@ -71,10 +71,11 @@ pub struct PublicHistory {
     pub updates: RowMatrix,
 }
 
-/// Preprocesses the updates by a task's rules.
+/// Preprocesses the updates by a task's rules. Stale updates have a smaller weight.
 #[must_use]
 pub fn preprocess(
     rules: PreprocessingRules,
+    staleness: StalenessWeight,
     entries: &[UpdateEntry],
     mut deltas: RowMatrix,
     known: &PublicHistory,
@@ -91,6 +92,9 @@ pub fn preprocess(
         }
     }
     cap_weights(rules.weight_cap, &deltas, &mut rows);
+    for (rows, entry) in rows.iter_mut().zip(entries) {
+        *rows = staleness.weigh(*rows, entry.staleness);
+    }
     let clips = match rules.norm_scaling {
         NormScaling::None => vec![Micro::ONE; entries.len()],
         NormScaling::Median => rescale_to_median(&mut deltas, &rows),

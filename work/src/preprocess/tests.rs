@@ -18,6 +18,7 @@ fn entry(n: u8, rows: u64, order: u32) -> UpdateEntry {
         rows_counted: rows,
         bond: Amount::ZERO,
         commit_position: order,
+        staleness: 0,
     }
 }
 
@@ -52,7 +53,13 @@ fn the_median_norm_is_weighted_by_rows_and_ignores_zeros() {
 fn updates_are_rescaled_to_the_median_norm_and_scaled_up_at_most_twice() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let deltas = vec![vec![3.0, 4.0], vec![0.0, 20.0], vec![4.0, 0.0]];
-    let held = preprocess(ALL_RULES, &entries, deltas.into(), &with_global_deltas(vec![]));
+    let held = preprocess(
+        ALL_RULES,
+        StalenessWeight::Equal,
+        &entries,
+        deltas.into(),
+        &with_global_deltas(vec![]),
+    );
     assert_eq!(held.norm_factors, [Micro::ONE, Micro(250_000), Micro(1_250_000)]);
     assert_eq!(held.deltas.slices(), [vec![3.0, 4.0], vec![0.0, 5.0], vec![5.0, 0.0]]);
     assert_eq!(held.rows, [10, 10, 10]);
@@ -72,7 +79,13 @@ fn a_copy_of_any_norm_is_rejected_in_favour_of_the_earliest_commit() {
     // The second sender committed first.
     let entries = [entry(1, 10, 2), entry(2, 30, 1), entry(3, 10, 3)];
     let deltas = vec![vec![9.0, 12.0], vec![3.0, 4.0], vec![-4.0, 3.0]];
-    let held = preprocess(ALL_RULES, &entries, deltas.into(), &with_global_deltas(vec![]));
+    let held = preprocess(
+        ALL_RULES,
+        StalenessWeight::Equal,
+        &entries,
+        deltas.into(),
+        &with_global_deltas(vec![]),
+    );
     let repeat =
         DuplicateMatch { source: DuplicateSource::SameRound(Address([2; 20])), cosine: Micro::ONE };
     assert_eq!(held.duplicates, [Some(repeat), None, None]);
@@ -86,6 +99,7 @@ fn replays_of_a_global_model_delta_are_rejected() {
     let deltas = vec![vec![0.5, 0.5], vec![1.0, 0.0]];
     let held = preprocess(
         ALL_RULES,
+        StalenessWeight::Equal,
         &entries,
         deltas.clone().into(),
         &with_global_deltas(vec![vec![2.0, 2.0]]),
@@ -97,8 +111,13 @@ fn replays_of_a_global_model_delta_are_rejected() {
     assert_eq!(held.duplicates, [Some(repeat), None]);
     assert!(repeat.cosine >= Micro(999_999));
     // A negated delta and a combination of deltas are replays too.
-    let back =
-        preprocess(ALL_RULES, &entries, deltas.into(), &with_global_deltas(vec![vec![-2.0, -2.0]]));
+    let back = preprocess(
+        ALL_RULES,
+        StalenessWeight::Equal,
+        &entries,
+        deltas.into(),
+        &with_global_deltas(vec![vec![-2.0, -2.0]]),
+    );
     assert_eq!(back.duplicates[0].map(|repeat| repeat.source), Some(DuplicateSource::GlobalDeltas));
 }
 
@@ -109,7 +128,14 @@ fn weights_are_capped_at_a_multiple_of_the_lower_median() {
             (1..).zip(sent).map(|(n, (rows, _))| entry(n, *rows, n.into())).collect();
         let deltas: Vec<Vec<f32>> = sent.iter().map(|(_, value)| vec![*value]).collect();
         let rules = PreprocessingRules { weight_cap: cap, ..PreprocessingRules::NONE };
-        preprocess(rules, &entries, deltas.into(), &with_global_deltas(vec![])).rows
+        preprocess(
+            rules,
+            StalenessWeight::Equal,
+            &entries,
+            deltas.into(),
+            &with_global_deltas(vec![]),
+        )
+        .rows
     };
     let cohort = [(10, 1.0), (20, 1.0), (90, 1.0), (1_000, 1.0)];
     assert_eq!(weights(3, &cohort), [10, 20, 60, 60], "the lower median is 20");
@@ -128,6 +154,7 @@ fn disabled_preprocessing_changes_nothing() {
     let deltas = vec![vec![3.0, 4.0], vec![30.0, 40.0]];
     let held = preprocess(
         rules,
+        StalenessWeight::Equal,
         &entries,
         deltas.clone().into(),
         &with_global_deltas(vec![vec![3.0, 4.0]]),
@@ -141,6 +168,7 @@ fn idle_members_are_not_duplicates() {
     let entries = [entry(1, 10, 1), entry(2, 10, 2), entry(3, 10, 3)];
     let held = preprocess(
         ALL_RULES,
+        StalenessWeight::Equal,
         &entries,
         vec![vec![0.0; 2]; 3].into(),
         &with_global_deltas(vec![vec![0.0; 2]]),
@@ -214,6 +242,7 @@ fn a_small_model_is_compared_with_one_global_delta_only() {
     let deltas = vec![vec![0.3, 1.0], vec![1.0, 0.2]];
     let held = preprocess(
         ALL_RULES,
+        StalenessWeight::Equal,
         &entries,
         deltas.into(),
         &with_global_deltas(vec![vec![1.0, 0.0], vec![0.0, 1.0]]),
@@ -318,7 +347,8 @@ fn copies_of_another_members_earlier_update_are_rejected() {
     let entries: Vec<UpdateEntry> = (1..=6).map(|n| entry(n, 10, u32::from(n))).collect();
     let senders = vec![Address([1; 20]), Address([9; 20])];
     let known = PublicHistory { senders, updates: last.into(), ..with_global_deltas(vec![]) };
-    let held = preprocess(ALL_RULES, &entries, updates.clone().into(), &known);
+    let held =
+        preprocess(ALL_RULES, StalenessWeight::Equal, &entries, updates.clone().into(), &known);
     let of: Vec<Option<DuplicateSource>> =
         held.duplicates.iter().map(|found| found.map(|f| f.source)).collect();
     let first = Some(DuplicateSource::EarlierRound(Address([1; 20])));
@@ -330,10 +360,14 @@ fn copies_of_another_members_earlier_update_are_rejected() {
     // A member that repeats its own update is not a copier; and if the task accepts duplicates,
     // none is.
     let known = PublicHistory { senders: vec![Address([1; 20]), Address([2; 20])], ..known };
-    let held = preprocess(ALL_RULES, &entries, updates.clone().into(), &known);
+    let held =
+        preprocess(ALL_RULES, StalenessWeight::Equal, &entries, updates.clone().into(), &known);
     assert_eq!(held.duplicates[..4], [None; 4], "seed {seed}");
     let rules = PreprocessingRules { near_duplicates: DuplicatePolicy::Accept, ..ALL_RULES };
-    assert_eq!(preprocess(rules, &entries, updates.into(), &known).duplicates, [None; 6]);
+    assert_eq!(
+        preprocess(rules, StalenessWeight::Equal, &entries, updates.into(), &known).duplicates,
+        [None; 6]
+    );
 }
 
 /// The match of each of six members. All share a common direction; `sent` returns the updates of
@@ -353,7 +387,7 @@ fn matches_of(
     let entries: Vec<UpdateEntry> = (1..=6).map(|n| entry(n, 10, u32::from(7 - n))).collect();
     let senders = senders.into_iter().map(|n| Address([n; 20])).collect();
     let known = PublicHistory { senders, updates: earlier.into(), ..with_global_deltas(vec![]) };
-    let held = preprocess(ALL_RULES, &entries, updates.into(), &known);
+    let held = preprocess(ALL_RULES, StalenessWeight::Equal, &entries, updates.into(), &known);
     held.duplicates.iter().map(|found| found.map(|found| found.source)).collect()
 }
 
@@ -443,7 +477,7 @@ proptest! {
                 deltas.push(own.iter().map(|v| v * by).collect());
                 entries.push(entry(piece as u8 + 10, share, piece as u32 + 10));
             }
-            let held = preprocess(ALL_RULES, &entries, deltas.into(), &with_global_deltas(vec![]));
+            let held = preprocess(ALL_RULES, StalenessWeight::Equal, &entries, deltas.into(), &with_global_deltas(vec![]));
             let total: u64 = held.rows.iter().sum();
             let towards = |at: usize| {
                 let along: f32 = held.deltas.row(at).iter().zip(&own).map(|(a, b)| a * b).sum();

@@ -99,8 +99,16 @@ fn stages() -> Vec<Value> {
             scene.deltas[1] = noise.iter().map(|step| step * 16.0).collect();
         })
     };
+    let stale = |weight| {
+        Scene::new(4, 0.5).with(|scene| {
+            scene.spec.rounds.staleness = StalenessRule { rounds: 8, weight };
+            scene.staleness = vec![0, 1, 2, 7];
+        })
+    };
     vec![
         vector("a harmful update, norm scaling and capped weights", &scaled),
+        vector("stale updates", &stale(StalenessWeight::InverseRoot)),
+        vector("stale updates of a third of the weight", &stale(StalenessWeight::Inverse)),
         searched(
             "a second stage on a higher rung",
             |size| harmful_last(4, size),

@@ -22,6 +22,8 @@ pub(super) struct Scene {
     pub(super) rows: Vec<u64>,
     /// Commit positions; by default the order of the senders.
     pub(super) positions: Vec<u32>,
+    /// Versions of the model by which each update is late.
+    pub(super) staleness: Vec<u32>,
     pub(super) holdout: Dataset,
     pub(super) drawn: Vec<u32>,
     /// Base models of the preceding rounds, the latest first.
@@ -86,6 +88,7 @@ impl Scene {
             deltas: deltas.collect(),
             rows: (0..updates as u64).map(|at| 10 + 5 * at).collect(),
             positions: (1..=updates as u32).collect(),
+            staleness: vec![0; updates],
             holdout: dataset(ROWS, inputs, classes),
             drawn: (0..ROWS).collect(),
             previous_models: Vec::new(),
@@ -170,6 +173,7 @@ impl Scene {
             rows_counted: self.rows[at],
             bond: Amount::ZERO,
             commit_position: self.positions[at],
+            staleness: self.staleness[at],
         };
         updates.iter().enumerate().map(entry).collect()
     }
@@ -212,6 +216,7 @@ fn task_keys(spec: &TaskSpec) -> Value {
         "rounds": {
             "format": all["rounds"]["format"], "aggregation": all["rounds"]["aggregation"],
             "preprocessing": all["rounds"]["preprocessing"],
+            "staleness": all["rounds"]["staleness"],
             "baseline_epochs": all["rounds"]["baseline_epochs"],
         },
     })
@@ -221,7 +226,7 @@ fn task_keys(spec: &TaskSpec) -> Value {
 fn entry_keys(entry: &UpdateEntry) -> Value {
     json!({
         "sender": entry.sender, "rows_counted": entry.rows_counted,
-        "commit_position": entry.commit_position,
+        "commit_position": entry.commit_position, "staleness": entry.staleness,
     })
 }
 

@@ -186,6 +186,7 @@ fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Res
                 delta: trained.params.iter().zip(&base).map(|(new, old)| new - old).collect(),
                 commit_ms: PROMPT_MS,
                 upload_ms: PROMPT_MS,
+                base_model: None,
             });
         }
         market.run_round(arrivals, 1)?;

@@ -11,7 +11,7 @@ pub(super) const NAME: &str = "attacks";
 /// The rules that are attacked.
 const RULES: [Rule; 3] = [Rule::Fast, Rule::FairWork, Rule::Performance];
 /// The upper bound of a gain, in percent of the honest earnings.
-const GAIN_MAX: f64 = 2.0;
+pub(super) const GAIN_MAX: f64 = 2.0;
 /// Standard errors of a one-sided bound of 95 %.
 const UPPER: f64 = 1.645;
 
@@ -39,8 +39,16 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     Ok(rows)
 }
 
-/// The gain of an attack, with its upper bound over the seeds.
-fn compare(rule: Rule, attack: Deviation, honest: &[Trial], trials: &[Trial]) -> [Measurement; 2] {
+/// A gain in percent of the honest earnings.
+pub(super) struct Gain {
+    /// Its mean over the seeds.
+    pub(super) mean: f64,
+    /// Its upper bound of 95 %.
+    pub(super) upper: f64,
+}
+
+/// The gain of the deviating members beyond their honest earnings with the same seeds.
+pub(super) fn upper_bound(honest: &[Trial], trials: &[Trial]) -> Gain {
     let earned = |trial: &Trial| trial.earned_by("deviating");
     let base = mean(honest.iter().map(earned)).max(f64::MIN_POSITIVE);
     let gains: Vec<f64> = trials
@@ -51,7 +59,12 @@ fn compare(rule: Rule, attack: Deviation, honest: &[Trial], trials: &[Trial]) ->
     let gain = mean(gains.iter().copied());
     let count = gains.len() as f64;
     let variance = gains.iter().map(|one| (one - gain).powi(2)).sum::<f64>() / (count - 1.0);
-    let upper = gain + UPPER * (variance / count).sqrt();
+    Gain { mean: gain, upper: gain + UPPER * (variance / count).sqrt() }
+}
+
+/// The gain of an attack, with its upper bound over the seeds.
+fn compare(rule: Rule, attack: Deviation, honest: &[Trial], trials: &[Trial]) -> [Measurement; 2] {
+    let Gain { mean: gain, upper } = upper_bound(honest, trials);
     let name = |what: &str| format!("{NAME}, {}, {}: {what}", rule.name(), attack.name());
     [
         Measurement::plain(name("gain"), gain, "%"),

@@ -5,6 +5,7 @@
 //! the seeds, of ratios where two tasks are compared: both have the same members.
 
 mod attacks;
+mod buffered;
 mod market;
 mod trial;
 
@@ -45,6 +46,9 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     }
     if seeds.only.as_ref().is_none_or(|only| attacks::NAME.contains(only.as_str())) {
         rows.extend(attacks::run(seeds, size)?);
+    }
+    if seeds.only.as_ref().is_none_or(|only| buffered::NAME.contains(only.as_str())) {
+        rows.extend(buffered::run(seeds, size)?);
     }
     anyhow::ensure!(!rows.is_empty(), "no market's name contains the text of --only");
     Ok(rows)

@@ -1,6 +1,7 @@
 //! One simulated task: its accuracy over virtual time, and the work and the pay of its members.
 
 use anyhow::Context;
+use florin_sim::market::amount_to_florins;
 use florin_sim::outcome::SimulationOutcome;
 use florin_sim::population::Population;
 use florin_sim::{Scenario, Simulation};
@@ -15,6 +16,12 @@ pub(super) struct Trial {
     /// Updates that members trained, and those that rounds accepted.
     pub(super) trained: usize,
     pub(super) accepted: usize,
+    /// Milliseconds that members were at work.
+    busy_ms: u64,
+    /// Florins paid for data and useful rows, by group: rows that had a weight in a model.
+    paid: Vec<(f64, f64)>,
+    /// Updates of honest members that counted as repeats.
+    repeats: usize,
     /// The outcome of the market.
     pub(super) outcome: SimulationOutcome,
 }
@@ -26,17 +33,22 @@ impl Trial {
         let mut simulation = Simulation::new(scenario, seed, population)?;
         let mut curve = Vec::new();
         let mut begun = None;
+        let mut paid = vec![(0.0, 0.0); scenario.population.len()];
+        let mut repeats = 0;
         while simulation.wait_for_round()? {
             simulation.run_round(1)?;
             simulation.measure_accuracy()?;
             let row = simulation.rounds().last().context("a round has an outcome")?;
             let begun = *begun.get_or_insert(row.at_ms.saturating_sub(row.duration_ms));
             curve.push((row.at_ms.saturating_sub(begun) as f64 / 1e3, row.accuracy));
+            repeats += record_pay(&simulation, &mut paid);
         }
         let own = simulation.accuracies_of_members()?;
         let trained = simulation.trained();
         let accepted = simulation.rounds().iter().map(|row| row.updates).sum();
-        Ok(Self { curve, own, trained, accepted, outcome: simulation.finish()? })
+        let busy_ms = simulation.busy_ms();
+        let outcome = simulation.finish()?;
+        Ok(Self { curve, own, trained, accepted, busy_ms, paid, repeats, outcome })
     }
 
     /// Mean accuracy of the last tenth of the rounds.
@@ -53,6 +65,24 @@ impl Trial {
     /// Share of the trained updates that no round accepted.
     pub(super) fn wasted(&self) -> f64 {
         1.0 - self.accepted as f64 / self.trained.max(1) as f64
+    }
+
+    /// Share of the time in which each of the `places` for members was at work.
+    pub(super) fn utilisation(&self, places: u32) -> f64 {
+        let seconds = self.curve.last().map_or(0.0, |(at, _)| *at);
+        self.busy_ms as f64 / 1e3 / (seconds * f64::from(places)).max(f64::MIN_POSITIVE)
+    }
+
+    /// Florins for each row of a group that had a weight in a model.
+    pub(super) fn pay_per_useful_row(&self, group: &str) -> f64 {
+        let at = self.outcome.groups.iter().position(|name| name == group);
+        let (paid, rows) = at.and_then(|at| self.paid.get(at)).copied().unwrap_or_default();
+        paid / rows
+    }
+
+    /// Share of the accepted updates that counted as repeats.
+    pub(super) fn repeats(&self) -> f64 {
+        self.repeats as f64 / self.accepted.max(1) as f64
     }
 
     /// Gini coefficient of the accepted updates of the members.
@@ -77,6 +107,24 @@ impl Trial {
         let center = mean(self.own.iter().copied());
         mean(self.own.iter().map(|one| (one - center).powi(2)))
     }
+}
+
+/// Adds the pay and the useful rows of the last round to those of the groups. Returns the number of
+/// its repeats.
+fn record_pay(simulation: &Simulation<'_>, paid: &mut [(f64, f64)]) -> usize {
+    let Some(report) = simulation.report() else { return 0 };
+    let mut repeats = 0;
+    for line in &report.lines {
+        let Some((_, group)) = simulation.owner_of(line.account) else { continue };
+        let Some((pay, rows)) = paid.get_mut(group) else { continue };
+        *pay += amount_to_florins(line.payout);
+        let Some(score) = report.score(line.account) else { continue };
+        repeats += usize::from(score.preprocessing.duplicate_of.is_some());
+        if report.is_productive() && !score.excluded {
+            *rows += score.preprocessing.weight as f64;
+        }
+    }
+    repeats
 }
 
 /// The mean of some values; 0 without any.

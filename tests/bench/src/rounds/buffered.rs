@@ -1,0 +1,300 @@
+//! Buffered rounds beside synchronous ones, with members whose speeds are as 1 to 2 to 4 and a few
+//! that are ten times slower: time to accuracy, utilisation, and pay for each useful row.
+
+use anyhow::Context;
+use florin_sim::Scenario;
+use florin_sim::scenario::Availability;
+use florin_sim::strategy::Strategy;
+
+use super::attacks::{Gain, upper_bound};
+use super::trial::{Trial, mean};
+use super::{Measurement, TARGET, run_all};
+use crate::arguments::{BenchPay, BenchRounds};
+use crate::statistics::median;
+
+/// The name of these measurements for `--only`.
+pub(super) const NAME: &str = "buffered";
+/// Updates of a synchronous round, and of a version.
+const COHORT: u32 = 20;
+const VERSION: u32 = 10;
+/// Members that train at the same time.
+const CONCURRENCY: u32 = 60;
+/// Steps per second of the slowest third of the members.
+const SLOW: f64 = 0.1;
+/// How many times slower a straggler is.
+const STRAGGLER: f64 = 10.0;
+/// The least ratio of the synchronous time to that of buffered rounds.
+const FASTER_MIN: f64 = 2.0;
+/// The least share of the time in which a place of a buffered round is at work.
+const BUSY_MIN: f64 = 90.0;
+/// The least accuracy beyond synchronous rounds after as many updates, in points.
+const BEYOND_MIN: f64 = -1.0;
+/// The largest difference of the pay for a useful row between fast and slow members, in percent.
+const PAY_DIFFERENCE_MAX: f64 = 10.0;
+
+/// How rounds run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Every selected member is waited for.
+    Synchronous,
+    /// 1.3 times as many are selected as are waited for.
+    OverSelection,
+    /// The same, and late updates count in the next round.
+    Late,
+    /// `FedBuff`'s rule: every update of a version has its weight by staleness alone.
+    FedBuff,
+    /// The market's buffered rounds.
+    Buffered,
+    /// The same with the knob `fast`.
+    BufferedFast,
+    /// The same with the knob `fair_work`.
+    BufferedFair,
+    /// The same with the knob `performance`.
+    BufferedPerformance,
+}
+
+impl Mode {
+    const ALL: [Self; 8] = [
+        Self::Synchronous,
+        Self::OverSelection,
+        Self::Late,
+        Self::FedBuff,
+        Self::Buffered,
+        Self::BufferedFast,
+        Self::BufferedFair,
+        Self::BufferedPerformance,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Synchronous => "synchronous",
+            Self::OverSelection => "over-selection 1.3",
+            Self::Late => "late updates count",
+            Self::FedBuff => "FedBuff",
+            Self::Buffered => "buffered",
+            Self::BufferedFast => "buffered, fast",
+            Self::BufferedFair => "buffered, fair_work",
+            Self::BufferedPerformance => "buffered, performance",
+        }
+    }
+
+    const fn is_buffered(self) -> bool {
+        !matches!(self, Self::Synchronous | Self::OverSelection | Self::Late)
+    }
+
+    /// The keys of the scenario's task.
+    fn keys(self) -> String {
+        let over = match self {
+            Self::Synchronous => 0,
+            Self::OverSelection | Self::Late => COHORT * 3 / 10,
+            _ => CONCURRENCY - VERSION,
+        };
+        let late = if self.is_buffered() { 32 } else { 1 };
+        let mut keys = format!("over_selection = {over}\n");
+        if !matches!(self, Self::Synchronous | Self::OverSelection) {
+            keys += &format!("staleness = {{ rounds = {late}, weight = \"inverse_root\" }}\n");
+        }
+        keys += match self {
+            Self::FedBuff => "exclude_harmful = false\nclip = false\n",
+            Self::BufferedFast => "selection = { knob = \"fast\", explore = 0.1 }\n",
+            Self::BufferedFair => "selection = { knob = \"fair_work\", explore = 0.1 }\n",
+            Self::BufferedPerformance => "selection = { knob = \"performance\", explore = 0.1 }\n",
+            _ => "",
+        };
+        keys
+    }
+
+    fn cohort(self) -> u32 {
+        if self.is_buffered() { VERSION } else { COHORT }
+    }
+
+    /// Members that train at the same time.
+    fn places(self) -> u32 {
+        match self {
+            Self::Synchronous => COHORT,
+            Self::OverSelection | Self::Late => COHORT + COHORT * 3 / 10,
+            _ => CONCURRENCY,
+        }
+    }
+}
+
+/// The modes that are attacked.
+const ATTACKED: [Mode; 2] = [Mode::Buffered, Mode::BufferedFair];
+
+/// A deviation of a tenth of the members, of the middle speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deviation {
+    Honest,
+    /// They train for one epoch instead of two, in half the time.
+    Racing,
+    /// They send every update twice as late as they could.
+    Staleness,
+    /// They are absent from every other round.
+    Absence,
+}
+
+impl Deviation {
+    const ATTACKS: [Self; 3] = [Self::Racing, Self::Staleness, Self::Absence];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Honest => "honest",
+            Self::Racing => "racing with half of the epochs",
+            Self::Staleness => "stale on purpose",
+            Self::Absence => "absence from every other round",
+        }
+    }
+}
+
+fn scenario(mode: Mode, deviation: Deviation, size: &BenchRounds) -> anyhow::Result<Scenario> {
+    let rounds = if mode.is_buffered() { size.rounds * COHORT / VERSION } else { size.rounds };
+    let stragglers = (size.members / 20).max(1);
+    let deviating = size.members / 10;
+    let third = (size.members - stragglers - deviating) / 3;
+    let group = |name: &str, count: u32, speed: f64| {
+        format!(
+            "\n[population.{name}]\ncount = {count}\nrows = [40, 40]\nmachine = {{ steps_per_second \
+             = {speed}, megabits_per_second = 1.0, spread = 0.1 }}\n"
+        )
+    };
+    let groups = [
+        group("slow", third, SLOW),
+        group("medium", third, SLOW * 2.0),
+        group("fast", third, SLOW * 4.0),
+        group("straggler", stragglers, SLOW / STRAGGLER),
+        group("deviating", deviating, SLOW * 2.0),
+    ]
+    .concat();
+    let text = format!(
+        r#"
+name = "rounds"
+question = "How fast are buffered rounds?"
+rounds = {rounds}
+
+[learning]
+hidden = [32]
+epochs = 2
+batch = 16
+learning_rate = 0.1
+holdout_rows = {holdout}
+holdout_rows_per_round = 64
+test_rows = 300
+feature_noise = 0.5
+
+[task]
+cohort = {cohort}
+cohort_min = 5
+train_s = 3600
+reveal_s = 300
+baseline_epochs = 0
+{keys}{groups}"#,
+        holdout = 64 * rounds,
+        cohort = mode.cohort(),
+        keys = mode.keys(),
+    );
+    let mut scenario = Scenario::read(&text, &[]).context("a scenario of the benchmark")?;
+    let group = scenario.population.get_mut("deviating").context("the deviating group")?;
+    match deviation {
+        Deviation::Honest => {}
+        Deviation::Racing => group.strategy = Strategy::FewerEpochs { epochs: 1 },
+        Deviation::Staleness => group.machine.steps_per_second /= 2.0,
+        Deviation::Absence => group.online = Availability::Random { probability: 0.5 },
+    }
+    Ok(scenario)
+}
+
+/// Runs the comparison, and the attacks on buffered rounds.
+pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Measurement>> {
+    let all = seeds.first_seed..seeds.first_seed + seeds.tasks;
+    let mut jobs = Vec::new();
+    for mode in Mode::ALL {
+        let scenario = scenario(mode, Deviation::Honest, size)?;
+        jobs.extend(all.clone().map(|seed| (scenario.clone(), seed)));
+    }
+    for mode in ATTACKED {
+        for deviation in Deviation::ATTACKS {
+            let scenario = scenario(mode, deviation, size)?;
+            jobs.extend(all.clone().map(|seed| (scenario.clone(), seed)));
+        }
+    }
+    let trials = run_all(jobs).into_iter().collect::<anyhow::Result<Vec<Trial>>>()?;
+    let mut cells = trials.chunks(usize::try_from(seeds.tasks)?);
+    let modes: Vec<(Mode, &[Trial])> =
+        Mode::ALL.into_iter().zip(cells.by_ref().take(Mode::ALL.len())).collect();
+    let trials_of = |mode| {
+        modes.iter().find(|(of, _)| *of == mode).map(|(_, trials)| *trials).unwrap_or_default()
+    };
+    let (synchronous, fedbuff) = (trials_of(Mode::Synchronous), trials_of(Mode::FedBuff));
+    let mut rows = Vec::new();
+    for (mode, trials) in &modes {
+        rows.extend(compare(*mode, trials, synchronous, fedbuff));
+    }
+    for mode in ATTACKED {
+        for (attack, trials) in Deviation::ATTACKS.into_iter().zip(cells.by_ref()) {
+            let Gain { mean, upper } = upper_bound(trials_of(mode), trials);
+            let name = |what: &str| format!("{NAME}: {}, {}: {what}", mode.name(), attack.name());
+            rows.push(Measurement::plain(name("gain"), mean, "%"));
+            let bar = super::attacks::GAIN_MAX;
+            rows.push(Measurement::at_most(name("upper bound of the gain"), upper, "%", bar));
+        }
+    }
+    Ok(rows)
+}
+
+/// The ratio of the times to the target of the synchronous accuracy.
+fn faster(trials: &[Trial], synchronous: &[Trial]) -> f64 {
+    let ratio = |(one, reference): (&Trial, &Trial)| {
+        let target = reference.final_accuracy() * TARGET;
+        let time = |of: &Trial| of.time_to(target).unwrap_or(f64::INFINITY);
+        time(reference) / time(one)
+    };
+    median(trials.iter().zip(synchronous).map(ratio))
+}
+
+fn compare(
+    mode: Mode,
+    trials: &[Trial],
+    synchronous: &[Trial],
+    fedbuff: &[Trial],
+) -> Vec<Measurement> {
+    let name = |what: &str| format!("{NAME}: {}: {what}", mode.name());
+    let is_ours = mode == Mode::Buffered;
+    let faster_by = faster(trials, synchronous);
+    let mut rows = Vec::new();
+    let label = name("time to 90 % of the synchronous accuracy, synchronous over this");
+    rows.push(match is_ours {
+        true => Measurement::at_least(
+            label,
+            faster_by,
+            "x",
+            FASTER_MIN.max(faster(fedbuff, synchronous)),
+        ),
+        false => Measurement::plain(label, faster_by, "x"),
+    });
+    let gains = trials.iter().zip(synchronous);
+    let gains = gains.map(|(one, other)| one.final_accuracy() - other.final_accuracy());
+    let (gained, label) = (median(gains) * 100.0, name("final accuracy beyond synchronous"));
+    rows.push(match is_ours {
+        true => Measurement::at_least(label, gained, "points", BEYOND_MIN),
+        false => Measurement::plain(label, gained, "points"),
+    });
+    let busy = median(trials.iter().map(|trial| trial.utilisation(mode.places()))) * 100.0;
+    rows.push(match mode {
+        Mode::Buffered => Measurement::at_least(name("places at work"), busy, "%", BUSY_MIN),
+        _ => Measurement::plain(name("places at work"), busy, "%"),
+    });
+    let wasted = median(trials.iter().map(Trial::wasted)) * 100.0;
+    rows.push(Measurement::plain(name("trained in vain"), wasted, "%"));
+    let difference = |trial: &Trial| {
+        let of = |group: &str| trial.pay_per_useful_row(group);
+        (of("fast") / of("slow") - 1.0) * 100.0
+    };
+    let difference = mean(trials.iter().map(difference));
+    let label = name("pay per useful row, fast beyond slow members");
+    rows.push(Measurement::plain(label, difference, "%"));
+    let label = name("difference of that pay");
+    rows.push(Measurement::at_most(label, difference.abs(), "%", PAY_DIFFERENCE_MAX));
+    let repeats = mean(trials.iter().map(Trial::repeats)) * 100.0;
+    rows.push(Measurement::plain(name("honest updates taken for repeats"), repeats, "%"));
+    rows
+}
