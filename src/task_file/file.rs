@@ -232,7 +232,7 @@ impl RoundsSection {
         let mode =
             self.mode.unwrap_or(ModeSection::Synchronous { staleness: None, late_rounds: None });
         let RoundMode { target, over_selection, staleness } =
-            mode.rules(self.cohort_target, self.over_selection)?;
+            mode.rules((self.cohort_min, self.cohort_target, self.over_selection))?;
         Ok(RoundRules {
             count: self.count,
             cohort_min: self.cohort_min,

@@ -247,3 +247,41 @@ fn images_have_the_scale_of_the_holdout_and_random_changes() {
         }
     }
 }
+
+#[test]
+fn the_mode_of_rounds_sets_their_members_and_the_weight_of_late_updates() {
+    use florin_protocol::{StalenessRule, StalenessWeight};
+    let with = |mode: &str| template().replace("[rounds]\n", &format!("[rounds]\nmode = {mode}\n"));
+    let rules = |mode: &str| {
+        let rules = from_text(&with(mode), Path::new(""), &parties()).unwrap().spec.rounds;
+        let StalenessRule { rounds, weight } = rules.staleness;
+        (rules.cohort_target, rules.over_selection, rounds, weight)
+    };
+    let (root, inverse) = (StalenessWeight::InverseRoot, StalenessWeight::Inverse);
+    let table = [
+        (r#"{ kind = "synchronous" }"#, (4, 0, 0, root)),
+        (r#"{ kind = "synchronous", staleness = "inverse" }"#, (4, 0, 1, inverse)),
+        (r#"{ kind = "synchronous", late_rounds = 3 }"#, (4, 0, 3, root)),
+        (r#"{ kind = "buffered" }"#, (4, 8, 8, root)),
+        (r#"{ kind = "buffered", k = 10 }"#, (10, 20, 8, root)),
+        (
+            r#"{ kind = "buffered", k = 10, concurrency = 10, staleness = "inverse", late_rounds = 2 }"#,
+            (10, 0, 2, inverse),
+        ),
+    ];
+    for (mode, expected) in table {
+        assert_eq!(rules(mode), expected, "{mode}");
+    }
+    for (mode, part) in [
+        (r#"{ kind = "buffered", k = 10, concurrency = 9 }"#, "rounds.mode.concurrency"),
+        (r#"{ kind = "buffered", late_rounds = 0 }"#, "rounds.mode.late_rounds"),
+        (r#"{ kind = "buffered", late_rounds = 65 }"#, "rounds.mode.late_rounds"),
+        (r#"{ kind = "buffered", k = 1 }"#, "rounds.mode.k"),
+        (r#"{ kind = "synchronous", k = 10 }"#, "k"),
+        (r#"{ kind = "asynchronous" }"#, "buffered"),
+        (r#"{ kind = "buffered", staleness = "exponential" }"#, "inverse_root"),
+    ] {
+        let message = refused(&with(mode));
+        assert!(message.contains(part), "{mode}: {message:?} lacks {part:?}");
+    }
+}

@@ -2,7 +2,8 @@
 
 use florin_protocol::{
     AbandonReason, Amount, Candidate, DeadlineRule, Micro, MissingReason, ReportInputs,
-    RoundNumber, RoundScope, Selection, SelectionKnob, SelectionReason, close_round,
+    RoundNumber, RoundScope, Selection, SelectionKnob, SelectionReason, StalenessRule,
+    StalenessWeight, close_round,
 };
 
 use super::*;
@@ -176,5 +177,34 @@ fn times_outside_their_phases_are_found() {
         lie(&mut report);
         let found = audit.check(&spec, &offer, &candidates, &report);
         assert_eq!(fields(&found), ["times"], "lie {number}");
+    }
+}
+
+#[test]
+fn a_training_that_goes_on_cannot_be_dropped() {
+    let mut spec = spec();
+    let rule = StalenessRule { rounds: 2, weight: StalenessWeight::Equal };
+    spec.rounds.staleness = rule;
+    let mut audit = SelectionAudit::default();
+    let (offer, _, mut first) = round(&audit, &spec, 1, None);
+    // One of the cohort is still training when the commits end.
+    let late = offer.cohort[0];
+    first.missing.iter_mut().filter(|(who, _)| *who == late).for_each(|(_, why)| {
+        *why = MissingReason::NoCommit;
+    });
+    let place = first.commits.iter().position(|(who, _)| *who == late).unwrap();
+    first.commits.remove(place);
+    first.times.commits.remove(place);
+    audit.advance(&spec, &first);
+    let (offer, candidates, report) = round(&audit, &spec, 2, Some(&first));
+    assert_eq!(audit.check(&spec, &offer, &candidates, &report), []);
+    let place = offer.cohort.binary_search(&late).unwrap();
+    assert_eq!(offer.reasons[place], SelectionReason::Continues);
+    for standing in [Standing::Absent, Standing::Reserve] {
+        let mut candidates = candidates.clone();
+        candidates.accounts.get_mut(&late).unwrap().standing = standing;
+        let found = audit.check(&spec, &offer, &candidates, &report);
+        let line = format!("candidates.accounts[{late}].standing");
+        assert!(fields(&found).contains(&line.as_str()), "{standing:?}: {found:?}");
     }
 }

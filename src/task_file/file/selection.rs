@@ -1,7 +1,8 @@
 //! The keys `rounds.selection`, `rounds.deadline` and `rounds.mode` of a task file.
 
 use florin_protocol::{
-    DeadlineRule, Micro, Selection, SelectionKnob, StalenessRule, StalenessWeight,
+    DeadlineRule, Micro, STALENESS_ROUNDS_MAX, Selection, SelectionKnob, StalenessRule,
+    StalenessWeight,
 };
 use serde::Deserialize;
 
@@ -72,11 +73,10 @@ pub(super) struct RoundMode {
 }
 
 impl ModeSection {
-    /// The rules of the mode, given the other keys of the file.
+    /// The rules of the mode, given `cohort_min`, `cohort_target` and `over_selection`.
     pub(super) fn rules(
         self,
-        target: u32,
-        over_selection: u32,
+        (least, target, over_selection): (u32, u32, u32),
     ) -> Result<RoundMode, TaskFileError> {
         match self {
             Self::Synchronous { staleness, late_rounds } => {
@@ -84,16 +84,20 @@ impl ModeSection {
                     (None, None) => 0,
                     (_, rounds) => rounds.unwrap_or(LATE_ROUNDS),
                 };
-                let staleness = StalenessRule { rounds, weight: staleness.unwrap_or_default() };
+                let staleness = staleness_rule(rounds, staleness)?;
                 Ok(RoundMode { target, over_selection, staleness })
             }
             Self::Buffered { k, concurrency, staleness, late_rounds } => {
                 let target = k.unwrap_or(target);
+                if target < least {
+                    let right = format!("at least rounds.cohort_min = {least}");
+                    return Err(TaskFileError::key("rounds.mode.k", target.to_string(), right));
+                }
                 let concurrency = concurrency.unwrap_or(target.saturating_mul(CONCURRENCY_FACTOR));
                 let Some(over_selection) = concurrency.checked_sub(target) else {
                     let right = format!(
-                        "at least the {target} updates of a version: this number of participants trains at \
-                         the same time"
+                        "at least the {target} updates of a version: the number of participants that \
+                         train at the same time"
                     );
                     let value = concurrency.to_string();
                     return Err(TaskFileError::key("rounds.mode.concurrency", value, right));
@@ -103,9 +107,20 @@ impl ModeSection {
                     let right = "at least 1: a buffered round goes on without slow participants";
                     return Err(TaskFileError::key("rounds.mode.late_rounds", "0", right));
                 }
-                let staleness = StalenessRule { rounds, weight: staleness.unwrap_or_default() };
+                let staleness = staleness_rule(rounds, staleness)?;
                 Ok(RoundMode { target, over_selection, staleness })
             }
         }
     }
+}
+
+fn staleness_rule(
+    rounds: u32,
+    weight: Option<StalenessWeight>,
+) -> Result<StalenessRule, TaskFileError> {
+    if rounds > STALENESS_ROUNDS_MAX {
+        let right = format!("at most {STALENESS_ROUNDS_MAX} rounds");
+        return Err(TaskFileError::key("rounds.mode.late_rounds", rounds.to_string(), right));
+    }
+    Ok(StalenessRule { rounds, weight: weight.unwrap_or_default() })
 }
