@@ -6,6 +6,7 @@
 //! | `phase` | the first moment at which others can see a task's new phase |
 //! | `send` | an offer, or the request for an update, becomes visible to a member |
 //! | `receive` | the last byte of a commit or of an update has arrived |
+//! | `refused` | a commit that had arrived is refused |
 //!
 //! | span | work |
 //! |---|---|
@@ -100,6 +101,12 @@ const fn phase_name(phase: TaskPhase) -> &'static str {
 /// A commit has arrived.
 pub(crate) fn commit_received(task: TaskId, round: RoundNumber, member: Address) {
     event!(name: "receive", target: TARGET, Level::TRACE, kind = "commit", task = task.short(),
+        round = round.0, member = %member);
+}
+
+/// A commit that had arrived is refused: it has no effect.
+pub(crate) fn commit_refused(task: TaskId, round: RoundNumber, member: Address) {
+    event!(name: "refused", target: TARGET, Level::TRACE, kind = "commit", task = task.short(),
         round = round.0, member = %member);
 }
 

@@ -190,7 +190,11 @@ pub(super) async fn commit(
     let (round, sender) = (commit.body().scope.round, commit.body().sender);
     trace::commit_received(id, round, sender);
     let bond = app.bond(id, sender).instrument(trace::ledger_call("bond", id, Some(round))).await?;
-    app.host().write(Event::Committed { commit: commit.into_signed(), bond }).await?;
+    let written = app.host().write(Event::Committed { commit: commit.into_signed(), bond }).await;
+    if written.is_err() {
+        trace::commit_refused(id, round, sender);
+    }
+    written?;
     Ok(StatusCode::NO_CONTENT)
 }
 

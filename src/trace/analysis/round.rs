@@ -198,12 +198,18 @@ impl TracedRound {
 fn add_messages(rounds: &mut RoundMap, trace: &ProcessTrace) {
     for event in &trace.events {
         let is_start = event.kind == EventKind::FlowStart;
-        if !is_start && event.kind != EventKind::FlowEnd {
+        let is_refused = event.kind == EventKind::Instant && event.name == "refused";
+        if !is_start && !is_refused && event.kind != EventKind::FlowEnd {
             continue;
         }
         let key = (event.text("task").to_owned(), event.number("round"));
         let Some(round) = rounds.get_mut(&key) else { continue };
         let (kind, member) = (event.text("kind"), event.text("member"));
+        if is_refused {
+            let times = round.members.entry(member.to_owned()).or_default();
+            times.commit_arrived = None;
+            continue;
+        }
         if kind == "record" {
             if !is_start {
                 round.records.entry(member.to_owned()).or_insert(event.at);

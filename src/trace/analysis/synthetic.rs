@@ -328,3 +328,21 @@ fn a_replay_with_a_deadline_leaves_out_the_members_that_miss_it() {
     assert_eq!(late.duration, rounds[0].duration());
     assert!(predicted.duration < late.duration);
 }
+
+#[test]
+fn a_refused_commit_has_not_arrived() {
+    let market = Market::random(3);
+    let (member, account) = (1, Market::account(1));
+    let mut files = Files { all: market.play(), skews: vec![0; market.members + 1] };
+    let arrival = |files: &Files| {
+        let (rounds, _) = analyse(files.all.clone());
+        rounds[0].members[&account].commit_arrived
+    };
+    let arrived = arrival(&files).unwrap();
+    let fields = json!({ "kind": "commit", "task": TASK, "round": 1, "member": account });
+    files.push(None, Files::event("refused", EventKind::Instant, arrived + MS, &fields));
+    assert_eq!(arrival(&files), None);
+    // A commit after it counts.
+    files.message(None, EventKind::FlowEnd, "commit", 1, member, arrived + 2 * MS);
+    assert_eq!(arrival(&files), Some(arrived + 2 * MS));
+}
