@@ -55,4 +55,4 @@ pub use error::{SimError, SimulationFailed, SurrogateError};
 pub use experiment::run_experiment;
 pub use outcome::SimulationOutcome;
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::Simulation;
+pub use simulation::{GraphTask, Simulation};

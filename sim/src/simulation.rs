@@ -2,6 +2,7 @@
 
 mod adaptation;
 mod earlier_task;
+mod graph_task;
 mod late;
 mod member_work;
 mod selection;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use florin_learning::{Evaluator, ModelSpec, Reference};
 use florin_participant::required_bond;
 use florin_protocol::{Address, Report, TaskSpec};
-use florin_work::{CommittedHoldout, decode_model, encode_parameters, initial_model, model_spec};
+use florin_work::{CommittedHoldout, decode_model, encode_parameters, initial_model, task_model};
 
 use crate::error::SimError;
 use crate::market::{
@@ -28,6 +29,7 @@ use crate::scenario::{EarlierTask, Group, Scenario};
 use crate::selectors::SelectorState;
 use crate::strategy::ROUNDS_BACK_MAX;
 use adaptation::Adaptation;
+pub use graph_task::GraphTask;
 use late::LateArrival;
 use selection::quoted_ms;
 use token_settlement::TokenPayments;
@@ -95,15 +97,43 @@ impl<'a> Simulation<'a> {
         seed: u64,
         population: Population,
     ) -> Result<Self, SimError> {
-        let spec = scenario.task_spec(seed);
+        Self::of_model(scenario, seed, population, None)
+    }
+
+    /// The same with a graph in place of the scenario's network.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn with_graph(
+        scenario: &'a Scenario,
+        seed: u64,
+        population: Population,
+        graph: &GraphTask,
+    ) -> Result<Self, SimError> {
+        Self::of_model(scenario, seed, population, Some(graph))
+    }
+
+    fn of_model(
+        scenario: &'a Scenario,
+        seed: u64,
+        population: Population,
+        graph: Option<&GraphTask>,
+    ) -> Result<Self, SimError> {
+        let mut spec = scenario.task_spec(seed);
+        if let Some(graph) = graph {
+            graph.declare(&mut spec);
+        }
         let earlier_task = earlier_task::play(scenario, seed)?;
-        let base = match (scenario.task.earlier_task, &earlier_task) {
-            (Some(EarlierTask::Continued), Some(earlier)) => {
+        let base = match (scenario.task.earlier_task, &earlier_task, graph) {
+            (Some(EarlierTask::Continued), Some(earlier), _) => {
                 encode_parameters(&spec, &earlier.last_model)
             }
+            (_, _, Some(graph)) => graph.initial(&spec),
             _ => initial_model(&spec.model, seed)?,
         };
-        let (seats, owner) = create_accounts(scenario, &spec, &population);
+        let graph = graph.map_or(Ok(None), |graph| graph.load(&spec))?;
+        let model = task_model(&spec, graph.as_ref());
+        let (seats, owner) = create_accounts(scenario, &spec, &model, &population);
         let tokens = match &scenario.mechanism {
             Mechanism::Tokenised(rules) => {
                 let all: Vec<Address> = seats.iter().map(|seat| seat.account).collect();
@@ -112,13 +142,12 @@ impl<'a> Simulation<'a> {
             _ => None,
         };
         let holdout = CommittedHoldout::new(population.holdout.clone());
-        let model = model_spec(&spec.model);
         let judge = RoundScorer {
             mechanism: scenario.mechanism.clone(),
             excludes_harmful: scenario.task.exclude_harmful,
         };
         let start = decode_model(&spec, &base);
-        let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?;
+        let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?.with_graph(graph);
         let members = population.members.iter().map(|member| {
             let honest = member.strategy.is_honest();
             let before = MemberOutcome::initial(member.group, honest, member.rows.rows());
@@ -352,11 +381,12 @@ fn push_newest<T>(items: &mut Vec<T>, newest: Option<T>) {
 fn create_accounts(
     scenario: &Scenario,
     spec: &TaskSpec,
+    model: &ModelSpec,
     population: &Population,
 ) -> (Vec<ParticipantAccount>, BTreeMap<Address, (usize, u32)>) {
     let (mut seats, mut owner) = (Vec::new(), BTreeMap::new());
     let groups: Vec<&Group> = scenario.population.values().collect();
-    let bytes = member_work::update_bytes(scenario, &model_spec(&spec.model));
+    let bytes = member_work::update_bytes(scenario, model);
     let extra = match &scenario.mechanism {
         Mechanism::Tokenised(rules) => florins_to_amount(rules.endowment as f64),
         _ => florins_to_amount(0.0),

@@ -1,8 +1,11 @@
 //! The simulated markets, and the rules that are compared in each.
 
+use std::path::Path;
+
 use anyhow::Context;
-use florin_sim::Scenario;
+use florin_sim::random::{normal, stream};
 use florin_sim::scenario::Availability;
+use florin_sim::{GraphTask, Scenario};
 
 use crate::arguments::BenchRounds;
 
@@ -15,17 +18,29 @@ pub(super) enum MarketKind {
     Daily,
     /// Shards with few labels each.
     Skewed,
+    /// The speeds of the first market, and a graph that PyTorch exported, on rows of three classes.
+    Graph,
 }
 
 impl MarketKind {
-    pub(super) const ALL: [Self; 3] = [Self::Speeds, Self::Daily, Self::Skewed];
+    pub(super) const ALL: [Self; 4] = [Self::Speeds, Self::Daily, Self::Skewed, Self::Graph];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Speeds => "unequal speeds",
             Self::Daily => "daily availability",
             Self::Skewed => "skewed labels",
+            Self::Graph => "graph",
         }
+    }
+
+    /// The graph of its task, if its model is one.
+    pub(super) fn graph(self) -> anyhow::Result<Option<GraphTask>> {
+        if self != Self::Graph {
+            return Ok(None);
+        }
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../learning/data/graphs"));
+        Ok(Some(GraphTask::read(&path.join("mlp.pt2"), GRAPH_CLASSES)?))
     }
 
     pub(super) const fn rules(self) -> &'static [Rule] {
@@ -33,6 +48,7 @@ impl MarketKind {
         match self {
             Self::Speeds => &[Random, Fast, Oort, Tifl],
             Self::Daily => &[Random, FairWork, Fast, Oort, Refl],
+            Self::Graph => &[Random, Fast, Oort],
             Self::Skewed => &[Random, Performance, FairAccuracy, Fast, Oort],
         }
     }
@@ -122,6 +138,30 @@ pub(super) fn deviating(
     Ok(scenario)
 }
 
+/// Classes, features and rows of the graph's table.
+const GRAPH_CLASSES: u32 = 3;
+const GRAPH_FEATURES: usize = 8;
+const TABLE_ROWS: u32 = 1_500;
+/// Standard deviation of a feature within its class; those of the classes' means are 1.
+const WITHIN_CLASS: f64 = 2.0;
+
+/// Rows of three classes that overlap: normal distributions around random means.
+fn table() -> String {
+    let rng = &mut stream(1, "table of the graph", [0, 0]);
+    let means: Vec<Vec<f64>> =
+        (0..GRAPH_CLASSES).map(|_| (0..GRAPH_FEATURES).map(|_| normal(rng)).collect()).collect();
+    let header: Vec<String> = (0..GRAPH_FEATURES).map(|at| format!("x{at}")).collect();
+    let mut text = format!("{},class\n", header.join(","));
+    for row in 0..TABLE_ROWS {
+        let class = row % GRAPH_CLASSES;
+        for mean in &means[class as usize] {
+            text += &format!("{:.4},", mean + WITHIN_CLASS * normal(rng));
+        }
+        text += &format!("{class}\n");
+    }
+    text
+}
+
 /// The scenario of a market with a rule.
 pub(super) fn scenario(
     kind: MarketKind,
@@ -134,6 +174,10 @@ pub(super) fn scenario(
             format!("selector = \"{}\"", rule.name().to_lowercase())
         }
         _ => format!("selection = {{ knob = \"{}\", explore = 0.1 }}", rule.name()),
+    };
+    let data = match kind {
+        MarketKind::Graph => "table = { file = \"rows.csv\", label = \"class\" }",
+        _ => "",
     };
     let skew = if kind == MarketKind::Skewed { "label_skew = 0.1" } else { "" };
     let online = match kind {
@@ -159,6 +203,7 @@ holdout_rows = {holdout}
 holdout_rows_per_round = 64
 test_rows = 300
 feature_noise = 0.5
+{data}
 
 [task]
 cohort = 20
@@ -179,5 +224,7 @@ machine = {{ steps_per_second = 0.1, megabits_per_second = 0.1, spread = {spread
         holdout = 64 * rounds,
         rows = if kind == MarketKind::Daily { "[40, 40]" } else { "[20, 60]" },
     );
-    Scenario::read(&text, &[]).context("a scenario of the benchmark")
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("rows.csv"), table())?;
+    Scenario::read_in(folder.path(), &text, &[]).context("a scenario of the benchmark")
 }

@@ -11,7 +11,7 @@ mod trial;
 
 use florin::progress::progress_bar;
 use florin_learning::parallel_map;
-use florin_sim::Scenario;
+use florin_sim::{GraphTask, Scenario};
 use indicatif::ProgressDrawTarget;
 
 use super::Measurement;
@@ -72,7 +72,8 @@ fn compare(
         let all = seeds.first_seed..seeds.first_seed + seeds.tasks;
         jobs.extend(all.map(|seed| (scenario.clone(), seed)));
     }
-    let mut trials = run_all(jobs).into_iter();
+    let graph = kind.graph()?;
+    let mut trials = run_all_of(jobs, graph.as_ref()).into_iter();
     let mut all = Vec::new();
     for rule in rules {
         let of_rule = trials.by_ref().take(usize::try_from(seeds.tasks)?);
@@ -82,12 +83,17 @@ fn compare(
     Ok(report(kind, &all))
 }
 
-/// Simulates all tasks, with progress.
+/// Simulates all tasks of the scenarios' networks.
 fn run_all(jobs: Vec<(Scenario, u64)>) -> Vec<anyhow::Result<Trial>> {
+    run_all_of(jobs, None)
+}
+
+/// Simulates all tasks, with progress.
+fn run_all_of(jobs: Vec<(Scenario, u64)>, graph: Option<&GraphTask>) -> Vec<anyhow::Result<Trial>> {
     let bar = progress_bar(ProgressDrawTarget::stderr(), BAR);
     bar.set_length(jobs.len() as u64);
     let trials = parallel_map(THREADS, jobs, |(scenario, seed)| {
-        let trial = Trial::run(&scenario, seed);
+        let trial = Trial::run(&scenario, graph, seed);
         bar.inc(1);
         trial
     });
@@ -123,7 +129,8 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
             Some(bar) => Measurement::at_least(name(what), value, unit, bar),
             None => plain(what, value, unit),
         };
-        let in_speeds = kind == MarketKind::Speeds && is(Rule::Fast);
+        let has_speeds = matches!(kind, MarketKind::Speeds | MarketKind::Graph);
+        let in_speeds = has_speeds && is(Rule::Fast);
         let in_skewed = kind == MarketKind::Skewed && is(Rule::Performance);
         let bar = in_speeds.then_some(FASTER_MIN.max(oort_faster));
         rows.push(plain_or(

@@ -4,7 +4,7 @@ use anyhow::Context;
 use florin_sim::market::amount_to_florins;
 use florin_sim::outcome::SimulationOutcome;
 use florin_sim::population::Population;
-use florin_sim::{Scenario, Simulation};
+use florin_sim::{GraphTask, Scenario, Simulation};
 
 /// The figures of one task.
 #[derive(Debug, Clone)]
@@ -28,9 +28,16 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Simulates one task.
-    pub(super) fn run(scenario: &Scenario, seed: u64) -> anyhow::Result<Self> {
+    pub(super) fn run(
+        scenario: &Scenario,
+        graph: Option<&GraphTask>,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
         let population = Population::draw(scenario, seed)?;
-        let mut simulation = Simulation::new(scenario, seed, population)?;
+        let mut simulation = match graph {
+            None => Simulation::new(scenario, seed, population)?,
+            Some(graph) => Simulation::with_graph(scenario, seed, population, graph)?,
+        };
         let mut curve = Vec::new();
         let mut begun = None;
         let mut paid = vec![(0.0, 0.0); scenario.population.len()];

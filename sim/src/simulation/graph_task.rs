@@ -1,0 +1,72 @@
+//! A task whose model is a graph, in place of the scenario's network.
+
+use std::path::Path;
+
+use florin_learning::graph::{BufferPolicy, GraphError, read_archive, split};
+use florin_protocol::{
+    Blob, GraphForm, GraphModel, Micro, ModelArchitecture, ModelLoss, TaskSpec, TensorShape,
+    blob_digest,
+};
+use florin_work::WorkError;
+
+use crate::error::SimError;
+
+/// A graph of which all parameters travel, with a cross-entropy of classes.
+#[derive(Clone, Debug)]
+pub struct GraphTask {
+    declared: GraphModel,
+    graph: Vec<u8>,
+    frozen: Option<Vec<u8>>,
+    initial: Vec<f32>,
+}
+
+impl GraphTask {
+    /// Reads a file of `torch.export.save` whose output has `classes` numbers for each row.
+    ///
+    /// # Errors
+    /// [`GraphError`].
+    pub fn read(path: &Path, classes: u32) -> Result<Self, GraphError> {
+        let (graph, weights) = read_archive(path)?;
+        let parts = split(&graph, &weights, &["*".to_owned()], BufferPolicy::Refuse)?;
+        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        let blob = |bytes: &Vec<u8>| Blob { digest: blob_digest(bytes), bytes: bytes.len() as u64 };
+        let tensors = parts.tensors.iter().map(|tensor| TensorShape {
+            name: tensor.name.clone(),
+            shape: tensor.shape.iter().map(|size| count(*size)).collect(),
+        });
+        let declared = GraphModel {
+            form: GraphForm::Operators,
+            graph: blob(&parts.graph),
+            frozen: parts.frozen.as_ref().map(blob),
+            inputs: count(parts.inputs),
+            targets: 0,
+            outputs: classes,
+            loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
+            tensors: tensors.collect(),
+        };
+        Ok(Self { declared, graph: parts.graph, frozen: parts.frozen, initial: parts.initial })
+    }
+
+    /// Makes the graph the model of a task.
+    pub(super) fn declare(&self, spec: &mut TaskSpec) {
+        spec.model = ModelArchitecture::Graph(self.declared.clone());
+    }
+
+    /// The parameters that the task starts from.
+    pub(super) fn initial(&self, spec: &TaskSpec) -> Vec<u8> {
+        florin_work::encode_parameters(spec, &self.initial)
+    }
+
+    /// The loaded graph.
+    pub(super) fn load(
+        &self,
+        spec: &TaskSpec,
+    ) -> Result<Option<florin_learning::graph::GraphModel>, SimError> {
+        let loaded = florin_work::load_graph(spec, |digest, _| {
+            let all = [Some(&self.graph), self.frozen.as_ref()];
+            let found = all.into_iter().flatten().find(|bytes| blob_digest(bytes) == digest);
+            Ok::<_, florin_protocol::Rejection>(found.cloned().unwrap_or_default())
+        });
+        loaded.map_err(|why| SimError::from(WorkError::Model(why.to_string())))
+    }
+}
