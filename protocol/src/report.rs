@@ -35,8 +35,9 @@ pub struct UpdateEntry {
     pub bond: Amount,
     /// Position of its commit among the accepted commits of the round, from 1.
     pub commit_position: u32,
-    /// Number of versions of the model between the one that it was trained from and the round's base
-    /// model.
+    /// Number of versions of the model since its sender was selected:
+    /// [`OngoingTraining::versions`](crate::OngoingTraining::versions), 0 for one that this round
+    /// selected.
     pub staleness: u32,
 }
 

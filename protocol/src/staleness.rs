@@ -37,7 +37,8 @@ pub struct StalenessRule {
 }
 
 /// The factor of a stale update's weight. Its staleness τ is the number of versions of the model
-/// between the one that it was trained from and the one that it is added to.
+/// since its sender was selected: reports prove it. The model that the sender names does not count,
+/// because a false name would raise the weight.
 #[derive(
     Clone,
     Copy,
@@ -100,31 +101,17 @@ impl StalenessRule {
         self.rounds > 0
     }
 
-    /// The staleness of an update that was trained from the model `from`: the number of versions
-    /// since. `None` if no update from this model counts. `current` is the base model of the round,
-    /// and `earlier` has those of the rounds before it, the latest first.
+    /// Whether a round accepts an update that was trained from the model `from`. `current` is the base
+    /// model of the round, and `earlier` has those of the rounds before it, the latest first.
     #[must_use]
-    pub fn staleness(
+    pub fn accepts(
         self,
         from: Digest,
         current: Digest,
         earlier: impl IntoIterator<Item = Digest>,
-    ) -> Option<u32> {
-        let (mut staleness, mut later) = (0_u32, current);
-        if from == current {
-            return Some(staleness);
-        }
+    ) -> bool {
         let rounds = usize::try_from(self.rounds).unwrap_or(usize::MAX);
-        for base in earlier.into_iter().take(rounds) {
-            if base != later {
-                staleness = staleness.saturating_add(1);
-                later = base;
-            }
-            if base == from {
-                return Some(staleness);
-            }
-        }
-        None
+        from == current || earlier.into_iter().take(rounds).any(|base| base == from)
     }
 
     pub(crate) fn check(self) -> Result<(), SpecError> {
@@ -164,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn staleness_counts_versions_and_its_limit_counts_rounds() {
+    fn the_base_models_of_the_last_rounds_are_accepted() {
         let [one, two, three] = [1, 2, 3].map(|byte| Digest([byte; 32]));
         // The round before last changed nothing.
         let earlier = [two, two, one];
         let of = |rounds, from| {
-            StalenessRule { rounds, weight: StalenessWeight::Equal }.staleness(from, three, earlier)
+            StalenessRule { rounds, weight: StalenessWeight::Equal }.accepts(from, three, earlier)
         };
-        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, three)), [Some(0); 4]);
-        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, two)), [None, Some(1), Some(1), Some(1)]);
-        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, one)), [None, None, None, Some(2)]);
-        assert_eq!(of(64, Digest([9; 32])), None);
+        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, three)), [true; 4]);
+        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, two)), [false, true, true, true]);
+        assert_eq!([0, 1, 2, 3].map(|rounds| of(rounds, one)), [false, false, false, true]);
+        assert!(!of(64, Digest([9; 32])));
     }
 }

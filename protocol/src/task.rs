@@ -387,10 +387,10 @@ impl TaskSpec {
     fn check_estimator(&self) -> Result<(), SpecError> {
         let Estimator::Path { nodes, cross_check_pairs } = self.estimator else {
             return require(
-                self.rounds.selection_size() <= COALITIONS_COHORT_MAX,
+                self.rounds.cohort_target <= COALITIONS_COHORT_MAX,
                 "rounds.cohort_target",
                 self.rounds.cohort_target,
-                "coalitions value at most 64 updates, rounds.over_selection included",
+                "coalitions value at most 64 updates",
             );
         };
         if let ModelArchitecture::Graph(graph) = &self.model {

@@ -134,13 +134,7 @@ impl<'a> Simulation<'a> {
         let graph = graph.map_or(Ok(None), |graph| graph.load(&spec))?;
         let model = task_model(&spec, graph.as_ref());
         let (seats, owner) = create_accounts(scenario, &spec, &model, &population);
-        let tokens = match &scenario.mechanism {
-            Mechanism::Tokenised(rules) => {
-                let all: Vec<Address> = seats.iter().map(|seat| seat.account).collect();
-                Some(TokenMechanism::new(rules.clone(), POOL, &all))
-            }
-            _ => None,
-        };
+        let tokens = token_mechanism(scenario, &seats);
         let holdout = CommittedHoldout::new(population.holdout.clone());
         let judge = RoundScorer {
             mechanism: scenario.mechanism.clone(),
@@ -366,6 +360,13 @@ impl<'a> Simulation<'a> {
             balanced: self.market.is_balanced(),
         })
     }
+}
+
+/// The token mechanism of the scenario, if it has one.
+fn token_mechanism(scenario: &Scenario, seats: &[ParticipantAccount]) -> Option<TokenMechanism> {
+    let Mechanism::Tokenised(rules) = &scenario.mechanism else { return None };
+    let all: Vec<Address> = seats.iter().map(|seat| seat.account).collect();
+    Some(TokenMechanism::new(rules.clone(), POOL, &all))
 }
 
 /// Puts the newest item first, and drops those that no strategy reads.

@@ -274,6 +274,8 @@ fn the_mode_of_rounds_sets_their_members_and_the_weight_of_late_updates() {
     }
     for (mode, part) in [
         (r#"{ kind = "buffered", k = 10, concurrency = 9 }"#, "rounds.mode.concurrency"),
+        (r#"{ kind = "buffered", concurrency = 2000 }"#, "rounds.mode.concurrency"),
+        (r#"{ kind = "synchronous", staleness = "equal", late_rounds = 0 }"#, "late_rounds"),
         (r#"{ kind = "buffered", late_rounds = 0 }"#, "rounds.mode.late_rounds"),
         (r#"{ kind = "buffered", late_rounds = 65 }"#, "rounds.mode.late_rounds"),
         (r#"{ kind = "buffered", k = 1 }"#, "rounds.mode.k"),

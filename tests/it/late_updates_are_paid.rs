@@ -128,7 +128,7 @@ fn a_published_update_with_a_stale_base_gains_nothing() {
     let report = market.report(task, 2);
     let account = mallory.wallet.address();
     let entry = report.entries.iter().find(|entry| entry.sender == account).unwrap();
-    assert_eq!(entry.staleness, 1);
+    assert_eq!(entry.staleness, 0, "this round selected it anew");
     let score = report.score(account).unwrap();
     let source = score.preprocessing.duplicate_of.map(|found| found.source);
     assert_eq!(source, Some(DuplicateSource::EarlierRound(ann)), "{score:?}");

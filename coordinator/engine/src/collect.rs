@@ -57,7 +57,7 @@ impl Engine {
             return Ok(EventStatus::Duplicate);
         }
         let (task, running) = self.check_scope(&header.scope, header.sender, header.offer)?;
-        if task.staleness_of(header, running).is_none() {
+        if !task.accepts_base(header, running) {
             let message = wrong_base_model(task, header, running);
             return reject(ErrorCode::WrongBaseModel, message);
         }

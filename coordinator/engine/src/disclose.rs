@@ -125,15 +125,10 @@ impl TaskState {
         ended.chain([self.spec.base_model]).take(self.rounds.len())
     }
 
-    /// The staleness of an update of the running round; `None` if no update from its base model
-    /// counts.
-    pub(super) fn staleness_of(
-        &self,
-        header: &UpdateHeader,
-        running: &RunningRound,
-    ) -> Option<u32> {
+    /// Whether the running round accepts an update from the base model that its header names.
+    pub(super) fn accepts_base(&self, header: &UpdateHeader, running: &RunningRound) -> bool {
         let (rule, base) = (self.spec.rounds.staleness, running.offer.base_model);
-        rule.staleness(header.base_model, base, self.earlier_models())
+        rule.accepts(header.base_model, base, self.earlier_models())
     }
 }
 

@@ -187,7 +187,9 @@ impl TaskState {
         }
         if self.must_enrol_again(sender) {
             let next = self.current_round().0.saturating_add(u32::from(self.running().is_some()));
-            let from = RoundNumber(next.saturating_add(SIT_OUT_ROUNDS));
+            // As many rounds as it may have held a place without an update.
+            let rounds = SIT_OUT_ROUNDS.max(self.spec.rounds.staleness.rounds);
+            let from = RoundNumber(next.saturating_add(rounds));
             self.sitting_out.insert(sender, Some(from));
         }
         self.open_if_ready(now);

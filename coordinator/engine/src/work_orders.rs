@@ -166,7 +166,7 @@ impl TaskState {
                 rows_counted: self.spec.rows_counted(header.rows, bond),
                 bond,
                 commit_position: order,
-                staleness: self.staleness_of(header, running).unwrap_or_default(),
+                staleness: self.history.staleness(header.sender),
             }
         })
         .collect()

@@ -52,7 +52,7 @@ pub(super) async fn publish(
 
 /// Checks that a round's updates and the holdout fit the size limits in the settings.
 fn check_sizes(config: &Config, spec: &TaskSpec, update_bytes: u64) -> Result<(), Rejection> {
-    let asked = spec.rounds.selection_size();
+    let asked = spec.rounds.cohort_target;
     let all = [
         ("rounds.cohort_target", update_bytes.saturating_mul(asked.into()), config.round_mib_max),
         ("holdout.rows", holdout_bytes(spec), config.holdout_mib_max),

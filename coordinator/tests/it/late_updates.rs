@@ -87,6 +87,22 @@ fn a_late_update_counts_in_the_next_round_with_its_staleness() {
 }
 
 #[test]
+fn a_newer_model_in_the_header_makes_no_update_less_stale() {
+    for names_newer in [false, true] {
+        let mut world = open(2);
+        let first = world.offer().base_model;
+        let members = cohort(&world);
+        play(&mut world, &[(members[0], first), (members[1], first)]);
+        let second = world.offer().base_model;
+        let named = if names_newer { second } else { first };
+        play(&mut world, &[(members[2], named), (members[0], second)]);
+        let report = world.engine.report(world.id, RoundNumber(2)).unwrap();
+        let late = report.entries.iter().find(|entry| entry.sender == address(members[2]));
+        assert_eq!(late.unwrap().staleness, 1, "names the newer model: {names_newer}");
+    }
+}
+
+#[test]
 fn a_base_model_that_is_too_old_is_rejected() {
     let mut world = open(1);
     let first = world.offer().base_model;

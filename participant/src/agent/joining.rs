@@ -314,10 +314,10 @@ impl Agent<'_, '_> {
             let update = self.guard.signed_update_for(scope.market, scope.task, scope.round);
             let limit = florin_work::update_bytes(&self.spec);
             let is_trained = self.store.update(view.round, limit)?.is_some();
-            if !is_trained && update.is_none() && offer.body.cohort.contains(&self.me) {
+            if !is_trained && update.is_none() && view.phase == TaskPhase::Committing {
                 self.take_over_late_update(&offer.body)?;
             }
-            let trained_in = self.store.late(view.round)?.map_or(view.round, |late| late.round);
+            let trained_in = self.trained_in(view.round)?;
             let found = PersistedRound {
                 receipt: self.store.receipt(view.round)?,
                 signed: update.is_some(),
@@ -342,7 +342,7 @@ impl Agent<'_, '_> {
                 let cohort = cohort.len();
                 self.emit(&ParticipantEvent::Selected { round, pool, cohort, reason });
                 if matches!(self.current.stage, RoundStage::Trained | RoundStage::Signed) {
-                    let trained_in = self.store.late(round)?.map_or(round, |late| late.round);
+                    let trained_in = self.trained_in(round)?;
                     self.emit(&ParticipantEvent::UpdateRecovered { round, trained_in });
                 }
             } else {

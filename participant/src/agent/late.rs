@@ -5,7 +5,7 @@
 //! over, or until it is too old. `late.json` is written before the update is moved: if a round has
 //! the moved update, it also has the model from which the update was trained.
 
-use florin_protocol::{Digest, Offer, RoundNumber, blob_digest};
+use florin_protocol::{Digest, Offer, RoundNumber, SelectionReason};
 use serde::{Deserialize, Serialize};
 
 use super::{Agent, AgentError};
@@ -20,9 +20,16 @@ pub(super) struct LateUpdate {
 }
 
 impl Agent<'_, '_> {
-    /// Takes over the latest update that no earlier round received, if the offer's round accepts it.
+    /// Takes over the latest update that no earlier round received, if the offer's round accepts it
+    /// and its commits are open. Only a training that goes on has one: a member that was selected
+    /// anew trains from the newer model.
     pub(super) fn take_over_late_update(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
+        let place = offer.cohort.binary_search(&self.me).ok();
+        let reason = place.and_then(|place| offer.reasons.get(place));
+        if reason != Some(&SelectionReason::Continues) {
+            return Ok(());
+        }
         let Some((found_in, late, bytes)) = self.late_update(offer)? else { return Ok(()) };
         self.store.write_late(round, &late)?;
         self.store.write_update(round, &bytes)?;
@@ -30,45 +37,59 @@ impl Agent<'_, '_> {
         Ok(())
     }
 
-    /// The round in whose folder the update is, its origin and its bytes.
+    /// The round in whose folder the update is, its origin and its bytes. A commit that was refused
+    /// leaves its update there: only a receipt shows that a round received it.
     fn late_update(
         &self,
         offer: &Offer,
     ) -> Result<Option<(RoundNumber, LateUpdate, Vec<u8>)>, AgentError> {
         let (rule, limit) = (self.spec.rounds.staleness, florin_work::update_bytes(&self.spec));
         let last = offer.scope.round.0;
+        let window = (last.saturating_sub(rule.rounds).max(1)..last).rev().map(RoundNumber);
         let mut bases = Vec::new();
-        let mut sent = Vec::new();
-        for number in (last.saturating_sub(rule.rounds).max(1)..last).rev() {
-            let round = RoundNumber(number);
-            let Some(report) = self.store.report(round)? else { return Ok(None) };
+        for round in window.clone() {
+            let Some(report) = self.store.report(round)? else { break };
             bases.push(report.body.base_model);
-            let scope = offer.scope;
-            let signed = self.guard.signed_update_for(scope.market, scope.task, round);
-            sent.extend(signed.map(|signed| signed.header.body.update));
+        }
+        for (round, base_model) in window.zip(bases.iter().copied()) {
+            if self.store.receipt(round)?.is_some() {
+                return Ok(None);
+            }
             let Some(bytes) = self.store.update(round, limit)? else { continue };
-            let origin = match self.store.late(round)? {
-                Some(late) => late,
-                None => LateUpdate { round, base_model: report.body.base_model },
-            };
-            let is_unsent = !sent.contains(&blob_digest(&bytes));
-            let counts = rule.staleness(origin.base_model, offer.base_model, bases.iter().copied());
-            if is_unsent && counts.is_some() && self.may_send_update(origin.round) {
+            let origin = self.store.late(round)?.unwrap_or(LateUpdate { round, base_model });
+            let earlier = bases.iter().copied();
+            if rule.accepts(origin.base_model, offer.base_model, earlier)
+                && self.may_send_update(origin.round)
+            {
                 return Ok(Some((round, origin, bytes)));
             }
         }
         Ok(None)
     }
 
+    /// The round in which the update of `round` was trained.
+    pub(super) fn trained_in(&self, round: RoundNumber) -> Result<RoundNumber, AgentError> {
+        Ok(self.store.late(round)?.map_or(round, |late| late.round))
+    }
+
     /// Removes the updates that no later round accepts, once the report of `round` is read.
     pub(super) fn remove_spent_updates(&mut self, round: RoundNumber) -> Result<(), AgentError> {
-        let (market, task) = (self.spec.market, self.config.task);
-        if self.guard.signed_update_for(market, task, round).is_some() {
+        if self.store.receipt(round)?.is_some() {
             self.store.remove_update(round)?;
         }
         let oldest = round.0.checked_sub(self.spec.rounds.staleness.rounds);
         if let Some(oldest) = oldest.filter(|oldest| *oldest > 0) {
             self.store.remove_update(RoundNumber(oldest))?;
+        }
+        Ok(())
+    }
+
+    /// Removes all updates that are left when the participation ends.
+    pub(super) fn remove_unsent_updates(&mut self) -> Result<(), AgentError> {
+        let last = self.current.round.0.max(self.reports_read);
+        let first = last.saturating_sub(self.spec.rounds.staleness.rounds).max(1);
+        for round in first..=last {
+            self.store.remove_update(RoundNumber(round))?;
         }
         Ok(())
     }

@@ -361,7 +361,14 @@ impl Agent<'_, '_> {
                 true => self.train(required_offer(view)?),
                 false => Ok(()),
             },
-            AgentStep::Commit => self.commit(required_offer(view)?),
+            AgentStep::Commit => {
+                // A late update is sent rounds after the check that preceded its training.
+                let is_late = self.trained_in(view.round)? < view.round;
+                match !is_late || self.confirm_reports()? {
+                    true => self.commit(required_offer(view)?),
+                    false => Ok(()),
+                }
+            }
             AgentStep::Reveal => self.reveal(view.round),
             AgentStep::Wait | AgentStep::Finish => Ok(()),
         }
@@ -388,6 +395,7 @@ impl Agent<'_, '_> {
         self.claim_remaining()?;
         let bond = self.withdraw_bond_when_released()?;
         self.remove_residuals(RoundNumber(self.reports_read))?;
+        self.remove_unsent_updates()?;
         self.emit(&ParticipantEvent::Finished { task: self.config.task });
         Ok(bond)
     }

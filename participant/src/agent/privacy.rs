@@ -5,6 +5,7 @@ use florin_learning::Dataset;
 use florin_learning::privacy::{ClipAndNoise, PrivateSteps};
 use florin_protocol::{Digest, Micro, Offer, RoundNumber, RoundScope, TaskPhase, TaskView};
 
+use super::task_folder::TaskFolder;
 use super::{Agent, AgentError};
 use crate::event::ParticipantEvent;
 use crate::privacy::{
@@ -56,8 +57,13 @@ impl Agent<'_, '_> {
             return Err(NoiseError::DeltaTooLarge { delta: delta.value(), rows }.into());
         }
         let record = PrivacyRecord::open(folder)?;
-        let unprotected = self.guard.signed_updates();
-        let updates = unprotected.filter(|&(m, t, r)| !record.has_round(m, t, r)).count();
+        let mut updates = 0;
+        for (market, task, round) in self.guard.signed_updates() {
+            // A late update is charged for the round that it was trained in.
+            let late = TaskFolder::new(folder, task).late(round)?;
+            let trained_in = late.map_or(round, |late| late.round);
+            updates += usize::from(!record.has_round(market, task, trained_in));
+        }
         if updates > 0 {
             return Err(NoiseError::UnprotectedUpdates { updates, folder: folder.clone() }.into());
         }

@@ -115,6 +115,11 @@ impl TaskFolder {
         self.read_json(round, LATE)
     }
 
+    /// Removes the origin: the round has an update of its own.
+    pub(super) fn remove_late(&self, round: RoundNumber) -> Result<(), FileError> {
+        self.remove(round, LATE)
+    }
+
     pub(super) fn write_late(
         &self,
         round: RoundNumber,

@@ -71,6 +71,7 @@ impl Agent<'_, '_> {
             self.store
                 .write_residual(round, &florin_work::encode_parameters(&self.spec, residual))?;
         }
+        self.store.remove_late(round)?;
         self.store.write_update(round, &written.bytes)?;
         self.current.stage = RoundStage::Trained;
         let rows = self.context.data.rows();
@@ -248,7 +249,9 @@ impl Agent<'_, '_> {
             return Ok(());
         }
         self.emit(&ParticipantEvent::TrainingSlow { time });
-        if verdict == TrainingVerdict::Beyond && !self.config.accepts_slow_training {
+        // Where late updates count, a training may take longer than a round.
+        let must_fit = !self.spec.rounds.staleness.admits_late();
+        if verdict == TrainingVerdict::Beyond && must_fit && !self.config.accepts_slow_training {
             let has_threads = self.config.execution.virtual_workers.is_none();
             let task = self.config.task;
             return Err(AgentError::TrainingTooSlow { task, time, has_threads });

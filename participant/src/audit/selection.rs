@@ -59,6 +59,13 @@ impl SelectionAudit {
             found.push(mismatch("candidates.accounts", &stated, &"all earlier participants"));
         }
         found.extend(self.standing_lies(candidates));
+        for (at, entry) in report.entries.iter().enumerate() {
+            let staleness = self.history.staleness(entry.sender);
+            if entry.staleness != staleness {
+                let line = format!("entries[{at}].staleness");
+                found.push(mismatch(line, &entry.staleness, &staleness));
+            }
+        }
         let round = offer.scope.round;
         let selected = select_cohort(&spec.rounds, round, candidates, &self.history);
         let (cohort, reasons): (Vec<_>, Vec<_>) =

@@ -49,6 +49,8 @@ pub struct OngoingTraining {
     pub since: RoundNumber,
     /// When that round opened.
     pub began: Timestamp,
+    /// Number of versions of the model since.
+    pub versions: u32,
 }
 
 /// The history of a task's participants and of its model.
@@ -92,6 +94,13 @@ impl TaskHistory {
             .map(|(account, _)| *account)
     }
 
+    /// The staleness of an update that the participant sends in the round after this history.
+    #[must_use]
+    pub fn staleness(&self, account: Address) -> u32 {
+        let ongoing = self.members.get(&account).and_then(|member| member.ongoing);
+        ongoing.map_or(0, |ongoing| ongoing.versions)
+    }
+
     /// Whether a participant of the round that runs after this history may still deliver in the next
     /// one, if it sends no commit in `round`.
     #[must_use]
@@ -117,7 +126,8 @@ impl TaskHistory {
             if member.ongoing.is_none() {
                 member.selected = member.selected.saturating_add(1);
                 member.last_selected = report.scope.round.0;
-                member.ongoing = Some(OngoingTraining { since: report.scope.round, began });
+                let since = report.scope.round;
+                member.ongoing = Some(OngoingTraining { since, began, versions: 0 });
             }
         }
         self.add_commits(report);
@@ -179,6 +189,10 @@ impl TaskHistory {
             if *reason == MissingReason::NoCommit {
                 member.commit_ms = member.commit_ms.max(closed.min(commit_by).ms_since(began));
                 if goes_on {
+                    if let Some(ongoing) = &mut member.ongoing {
+                        let more = u32::from(report.model != report.base_model);
+                        ongoing.versions = ongoing.versions.saturating_add(more);
+                    }
                     continue;
                 }
             }

@@ -79,7 +79,7 @@ impl PersistedState {
         let Some((base, bytes)) = self.unsent.take() else { return };
         let rule = view.spec.rounds.staleness;
         let earlier = self.reports.values().rev().map(|report| report.base_model);
-        if rule.staleness(base, offer.base_model, earlier).is_some() {
+        if rule.accepts(base, offer.base_model, earlier) {
             self.updates.insert(round, bytes);
             self.late_bases.insert(round, base);
         }

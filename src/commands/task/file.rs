@@ -160,7 +160,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 "{}, each with {} to {} updates, {} for training",
                 spec.rounds.count,
                 spec.rounds.cohort_min,
-                spec.rounds.selection_size(),
+                spec.rounds.cohort_target,
                 format_ms(spec.rounds.train_ms)
             ),
         ),

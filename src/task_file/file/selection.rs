@@ -1,5 +1,6 @@
 //! The keys `rounds.selection`, `rounds.deadline` and `rounds.mode` of a task file.
 
+use florin_protocol::limits::COHORT_MAX;
 use florin_protocol::{
     DeadlineRule, Micro, STALENESS_ROUNDS_MAX, Selection, SelectionKnob, StalenessRule,
     StalenessWeight,
@@ -84,6 +85,10 @@ impl ModeSection {
                     (None, None) => 0,
                     (_, rounds) => rounds.unwrap_or(LATE_ROUNDS),
                 };
+                if staleness.is_some() && rounds == 0 {
+                    let right = "at least 1, or leave out staleness: no late update counts";
+                    return Err(TaskFileError::key("rounds.mode.late_rounds", "0", right));
+                }
                 let staleness = staleness_rule(rounds, staleness)?;
                 Ok(RoundMode { target, over_selection, staleness })
             }
@@ -102,6 +107,11 @@ impl ModeSection {
                     let value = concurrency.to_string();
                     return Err(TaskFileError::key("rounds.mode.concurrency", value, right));
                 };
+                if concurrency > COHORT_MAX {
+                    let right = format!("at most {COHORT_MAX} participants");
+                    let value = concurrency.to_string();
+                    return Err(TaskFileError::key("rounds.mode.concurrency", value, right));
+                }
                 let rounds = late_rounds.unwrap_or(LATE_ROUNDS_BUFFERED);
                 if rounds == 0 {
                     let right = "at least 1: a buffered round goes on without slow participants";

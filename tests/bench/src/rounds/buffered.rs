@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "buffered";
 const COHORT: u32 = 20;
 const VERSION: u32 = 10;
 /// Members that train at the same time.
-const CONCURRENCY: u32 = 60;
+const CONCURRENCY: u32 = 30;
 /// Steps per second of the slowest third of the members.
 const SLOW: f64 = 0.1;
 /// How many times slower a straggler is.
@@ -89,7 +89,7 @@ impl Mode {
             Self::OverSelection | Self::Late => COHORT * 3 / 10,
             _ => CONCURRENCY - VERSION,
         };
-        let late = if self.is_buffered() { 32 } else { 1 };
+        let late = if self.is_buffered() { 8 } else { 1 };
         let mut keys = format!("over_selection = {over}\n");
         if !matches!(self, Self::Synchronous | Self::OverSelection) {
             keys += &format!("staleness = {{ rounds = {late}, weight = \"inverse_root\" }}\n");
@@ -131,10 +131,12 @@ enum Deviation {
     Staleness,
     /// They are absent from every other round.
     Absence,
+    /// They send their first update again and again, at once.
+    Repetition,
 }
 
 impl Deviation {
-    const ATTACKS: [Self; 3] = [Self::Racing, Self::Staleness, Self::Absence];
+    const ATTACKS: [Self; 4] = [Self::Racing, Self::Staleness, Self::Absence, Self::Repetition];
 
     const fn name(self) -> &'static str {
         match self {
@@ -142,6 +144,7 @@ impl Deviation {
             Self::Racing => "racing with half of the epochs",
             Self::Staleness => "stale on purpose",
             Self::Absence => "absence from every other round",
+            Self::Repetition => "the first update again and again",
         }
     }
 }
@@ -199,6 +202,7 @@ baseline_epochs = 0
         Deviation::Racing => group.strategy = Strategy::FewerEpochs { epochs: 1 },
         Deviation::Staleness => group.machine.steps_per_second /= 2.0,
         Deviation::Absence => group.online = Availability::Random { probability: 0.5 },
+        Deviation::Repetition => group.strategy = Strategy::Repeat,
     }
     Ok(scenario)
 }
