@@ -18,7 +18,7 @@ const SLEEP: &str = "1.0";
 const HELD: Duration = Duration::from_millis(400);
 
 /// A trainer that sleeps before it runs the example.
-fn slow_trainer(folder: &Path) -> String {
+pub(crate) fn slow_trainer(folder: &Path) -> String {
     let trainer = folder.join("slow");
     std::fs::create_dir(&trainer).unwrap();
     let example = format!("{}/examples/trainer/trainer", env!("CARGO_MANIFEST_DIR"));
@@ -40,7 +40,7 @@ fn slow_trainer(folder: &Path) -> String {
     trainer.display().to_string()
 }
 
-fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
         eprintln!("SKIPPED: {program} is not installed");
