@@ -35,7 +35,7 @@ impl HeatRod {
         Self { heat: std::array::from_fn(at), steps: 0 }
     }
 
-    /// One step: the lines of its points, with the time, the place, and whether the point is hotter
+    /// One step: the lines of its points, with the time, the square of the place from the middle, and whether the point is hotter
     /// than half of the first maximum.
     fn step(&mut self) -> String {
         let before = self.heat;
@@ -46,7 +46,7 @@ impl HeatRod {
         self.steps += 1;
         let mut lines = String::new();
         for (point, heat) in self.heat.iter().enumerate() {
-            let x = (point as f64 / (POINTS - 1) as f64 - 0.5).powi(2);
+            let x = (2.0 * point as f64 / (POINTS - 1) as f64 - 1.0).powi(2);
             let t = self.steps as f64 / 100.0;
             writeln!(lines, "{t},{x},{}", u8::from(*heat > 0.5)).unwrap();
         }
@@ -70,7 +70,7 @@ fn the_rod_cools_as_the_equation_does() {
 fn train(sample: &Dataset) -> f64 {
     let mut engine = engine(EngineKind::Reference, 1).unwrap();
     let model = ModelSpec::Softmax { inputs: 2, classes: 2 };
-    let how = Training::sgd(40, 16, 0.5);
+    let how = Training::sgd(100, 16, 0.5);
     let start = model.init(1).into_vec();
     let go_on = &mut |_| ControlFlow::Continue(());
     let trained = engine.train(&model, &start, sample, &how, 7, go_on).unwrap();
@@ -106,12 +106,14 @@ fn a_slow_simulation_is_blamed_for_the_wait_of_its_trainer() {
     let need = FeedSettings { new_rows_min: STEP_ROWS as u64, ..settings(1_000, STEP_ROWS) };
     let (permit, permissions) = mpsc::channel();
     let simulation = simulate(&exchange, permissions);
+    let (has_taken, taken) = mpsc::channel();
     let trainer = {
         let exchange = Arc::clone(&exchange);
         thread::spawn(move || {
             let mut accuracies = Vec::new();
             for _ in 0..ROUNDS {
                 let sample = exchange.take(&need, SamplePurpose::Training, LONG);
+                has_taken.send(()).unwrap();
                 accuracies.push(train(&sample.unwrap().unwrap()));
                 exchange.resume();
             }
@@ -124,6 +126,7 @@ fn a_slow_simulation_is_blamed_for_the_wait_of_its_trainer() {
         clock.pass(SLOWED);
         assert_eq!(exchange.counts().producer_slow_ms, 1_000 * SLOWED * (round + 1));
         permit.send(()).unwrap();
+        taken.recv().unwrap();
     }
     let accuracies = trainer.join().unwrap();
     drop(permit);

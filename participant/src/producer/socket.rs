@@ -38,7 +38,10 @@ pub(super) struct Listener {
 enum ListeningSocket {
     Tcp(TcpListener),
     #[cfg(unix)]
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
 }
 
 /// The file of a Unix socket, which is removed at the end.

@@ -88,18 +88,20 @@ fn a_full_queue_blocks_the_producer_until_the_training_ends() {
 #[test]
 fn a_queue_is_bounded_in_numbers_too_and_one_batch_always_fits() {
     let clock = TestClock::default();
-    let shape = RowShape { width: QUEUE_FEATURES_MAX / 2 + 1, classes: 1 };
-    let reservoir = Reservoir::new(shape, 2, 7).unwrap();
+    let shape = RowShape { width: QUEUE_FEATURES_MAX / 16, classes: 1 };
+    let reservoir = Reservoir::new(shape, 16, 7).unwrap();
     let exchange = Arc::new(Exchange::new(reservoir, clock.clock()));
-    let wide = || Dataset::new(vec![0.0; shape.width], vec![0], shape.width, 1).unwrap();
+    // Nine of the sixteen rows for which there is room.
+    let numbers = 9 * shape.width;
+    let wide = move || Dataset::new(vec![0.0; numbers], vec![0; 9], shape.width, 1).unwrap();
     exchange.offer(wide()).unwrap();
-    let need = settings(2, 1);
+    let need = settings(16, 1);
     take(&exchange, &need);
     exchange.offer(wide()).unwrap();
     let other = Arc::clone(&exchange);
     let producer = thread::spawn(move || other.offer(wide()));
     exchange.wait_until(|sides| sides.producer);
-    assert_eq!(exchange.counts().rows_queued, 1);
+    assert_eq!(exchange.counts().rows_queued, 9);
     exchange.close();
     assert_eq!(producer.join().unwrap(), Err(exchange::FeedClosed));
 }
