@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn lines_have_the_rows_of_the_same_file() {
-        let text = "t, x ,hot\n1.5,left,0\n\n 2 ,\"right\",1\n";
+        let text = "t, x ,hot\n1.5,left,0\n 2 ,\"right\",1\n";
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         std::fs::write(&path, text).unwrap();
@@ -99,6 +99,7 @@ mod tests {
         let numbered = lines.zip(2..).map(|(line, at)| csv.record(at, line.as_bytes()).unwrap());
         let of_lines = csv.table(numbered.flatten().collect());
         assert_eq!(of_lines, of_file);
+        assert_eq!(csv.record(4, b"\r").unwrap(), None, "an empty line has no row");
         let column = |name: &str, role| ColumnEncoder { name: name.to_owned(), role };
         let scale = NumberScale { offset: 1.0, factor: 2.0, fill: None };
         let encoder = RowEncoder {
