@@ -183,7 +183,7 @@ impl RowFeed {
             }
             socket => {
                 let listener = Listener::bind(socket)?;
-                (listener.address().to_owned(), Box::new(move || listener.run(rows)))
+                (listener.address().to_owned(), Box::new(move || listener.run(&rows)))
             }
         };
         let ends = ThreadEnd(Arc::clone(&exchange));

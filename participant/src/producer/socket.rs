@@ -88,7 +88,7 @@ impl Listener {
     }
 
     /// Reads connections until the feed is closed.
-    pub(super) fn run(self, rows: RowReader) {
+    pub(super) fn run(self, rows: &RowReader) {
         let mut number = 0_u64;
         while !rows.exchange.is_closed() {
             let Ok(mut connection) = self.accept() else {
@@ -98,7 +98,7 @@ impl Listener {
             };
             number = number.saturating_add(1);
             rows.exchange.count_source();
-            read(&mut *connection, &rows, format!("connection {number}"));
+            read(&mut *connection, rows, &format!("connection {number}"));
         }
     }
 
@@ -151,7 +151,7 @@ fn listen_at(_: &Path) -> io::Result<ListeningSocket> {
 }
 
 /// Reads one connection to its end. A refusal that ends it is written to it, for its program.
-fn read(connection: &mut dyn Connection, rows: &RowReader, place: String) {
+fn read(connection: &mut dyn Connection, rows: &RowReader, place: &str) {
     let Err(ReadStop::Refused(refusal)) = read_lines(connection, rows, place) else { return };
     let answer = format!("error[{}]: {}\n", refusal.code.as_str(), refusal.message);
     rows.exchange.refuse(refusal);
@@ -161,10 +161,10 @@ fn read(connection: &mut dyn Connection, rows: &RowReader, place: String) {
 fn read_lines(
     connection: &mut dyn Connection,
     rows: &RowReader,
-    place: String,
+    place: &str,
 ) -> Result<(), ReadStop> {
     let mut splitter = LineSplitter::default();
-    let mut lines = ConnectionRows::new(rows, place.clone());
+    let mut lines = ConnectionRows::new(rows, place.to_owned());
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let count = match connection.read(&mut chunk) {

@@ -135,14 +135,13 @@ fn a_round_without_enough_rows_fails_and_the_next_one_goes_on() {
     let address = person.address();
     write_rows(&address, FIRST_ROWS);
     let done = person.run_until(&market, |event| {
-        match event {
-            ParticipantEvent::Producer {
-                news: ProducerNews::Waiting { round: Some(round), .. },
-            } => match round.0 {
+        if let ParticipantEvent::Producer { news } = event
+            && let ProducerNews::Waiting { round: Some(round), .. } = news
+        {
+            match round.0 {
                 2 => market.pass_commit_deadline(),
                 _ => write_rows(&address, NEW_ROWS),
-            },
-            _ => {}
+            }
         }
         false
     });
