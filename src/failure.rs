@@ -9,7 +9,7 @@ use florin_learning::engine::TrainError;
 use florin_ledger::{LedgerError, Refusal};
 use florin_participant::{
     AgentError, ArbitrationError, AuditError, ClaimError, ClientError, GuardError, HashChainError,
-    NoiseError, ProviderError, SecretError, StatementError, WalletError, WatchError,
+    NoiseError, ProducerError, ProviderError, SecretError, StatementError, WalletError, WatchError,
 };
 use florin_protocol::{Rejection, SpecError};
 
@@ -145,8 +145,13 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 55] = [
+const INPUT_CODES: [&str; 60] = [
     "NOISE_MISSING",
+    "NOISE_UNSUPPORTED",
+    "PRODUCER_ADDRESS",
+    "PRODUCER_FOLDER",
+    "PRODUCER_INVALID",
+    "PRODUCER_SETTINGS",
     "NOISE_TOO_LOW",
     "UNPROTECTED_UPDATES",
     "DELTA_TOO_LARGE",
@@ -252,6 +257,7 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
     let code = code.or_else(|| link.downcast_ref::<GuardError>().map(GuardError::code));
     let code = code.or_else(|| link.downcast_ref::<HashChainError>().map(HashChainError::code));
     let code = code.or_else(|| link.downcast_ref::<NoiseError>().map(NoiseError::code));
+    let code = code.or_else(|| link.downcast_ref::<ProducerError>().map(ProducerError::code));
     let code = code.or_else(|| link.downcast_ref::<AgentError>().map(AgentError::code));
     let code = code.or_else(|| link.downcast_ref::<ClaimError>().map(ClaimError::code));
     let code = code.or_else(|| link.downcast_ref::<AuditError>().map(AuditError::code));

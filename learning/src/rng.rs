@@ -1,4 +1,4 @@
-//! The random streams of initialisation, training, partition and rounding.
+//! The random streams of initialisation, training, partition, rounding and samples.
 
 pub(crate) use florin_random::{below, shuffle, uniform};
 use rand_chacha::ChaCha20Rng;
@@ -19,6 +19,8 @@ pub(crate) enum Purpose {
     VirtualWorkers,
     #[cfg(feature = "torch")]
     NodeDraws,
+    // The same number in builds without libtorch.
+    Reservoir = 10,
 }
 
 /// The generator of `seed` for `purpose`, part `part` (an epoch, a redraw).

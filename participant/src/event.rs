@@ -13,6 +13,8 @@ use crate::agent::{ParticipationQuote, RoundTrainingTime};
 use crate::claim_summary::ClaimSummary;
 use crate::event_json;
 use crate::privacy::{PrivacyPlan, RoundPrivacy};
+use crate::producer::ProducerNews;
+use crate::statement::statement_line;
 
 /// One event. `Display` writes a line for people. The serialised form is an object for programs: the
 /// key `event` has the name, amounts are in base units, and the names of events and keys are stable.
@@ -151,6 +153,12 @@ pub enum ParticipantEvent {
         /// The privacy loss.
         #[serde(flatten)]
         spent: RoundPrivacy,
+    },
+    /// News of a coupled producer.
+    Producer {
+        /// The news.
+        #[serde(flatten)]
+        news: ProducerNews,
     },
     /// An update was trained.
     Trained {
@@ -409,12 +417,10 @@ impl fmt::Display for ParticipantEvent {
             Self::UpdateRecovered { round, trained_in } => {
                 write!(f, "round {round}: found the update that was trained in round {trained_in}")
             }
-            Self::ResidualUnreadable { round, why } => {
-                write!(
-                    f,
-                    "round {round}: its residual cannot be read, so the next update omits it: {why}"
-                )
-            }
+            Self::ResidualUnreadable { round, why } => write!(
+                f,
+                "round {round}: its residual cannot be read, so the next update omits it: {why}"
+            ),
             Self::Committed { round } => write!(f, "round {round}: committed"),
             Self::ReceiptStored { round, update } => {
                 write!(f, "round {round}: uploaded, receipt for {}", update.short())
@@ -492,6 +498,7 @@ impl ParticipantEvent {
             Self::TrainingSlow { time } => write!(f, "warning: {time}"),
             Self::PrivacyPlanned { plan } => write!(f, "{plan}"),
             Self::PrivacySpent { spent } => write!(f, "{spent}"),
+            Self::Producer { news } => write!(f, "{news}"),
             Self::BondNotRestored { bond, covered, rows, least, has_funds } => {
                 let why = match has_funds {
                     true => "the limit on the bond (--max-bond) is reached",
@@ -589,12 +596,4 @@ impl ParticipantEvent {
             _ => Ok(()),
         }
     }
-}
-
-fn statement_line(f: &mut fmt::Formatter<'_>, statement: &Statement) -> fmt::Result {
-    write!(f, "round {}: earned {} FLN", statement.round, statement.payout.short())?;
-    if !statement.debit.is_zero() {
-        write!(f, ", debited {} FLN", statement.debit.short())?;
-    }
-    write!(f, ". {}", statement.explanation)
 }

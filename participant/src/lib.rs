@@ -4,7 +4,7 @@
 //! | to | call | with |
 //! |---|---|---|
 //! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
-//! | take part in a task | [`participate`] | local rows, and an engine that trains on them |
+//! | take part in a task | [`participate`] | local rows, or a [`RowFeed`], and an engine that trains on them |
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
 //! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
@@ -49,6 +49,7 @@ mod event_json;
 mod guard;
 mod hash_chain;
 mod privacy;
+mod producer;
 mod provider;
 mod report_check;
 mod retry;
@@ -91,6 +92,11 @@ pub use guard::{GuardError, RepeatableMessage, SignedUpdate, SigningGuard};
 pub use hash_chain::HashChainError;
 pub use privacy::{
     Epsilon, NoiseError, PrivacyConfig, PrivacyPlan, RoundPrivacy, recorded_privacy,
+};
+pub use producer::{
+    FILES_LISTED_MAX, FILES_NOT_READY_MAX, FILES_UNREAD_MAX, FeedCounts, FeedSettings,
+    LINE_BYTES_MAX, ProducerError, ProducerNews, QUEUE_FEATURES_MAX, QUEUE_ROWS_MAX,
+    REFUSED_IN_A_ROW_MAX, RefusalCode, RowFeed, RowRefusal, SamplePurpose,
 };
 pub use provider::{
     ORDER_BYTES_MAX, ProviderConfig, ProviderContext, ProviderError, ProviderSummary, provide,

@@ -222,6 +222,11 @@ pub enum NoiseError {
     /// Experiments do not train as they should.
     #[error("an experiment cannot add noise: its updates do not come from training")]
     Experiment,
+    /// The rows change from round to round.
+    #[error(
+        "--noise needs rows that all rounds share, and a sample of a producer's rows changes: leave out          --clip and --noise, or write the rows to a file and give it as --data"
+    )]
+    Producer,
     /// The record has an entry of another version.
     #[error("the record of the privacy loss has an unknown entry, by another version: {0}")]
     UnknownRecord(String),
@@ -241,6 +246,7 @@ impl NoiseError {
             Self::DeltaTooLarge { .. } => "DELTA_TOO_LARGE",
             Self::EpsilonExhausted { .. } => "EPSILON_EXHAUSTED",
             Self::Experiment => "INVALID_NOISE",
+            Self::Producer => "NOISE_UNSUPPORTED",
             Self::UnknownRecord(_) => "PRIVACY_RECORD_CORRUPT",
             Self::File(error) => error.code(),
         }

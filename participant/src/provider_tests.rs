@@ -46,6 +46,7 @@ fn participant_with(
             ledger: ledger.as_ref(),
             engine: engine.as_mut(),
             data: &data,
+            producer: None,
             behaviour: &mut honest,
             consent: &mut |_| true,
         };

@@ -28,6 +28,18 @@ pub struct Statements {
     pub debit: Amount,
 }
 
+/// Writes a statement for people, in one line.
+pub(crate) fn statement_line(
+    f: &mut std::fmt::Formatter<'_>,
+    statement: &Statement,
+) -> std::fmt::Result {
+    write!(f, "round {}: earned {} FLN", statement.round, statement.payout.short())?;
+    if !statement.debit.is_zero() {
+        write!(f, ", debited {} FLN", statement.debit.short())?;
+    }
+    write!(f, ". {}", statement.explanation)
+}
+
 /// Errors of statements and balances.
 #[derive(Debug, thiserror::Error)]
 pub enum StatementError {

@@ -35,6 +35,11 @@ pub(crate) fn receive(kind: &'static str, key: RoundKey) {
         round = round.0, member = %member);
 }
 
+/// A wait of rows that a producer wrote: a training runs, and the queue is full.
+pub(crate) fn wait_for_trainer() -> EnteredSpan {
+    trace_span!(target: TARGET, "wait for trainer").entered()
+}
+
 /// The messages of a round that one account sends and receives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundKey {
@@ -52,6 +57,8 @@ pub(crate) enum Work {
     ReadReport,
     /// Fetches the base model.
     FetchModel,
+    /// Waits for rows of its producer.
+    AwaitRows,
     /// Trains.
     Train,
     /// Signs and sends a commit.
@@ -74,6 +81,7 @@ impl Work {
             Self::Wait => trace_span!(target: TARGET, "wait", task, round),
             Self::ReadReport => trace_span!(target: TARGET, "read report", task, round),
             Self::FetchModel => trace_span!(target: TARGET, "fetch model", task, round),
+            Self::AwaitRows => trace_span!(target: TARGET, "wait for rows", task, round),
             Self::Train => trace_span!(target: TARGET, "train", task, round),
             Self::Commit => trace_span!(target: TARGET, "commit", task, round),
             Self::Upload => trace_span!(target: TARGET, "upload", task, round),

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use florin_learning::DataSource;
 use florin_participant::ArbiterPolicy;
 use florin_protocol::{Address, Amount, Digest, Micro};
 
@@ -14,6 +13,7 @@ use super::chain::{
     NodeArg,
 };
 use super::execution::ExecutionArg;
+use super::producer::{ReservoirArg, RowSource};
 use super::{
     EngineArg, JsonArg, MarketArg, TRAINER, TraceArg, TrainerHostArg, WalletArg, WeightsArg,
     allocation,
@@ -111,9 +111,13 @@ pub(crate) struct Participate {
     #[command(flatten)]
     pub(crate) wallet: WalletArg,
     /// Training data, encoded as the task declares: csv:FILE#LABEL, parquet:FILE#LABEL,
-    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits
+    /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits.
+    /// Rows that a running program writes: growing:FOLDER#LABEL, unix:PATH#LABEL,
+    /// tcp:127.0.0.1:PORT#LABEL; see docs/producers.md
     #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
-    pub(crate) data: Option<DataSource>,
+    pub(crate) data: Option<RowSource>,
+    #[command(flatten)]
+    pub(crate) reservoir: ReservoirArg,
     /// Use only the rows from A to B, B excluded
     #[arg(long, value_name = "A..B", value_parser = parse_rows, requires = "data")]
     pub(crate) rows: Option<Range<usize>>,

@@ -8,6 +8,7 @@ mod chain;
 mod data;
 mod execution;
 mod market;
+mod producer;
 mod quote;
 mod sim;
 mod tools;
@@ -43,6 +44,7 @@ pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand
 pub(crate) use market::{
     Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
 };
+pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use florin_participant::ParticipantEvent;
+use florin_participant::{ParticipantEvent, ProducerNews};
 use serde::Serialize;
 
 use crate::cli::JsonArg;
@@ -43,7 +43,9 @@ impl EventPrinter {
         }
         let style = match event {
             event if event.is_alarm() => BAD,
-            ParticipantEvent::Experiment { .. } | ParticipantEvent::Retrying { .. } => NOTE,
+            ParticipantEvent::Experiment { .. }
+            | ParticipantEvent::Retrying { .. }
+            | ParticipantEvent::Producer { news: ProducerNews::Refused { .. } } => NOTE,
             _ => anstyle::Style::new(),
         };
         let text = match event {

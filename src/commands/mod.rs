@@ -18,6 +18,7 @@ mod model;
 mod openapi;
 mod participate;
 mod predict;
+mod producer;
 mod provide;
 mod quote;
 mod ranks;

@@ -10,15 +10,16 @@ use florin_learning::ranks::Ranks;
 use florin_learning::trainer::TrainerEngine;
 use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
-    AgentError, Backoff, BehaviourKind, ParticipantConfig, ParticipantContext, ParticipantEvent,
-    ParticipationQuote, ParticipationSummary, PrivacyConfig, Shutdown, participate, task_blob,
+    AgentError, Backoff, BehaviourKind, FeedCounts, ParticipantConfig, ParticipantContext,
+    ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, RowFeed, Shutdown,
+    participate, task_blob,
 };
 use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskId, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use super::ranks;
-use crate::cli::{Experiment, NoiseArg, Participate};
+use super::{producer, ranks};
+use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
 use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -43,7 +44,9 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let view = with_retries(&shutdown, &mut print, view)?;
     let place = ranks::place()?;
     ranks::check(arguments, &view.spec, place.as_ref())?;
-    let has_rows = ranks::has_rows(arguments, place.as_ref());
+    producer::check(arguments, place.as_ref())?;
+    let is_produced = matches!(arguments.data, Some(RowSource::Producer(_)));
+    let has_rows = ranks::has_rows(arguments, place.as_ref()) && !is_produced;
     let data = has_rows.then(|| rows(arguments, &market, &view.spec)).transpose()?;
     if place.as_ref().is_none_or(|place| place.rank == 0) {
         require_policy(arguments)?;
@@ -60,7 +63,6 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         }
         (ranks, _) => ranks,
     };
-    let data = data.context("rank 0 has rows")?;
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
     let mut engine = engine(arguments, &view.spec, ranks)?;
@@ -72,6 +74,10 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
     }
     let mut behaviour = kind(arguments.experiment).behaviour();
+    // From here on rows are taken: nothing but the market can refuse the participation.
+    let feed = producer::feed(arguments, &view.spec)?;
+    let data = feed.as_ref().map(|feed| feed.empty_rows().clone()).or(data);
+    let data = data.context("rank 0 has rows")?;
     let config = ParticipantConfig { invitation, privacy, ..config(arguments, view.id, size) };
     let parts = ParticipantContext {
         wallet: &wallet,
@@ -79,13 +85,14 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         ledger: &*ledger,
         engine: &mut *engine,
         data: &data,
+        producer: feed.as_ref(),
         behaviour: &mut *behaviour,
         consent: &mut |quote| {
             arguments.max_bond.is_some() && quote.is_arbiter_accepted || agrees(quote)
         },
     };
     let outcome = participate(&config, parts, &shutdown, &mut print)?;
-    summary(&outcome, &printer)
+    summary(&outcome, feed.as_ref().map(RowFeed::counts), &printer)
 }
 
 /// The settings of a participation by `size` processes, without an invitation and noise.
@@ -220,7 +227,11 @@ fn rows(
     spec: &TaskSpec,
 ) -> anyhow::Result<Dataset> {
     let shard = arguments.shard.clone().map(|file| DataSource::Florin { file });
-    let Some(source) = shard.or_else(|| arguments.data.clone()) else {
+    let files = match &arguments.data {
+        Some(RowSource::Files(files)) => Some(files.clone()),
+        _ => None,
+    };
+    let Some(source) = shard.or(files) else {
         let message = "no training data: set --data or --shard";
         return Err(Failure::input("NO_DATA", message).into());
     };
@@ -252,7 +263,11 @@ pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
     named.map_or_else(|| wallet.with_extension("state"), Path::to_owned)
 }
 
-fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Result<Exit> {
+fn summary(
+    outcome: &ParticipationSummary,
+    rows: Option<FeedCounts>,
+    printer: &EventPrinter,
+) -> anyhow::Result<Exit> {
     let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
     if printer.is_json() {
         let fields = json!({
@@ -262,6 +277,7 @@ fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Re
             "withdrawn": show::units(outcome.claimed),
             "alarms": outcome.alarms,
             "epsilon_micro": outcome.epsilon,
+            "rows": rows,
         });
         printer.print_json(&JsonEvent { event: "summary", fields });
     } else {
@@ -274,6 +290,7 @@ fn summary(outcome: &ParticipationSummary, printer: &EventPrinter) -> anyhow::Re
             ("alarms", outcome.alarms.to_string()),
         ];
         facts.extend(outcome.epsilon.map(|epsilon| ("ε for one row", epsilon.to_string())));
+        facts.extend(rows.map(|rows| ("rows", rows.to_string())));
         show::facts(&facts);
     }
     Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })

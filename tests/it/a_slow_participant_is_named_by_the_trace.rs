@@ -14,11 +14,11 @@ use crate::support::slow::with_slow_trainer;
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
 
 /// Seconds by which the training of one participant is longer.
-const SLEEP: &str = "1.0";
+pub(crate) const SLEEP: &str = "1.0";
 /// The time for which the offer of round 2 does not reach another one.
 const HELD: Duration = Duration::from_millis(400);
 
-fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
         eprintln!("SKIPPED: {program} is not installed");

@@ -15,6 +15,8 @@ mod a_model_of_pytorch_is_trained;
 mod a_model_that_is_a_program;
 mod a_participant_trains_with_its_own_program;
 mod a_payout_survives_a_crash;
+#[cfg(unix)]
+mod a_program_writes_rows_during_the_rounds;
 mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
 mod a_slow_participant_is_named_by_the_trace;

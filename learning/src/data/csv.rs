@@ -75,8 +75,7 @@ struct CsvParts<R> {
     reader: csv::Reader<RecordLimit<R>>,
     path: PathBuf,
     header: StringRecord,
-    /// Name of the label column, and its index.
-    label: String,
+    /// Index of the label column.
     label_at: usize,
 }
 
@@ -87,7 +86,7 @@ impl<R: Read> CsvParts<R> {
         let mut header = reader.headers().map_err(|error| malformed(path, error))?.clone();
         header.trim();
         let label_at = check_header(path, &header, label)?;
-        Ok(Self { reader, path: path.to_owned(), header, label: label.to_owned(), label_at })
+        Ok(Self { reader, path: path.to_owned(), header, label_at })
     }
 
     fn next_record(&mut self) -> Result<Option<StringRecord>, LoadError> {
@@ -99,18 +98,23 @@ impl<R: Read> CsvParts<R> {
     }
 
     fn table(&self, records: &[StringRecord]) -> Table {
-        let cells = |at: usize| Cells::from_texts(records.iter().map(move |record| &record[at]));
-        let features = (0..self.header.len())
-            .filter(|at| *at != self.label_at)
-            .map(|at| TableColumn { name: column_name(&self.header[at], at), cells: cells(at) });
-        let line = |record: &StringRecord| record.position().map_or(0, csv::Position::line);
-        Table {
-            features: TableFeatures::Columns(features.collect()),
-            labels: cells(self.label_at),
-            label: self.label.clone(),
-            classes_min: 0,
-            positions: Positions::Lines(records.iter().map(line).collect()),
-        }
+        table_of(&self.header, self.label_at, records)
+    }
+}
+
+/// The table of these records, each with as many cells as the header has names.
+pub(super) fn table_of(header: &StringRecord, label_at: usize, records: &[StringRecord]) -> Table {
+    let cells = |at: usize| Cells::from_texts(records.iter().map(move |record| &record[at]));
+    let features = (0..header.len())
+        .filter(|at| *at != label_at)
+        .map(|at| TableColumn { name: column_name(&header[at], at), cells: cells(at) });
+    let line = |record: &StringRecord| record.position().map_or(0, csv::Position::line);
+    Table {
+        features: TableFeatures::Columns(features.collect()),
+        labels: cells(label_at),
+        label: header[label_at].to_owned(),
+        classes_min: 0,
+        positions: Positions::Lines(records.iter().map(line).collect()),
     }
 }
 
@@ -149,7 +153,7 @@ impl<R: Read> Read for RecordLimit<R> {
     }
 }
 
-fn malformed(path: &Path, source: csv::Error) -> LoadError {
+pub(super) fn malformed(path: &Path, source: csv::Error) -> LoadError {
     let path = path.to_owned();
     match source.kind() {
         csv::ErrorKind::Utf8 { pos, .. } => {
@@ -166,14 +170,18 @@ fn column_name(name: &str, at: usize) -> String {
 }
 
 /// The delimiter: a comma; a semicolon or a tab if the first line has one and no comma.
-fn delimiter(bytes: &[u8]) -> u8 {
+pub(super) fn delimiter(bytes: &[u8]) -> u8 {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let has = |delimiter: &u8| line.contains(delimiter);
     [b',', b';', b'\t'].into_iter().find(has).unwrap_or(b',')
 }
 
 /// Index of the label column, if the first line is a header that contains it.
-fn check_header(path: &Path, header: &StringRecord, label: &str) -> Result<usize, LoadError> {
+pub(super) fn check_header(
+    path: &Path,
+    header: &StringRecord,
+    label: &str,
+) -> Result<usize, LoadError> {
     let path = || path.to_owned();
     if !header.is_empty() && header.iter().all(|name| name.trim().parse::<f64>().is_ok()) {
         return Err(LoadError::CsvNoHeader { path: path() });

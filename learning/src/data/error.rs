@@ -124,6 +124,16 @@ pub enum LoadError {
         /// The parser's error, with the line.
         source: ::csv::Error,
     },
+    /// A line that is no record of its header.
+    #[error("{}, line {line}: {why}", path.display())]
+    CsvLine {
+        /// The source.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: u64,
+        /// The reason.
+        why: String,
+    },
     /// A text that is not UTF-8.
     #[error("{path}, line {line}: not UTF-8; save the file as UTF-8 (iconv -f latin1 -t utf-8)")]
     CsvNotUtf8 {

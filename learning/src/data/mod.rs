@@ -5,7 +5,9 @@ mod canonical_file;
 mod chunks;
 mod cifar;
 mod csv;
+mod csv_lines;
 mod digits;
+mod each_row;
 mod error;
 mod features;
 mod file;
@@ -20,7 +22,9 @@ mod parquet;
 mod parts;
 #[cfg(test)]
 mod parts_tests;
+mod producer_source;
 mod profile;
+mod reservoir;
 mod row_encoder;
 mod safetensors;
 mod source;
@@ -46,6 +50,8 @@ pub use canonical::{CanonicalError, canonical_bytes, from_canonical_bytes};
 pub(crate) use canonical_file::map;
 pub use canonical_file::{CanonicalWriter, MAPPED_BYTES_MIN, RowShape};
 pub use chunks::{CanonicalRows, ChunkError, RowChunks};
+pub use csv_lines::{CsvLines, CsvRecord};
+pub use each_row::EncodedRows;
 pub use error::LoadError;
 pub use fit::{
     FitError, ScaleKind, ScaleKindError, default_scale, fit, fit_class_names, fit_features,
@@ -57,9 +63,11 @@ pub use images::{
 };
 pub use load::{load, load_table, load_tokens, save};
 pub use parts::{TableParts, table_parts};
+pub use producer_source::{ProducerSource, ProducerSourceError};
 pub use profile::{
     ColumnProfile, ColumnSummary, IgnoredReason, NumberSummary, TableProfile, Treatment,
 };
+pub use reservoir::Reservoir;
 pub use row_encoder::{
     ColumnEncoder, ColumnRole, EncodeError, FeatureEncoder, NumberScale, RowEncoder,
 };

@@ -51,7 +51,7 @@ impl Agent<'_, '_> {
     /// asks for consent.
     fn quote(&mut self) -> Result<(), AgentError> {
         let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
-        let rows = self.context.data.rows() as u64;
+        let rows = self.bonded_rows();
         let (last, limit) = (self.last_report.as_ref(), self.config.bond_max);
         let arbiters = &self.config.arbiters;
         let quote = ParticipationQuote::new(&self.spec, last, rows, limit, arbiters)
@@ -94,7 +94,7 @@ impl Agent<'_, '_> {
         } else {
             self.raise_bond()?;
         }
-        let rows = self.context.data.rows() as u64;
+        let rows = self.bonded_rows();
         let bond = self.with_ledger(|| ledger.bond_of(task, me))?.amount;
         let covered = self.spec.rows_counted(rows, bond);
         let is_explained = self.small_bond.is_some();
@@ -121,7 +121,7 @@ impl Agent<'_, '_> {
         let overflow = |why| AgentError::InvalidTask { task: self.config.task, why };
         let debits = Amount::total(self.statements.iter().map(|statement| statement.debit))
             .map_err(|error| overflow(error.to_string()))?;
-        let required = required_bond(&self.spec, self.context.data.rows() as u64, None);
+        let required = required_bond(&self.spec, self.bonded_rows(), None);
         let (ledger, task, me) = (self.context.ledger, self.config.task, self.me);
         let BondBalance { bond, applied } =
             self.with_ledger(|| BondBalance::read(ledger, task, me))?;
@@ -192,7 +192,7 @@ impl Agent<'_, '_> {
         let BondBalance { bond, applied } =
             self.with_ledger(|| BondBalance::read(ledger, task, me))?;
         let at_risk = bond.amount.minus(rule.pending(applied)).unwrap_or(Amount::ZERO);
-        let rows = self.context.data.rows() as u64;
+        let rows = self.bonded_rows();
         let least = rule.least;
         let covered = match at_risk < least {
             true => 0,

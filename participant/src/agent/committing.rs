@@ -26,7 +26,12 @@ impl Agent<'_, '_> {
         };
         let late = self.store.late(round)?;
         let base_model = late.map_or(offer.base_model, |late| late.base_model);
-        let header = self.header(offer, base_model, &bytes);
+        let Some(rows) = self.rows_of_update(round, blob_digest(&bytes))? else {
+            // As without the bytes.
+            self.current.stage = RoundStage::NotStarted;
+            return Ok(());
+        };
+        let header = self.header(offer, base_model, &bytes, rows);
         let signed = match self.guard.sign_update(header) {
             Err(error @ GuardError::DoubleUpdate { .. }) => {
                 self.fail_round(error.code(), &error);
@@ -52,14 +57,14 @@ impl Agent<'_, '_> {
         }
     }
 
-    fn header(&self, offer: &Offer, base_model: Digest, bytes: &[u8]) -> UpdateHeader {
+    fn header(&self, offer: &Offer, base_model: Digest, bytes: &[u8], rows: u64) -> UpdateHeader {
         let update = blob_digest(bytes);
         UpdateHeader {
             scope: offer.scope,
             sender: self.me,
             offer: offer.digest(),
             base_model,
-            rows: self.context.data.rows() as u64,
+            rows,
             update,
             bytes: bytes.len() as u64,
             salt: self.salt(offer, update),

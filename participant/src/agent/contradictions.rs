@@ -85,7 +85,7 @@ impl Agent<'_, '_> {
         let (round, drawn) = (report.scope.round, &report.holdout.rows);
         let mut comparison = match self.comparison.take() {
             Some(known) => known,
-            None => LabelComparison::new(self.context.data),
+            None => LabelComparison::new(self.data()),
         };
         // A round whose valuation failed may have drawn rows that were never disclosed.
         if report.valuation.is_none() || comparison.compared >= COMPARED_ROWS_MAX {

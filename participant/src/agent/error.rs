@@ -16,6 +16,7 @@ use crate::audit::AuditError;
 use crate::client::ClientError;
 use crate::guard::GuardError;
 use crate::privacy::NoiseError;
+use crate::producer::ProducerError;
 
 /// Errors that end a participation before its task ends. After any of them the same command may be
 /// run again; it continues where this one ended.
@@ -195,6 +196,9 @@ pub enum AgentError {
     /// The participation would not hold the ε that it states.
     #[error(transparent)]
     Noise(#[from] NoiseError),
+    /// The rows of the producer cannot be read any longer.
+    #[error(transparent)]
+    Producer(#[from] ProducerError),
     /// An error of the signing guard.
     #[error(transparent)]
     Guard(#[from] GuardError),
@@ -270,6 +274,7 @@ impl AgentError {
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Noise(error) => error.code(),
+            Self::Producer(error) => error.code(),
             Self::Guard(error) => error.code(),
             Self::Signing(_) => "SIGNING_FAILED",
             Self::File(error) => error.code(),

@@ -147,7 +147,7 @@ impl Agent<'_, '_> {
     }
 
     fn check_data(&self) -> Result<(), AgentError> {
-        let data = self.context.data;
+        let data = self.data();
         let precision = self.config.execution.precision;
         let is_graph = matches!(self.spec.model, ModelArchitecture::Graph(_));
         if precision != Precision::F32 && !is_graph {
@@ -161,7 +161,8 @@ impl Agent<'_, '_> {
         if data.classes() as u64 > u64::from(classes) {
             return unfit(format!("it has {} classes; the task has {classes}", data.classes()));
         }
-        if data.rows() == 0 {
+        // Those of a producer come later.
+        if data.rows() == 0 && self.context.producer.is_none() {
             return unfit("it has no rows; at least one is needed".to_owned());
         }
         // A bond that covers no row has no weight and earns nothing.
@@ -176,6 +177,9 @@ impl Agent<'_, '_> {
     /// Registers, bonds and enrols. Each part does only what is missing, so every start may repeat
     /// it.
     pub(super) fn join(&mut self, view: &TaskView) -> Result<(), AgentError> {
+        if !self.take_rows_before_bond()? {
+            return Ok(());
+        }
         self.plan_privacy(view)?;
         self.check_funded()?;
         self.check_graph()?;

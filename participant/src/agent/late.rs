@@ -32,6 +32,9 @@ impl Agent<'_, '_> {
         }
         let Some((found_in, late, bytes)) = self.late_update(offer)? else { return Ok(()) };
         self.store.write_late(round, &late)?;
+        if let Some(rows) = self.store.rows(found_in)? {
+            self.store.write_rows(round, &rows)?;
+        }
         self.store.write_update(round, &bytes)?;
         self.store.remove_update(found_in)?;
         Ok(())

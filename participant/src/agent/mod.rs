@@ -25,6 +25,7 @@ mod joining;
 mod late;
 mod ledger_check;
 mod privacy;
+mod producing;
 mod quote;
 mod reports;
 mod residual;
@@ -65,11 +66,13 @@ use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
 use crate::guard::SigningGuard;
 use crate::privacy::{Epsilon, PrivacyConfig, PrivacyRecord};
+use crate::producer::RowFeed;
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 use crate::trace::{self, ReadMessages, RoundKey, Work};
 use crate::wallet::Wallet;
 use contradictions::LabelComparison;
+use producing::ProducedRows;
 use state_machine::{AgentStep, ParticipantState, RoundStage};
 use task_folder::TaskFolder;
 use training_time::DownloadRate;
@@ -126,8 +129,10 @@ pub struct ParticipantContext<'a> {
     pub ledger: &'a dyn Ledger,
     /// The training engine.
     pub engine: &'a mut dyn Engine,
-    /// The participant's own rows.
+    /// The participant's own rows; with a producer, none in the shape of its rows.
     pub data: &'a Dataset,
+    /// The program that writes the rows while the participant trains on them, if there is one.
+    pub producer: Option<&'a RowFeed>,
     /// Honest training, or an experiment.
     pub behaviour: &'a mut dyn Behaviour,
     /// Answers whether to deposit the first bond on the terms of a quote.
@@ -211,7 +216,9 @@ pub fn participate(
         downloads: DownloadRate::default(),
         quote_ms: 0,
         read_messages: ReadMessages::default(),
+        produced: ProducedRows::default(),
     };
+    agent.check_producer()?;
     agent.check_task()?;
     agent.check_open(view.phase)?;
     agent.check_privacy(view.phase)?;
@@ -274,6 +281,8 @@ struct Agent<'a, 'p> {
     quote_ms: u64,
     /// The messages that the trace contains already.
     read_messages: ReadMessages,
+    /// The rows of a coupled producer.
+    produced: ProducedRows,
 }
 
 impl Agent<'_, '_> {
@@ -290,6 +299,7 @@ impl Agent<'_, '_> {
                 other => other?,
             };
             self.read_messages.note(&view, self.me);
+            self.note_missed_rows(&view);
             self.enter_round(&view)?;
             let own = ParticipantState {
                 reported_at_enrolment: self.reported_at_enrolment,
@@ -357,10 +367,16 @@ impl Agent<'_, '_> {
                 // The pay may be the funds that a higher bond was missing.
                 self.restore_bond(view, RoundNumber(view.reported))
             }
-            AgentStep::Train => match self.confirm_reports()? {
-                true => self.train(required_offer(view)?),
-                false => Ok(()),
-            },
+            AgentStep::Train => {
+                match self.confirm_reports()? && self.take_rows(Some(view.round))? {
+                    true => {
+                        let trained = self.train(required_offer(view)?);
+                        self.resume_producer();
+                        trained
+                    }
+                    false => Ok(()),
+                }
+            }
             AgentStep::Commit => {
                 // A late update is sent rounds after the check that preceded its training.
                 let is_late = self.trained_in(view.round)? < view.round;

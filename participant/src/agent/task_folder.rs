@@ -10,6 +10,8 @@
 //! FOLDER/TASK/ROUND/late.json                   where a late update was trained
 //! FOLDER/TASK/ROUND/residual.safetensors        the residual of the update (top_k), until the next
 //!                                               round that changes the model is reported
+//! FOLDER/TASK/ROUND/rows.json                   the number of rows of an update that was trained on a
+//!                                               sample of a producer's rows
 //! FOLDER/TASK/ROUND/receipt.json                the coordinator's receipt: evidence, never deleted
 //! FOLDER/TASK/ROUND/report.json                 the signed report: evidence, never deleted
 //! FOLDER/TASK/ROUND/disputed_report.json        a signed report that raised an alarm: the same
@@ -25,6 +27,7 @@ use serde::de::DeserializeOwned;
 
 use super::AgentError;
 use super::late::LateUpdate;
+use super::producing::SampledRows;
 use crate::atomic_file::{self, FileError};
 use crate::client::{Client, JSON_BYTES_MAX};
 use crate::deposits::DepositRecord;
@@ -33,6 +36,7 @@ const BLOBS: &str = "blobs";
 const UPDATE: &str = "update.safetensors";
 const LATE: &str = "late.json";
 const RESIDUAL: &str = "residual.safetensors";
+const ROWS: &str = "rows.json";
 const REPORT: &str = "report.json";
 const DISPUTED_REPORT: &str = "disputed_report.json";
 
@@ -126,6 +130,19 @@ impl TaskFolder {
         late: &LateUpdate,
     ) -> Result<(), FileError> {
         self.write_json(round, LATE, late)
+    }
+
+    /// The number of rows of a round's update, if they were a sample.
+    pub(super) fn rows(&self, round: RoundNumber) -> Result<Option<SampledRows>, FileError> {
+        self.read_json(round, ROWS)
+    }
+
+    pub(super) fn write_rows(
+        &self,
+        round: RoundNumber,
+        rows: &SampledRows,
+    ) -> Result<(), FileError> {
+        self.write_json(round, ROWS, rows)
     }
 
     /// The residual of a round's update, encoded as parameters.

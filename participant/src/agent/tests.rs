@@ -5,6 +5,7 @@ mod closing;
 mod concurrent;
 mod counting_engine;
 mod privacy;
+mod producing;
 mod refusals;
 mod residual;
 
@@ -35,6 +36,7 @@ fn arbiters(wallets: &[u8]) -> ArbiterPolicy {
 struct TestParticipant {
     wallet: Wallet,
     data: Dataset,
+    producer: Option<RowFeed>,
     engine: CountingEngine,
     behaviour: Box<dyn Behaviour>,
     config: ParticipantConfig,
@@ -48,6 +50,7 @@ impl TestParticipant {
         Self {
             wallet: wallet(number),
             data: rows(40, number.into()),
+            producer: None,
             engine: CountingEngine::new(),
             behaviour: kind.behaviour(),
             config: ParticipantConfig {
@@ -108,6 +111,7 @@ impl TestParticipant {
             ledger: market.ledger.as_ref(),
             engine: &mut self.engine,
             data: &self.data,
+            producer: self.producer.as_ref(),
             behaviour: self.behaviour.as_mut(),
             consent: &mut |_| self.agrees,
         };
@@ -340,6 +344,7 @@ fn an_unavailable_coordinator_is_retried_until_the_back_off_ends() {
         ledger: market.ledger.as_ref(),
         engine: &mut person.engine,
         data: &person.data,
+        producer: None,
         behaviour: &mut Honest,
         consent: &mut |_| true,
     };

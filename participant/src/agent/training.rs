@@ -8,7 +8,7 @@ use florin_learning::engine::{CommandError, TrainError, TrainingQuote, TrainingS
 use florin_learning::memory::MemoryError;
 use florin_learning::privacy::{PrivateTraining, train_privately};
 use florin_learning::{Training, mean};
-use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId};
+use florin_protocol::{ModelArchitecture, Offer, RoundNumber, TaskId, blob_digest};
 
 use super::privacy::RoundNoise;
 use super::state_machine::RoundStage;
@@ -72,9 +72,10 @@ impl Agent<'_, '_> {
                 .write_residual(round, &florin_work::encode_parameters(&self.spec, residual))?;
         }
         self.store.remove_late(round)?;
+        self.store_rows(round, blob_digest(&written.bytes))?;
         self.store.write_update(round, &written.bytes)?;
         self.current.stage = RoundStage::Trained;
-        let rows = self.context.data.rows();
+        let rows = self.data().rows();
         let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let loss_micro = self.current.loss_micronats;
         self.emit(&ParticipantEvent::Trained { round, rows, loss_micro, ms });
@@ -175,7 +176,7 @@ impl Agent<'_, '_> {
         }
         let round = self.current.round;
         let failed = |source| AgentError::Training { round, source };
-        let data = self.context.data;
+        let data = self.data();
         let rows_max = COMPARED_ROWS.min(COMPARED_FEATURES_MAX / data.width()).max(1);
         let step = data.rows().div_ceil(rows_max).max(1);
         let some = data.subset(&(0..data.rows()).step_by(step).collect::<Vec<_>>())?;
@@ -229,7 +230,9 @@ impl Agent<'_, '_> {
         let round = self.current.round;
         let model = florin_work::task_model(&self.spec, self.graph.as_ref());
         let how = self.training(round);
-        let quoted = self.context.engine.quote(&model, self.context.data, &how);
+        let longest = self.rows_of_longest_training()?;
+        let rows = longest.as_ref().unwrap_or(self.context.data);
+        let quoted = self.context.engine.quote(&model, rows, &how);
         let quoted = quoted.map_err(|source| AgentError::Training { round, source })?;
         let Some(quoted) = quoted else { return Ok(()) };
         let TrainingQuote { steps, step_seconds, step_bytes, .. } = quoted;
@@ -272,7 +275,7 @@ impl Agent<'_, '_> {
         let how = self.training(round);
         let privacy = self.config.privacy.map(|config| config.noise);
         let (parts, shutdown) = (&mut self.context, self.shutdown);
-        let data = parts.behaviour.data(parts.data)?;
+        let data = parts.behaviour.data(self.produced.or(parts.data))?;
         let engine = &mut *parts.engine;
         let mut loss = None;
         let mut train = || {

@@ -58,6 +58,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         ledger: market.ledger.as_ref(),
         engine: engine.as_mut(),
         data: &data,
+        producer: None,
         behaviour: &mut honest,
         consent: &mut |_| true,
     };

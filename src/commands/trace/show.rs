@@ -10,6 +10,7 @@ use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, HEAD, NOTE, TextTable};
 use crate::trace::analysis::delays::{Delay, delays};
 use crate::trace::analysis::path::{NAMES_SEPARATOR, Party, PathStep, latencies};
+use crate::trace::analysis::producers::producer_waits;
 use crate::trace::analysis::read::ProcessTrace;
 use crate::trace::analysis::replay::{PredictedRound, ReplayChange, replay};
 use crate::trace::analysis::round::{MILLISECOND, TracedRound, rounds};
@@ -83,6 +84,7 @@ impl<'a> TraceReport<'a> {
         match party {
             Party::Sender(account) => format!("late sender: {}", member(account)),
             Party::Receiver(account) => format!("late receiver: {}", member(account)),
+            Party::Producer(account) => format!("slow producer: {}", member(account)),
             Party::Transfer(account) => format!("transfer: {}", member(account)),
             Party::Coordinator => "coordinator".to_owned(),
             Party::Disk => "disk".to_owned(),
@@ -114,6 +116,7 @@ impl<'a> TraceReport<'a> {
         for ((round, times), delays) in all {
             anstream::println!("\n{HEAD}round {} of task {}{HEAD:#}", round.number, round.task);
             self.print_causes(round, times);
+            self.print_producers(round);
             self.print_delays(delays);
             self.print_path(round, &times.path);
         }
@@ -166,6 +169,19 @@ impl<'a> TraceReport<'a> {
             row(self.party(party), *wait);
         }
         table.print();
+    }
+
+    /// Prints the waits between members and their producers, on the critical path or not.
+    fn print_producers(&self, round: &TracedRound) {
+        for waits in producer_waits(round) {
+            let member = self.short_party(&Party::Producer(waits.member));
+            anstream::println!(
+                "{NOTE}rows of {member}:{NOTE:#} it waited {} ms for them (slow producer), and they \
+                 waited {} ms for its training (slow trainer)",
+                ms(waits.for_rows),
+                ms(waits.for_trainer)
+            );
+        }
     }
 
     /// Prints the delays that cost most; of those without a cost, the longest.
@@ -226,6 +242,13 @@ impl<'a> TraceReport<'a> {
                 merged(&step.party, fields)
             })
             .collect();
+        let producers: Vec<Value> = producer_waits(round)
+            .iter()
+            .map(|waits| {
+                json!({ "member": waits.member, "slow_producer_ns": waits.for_rows,
+                    "slow_trainer_ns": waits.for_trainer })
+            })
+            .collect();
         let predicted = self.predicted[at]
             .as_ref()
             .map(|it| json!({ "ns": it.duration, "members": it.members }));
@@ -238,7 +261,7 @@ impl<'a> TraceReport<'a> {
         json!({
             "task": round.task, "round": round.number, "ns": round.duration(),
             "phases_ns": phases, "work_ns": times.work, "waits": waits, "delays": delays,
-            "critical_path": path, "predicted": predicted,
+            "critical_path": path, "producers": producers, "predicted": predicted,
         })
     }
 }
@@ -248,6 +271,7 @@ fn merged(party: &Party, mut fields: Value) -> Value {
     let (cause, member) = match party {
         Party::Sender(member) => ("late-sender", Some(member)),
         Party::Receiver(member) => ("late-receiver", Some(member)),
+        Party::Producer(member) => ("slow-producer", Some(member)),
         Party::Transfer(member) => ("transfer", Some(member)),
         Party::Coordinator => ("coordinator", None),
         Party::Disk => ("disk", None),

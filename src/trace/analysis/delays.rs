@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::path::{Party, PathStep, PhaseMessages};
+use super::producers::{WAIT_FOR_ROWS, time_between};
 use super::round::{MILLISECOND, TracedRound};
 use super::waits::RoundTimes;
 
@@ -11,6 +12,9 @@ use super::waits::RoundTimes;
 const OTHERS_MIN: usize = 2;
 /// The least delay in nanoseconds, and its least share of the usual time in percent.
 const DELAY_MIN: (i64, i64) = (10 * MILLISECOND, 20);
+
+/// A member's work before its commit.
+const WORK: &str = "work until the commit";
 
 /// A part of a round that took longer than usual.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub(crate) fn delays(rounds: &[TracedRound], times: &[RoundTimes]) -> Vec<Vec<De
     rounds.iter().zip(&parts).map(of_round).collect()
 }
 
-/// The parts of a round: of each member all six, of the coordinator those on the critical path.
+/// The parts of a round: of each member all seven, of the coordinator those on the critical path.
 fn parts(round: &TracedRound, path: &[PathStep]) -> BTreeMap<PartKey, i64> {
     let mut parts = BTreeMap::new();
     for (member, times) in &round.members {
@@ -75,7 +79,7 @@ fn parts(round: &TracedRound, path: &[PathStep]) -> BTreeMap<PartKey, i64> {
         let (commit, update) = (times.commit_arrived, times.update_arrived);
         let all = [
             (receiver(), "offer", begin, times.offer_read),
-            (sender(), "work until the commit", first, times.commit_sent.or(commit)),
+            (sender(), WORK, first, times.commit_sent.or(commit)),
             (transfer(), "commit", times.commit_sent, commit),
             (receiver(), "request for the update", request, times.reveal_read),
             (sender(), "work until the update", second, times.update_sent.or(update)),
@@ -85,6 +89,12 @@ fn parts(round: &TracedRound, path: &[PathStep]) -> BTreeMap<PartKey, i64> {
             if let (Some(from), Some(to)) = (from, to) {
                 parts.insert((party, name.to_owned()), (to - from).max(0));
             }
+        }
+        if let (Some(from), Some(to)) = (first, times.commit_sent.or(commit)) {
+            let waited = time_between(round, member, WAIT_FOR_ROWS, (from, to));
+            parts.insert((Party::Producer(member.clone()), WAIT_FOR_ROWS.to_owned()), waited);
+            // It did not work meanwhile.
+            parts.entry((sender(), WORK.to_owned())).and_modify(|work| *work -= waited);
         }
     }
     for step in path {
@@ -121,11 +131,14 @@ fn usual_of_others(parts: &BTreeMap<PartKey, i64>, key: &PartKey) -> Option<i64>
 fn cost(round: &TracedRound, (party, name): &PartKey, excess: i64) -> i64 {
     let member = match party {
         Party::Sender(_) if name == "work record" => return excess,
-        Party::Sender(member) | Party::Receiver(member) | Party::Transfer(member) => member,
+        Party::Sender(member)
+        | Party::Receiver(member)
+        | Party::Producer(member)
+        | Party::Transfer(member) => member,
         Party::Coordinator | Party::Disk | Party::Ledger => return excess,
     };
     let phase = match name.as_str() {
-        "offer" | "work until the commit" | "commit" => PhaseMessages::of_commits(round),
+        "offer" | WORK | WAIT_FOR_ROWS | "commit" => PhaseMessages::of_commits(round),
         _ => PhaseMessages::of_updates(round),
     };
     let Some((last, _)) = phase.last().filter(|(_, of)| of == member) else { return 0 };

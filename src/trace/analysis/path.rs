@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::producers::{WAIT_FOR_ROWS, WAIT_FOR_TRAINER, time_between};
 use super::round::{MemberMessages, NamedSpan, TracedRound};
 
 /// The party that a step of the path waits for.
@@ -12,6 +13,8 @@ pub(crate) enum Party {
     Sender(String),
     /// A member that has not read a message yet.
     Receiver(String),
+    /// The program that writes a member's rows: the member waits for them.
+    Producer(String),
     /// A message between a member and the coordinator.
     Transfer(String),
     /// The coordinator's own work.
@@ -159,8 +162,11 @@ impl PathBuilder<'_> {
             Some((arrived, member)) => self.member(phase, member, arrived),
             None if phase.end > phase.start => {
                 // The deadline ended the phase. Without a message that is missing, the trace is cut.
-                let missing = Party::Sender(phase.missing());
-                self.step(missing, &format!("no {} until the deadline", phase.name), phase.end);
+                let party = match self.lacks_rows(phase) {
+                    Some(member) => Party::Producer(member),
+                    None => Party::Sender(phase.missing()),
+                };
+                self.step(party, &format!("no {} until the deadline", phase.name), phase.end);
             }
             None => {}
         }
@@ -181,16 +187,30 @@ impl PathBuilder<'_> {
         self.step(own(Party::Transfer), &format!("{} on its way", phase.name), arrived);
     }
 
+    /// The member whose message alone is missing, if it waited for rows more than half of the phase.
+    fn lacks_rows(&self, phase: &PhaseMessages<'_>) -> Option<String> {
+        let member = phase.missing();
+        let within = (phase.start, phase.end);
+        let waited = time_between(self.round, &member, WAIT_FOR_ROWS, within);
+        (waited > (phase.end - phase.start) / 2).then_some(member)
+    }
+
     /// A member's work up to a moment, by its spans.
     fn work(&mut self, member: &str, to: i64) {
         let spans = self.round.work.get(member).map_or(&[][..], Vec::as_slice);
-        let spans = spans.iter().filter(|span| span.name != "wait" && span.name != "steps");
+        // A producer's wait is beside the work of its member.
+        let beside = ["wait", "steps", WAIT_FOR_TRAINER];
+        let spans = spans.iter().filter(|span| !beside.contains(&span.name.as_str()));
         let mut spans: Vec<&NamedSpan> =
             spans.filter(|span| span.to > self.at && span.from < to).collect();
         spans.sort_by_key(|span| span.from);
         for span in spans {
             self.step(Party::Sender(member.to_owned()), "other work", span.from.min(to));
-            self.step(Party::Sender(member.to_owned()), &span.name, span.to.min(to));
+            let party = match span.name == WAIT_FOR_ROWS {
+                true => Party::Producer(member.to_owned()),
+                false => Party::Sender(member.to_owned()),
+            };
+            self.step(party, &span.name, span.to.min(to));
         }
         self.step(Party::Sender(member.to_owned()), "other work", to);
     }

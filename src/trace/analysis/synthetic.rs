@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::clocks;
 use super::delays::delays;
-use super::path::{Party, latencies};
+use super::path::{Party, PathStep, latencies};
+use super::producers::producer_waits;
 use super::read::{ProcessTrace, TracedEvent};
 use super::replay::{ReplayChange, replay};
 use super::round::{MILLISECOND, TracedRound, rounds};
@@ -28,6 +29,7 @@ const TASK: &str = "3fa9c1d2";
 enum Stalled {
     Sender(usize),
     Receiver(usize),
+    Producer(usize),
     Coordinator,
     Disk,
     Ledger,
@@ -89,7 +91,14 @@ impl Market {
             let usual = 500 + 60 * (*member as i64 * 7 % 9);
             let work = (usual + rng.random_range(0..40)) * MS
                 + self.stall(round, Stalled::Sender(*member));
+            let rows = self.stall(round, Stalled::Producer(*member));
+            if rows > 0 {
+                files.span(Some(*member), "wait for rows", round, read, read + rows);
+            }
+            let read = read + rows;
             files.span(Some(*member), "train", round, read, read + work);
+            // As long as the training, and beside it: of no account for the round.
+            files.span(Some(*member), "wait for trainer", round, read, read + work);
             let sent = read + work;
             files.message(Some(*member), EventKind::FlowStart, "commit", round, *member, sent);
             let arrived = sent + rng.random_range(MS..2 * MS);
@@ -209,6 +218,7 @@ fn a_delay_of_300_ms_is_blamed_on_its_party_in_100_of_100_cases() {
         let parties = [
             Stalled::Sender(member),
             Stalled::Receiver(member),
+            Stalled::Producer(member),
             Stalled::Coordinator,
             Stalled::Disk,
             Stalled::Ledger,
@@ -222,6 +232,7 @@ fn a_delay_of_300_ms_is_blamed_on_its_party_in_100_of_100_cases() {
         let expected = match party {
             Stalled::Sender(member) => Party::Sender(Market::account(member)),
             Stalled::Receiver(member) => Party::Receiver(Market::account(member)),
+            Stalled::Producer(member) => Party::Producer(Market::account(member)),
             Stalled::Coordinator => Party::Coordinator,
             Stalled::Disk => Party::Disk,
             Stalled::Ledger => Party::Ledger,
@@ -233,6 +244,32 @@ fn a_delay_of_300_ms_is_blamed_on_its_party_in_100_of_100_cases() {
             assert!(worst < PLANTED / 2, "seed {seed}, round {}: {others:?}", at + 1);
         }
     }
+}
+
+#[test]
+fn a_wait_for_rows_is_the_producers_and_a_blocked_producer_is_the_trainers() {
+    let mut market = Market::random(3);
+    market.members = 4;
+    // Number 1 is the slowest, and the round waits for its rows too.
+    market.planted = Some((2, Stalled::Producer(1)));
+    let (rounds, times) = analyse(market.play());
+    let (slow, planted) = (Market::account(1), &times[1].waits);
+    assert_eq!(planted.get(&Party::Producer(slow.clone())), Some(&PLANTED), "{planted:?}");
+    let on_path = |step: &&PathStep| step.party == Party::Producer(slow.clone());
+    let step = times[1].path.iter().find(on_path).unwrap();
+    assert_eq!((step.name.as_str(), step.to - step.from), ("wait for rows", PLANTED));
+    for (at, round) in rounds.iter().enumerate() {
+        let waits = producer_waits(round);
+        assert_eq!(waits.len(), 4, "{waits:?}");
+        let of = waits.iter().find(|waits| waits.member == slow).unwrap();
+        assert_eq!(of.for_rows, if at == 1 { PLANTED } else { 0 });
+        assert!(of.for_trainer > 900 * MS && of.for_trainer < 1_000 * MS, "{of:?}");
+    }
+    // Alone, the member and its producer are all that the round waits for.
+    let alone = Market { members: 1, planted: Some((2, Stalled::Producer(0))), ..market };
+    let (_, times) = analyse(alone.play());
+    let waited = times[1].waits.get(&Party::Producer(Market::account(0)));
+    assert_eq!(waited, Some(&PLANTED), "{:?}", times[1].waits);
 }
 
 #[test]
