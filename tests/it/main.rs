@@ -39,6 +39,7 @@ mod faulty_ethereum_nodes;
 mod final_pay_outlives_the_coordinator;
 mod graceful_shutdown;
 mod honest_work_is_paid;
+mod one_client_takes_part_in_many_tasks;
 mod one_member_on_several_processes;
 mod only_invited_accounts_take_part;
 mod output_and_results_are_not_lost;

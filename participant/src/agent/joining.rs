@@ -8,17 +8,17 @@ use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
-    ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SelectionReason,
-    SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
-    merkle::ClaimTotals,
+    ModelArchitecture, NodeKey, NodeSigner, Offer, Registration, Rejection, Report, Role,
+    SelectionReason, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp,
+    WalletSigner, blob_digest, merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
 use super::{Agent, AgentError, CurrentRound, PersistedRound};
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
-use crate::guard::SigningGuard;
 use crate::retry::{DepositPending, Transient, retry_with_backoff};
+use crate::shared_folder::SharedFolder;
 use crate::wallet::Wallet;
 
 /// Lifetime of a signed registration, enrolment or query, in milliseconds.
@@ -195,7 +195,7 @@ impl Agent<'_, '_> {
             self.config.backoff,
             self.shutdown,
             |error: &RegisterError| on_event(&super::retrying_event(error)),
-            || register(guard, wallet, client, Role::Participant),
+            || register(guard.signer(), wallet, client, Role::Participant),
         )?;
         if registered {
             self.emit(&ParticipantEvent::Registered { account: self.me });
@@ -379,7 +379,7 @@ impl Agent<'_, '_> {
 
 /// Signs enrolments that expire at a given tick.
 fn enrolment_signer(
-    guard: &SigningGuard,
+    guard: &SharedFolder,
     spec: &TaskSpec,
     sender: Address,
     (invitation, quote_ms): (Option<&Invitation>, u64),
@@ -460,23 +460,23 @@ pub fn required_bond(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amoun
 /// registered. Idempotent. A wallet has one node key per role, permanently: two keys could sign
 /// conflicting messages.
 pub(crate) fn register(
-    guard: &SigningGuard,
+    signer: &NodeSigner,
     wallet: &Wallet,
     client: &Client,
     role: Role,
 ) -> Result<bool, RegisterError> {
     let known = client.registration(wallet.address(), role)?;
     if let Some(Registration { node_key: registered, .. }) = known {
-        if registered == guard.key() {
+        if registered == signer.key() {
             return Ok(false);
         }
-        let (account, ours) = (wallet.address(), guard.key());
+        let (account, ours) = (wallet.address(), signer.key());
         return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
     }
     let market = client.coordinator().market;
     // The inner error is local, the outer one the coordinator's.
     let outcome = client.with_expiry(EXPIRY_MS, |expires| {
-        match Registration::sign(market, wallet, guard.signer(), role, expires) {
+        match Registration::sign(market, wallet, signer, role, expires) {
             Ok(registration) => client.register(&registration).map(Ok),
             Err(error) => Ok(Err(error)),
         }

@@ -55,8 +55,8 @@ impl Agent<'_, '_> {
         if delta.value() * rows as f64 > DELTA_TIMES_ROWS_MAX {
             return Err(NoiseError::DeltaTooLarge { delta: delta.value(), rows }.into());
         }
-        let record = PrivacyRecord::open(folder)?;
-        let unprotected = self.guard.signed_updates();
+        let record = self.guard.privacy_record()?;
+        let unprotected = self.guard.signed_updates().into_iter();
         let updates = unprotected.filter(|&(m, t, r)| !record.has_round(m, t, r)).count();
         if updates > 0 {
             return Err(NoiseError::UnprotectedUpdates { updates, folder: folder.clone() }.into());
@@ -118,7 +118,7 @@ impl Agent<'_, '_> {
         let (market, task) = (scope.market, scope.task);
         let charge = Charge { market, task, round, inputs, rows, batch, steps: count, noise_micro };
         let seed = self.noise_seed(inputs);
-        let Some(record) = &mut self.privacy_record else {
+        let Some(record) = &self.privacy_record else {
             // The phase was over at the start of this process, and no training follows.
             return Ok(RoundNoise::Exhausted);
         };

@@ -65,6 +65,7 @@ impl TestParticipant {
                 processes: 1,
                 accepts_slow_training: false,
                 privacy: None,
+                supervision: Default::default(),
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },
