@@ -22,6 +22,7 @@ use florin_protocol::{
 use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
 use crate::client::ClientConfig;
+use crate::guard::SigningGuard;
 use crate::testing::{Fault, TestMarket, fln, rows, wallet};
 use counting_engine::CountingEngine;
 

@@ -117,6 +117,8 @@ pub(super) struct Examiner<'a> {
     context: &'a ManyContext<'a>,
     turns: TrainingTurns,
     shutdown: Shutdown,
+    /// Whether a measurement of the current review has waited for the device in vain.
+    is_device_busy: bool,
     /// Number of the current review.
     number: u64,
     served: BTreeMap<TaskId, ServedTask>,
@@ -132,7 +134,8 @@ impl<'a> Examiner<'a> {
         shutdown: &Shutdown,
     ) -> Self {
         let (shutdown, served, known) = (shutdown.clone(), BTreeMap::new(), BTreeMap::new());
-        Self { config, context, turns, shutdown, number: 0, served, known }
+        let (is_device_busy, number) = (false, 0);
+        Self { config, context, turns, shutdown, is_device_busy, number, served, known }
     }
 
     /// The last facts of a task.
@@ -160,6 +163,7 @@ impl<'a> Examiner<'a> {
         bond_left: Amount,
     ) -> Result<Review, AgentError> {
         self.number += 1;
+        self.is_device_busy = false;
         let mut listed = self.context.client.tasks()?;
         listed.truncate(LISTED_MAX);
         let names: BTreeMap<TaskId, String> =
@@ -414,10 +418,13 @@ impl<'a> Examiner<'a> {
     }
 
     /// Measures a training while no task trains.
-    fn measure(&self, spec: &TaskSpec, data: &Dataset) -> Result<Option<f64>, TaskRefusal> {
-        let left = Duration::from_secs(DEVICE_WAIT_SECONDS);
+    fn measure(&mut self, spec: &TaskSpec, data: &Dataset) -> Result<Option<f64>, TaskRefusal> {
+        // Only the first measurement of a review waits.
+        let waits = !self.is_device_busy && self.turns.is_open();
+        let left = Duration::from_secs(if waits { DEVICE_WAIT_SECONDS } else { 0 });
         let request = TurnRequest { commit_by: Timestamp(u64::MAX), left };
         let Some(_turn) = self.turns.acquire(request, &self.shutdown) else {
+            self.is_device_busy = true;
             let why = "it is measured once the device is free".to_owned();
             return Err(TaskRefusal::Unreadable { code: "DEVICE_BUSY", why });
         };

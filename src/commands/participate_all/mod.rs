@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use self::file::{PolicySource, ReadPolicy};
 use super::event_printer::EventPrinter;
-use super::participate::{self, state_folder};
+use super::participate;
 use super::ranks;
 use crate::cli::Participate;
 use crate::commands::wallet;
