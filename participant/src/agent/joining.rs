@@ -232,11 +232,16 @@ impl Agent<'_, '_> {
         }
     }
 
+    fn enrolment_terms(&self) -> EnrolmentTerms {
+        let (invitation, quote_ms) = (self.config.invitation.clone(), self.quote_ms);
+        EnrolmentTerms { invitation, quote_ms, at_once: self.config.supervision.at_once }
+    }
+
     /// Sends an enrolment.
     fn send_enrolment(&mut self) -> Result<(), ClientError> {
+        let terms = self.enrolment_terms();
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let asks = (self.config.invitation.as_ref(), self.quote_ms);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, terms);
         retry_with_backoff(
             self.config.backoff,
             self.shutdown,
@@ -252,9 +257,9 @@ impl Agent<'_, '_> {
     }
 
     fn send_enrolment_after_bonding(&mut self) -> Result<(), ClientError> {
+        let terms = self.enrolment_terms();
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let asks = (self.config.invitation.as_ref(), self.quote_ms);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, terms);
         let enrol = |expires| client.enrol(&say(expires));
         let enrolled = retry_with_backoff(
             self.config.backoff,
@@ -377,17 +382,25 @@ impl Agent<'_, '_> {
     }
 }
 
+/// The parts of an enrolment that the participant states.
+#[derive(Clone, Debug)]
+struct EnrolmentTerms {
+    invitation: Option<Invitation>,
+    quote_ms: u64,
+    at_once: u32,
+}
+
 /// Signs enrolments that expire at a given tick.
 fn enrolment_signer(
     guard: &SharedFolder,
     spec: &TaskSpec,
     sender: Address,
-    (invitation, quote_ms): (Option<&Invitation>, u64),
+    terms: EnrolmentTerms,
 ) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
     let (market, task) = (spec.market, spec.id());
     move |expires| {
-        let invitation = invitation.cloned();
-        guard.sign(EnrolRequest { market, task, sender, invitation, quote_ms, expires })
+        let EnrolmentTerms { invitation, quote_ms, at_once } = terms.clone();
+        guard.sign(EnrolRequest { market, task, sender, invitation, quote_ms, at_once, expires })
     }
 }
 

@@ -19,6 +19,8 @@ const NO_TURN: &str = "DEVICE_BUSY";
 pub struct Supervision {
     /// The data folder, if it is open already; otherwise the participation opens it.
     pub folder: Option<SharedFolder>,
+    /// Rounds of this coordinator's tasks that the participant works on at a time; 0 for no limit.
+    pub at_once: u32,
     /// The turns of the device.
     pub turns: TrainingTurns,
     /// Requests that the participation ends once the round that it works on is reported. The bond

@@ -59,6 +59,7 @@ impl SelectionAudit {
             found.push(mismatch("candidates.accounts", &stated, &"all earlier participants"));
         }
         found.extend(self.standing_lies(candidates));
+        found.extend(super::sharing::contradictions(spec, candidates));
         let round = offer.scope.round;
         let selected = select_cohort(&spec.rounds, round, candidates, &self.history);
         let (cohort, reasons): (Vec<_>, Vec<_>) =
@@ -88,6 +89,8 @@ impl SelectionAudit {
                 Standing::Absent | Standing::Reserve => self.delivered.contains(account),
                 Standing::Newcomer => self.before_seed.contains(account),
                 Standing::Eligible | Standing::BondTooSmall => false,
+                // Those follow from other tasks; the audit of shared participants checks them.
+                Standing::Busy(_) | Standing::Reserved(_) => false,
             };
             let line = format!("candidates.accounts[{account}].standing");
             let stated = format!("{:?}", candidate.standing);
@@ -130,6 +133,7 @@ impl Auditor<'_> {
             return Ok(());
         }
         found.extend(self.selection.check(&self.spec, offer, &candidates, report));
+        found.extend(self.check_busy(offer, &candidates)?);
         self.selection.known.extend(candidates.accounts.keys());
         let line = self.selection.unverified_seed(offer, &candidates);
         let line = line.filter(|line| !self.unverifiable.contains(line));

@@ -540,6 +540,8 @@ impl Desk<'_> {
     fn settings(&self, job: &TaskJob) -> ParticipantConfig {
         let supervision = Supervision {
             folder: Some(self.folder.clone()),
+            // The device trains for one task at a time.
+            at_once: 1,
             turns: self.turns.clone(),
             leave: job.leave.clone(),
         };

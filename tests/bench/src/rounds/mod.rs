@@ -6,6 +6,7 @@
 
 mod attacks;
 mod market;
+mod tasks;
 mod trial;
 
 use florin::progress::progress_bar;
@@ -45,6 +46,9 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     }
     if seeds.only.as_ref().is_none_or(|only| attacks::NAME.contains(only.as_str())) {
         rows.extend(attacks::run(seeds, size)?);
+    }
+    if seeds.only.as_ref().is_none_or(|only| tasks::NAME.contains(only.as_str())) {
+        rows.extend(tasks::run(seeds, size));
     }
     anyhow::ensure!(!rows.is_empty(), "no market's name contains the text of --only");
     Ok(rows)
