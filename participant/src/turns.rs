@@ -131,10 +131,10 @@ mod tests {
         let (sender, order) = mpsc::channel();
         std::thread::scope(|scope| {
             for (count, deadline) in [30_u64, 10, 20].into_iter().enumerate() {
-                let (turns, shutdown, sender) = (turns.clone(), &shutdown, sender.clone());
+                let (own, shutdown, sender) = (turns.clone(), &shutdown, sender.clone());
                 scope.spawn(move || {
-                    let turn = turns.acquire(request(deadline, LONG), shutdown).unwrap();
-                    assert!(turn.has_waited() && turns.queue().busy);
+                    let turn = own.acquire(request(deadline, LONG), shutdown).unwrap();
+                    assert!(turn.has_waited() && own.queue().busy);
                     sender.send(deadline).unwrap();
                 });
                 wait_for(&turns, count + 1);

@@ -59,6 +59,7 @@ fn publish_all(market: &TestMarket) -> [TaskId; 3] {
         ("name = \"Dust\"", "name = \"Clusters\""),
         ("data = \"0.01\"", "data = \"60\""),
         ("inputs = 64", "inputs = 4"),
+        ("width = 64", "width = 4"),
         ("classes = 10", "classes = 2"),
         ("source = \"digits\"", "source = \"csv:table.csv#label\""),
         ("rows = \"1497..1797\"", &rows),

@@ -80,7 +80,7 @@ fn take_part(
     printer: &EventPrinter,
 ) -> anyhow::Result<Exit> {
     // Events come from several threads, and an event may have several lines.
-    let output = Mutex::new(Output { printer, reviews: 0 });
+    let output = Mutex::new(ClientOutput { printer, reviews: 0 });
     let on_event = |event: &ManyEvent<'_>| {
         output.lock().unwrap_or_else(std::sync::PoisonError::into_inner).print(event);
     };
@@ -109,12 +109,12 @@ fn obstacle(error: &anyhow::Error) -> Obstacle {
 }
 
 /// The output of a running client.
-struct Output<'a> {
+struct ClientOutput<'a> {
     printer: &'a EventPrinter,
     reviews: u64,
 }
 
-impl Output<'_> {
+impl ClientOutput<'_> {
     fn print(&mut self, event: &ManyEvent<'_>) {
         match (event, self.printer.is_json()) {
             (ManyEvent::OfTask(task, event), true) => {

@@ -105,7 +105,7 @@ enum Freed {
 
 impl SharedMarket {
     fn new(seed: u64, size: &BenchRounds) -> Self {
-        let mut numbers = Numbers(seed);
+        let mut numbers = SeededNumbers(seed);
         let address = |at: u32| {
             let mut bytes = [0; 20];
             bytes.copy_from_slice(&blob_digest(&at.to_le_bytes()).0[..20]);
@@ -221,9 +221,9 @@ impl SharedMarket {
 }
 
 /// A stream of numbers (SplitMix64).
-struct Numbers(u64);
+struct SeededNumbers(u64);
 
-impl Numbers {
+impl SeededNumbers {
     fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
