@@ -14,9 +14,6 @@ use crate::event::ParticipantEvent;
 use crate::retry::{resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 
-/// Longest time between two looks at a locked bond, in milliseconds.
-const LOOK_MS_MAX: u64 = 60_000;
-
 /// Requests the bond of a task back and waits for it, or until shutdown is requested; then claims
 /// what the task owes. The same call continues where an earlier one ended.
 ///
@@ -45,7 +42,7 @@ pub fn leave_task(
             on_event(&ParticipantEvent::BondLocked { until });
             announced = Some(until);
         }
-        let left = until.ms_since(ledger.now()?).clamp(config.poll_ms.max(1), LOOK_MS_MAX);
+        let left = until.ms_since(ledger.now()?).clamp(1, config.poll_ms.max(1));
         shutdown.wait(Duration::from_millis(left));
         if shutdown.is_requested() {
             return Ok(bond);
