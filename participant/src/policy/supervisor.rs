@@ -5,7 +5,7 @@
 //! bond, and one whose bond was requested back waits for it.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -426,10 +426,7 @@ impl<'a> Supervisor<'a> {
 
     /// Takes the messages of the threads, for a while.
     fn listen(&mut self, news: &Receiver<(TaskId, TaskNews)>, time: Duration) {
-        let mut next = match news.recv_timeout(time) {
-            Ok(first) => Some(first),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        let mut next = news.recv_timeout(time).ok();
         while let Some((task, message)) = next {
             self.note(task, message);
             next = news.try_recv().ok();

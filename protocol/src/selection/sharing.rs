@@ -122,7 +122,7 @@ mod tests {
     fn a_task_with_many_participants_leaves_those_that_a_scarce_one_needs() {
         let many = task(1, 2, &[1, 2, 3, 4, 5, 6]);
         let scarce = task(2, 2, &[2, 4]);
-        assert_eq!(reserved(&many, &[scarce.clone()]), [(2, 2), (4, 2)]);
+        assert_eq!(reserved(&many, std::slice::from_ref(&scarce)), [(2, 2), (4, 2)]);
         // The scarce task takes its two, and leaves none.
         assert_eq!(reserved(&scarce, &[many]), []);
     }
