@@ -37,6 +37,11 @@ impl DepositRecord {
             .map_err(|error| FileError::new("read", &self.path, error.into()))
     }
 
+    /// All deposits, less what came back.
+    pub(crate) fn outstanding(&self) -> Result<Amount, FileError> {
+        self.read()
+    }
+
     fn write(&self, deposited: Amount) -> Result<(), FileError> {
         let bytes = serde_json::to_vec(&Content { deposited })
             .map_err(|error| FileError::new("write", &self.path, error.into()))?;

@@ -48,27 +48,30 @@ mod event;
 mod event_json;
 mod guard;
 mod hash_chain;
+pub mod policy;
 mod privacy;
 mod producer;
 mod provider;
 mod report_check;
 mod retry;
 mod secret;
+mod shared_folder;
 mod shutdown;
 mod signed_heads;
 mod statement;
 #[cfg(test)]
 mod testing;
 mod trace;
+mod turns;
 mod wallet;
 mod watch;
 
 pub use agent::{
     AcceptedObjection, AgentError, BondStatus, ClaimError, ObjectionError, ParticipantConfig,
-    ParticipantContext, ParticipationQuote, ParticipationSummary, RoundTrainingTime, claim,
-    claim_from_reports, claim_with_proof, contradictions, object_from_receipts, participate,
-    required_bond, state_machine, stored_receipts, stored_tasks, task_blob, top_up_bond,
-    withdraw_bond,
+    ParticipantContext, ParticipationQuote, ParticipationSummary, RoundTrainingTime, Supervision,
+    claim, claim_from_reports, claim_with_proof, contradictions, leave_task, object_from_receipts,
+    participate, required_bond, state_machine, stored_receipts, stored_tasks, task_blob,
+    top_up_bond, withdraw_bond,
 };
 pub use arbiter::{ArbiterPolicy, arbiter_acceptable};
 pub use arbitration::{
@@ -105,9 +108,11 @@ pub use provider::{
 pub use report_check::check_report;
 pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
+pub use shared_folder::SharedFolder;
 pub use shutdown::Shutdown;
 pub use signed_heads::{HeadError, follow_recorded_head, read_signed_head};
 pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
+pub use turns::{TrainingTurn, TrainingTurns};
 pub use wallet::{
     DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,
     PHRASE_WORDS, Wallet, WalletError, check_keystore,

@@ -262,7 +262,9 @@ impl ProviderDaemon<'_, '_> {
     fn visit_tasks(&mut self) -> Result<bool, ProviderError> {
         if !self.registered {
             let (wallet, client) = (self.context.wallet, self.context.client);
-            if register(&self.guard, wallet, client, Role::Provider).map_err(AgentError::from)? {
+            if register(self.guard.signer(), wallet, client, Role::Provider)
+                .map_err(AgentError::from)?
+            {
                 (self.on_event)(&ParticipantEvent::Registered { account: wallet.address() });
             }
             self.registered = true;

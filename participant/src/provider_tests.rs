@@ -34,6 +34,7 @@ fn participant_with(
         processes: 1,
         accepts_slow_training: false,
         privacy: None,
+        supervision: Default::default(),
         poll_ms: 1_000,
         backoff: QUICK,
     };

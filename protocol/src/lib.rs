@@ -140,8 +140,9 @@ pub use report::{
 };
 pub use selection::{
     Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, OngoingTraining,
-    Selected, Selection, SelectionKnob, SelectionReason, Standing, TaskHistory, commit_deadline_ms,
-    draw_cohort, explain_cohort, first_cohort_seed, select_cohort,
+    Selected, Selection, SelectionKnob, SelectionReason, SharedTask, Standing, TaskHistory,
+    commit_deadline_ms, draw_cohort, explain_cohort, first_cohort_seed, reserved_for_others,
+    select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

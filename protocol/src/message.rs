@@ -47,6 +47,9 @@ pub struct EnrolRequest {
     /// The participant's prediction of its time from an offer to its commit, in milliseconds; 0 for
     /// none. Only that of the first enrolment counts, until the first commit.
     pub quote_ms: u64,
+    /// Rounds of this coordinator's tasks that the participant works on at a time, among the tasks in
+    /// which it states a number; 0 for no limit. The last number counts.
+    pub at_once: u32,
     /// Expiry: not accepted after this time.
     pub expires: Timestamp,
 }
@@ -60,7 +63,7 @@ impl EnrolRequest {
         sender: Address,
         expires: Timestamp,
     ) -> Self {
-        Self { market, task, sender, invitation: None, quote_ms: 0, expires }
+        Self { market, task, sender, invitation: None, quote_ms: 0, at_once: 0, expires }
     }
 }
 

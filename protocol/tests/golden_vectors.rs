@@ -211,6 +211,7 @@ fn enrolments(cohort: [Address; 3]) -> [EnrolRequest; 2] {
         sender,
         invitation,
         quote_ms: 1_500,
+        at_once: 1,
         expires: Timestamp(5_000),
     };
     let invited = invitation(Some(cohort[1]));

@@ -99,13 +99,25 @@ pub(crate) struct Coordinate {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin participate --market http://127.0.0.1:7700 --task 3fa9c1 \
-    --wallet me.json --data csv:scans.csv#digit --max-bond 20 --arbiter 0x5aAe…\n\nMay be stopped and started again at any moment: \
+    --wallet me.json --data csv:scans.csv#digit --max-bond 20 --arbiter 0x5aAe…\n\nWith --all it takes part in many tasks: \
+    florin participate --all --policy policy.toml --wallet me.json --arbiter 0x5aAe…\n\nMay be stopped and started again at any moment: \
     the participant resumes its round. With --json each event is one JSON object."
 )]
 pub(crate) struct Participate {
     /// Task id, or its first digits (6 or more)
-    #[arg(long, value_name = "ID")]
-    pub(crate) task: String,
+    #[arg(long, value_name = "ID", required_unless_present = "all")]
+    pub(crate) task: Option<String>,
+    /// Take part in the tasks that pay best for this device and these rows, by a policy, until stopped;
+    /// see docs/policy.md
+    #[arg(long, requires = "policy", conflicts_with_all = ["task", "data", "shard", "max_bond",
+        "min_pay", "invitation", "experiment", "trainer"])]
+    pub(crate) all: bool,
+    /// With --all: the policy (TOML): which rows may go to which tasks, and the limits
+    #[arg(long, value_name = "FILE", requires = "all")]
+    pub(crate) policy: Option<PathBuf>,
+    /// With --all: only show which tasks would be joined, and why the others are not
+    #[arg(long, requires = "all")]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
@@ -114,7 +126,7 @@ pub(crate) struct Participate {
     /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits.
     /// Rows that a running program writes: growing:FOLDER#LABEL, unix:PATH#LABEL,
     /// tcp:127.0.0.1:PORT#LABEL; see docs/producers.md
-    #[arg(long, value_name = "SOURCE", required_unless_present = "shard")]
+    #[arg(long, value_name = "SOURCE", required_unless_present_any = ["shard", "all"])]
     pub(crate) data: Option<RowSource>,
     #[command(flatten)]
     pub(crate) reservoir: ReservoirArg,

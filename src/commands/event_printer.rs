@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use florin_participant::{ParticipantEvent, ProducerNews};
+use florin_protocol::TaskId;
 use serde::Serialize;
 
 use crate::cli::JsonArg;
@@ -29,6 +30,16 @@ impl EventPrinter {
     pub(super) fn new(wallet: &Path, json: JsonArg) -> Self {
         let name = wallet.file_stem().unwrap_or(wallet.as_os_str());
         Self { wallet: name.to_string_lossy().into_owned(), json }
+    }
+
+    /// A printer for the events of one of several tasks.
+    pub(super) fn for_task(&self, task: TaskId) -> Self {
+        Self { wallet: format!("{} {}", self.wallet, task.short()), json: self.json }
+    }
+
+    /// Prints a text.
+    pub(super) fn print_text(&self, text: &str, style: anstyle::Style) {
+        show::paragraph(&format!("{}: ", self.wallet), text, style);
     }
 
     /// Whether the output is JSON.
@@ -59,7 +70,7 @@ impl EventPrinter {
             ),
             event => event.to_string(),
         };
-        show::paragraph(&format!("{}: ", self.wallet), &text, style);
+        self.print_text(&text, style);
     }
 
     /// Prints a JSON object in one line, with the name of the wallet.

@@ -17,6 +17,7 @@ mod man;
 mod model;
 mod openapi;
 mod participate;
+mod participate_all;
 mod predict;
 mod producer;
 mod provide;

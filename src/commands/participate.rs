@@ -12,13 +12,13 @@ use florin_learning::{DataSource, Dataset, Engine};
 use florin_participant::{
     AgentError, Backoff, BehaviourKind, FeedCounts, ParticipantConfig, ParticipantContext,
     ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, RowFeed, Shutdown,
-    participate, task_blob,
+    Supervision, participate, task_blob,
 };
-use florin_protocol::{Amount, Invitation, InvitationTextError, Micro, TaskId, TaskSpec};
+use florin_protocol::{Amount, Digest, Invitation, InvitationTextError, Micro, TaskId, TaskSpec};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use super::{producer, ranks};
+use super::{participate_all, producer, ranks};
 use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
 use crate::commands::wallet;
 use crate::compose;
@@ -35,12 +35,16 @@ const EPSILON_MAX: Micro = Micro(8_000_000);
 const ANSWER_BYTES_MAX: u64 = 4_096;
 
 pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
+    if let Some(policy) = &arguments.policy {
+        return participate_all::run(arguments, policy);
+    }
+    let task = arguments.task.as_deref().context("clap requires --task or --all")?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let market = market.with_weights(&arguments.weights);
-    let view = || Ok(market.task(market.find(&arguments.task)?)?);
+    let view = || Ok(market.task(market.find(task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
     let place = ranks::place()?;
     ranks::check(arguments, &view.spec, place.as_ref())?;
@@ -65,7 +69,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     };
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
-    let mut engine = engine(arguments, &view.spec, ranks)?;
+    let mut engine = engine(arguments, &view.spec, (&arguments.accept_model, ranks))?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
@@ -96,7 +100,11 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
 }
 
 /// The settings of a participation by `size` processes, without an invitation and noise.
-fn config(arguments: &Participate, task: TaskId, size: Option<u32>) -> ParticipantConfig {
+pub(super) fn config(
+    arguments: &Participate,
+    task: TaskId,
+    size: Option<u32>,
+) -> ParticipantConfig {
     ParticipantConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         task,
@@ -112,6 +120,7 @@ fn config(arguments: &Participate, task: TaskId, size: Option<u32>) -> Participa
         processes: size.unwrap_or(1),
         accepts_slow_training: arguments.accept_slow_training,
         privacy: None,
+        supervision: Supervision::default(),
         poll_ms: POLL_MS,
         backoff: Backoff::default(),
     }
@@ -119,10 +128,10 @@ fn config(arguments: &Participate, task: TaskId, size: Option<u32>) -> Participa
 
 /// The engine, with the participant's own trainer if there is one, or the one that is the task's
 /// model: consent to the model is consent to its code.
-fn engine(
+pub(super) fn engine(
     arguments: &Participate,
     spec: &TaskSpec,
-    ranks: Option<Ranks>,
+    (accepted, ranks): (&[Digest], Option<Ranks>),
 ) -> anyhow::Result<Box<dyn Engine>> {
     let scratch = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     let secrets = [arguments.wallet.secrets(), vec![scratch.clone()]].concat();
@@ -133,7 +142,7 @@ fn engine(
                            without --clip and --noise";
             return Err(Failure::input("NOISE_UNSUPPORTED", message).into());
         }
-        if arguments.accept_model.contains(&spec.consent_digest()) {
+        if accepted.contains(&spec.consent_digest()) {
             host.accepted.push(trainer.graph.digest.0);
             compose::check_sandbox(&host)?;
         }
@@ -163,7 +172,7 @@ fn require_policy(arguments: &Participate) -> anyhow::Result<()> {
 }
 
 /// Clip and noise, if they are wanted.
-fn privacy(wanted: &NoiseArg) -> anyhow::Result<Option<PrivacyConfig>> {
+pub(super) fn privacy(wanted: &NoiseArg) -> anyhow::Result<Option<PrivacyConfig>> {
     let (Some(clip), Some(noise)) = (wanted.clip, wanted.noise) else { return Ok(None) };
     let invalid = |error: PrivacyError| Failure::input("INVALID_NOISE", error.to_string());
     let settings = ClipAndNoise { clip_micro: clip.0, noise_micro: noise.0 };

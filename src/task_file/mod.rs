@@ -34,7 +34,7 @@ use florin_protocol::{
 };
 
 pub use duration::half_year_date;
-pub(crate) use duration::{civil, parse_date, parse_moment};
+pub(crate) use duration::{civil, parse_date, parse_moment, parse_ms};
 pub(crate) use graph_section::{BuffersName, LossName};
 pub(crate) use image_section::ImageArgument;
 pub(crate) use new_task::ignored_because;

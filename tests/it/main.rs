@@ -43,6 +43,7 @@ mod final_pay_outlives_the_coordinator;
 mod graceful_shutdown;
 mod honest_work_is_paid;
 mod late_updates_are_paid;
+mod one_client_takes_part_in_many_tasks;
 mod one_member_on_several_processes;
 mod only_invited_accounts_take_part;
 mod output_and_results_are_not_lost;

@@ -55,7 +55,12 @@ impl Engine {
         let renews = self.renews_deposit((enrol.sender, Role::Participant), enrol.task, bond, now);
         let bond = task.bond_at_risk(enrol.sender, bond)?;
         match task.enrolled.get(&enrol.sender) {
-            Some(known) if *known == bond && !task.must_enrol_again(enrol.sender) && !renews => {
+            Some(known)
+                if *known == bond
+                    && !task.must_enrol_again(enrol.sender)
+                    && !renews
+                    && !self.changes_limit(enrol) =>
+            {
                 Ok(EventStatus::Duplicate)
             }
             None if task.enrolled.len() >= ENROLLED_MAX => reject(

@@ -19,6 +19,7 @@
 //! * `publication`: publishes tasks within the limits, and ends others to make room.
 //! * `enrol`: the first blobs, enrolment of participants.
 //! * `offer`: waits for enough participants, selects the cohort and issues the round's offer.
+//! * `sharing`: participants of several tasks, and the task that goes first.
 //! * `collect`: commits, then reveals; each phase ends early or at its deadline.
 //! * `disclose`: draws the holdout rows that the round is evaluated on, and discloses them.
 //! * `work_orders`: the work order, the providers and their work records.
@@ -52,6 +53,7 @@ mod registrations;
 mod rejection;
 mod report;
 mod settle;
+mod sharing;
 pub mod state;
 mod view;
 mod work_orders;
@@ -59,6 +61,7 @@ mod work_orders;
 pub use event::{Applied, Effect, Event, EventStatus};
 use publication::BlobLengths;
 pub use publication::holdout_bytes;
+pub use sharing::AccountLimit;
 pub use state::EngineState;
 use state::TaskState;
 pub use view::{ProofTree, RoundLocation, UnsignedTaskView, Visibility, claim_proof};
@@ -207,14 +210,19 @@ impl Engine {
         }
         let touched = self.affected_tasks(event, now);
         let before = self.pending_effects_of(&touched);
+        let worked = self.working_for(&touched);
         self.state.now = now;
+        self.renew_before(event, &touched, now);
         self.change(event, report, now);
         self.note_sender(event, now);
+        // A round that opens has no effect in progress yet.
+        let opened = self.open_for_freed(worked, &touched, now);
         let after = self.pending_effects_of(&touched);
         let effects = after.difference(&before).copied().collect();
         // No view shows where a round is stored.
         let changed =
             if matches!(event, Event::RoundArchived { .. }) { Vec::new() } else { touched };
+        let changed = [changed, opened].concat();
         for id in &changed {
             if let Some(task) = self.state.tasks.get_mut(id) {
                 task.sequence = task.sequence.saturating_add(1);
@@ -293,8 +301,11 @@ impl Engine {
                 self.publish(spec, lengths, now);
             }
             Event::Tick => {
-                for task in self.state.tasks.values_mut() {
-                    task.tick(now);
+                for id in self.affected_tasks(event, now) {
+                    self.renew_shared(id, now);
+                    if let Some(task) = self.state.tasks.get_mut(&id) {
+                        task.tick(now);
+                    }
                 }
             }
             Event::WorkRecordReceived { record, agrees } => {

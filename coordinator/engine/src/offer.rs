@@ -7,9 +7,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use florin_protocol::{
-    Address, Amount, Candidate, Candidates, Canonical, Digest, EarlierUpdates, Offer, Report,
-    RoundScope, SelectionReason, Standing, TaskEnd, TaskHistory, Timestamp, WaitingStatus,
-    commit_deadline_ms, first_cohort_seed, select_cohort,
+    Address, Candidate, Candidates, Canonical, Digest, EarlierUpdates, Offer, Report, RoundScope,
+    SelectionReason, Standing, TaskEnd, TaskHistory, Timestamp, WaitingStatus, commit_deadline_ms,
+    first_cohort_seed, select_cohort,
 };
 
 use super::enrol::last_start;
@@ -25,7 +25,8 @@ impl TaskState {
     /// Participants that can be selected for the next round, ascending.
     fn selectable(&self) -> impl Iterator<Item = Address> + '_ {
         let round = self.current_round();
-        self.bonded().filter(move |who| match self.sitting_out.get(who) {
+        let free = self.bonded().filter(|who| !self.is_busy(*who));
+        free.filter(move |who| match self.sitting_out.get(who) {
             None => true,
             Some(from) => from.is_some_and(|from| from <= round),
         })
@@ -35,7 +36,8 @@ impl TaskState {
     /// could not start without them.
     fn reserve(&self) -> impl Iterator<Item = Address> + '_ {
         let round = self.current_round();
-        self.bonded().filter(move |who| {
+        let free = self.bonded().filter(|who| !self.is_busy(*who));
+        free.filter(move |who| {
             self.sitting_out.get(who).is_some_and(|from| from.is_some_and(|from| from > round))
         })
     }
@@ -96,6 +98,13 @@ impl TaskState {
         }
     }
 
+    /// Whether the task waits for participants and has enough of them.
+    pub(super) fn opens_now(&self, now: Timestamp) -> bool {
+        let TaskStage::Enrolling { target_until } = self.stage else { return false };
+        let is_in_time = self.end.is_none() && now <= last_start(&self.spec);
+        is_in_time && self.has_enough_participants(now, target_until)
+    }
+
     /// Opens the next round if the task is waiting for participants and has enough of them.
     pub(super) fn open_if_ready(&mut self, now: Timestamp) {
         let TaskStage::Enrolling { target_until } = self.stage else {
@@ -146,6 +155,7 @@ impl TaskState {
         self.stage = TaskStage::Closing;
         self.exposed.clear();
         self.quotes.clear();
+        self.shared.clear();
         self.history = TaskHistory::default();
         self.earlier = EarlierUpdates::default();
     }
@@ -188,20 +198,26 @@ impl TaskState {
 
     /// Every enrolled participant and its standing for the next round.
     fn candidates(&self) -> Candidates {
+        let candidate = |who: &Address| {
+            let quote_ms = self.quotes.get(who).copied().unwrap_or_default();
+            let standing = self.standing_among(*who, self.own_standing(*who));
+            (*who, Candidate { standing, quote_ms })
+        };
+        let accounts = self.enrolled.keys().map(candidate).collect();
+        Candidates { seed: self.cohort_seed_now(), accounts }
+    }
+
+    /// The standing of an enrolled participant, without regard to other tasks.
+    pub(super) fn own_standing(&self, who: Address) -> Standing {
         let (round, smallest) = (self.current_round(), self.spec.budget.bond_min);
-        let standing = |who: &Address, bond: Amount| match self.sitting_out.get(who) {
+        let bond = self.enrolled.get(&who).copied().unwrap_or_default();
+        match self.sitting_out.get(&who) {
             _ if bond < smallest => Standing::BondTooSmall,
             Some(None) => Standing::Absent,
             Some(Some(from)) if *from > round => Standing::Reserve,
-            _ if self.cohort_seed.is_some() && self.newcomers.contains(who) => Standing::Newcomer,
+            _ if self.cohort_seed.is_some() && self.newcomers.contains(&who) => Standing::Newcomer,
             _ => Standing::Eligible,
-        };
-        let candidate = |(who, bond): (&Address, &Amount)| {
-            let quote_ms = self.quotes.get(who).copied().unwrap_or_default();
-            (*who, Candidate { standing: standing(who, *bond), quote_ms })
-        };
-        let accounts = self.enrolled.iter().map(candidate).collect();
-        Candidates { seed: self.cohort_seed_now(), accounts }
+        }
     }
 
     /// The seed of the next cohort.

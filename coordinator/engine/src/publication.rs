@@ -161,6 +161,7 @@ impl Engine {
             enrolled_after_commits: BTreeSet::new(),
             invitations: BTreeMap::new(),
             sitting_out: BTreeMap::new(),
+            shared: BTreeMap::new(),
             providers: BTreeSet::new(),
             stage: TaskStage::AwaitingBlobs,
             rounds: Vec::new(),

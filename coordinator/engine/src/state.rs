@@ -8,12 +8,13 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
     AccountTotals, Address, Amount, Candidates, Canonical, Commit, Digest, EarlierUpdates,
     ErrorCode, Offer, Registration, Rejection, Report, Role, RoundNumber, RoundScope, Signed,
-    TaskEnd, TaskHistory, TaskId, TaskSpec, Timestamp, UpdateHeader, UpdateId, UpdateReceipt,
-    WorkOrder, WorkRecord, WorkResult,
+    Standing, TaskEnd, TaskHistory, TaskId, TaskSpec, Timestamp, UpdateHeader, UpdateId,
+    UpdateReceipt, WorkOrder, WorkRecord, WorkResult,
 };
 
 use super::event::Effect;
 use super::rejection::{reject, wrong_record};
+use super::sharing::AccountLimit;
 
 /// The complete state of one coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -24,6 +25,8 @@ pub struct EngineState {
     pub registrations: BTreeMap<(Address, Role), RegistrationEntry>,
     /// Number of registrations that stay for good.
     pub signed_registrations: u64,
+    /// The accounts that work on a limited number of rounds at a time.
+    pub limits: BTreeMap<Address, AccountLimit>,
     /// Every task ever published to this coordinator.
     pub tasks: BTreeMap<TaskId, TaskState>,
 }
@@ -99,6 +102,8 @@ pub struct TaskState {
     /// Participants that were selected and did not deliver. Such a participant is selected again
     /// only after it has enrolled again, and then from the given round on.
     pub sitting_out: BTreeMap<Address, Option<RoundNumber>>,
+    /// The accounts that are busy for other tasks, or left to them, when the task may open a round.
+    pub shared: BTreeMap<Address, Standing>,
     /// Pledged providers that have asked for work. A provider that had asked before the last work
     /// order ended, and did not submit a record for it, is not among them.
     pub providers: BTreeSet<Address>,

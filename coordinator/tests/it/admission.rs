@@ -23,7 +23,15 @@ fn invitation(terms: InvitationTerms) -> Invitation {
 
 fn enrol(world: &EngineFixture, who: u8, invitation: Option<Invitation>) -> Event {
     let (task, sender, expires) = (world.id, address(who), Timestamp(1_000_000));
-    let enrol = EnrolRequest { market: market(), task, sender, invitation, quote_ms: 0, expires };
+    let enrol = EnrolRequest {
+        market: market(),
+        task,
+        sender,
+        invitation,
+        quote_ms: 0,
+        at_once: 0,
+        expires,
+    };
     Event::Enrolled { enrol: node(who).sign(enrol), bond: fln("5") }
 }
 
@@ -112,8 +120,15 @@ async fn the_server_accepts_only_invitations_that_the_buyer_signed() {
     let (task, nonce) = (shop.id, Digest([1; 32]));
     let send = async |who: u8, invitation: Option<Invitation>| {
         let (sender, expires) = (address(who), Timestamp(1_000_000));
-        let enrol =
-            EnrolRequest { market: market(), task, sender, invitation, quote_ms: 0, expires };
+        let enrol = EnrolRequest {
+            market: market(),
+            task,
+            sender,
+            invitation,
+            quote_ms: 0,
+            at_once: 0,
+            expires,
+        };
         let sent: Result<(), Rejection> =
             shop.post(&format!("tasks/{task}/enrol"), &node(who).sign(enrol)).await;
         sent.map_err(|rejection| rejection.code)

@@ -33,6 +33,7 @@ mod round_archive;
 mod routes;
 mod s3_service;
 mod settlement_outcomes;
+mod shared_participants;
 mod slow_clients;
 mod snapshot_recovery;
 mod stalled_tasks;

@@ -8,17 +8,17 @@ use florin_learning::Precision;
 use florin_ledger::{BondState, Ledger, LedgerError, Terms};
 use florin_protocol::{
     Address, Admission, Amount, Blob, Canonical, Digest, EnrolRequest, ErrorCode, Invitation,
-    ModelArchitecture, NodeKey, Offer, Registration, Rejection, Report, Role, SelectionReason,
-    SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp, WalletSigner, blob_digest,
-    merkle::ClaimTotals,
+    ModelArchitecture, NodeKey, NodeSigner, Offer, Registration, Rejection, Report, Role,
+    SelectionReason, SignError, Signed, TaskId, TaskPhase, TaskSpec, TaskView, Timestamp,
+    WalletSigner, blob_digest, merkle::ClaimTotals,
 };
 
 use super::state_machine::RoundStage;
 use super::{Agent, AgentError, CurrentRound, PersistedRound};
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
-use crate::guard::SigningGuard;
 use crate::retry::{DepositPending, Transient, retry_with_backoff};
+use crate::shared_folder::SharedFolder;
 use crate::wallet::Wallet;
 
 /// Lifetime of a signed registration, enrolment or query, in milliseconds.
@@ -199,7 +199,7 @@ impl Agent<'_, '_> {
             self.config.backoff,
             self.shutdown,
             |error: &RegisterError| on_event(&super::retrying_event(error)),
-            || register(guard, wallet, client, Role::Participant),
+            || register(guard.signer(), wallet, client, Role::Participant),
         )?;
         if registered {
             self.emit(&ParticipantEvent::Registered { account: self.me });
@@ -236,11 +236,16 @@ impl Agent<'_, '_> {
         }
     }
 
+    fn enrolment_terms(&self) -> EnrolmentTerms {
+        let (invitation, quote_ms) = (self.config.invitation.clone(), self.quote_ms);
+        EnrolmentTerms { invitation, quote_ms, at_once: self.config.supervision.at_once }
+    }
+
     /// Sends an enrolment.
     fn send_enrolment(&mut self) -> Result<(), ClientError> {
+        let terms = self.enrolment_terms();
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let asks = (self.config.invitation.as_ref(), self.quote_ms);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, terms);
         retry_with_backoff(
             self.config.backoff,
             self.shutdown,
@@ -256,9 +261,9 @@ impl Agent<'_, '_> {
     }
 
     fn send_enrolment_after_bonding(&mut self) -> Result<(), ClientError> {
+        let terms = self.enrolment_terms();
         let (client, on_event) = (self.context.client, &mut self.on_event);
-        let asks = (self.config.invitation.as_ref(), self.quote_ms);
-        let say = enrolment_signer(&self.guard, &self.spec, self.me, asks);
+        let say = enrolment_signer(&self.guard, &self.spec, self.me, terms);
         let enrol = |expires| client.enrol(&say(expires));
         let enrolled = retry_with_backoff(
             self.config.backoff,
@@ -387,17 +392,25 @@ impl Agent<'_, '_> {
     }
 }
 
+/// The parts of an enrolment that the participant states.
+#[derive(Clone, Debug)]
+struct EnrolmentTerms {
+    invitation: Option<Invitation>,
+    quote_ms: u64,
+    at_once: u32,
+}
+
 /// Signs enrolments that expire at a given tick.
 fn enrolment_signer(
-    guard: &SigningGuard,
+    guard: &SharedFolder,
     spec: &TaskSpec,
     sender: Address,
-    (invitation, quote_ms): (Option<&Invitation>, u64),
+    terms: EnrolmentTerms,
 ) -> impl Fn(Timestamp) -> Signed<EnrolRequest> {
     let (market, task) = (spec.market, spec.id());
     move |expires| {
-        let invitation = invitation.cloned();
-        guard.sign(EnrolRequest { market, task, sender, invitation, quote_ms, expires })
+        let EnrolmentTerms { invitation, quote_ms, at_once } = terms.clone();
+        guard.sign(EnrolRequest { market, task, sender, invitation, quote_ms, at_once, expires })
     }
 }
 
@@ -470,23 +483,23 @@ pub fn required_bond(spec: &TaskSpec, rows: u64, limit: Option<Amount>) -> Amoun
 /// registered. Idempotent. A wallet has one node key per role, permanently: two keys could sign
 /// conflicting messages.
 pub(crate) fn register(
-    guard: &SigningGuard,
+    signer: &NodeSigner,
     wallet: &Wallet,
     client: &Client,
     role: Role,
 ) -> Result<bool, RegisterError> {
     let known = client.registration(wallet.address(), role)?;
     if let Some(Registration { node_key: registered, .. }) = known {
-        if registered == guard.key() {
+        if registered == signer.key() {
             return Ok(false);
         }
-        let (account, ours) = (wallet.address(), guard.key());
+        let (account, ours) = (wallet.address(), signer.key());
         return Err(RegisterError::OtherNodeKey { account, role, registered, ours });
     }
     let market = client.coordinator().market;
     // The inner error is local, the outer one the coordinator's.
     let outcome = client.with_expiry(EXPIRY_MS, |expires| {
-        match Registration::sign(market, wallet, guard.signer(), role, expires) {
+        match Registration::sign(market, wallet, signer, role, expires) {
             Ok(registration) => client.register(&registration).map(Ok),
             Err(error) => Ok(Err(error)),
         }

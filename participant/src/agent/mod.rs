@@ -23,6 +23,7 @@ pub mod contradictions;
 mod error;
 mod joining;
 mod late;
+mod leaving;
 mod ledger_check;
 mod privacy;
 mod producing;
@@ -30,6 +31,7 @@ mod quote;
 mod reports;
 mod residual;
 pub mod state_machine;
+mod supervision;
 mod task_folder;
 #[cfg(test)]
 mod tests;
@@ -54,7 +56,10 @@ pub use closing::{AcceptedObjection, ObjectionError, object_from_receipts};
 pub use error::AgentError;
 pub(crate) use joining::{EXPIRY_MS, register};
 pub use joining::{required_bond, top_up_bond};
+pub use leaving::leave_task;
 pub use quote::ParticipationQuote;
+pub use supervision::Supervision;
+pub(crate) use task_folder::recorded_deposit;
 pub use task_folder::{stored_receipts, stored_tasks, task_blob};
 pub use training_time::RoundTrainingTime;
 
@@ -64,10 +69,10 @@ use crate::audit::Auditor;
 use crate::behaviour::Behaviour;
 use crate::client::{Client, ClientError};
 use crate::event::ParticipantEvent;
-use crate::guard::SigningGuard;
-use crate::privacy::{Epsilon, PrivacyConfig, PrivacyRecord};
+use crate::privacy::{Epsilon, PrivacyConfig};
 use crate::producer::RowFeed;
 use crate::retry::{Backoff, resume_transactions, retry_with_backoff};
+use crate::shared_folder::{SharedFolder, SharedPrivacyRecord};
 use crate::shutdown::Shutdown;
 use crate::trace::{self, ReadMessages, RoundKey, Work};
 use crate::wallet::Wallet;
@@ -112,6 +117,8 @@ pub struct ParticipantConfig {
     pub accepts_slow_training: bool,
     /// Clip and noise of every update; `None` sends updates as they are.
     pub privacy: Option<PrivacyConfig>,
+    /// The other participations of the process, if there are any.
+    pub supervision: Supervision,
     /// Long-poll time: how long the coordinator may hold a request when nothing changes, in
     /// milliseconds. A graceful shutdown takes about as long.
     pub poll_ms: u64,
@@ -172,8 +179,10 @@ pub fn participate(
     on_event: &mut dyn FnMut(&ParticipantEvent),
 ) -> Result<ParticipationSummary, AgentError> {
     atomic_file::create_folder(&config.folder)?;
-    let guard =
-        SigningGuard::open(&TaskFolder::guard_path(&config.folder), context.wallet.node_signer())?;
+    let guard = match &config.supervision.folder {
+        Some(shared) => shared.clone(),
+        None => SharedFolder::open(&config.folder, context.wallet.node_signer())?,
+    };
     let client = context.client;
     let view = retry_with_backoff(
         config.backoff,
@@ -247,7 +256,7 @@ struct Agent<'a, 'p> {
     on_event: &'a mut dyn FnMut(&ParticipantEvent),
     store: TaskFolder,
     spec: TaskSpec,
-    guard: SigningGuard,
+    guard: SharedFolder,
     reported_at_enrolment: Option<u32>,
     finalised_at_claim: u32,
     claimed: Amount,
@@ -271,7 +280,7 @@ struct Agent<'a, 'p> {
     /// The participant's rows, compared with the disclosed ones, from the first comparison on.
     comparison: Option<LabelComparison>,
     /// The privacy loss of all tasks of the folder, if updates have noise.
-    privacy_record: Option<PrivacyRecord>,
+    privacy_record: Option<SharedPrivacyRecord>,
     /// Whether to leave the task now.
     is_leaving: bool,
     close_watch: closing::CloseWatch,
@@ -308,6 +317,7 @@ impl Agent<'_, '_> {
                 stage: self.current.stage,
             };
             let step = state_machine::next_step(&view, self.me, own);
+            let step = self.supervised(step);
             // Only a wait may long-poll; after any other step the view is fetched again at once.
             seen = (step == AgentStep::Wait).then_some(view.sequence);
             let is_closing = self.watch_for_close()?;
@@ -332,6 +342,9 @@ impl Agent<'_, '_> {
             }
             if self.is_leaving {
                 return self.leave(view.finalised);
+            }
+            if self.may_stop_after(step, &view) {
+                return Ok(self.summary(false, BondStatus::NotRequested));
             }
         }
         self.emit(&ParticipantEvent::Stopped);

@@ -56,7 +56,7 @@ impl Agent<'_, '_> {
         if delta.value() * rows as f64 > DELTA_TIMES_ROWS_MAX {
             return Err(NoiseError::DeltaTooLarge { delta: delta.value(), rows }.into());
         }
-        let record = PrivacyRecord::open(folder)?;
+        let record = self.guard.privacy_record()?;
         let mut updates = 0;
         for (market, task, round) in self.guard.signed_updates() {
             // A late update is charged for the round that it was trained in.
@@ -124,7 +124,7 @@ impl Agent<'_, '_> {
         let (market, task) = (scope.market, scope.task);
         let charge = Charge { market, task, round, inputs, rows, batch, steps: count, noise_micro };
         let seed = self.noise_seed(inputs);
-        let Some(record) = &mut self.privacy_record else {
+        let Some(record) = &self.privacy_record else {
             // The phase was over at the start of this process, and no training follows.
             return Ok(RoundNoise::Exhausted);
         };

@@ -20,7 +20,8 @@
 use std::path::{Path, PathBuf};
 
 use florin_protocol::{
-    Blob, Digest, Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt, blob_digest,
+    Amount, Blob, Digest, Report, RoundNumber, Signed, TaskId, UpdateReceipt, UploadReceipt,
+    blob_digest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,11 +63,6 @@ pub(super) struct TaskFolder {
 }
 
 impl TaskFolder {
-    /// Path of the guard file in a data folder.
-    pub(super) fn guard_path(folder: &Path) -> PathBuf {
-        folder.join("guard")
-    }
-
     pub(super) fn new(folder: &Path, task: TaskId) -> Self {
         Self { folder: folder.join(task.to_string()), blobs: folder.join(BLOBS) }
     }
@@ -285,6 +281,11 @@ pub fn stored_receipts(
 /// As [`stored_receipts`].
 pub(super) fn stored_reports(folder: &Path, task: TaskId) -> Result<Vec<Report>, FileError> {
     TaskFolder::new(folder, task).reports()
+}
+
+/// All deposits of a data folder in a task, less what came back: the bond, and all that was taken.
+pub(crate) fn recorded_deposit(folder: &Path, task: TaskId) -> Result<Amount, FileError> {
+    TaskFolder::new(folder, task).bond_record().outstanding()
 }
 
 /// The tasks of which a data folder has files.

@@ -23,6 +23,7 @@ use florin_protocol::{
 use super::*;
 use crate::behaviour::{BehaviourKind, Honest};
 use crate::client::ClientConfig;
+use crate::guard::SigningGuard;
 use crate::testing::{Fault, TestMarket, fln, rows, wallet};
 use counting_engine::CountingEngine;
 
@@ -68,6 +69,7 @@ impl TestParticipant {
                 processes: 1,
                 accepts_slow_training: false,
                 privacy: None,
+                supervision: Default::default(),
                 poll_ms: 2_000,
                 backoff: Backoff { initial_ms: 1, max_ms: 1, max_total_ms: 3 },
             },

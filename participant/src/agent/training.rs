@@ -40,6 +40,7 @@ impl Agent<'_, '_> {
     /// limit, and stores the bytes until the round is reported.
     pub(super) fn train(&mut self, offer: &Offer) -> Result<(), AgentError> {
         let round = offer.scope.round;
+        let Some(_turn) = self.wait_for_turn(offer)? else { return Ok(()) };
         let fetch = Work::FetchModel.span(offer.scope.task, round).entered();
         let base = self.base_model(offer)?;
         self.load_graph()?;

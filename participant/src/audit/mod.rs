@@ -21,6 +21,7 @@ mod receipts;
 mod rows;
 mod selection;
 pub(crate) mod settlements;
+mod sharing;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unavailable;

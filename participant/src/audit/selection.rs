@@ -66,6 +66,7 @@ impl SelectionAudit {
                 found.push(mismatch(line, &entry.staleness, &staleness));
             }
         }
+        found.extend(super::sharing::contradictions(spec, candidates));
         let round = offer.scope.round;
         let selected = select_cohort(&spec.rounds, round, candidates, &self.history);
         let (cohort, reasons): (Vec<_>, Vec<_>) =
@@ -98,6 +99,8 @@ impl SelectionAudit {
                 }
                 Standing::Newcomer => self.before_seed.contains(account),
                 Standing::Eligible | Standing::BondTooSmall => false,
+                // Those follow from other tasks; the audit of shared participants checks them.
+                Standing::Busy(_) | Standing::Reserved(_) => false,
             };
             let line = format!("candidates.accounts[{account}].standing");
             let stated = format!("{:?}", candidate.standing);
@@ -140,6 +143,7 @@ impl Auditor<'_> {
             return Ok(());
         }
         found.extend(self.selection.check(&self.spec, offer, &candidates, report));
+        found.extend(self.check_busy(offer, &candidates)?);
         self.selection.known.extend(candidates.accounts.keys());
         let line = self.selection.unverified_seed(offer, &candidates);
         let line = line.filter(|line| !self.unverifiable.contains(line));

@@ -39,6 +39,7 @@ fn run_participant_until(market: &TestMarket, reports: usize, shutdown: &Shutdow
         processes: 1,
         accepts_slow_training: false,
         privacy: None,
+        supervision: Default::default(),
         poll_ms: 1_000,
         backoff: Backoff::default(),
     };

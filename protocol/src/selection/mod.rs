@@ -18,6 +18,7 @@ mod explain;
 mod history;
 mod levels;
 mod race;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
 pub use explain::{ExplainedCandidate, explain_cohort};
 pub use history::{MemberHistory, OngoingTraining, TaskHistory};
+pub use sharing::{SharedTask, reserved_for_others};
 
 use std::collections::BTreeMap;
 
@@ -33,7 +35,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Canonical;
-use crate::id::{Address, Digest};
+use crate::id::{Address, Digest, TaskId};
 use crate::limits::ENROLLED_MAX;
 use crate::micro::Micro;
 use crate::spec_error::{SpecError, require};
@@ -137,6 +139,10 @@ pub enum Standing {
     Absent,
     /// Its bond is too small.
     BondTooSmall,
+    /// It works for a round of this task, and for as many rounds as it stated to work on at a time.
+    Busy(TaskId),
+    /// It is left to this task, which needs it: this round has more than enough others.
+    Reserved(TaskId),
 }
 
 /// An enrolled participant when a round opened.

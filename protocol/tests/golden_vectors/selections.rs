@@ -136,6 +136,8 @@ fn history_part(report: &Report) -> Value {
 fn candidates(round: u32) -> Candidates {
     let one = |number: u8| {
         let standing = match number {
+            34 => Standing::Busy(TaskId([5; 32])),
+            35 => Standing::Reserved(TaskId([5; 32])),
             36 => Standing::Newcomer,
             37 => Standing::Reserve,
             38 => Standing::Absent,

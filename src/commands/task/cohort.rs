@@ -62,13 +62,15 @@ fn is_same(offer: &Offer, explained: &[ExplainedCandidate]) -> bool {
         && offer.cohort.len() == offer.reasons.len()
 }
 
-const fn standing(standing: Standing) -> &'static str {
+fn standing(standing: Standing) -> String {
     match standing {
-        Standing::Eligible => "eligible",
-        Standing::Newcomer => "newcomer",
-        Standing::Reserve => "reserve",
-        Standing::Absent => "absent",
-        Standing::BondTooSmall => "bond too small",
+        Standing::Eligible => "eligible".to_owned(),
+        Standing::Newcomer => "newcomer".to_owned(),
+        Standing::Reserve => "reserve".to_owned(),
+        Standing::Absent => "absent".to_owned(),
+        Standing::BondTooSmall => "bond too small".to_owned(),
+        Standing::Busy(other) => format!("busy for {}", other.short()),
+        Standing::Reserved(other) => format!("left to {}", other.short()),
     }
 }
 

@@ -16,7 +16,7 @@ fn market(format: UpdateFormat) -> TestMarket {
 
 /// The signed update of a round: digests of the update and of its base model.
 fn signed(market: &TestMarket, person: &TestParticipant, round: u32) -> Option<(Digest, Digest)> {
-    let path = TaskFolder::guard_path(&person.config.folder);
+    let path = person.config.folder.join("guard");
     let guard = SigningGuard::open(&path, person.wallet.node_signer()).unwrap();
     let signed = guard.signed_update_for(market.spec.market, market.task, RoundNumber(round))?;
     Some((signed.header.body.update, signed.header.body.base_model))

@@ -7,6 +7,7 @@
 mod attacks;
 mod buffered;
 mod market;
+mod tasks;
 mod trial;
 
 use florin::progress::progress_bar;
@@ -49,6 +50,9 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     }
     if seeds.only.as_ref().is_none_or(|only| buffered::NAME.contains(only.as_str())) {
         rows.extend(buffered::run(seeds, size)?);
+    }
+    if seeds.only.as_ref().is_none_or(|only| tasks::NAME.contains(only.as_str())) {
+        rows.extend(tasks::run(seeds, size));
     }
     anyhow::ensure!(!rows.is_empty(), "no market's name contains the text of --only");
     Ok(rows)
