@@ -9,6 +9,7 @@ mod data;
 mod execution;
 mod market;
 mod quote;
+mod silo;
 mod sim;
 mod tools;
 mod trace;
@@ -44,6 +45,7 @@ pub(crate) use market::{
     Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
 };
 pub(crate) use quote::Quote;
+pub(crate) use silo::{SiloClaim, SiloCommand, SiloShow, SiloSplit};
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
@@ -106,6 +108,9 @@ pub(crate) enum Command {
     Predict(Predict),
     /// Withdraw your earnings from a task and apply pending debits of your bond
     Claim(Claim),
+    /// For silos: split the pay of one account among its members, and claim it for them
+    #[command(subcommand)]
+    Silo(SiloCommand),
     /// Explain your payouts from a task, round by round
     Statement(Statement),
     /// Recompute a task's reports from public data and print the first mismatch
