@@ -79,7 +79,8 @@ fn a_silo_is_paid_by_its_split(on: On) {
     let ledger = market.ledger();
     let before = ledger.claimed_totals(task, ann).unwrap().paid;
     assert!(before < earned, "{before} of {earned} is claimed");
-    let shown = silo("eve", "show", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
+    let shown =
+        silo("eve", "show", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
     let claimable = |shown: &serde_json::Value, name: &str| -> u128 {
         let rows = shown["members"].as_array().unwrap();
         rows.iter().map(|row| row[name].as_str().unwrap().parse::<u128>().unwrap()).sum()
@@ -88,7 +89,8 @@ fn a_silo_is_paid_by_its_split(on: On) {
     assert_eq!(claimable(&shown, "claimable"), earned.units() - before.units());
 
     // A member sends the claim, and the silo's head finds nothing to claim for itself.
-    let claim = silo("deb", "claim", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
+    let claim =
+        silo("deb", "claim", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
     assert_eq!(claim["paid"], (earned.units() - before.units()).to_string());
     let own = market.run_command_as("ann", &["claim", &id, "--json"]).expect(0).json();
     assert_eq!((&own["paid"], &own["members"]), (&"0".into(), &3.into()));

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Participate, SiloCommand};
 use crate::failure::{Exit, Failure};
-use crate::show::{Cell, TextTable, fln, units};
+use crate::show::{TextTable, fln, units};
 
 pub(super) fn run(command: SiloCommand) -> anyhow::Result<Exit> {
     match command {
@@ -66,7 +66,7 @@ fn members_json(parts: &[(MemberShare, Amount)], name: &str) -> Value {
 fn members_table(parts: &[(MemberShare, Amount)], title: &'static str) -> TextTable {
     let mut table = TextTable::new(&["member", ">share", title]);
     for (each, amount) in parts {
-        table.row::<[Cell; 3]>([each.member.into(), each.share.into(), fln(*amount).into()]);
+        table.row([each.member.into(), each.share.into(), fln(*amount).into()]);
     }
     table
 }

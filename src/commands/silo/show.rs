@@ -9,7 +9,7 @@ use crate::cli::SiloShow;
 use crate::commands::wallet;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
-use crate::show::{self, Cell, TextTable, fln, units};
+use crate::show::{self, TextTable, fln, units};
 
 pub(super) fn run(arguments: &SiloShow) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &SiloShow) -> anyhow::Result<Exit> {
     }
     let mut table = TextTable::new(&["member", ">share", ">received, FLN", ">claimable now, FLN"]);
     for ((each, received), (_, claimable)) in received.iter().zip(&claimable) {
-        table.row::<[Cell; 4]>([
+        table.row([
             each.member.into(),
             each.share.into(),
             fln(*received).into(),
