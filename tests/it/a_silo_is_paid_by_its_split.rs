@@ -3,7 +3,7 @@
 
 use florin_ledger::MemberShare;
 use florin_ledger::split::member_payments;
-use florin_protocol::{Amount, Micro, RoundNumber};
+use florin_protocol::{Amount, Micro, Report, RoundNumber, TaskId};
 
 use crate::support::market::words;
 use crate::support::process::{Process, florin, until};
@@ -79,14 +79,8 @@ fn a_silo_is_paid_by_its_split(on: On) {
     let ledger = market.ledger();
     let before = ledger.claimed_totals(task, ann).unwrap().paid;
     assert!(before < earned, "{before} of {earned} is claimed");
-    let shown =
-        silo("eve", "show", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
-    let claimable = |shown: &serde_json::Value, name: &str| -> u128 {
-        let rows = shown["members"].as_array().unwrap();
-        rows.iter().map(|row| row[name].as_str().unwrap().parse::<u128>().unwrap()).sum()
-    };
-    assert_eq!(claimable(&shown, "received"), before.units());
-    assert_eq!(claimable(&shown, "claimable"), earned.units() - before.units());
+    assert_eq!(shown(&market, task, "received"), before.units());
+    assert_eq!(shown(&market, task, "claimable"), earned.units() - before.units());
 
     // A member sends the claim, and the silo's head finds nothing to claim for itself.
     let claim =
@@ -95,9 +89,31 @@ fn a_silo_is_paid_by_its_split(on: On) {
     let own = market.run_command_as("ann", &["claim", &id, "--json"]).expect(0).json();
     assert_eq!((&own["paid"], &own["members"]), (&"0".into(), &3.into()));
 
+    assert_paid_to_the_unit(&market, &last);
+    assert_eq!(shown(&market, task, "claimable"), 0);
+    all.iter_mut().for_each(Process::finish);
+}
+
+/// The sum of a column that `florin silo show` prints, which needs no key of the silo.
+fn shown(market: &TestMarket, task: TaskId, name: &str) -> u128 {
+    let (id, ann) = (task.to_string(), market.account("ann").to_string());
+    let show = ["silo", "show", "--task", &id, "--account", &ann];
+    let text = market.run_command(&show).expect(0).out;
+    for title in ["member", "share", "received, FLN", "claimable now, FLN", "0.299999"] {
+        assert!(text.contains(title), "{title} in {text}");
+    }
+    let shown = market.run_command(&[&show[..], &["--json"]].concat()).expect(0).json();
+    let rows = shown["members"].as_array().unwrap();
+    rows.iter().map(|row| row[name].as_str().unwrap().parse::<u128>().unwrap()).sum()
+}
+
+/// Every member has its part of all pay; the silo's account also bears its bond and its debits.
+fn assert_paid_to_the_unit(market: &TestMarket, last: &Report) {
+    let (ledger, members, ann) = (market.ledger(), split(market), market.account("ann"));
+    let earned = last.account_totals[&ann].data;
     let parts = member_payments(&members, Amount::ZERO, earned).unwrap();
     assert_eq!(Amount::total(parts.iter().copied()).unwrap(), earned);
-    let bond = ledger.bond_of(task, ann).unwrap().amount;
+    let bond = ledger.bond_of(last.scope.task, ann).unwrap().amount;
     let debited = last.account_totals[&ann].debited;
     for (each, part) in members.iter().zip(parts) {
         let purse: Amount = "50".parse().unwrap();
@@ -108,9 +124,4 @@ fn a_silo_is_paid_by_its_split(on: On) {
         assert_eq!(ledger.balance(each.member).unwrap(), expected, "{}", each.member);
         assert!(!part.is_zero());
     }
-    let shown = silo("ann", "show", &of_ann).expect(0);
-    for text in ["member", "share", "received, FLN", "claimable now, FLN", "0.299999", "0.0000"] {
-        assert!(shown.out.contains(text), "{text} in {}", shown.out);
-    }
-    all.iter_mut().for_each(Process::finish);
 }
