@@ -83,8 +83,7 @@ fn a_silo_is_paid_by_its_split(on: On) {
     assert_eq!(shown(&market, task, "claimable"), earned.units() - before.units());
 
     // A member sends the claim, and the silo's head finds nothing to claim for itself.
-    let claim =
-        silo("deb", "claim", &[of_ann.clone(), words(&["--json"])].concat()).expect(0).json();
+    let claim = silo("deb", "claim", &[of_ann, words(&["--json"])].concat()).expect(0).json();
     assert_eq!(claim["paid"], (earned.units() - before.units()).to_string());
     let own = market.run_command_as("ann", &["claim", &id, "--json"]).expect(0).json();
     assert_eq!((&own["paid"], &own["members"]), (&"0".into(), &3.into()));

@@ -15,7 +15,7 @@ use crate::show::{TextTable, fln, units};
 
 pub(super) fn run(command: SiloCommand) -> anyhow::Result<Exit> {
     match command {
-        SiloCommand::Split(arguments) => split::run(arguments),
+        SiloCommand::Split(arguments) => split::run(&arguments),
         SiloCommand::Show(arguments) => show::run(&arguments),
         SiloCommand::Claim(arguments) => claim::run(&arguments),
     }

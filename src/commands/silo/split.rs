@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show;
 
-pub(super) fn run(arguments: SiloSplit) -> anyhow::Result<Exit> {
+pub(super) fn run(arguments: &SiloSplit) -> anyhow::Result<Exit> {
     let members = match &arguments.file {
         Some(path) => file::read(path)?,
         None => file::in_order(arguments.member.clone())
