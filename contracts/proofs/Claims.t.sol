@@ -47,6 +47,7 @@ contract ClaimProofs is SymbolicMarket {
     ) private {
         TaskState memory t = market.task(id);
         AccountState memory b = accountState(id, account);
+        vm.assume(hasNoSplit(id, account));
         vm.assume(taskInvariant(t, b.paid) && tokenInvariant(address(market), account));
         try market.claim(id, account, paid, debited, proof) returns (uint128 amount) {
             assert(paid >= b.paid && amount == paid - b.paid && amount <= t.owed);
@@ -76,6 +77,7 @@ contract ClaimProofs is SymbolicMarket {
         uint256 debited
     ) external {
         TaskState memory t = market.task(id);
+        vm.assume(hasNoSplit(id, account));
         vm.assume(taskInvariant(t, accountState(id, account).paid));
         vm.assume(tokenInvariant(address(market), account));
         bytes32[] memory none = new bytes32[](0);
@@ -93,7 +95,7 @@ contract ClaimProofs is SymbolicMarket {
         uint256 debited,
         address other
     ) external {
-        vm.assume(other != account && other != address(market));
+        vm.assume(other != account && other != address(market) && hasNoSplit(id, account));
         AccountState memory b = accountState(id, other);
         vm.assume(taskInvariant(market.task(id), accountState(id, account).paid));
         vm.assume(tokenInvariant(address(market), account));
@@ -111,7 +113,7 @@ contract ClaimProofs is SymbolicMarket {
         uint256 debited,
         bytes32 other
     ) external {
-        vm.assume(other != id);
+        vm.assume(other != id && hasNoSplit(id, account));
         TaskState memory b = market.task(other);
         AccountState memory before = accountState(other, account);
         try market.claim(id, account, paid, debited, new bytes32[](0)) {
@@ -130,6 +132,7 @@ contract ClaimProofs is SymbolicMarket {
         uint256 second
     ) external {
         at(second);
+        vm.assume(hasNoSplit(id, account));
         vm.assume(market.finalize(id, only(s)) == 1);
         bytes32 leaf = keccak256(abi.encode(keccak256(abi.encode(account, paid, debited))));
         try market.claim(id, account, paid, debited, new bytes32[](0)) {

@@ -13,6 +13,7 @@ interface HalmosCheats {
     function prank(address sender) external;
     function warp(uint256 timestamp) external;
     function setArbitraryStorage(address account) external;
+    function load(address account, bytes32 slot) external view returns (bytes32);
 }
 
 /// @title The constructor of symbolic bytes that halmos supports.
@@ -34,6 +35,8 @@ abstract contract SymbolicMarket {
 
     uint256 internal constant SUPPLY = 1e27;
     uint256 internal constant SECONDS_MAX = 2 ** 40;
+    /// The slot of the market's accounts: `forge inspect Market storageLayout`.
+    uint256 private constant ACCOUNTS_SLOT = 2;
 
     IERC20 internal token;
     IMarket internal market;
@@ -59,6 +62,14 @@ abstract contract SymbolicMarket {
         return t.head != 0 && deposit <= type(uint96).max && t.dataPaid <= t.terms.data
             && t.infrastructurePaid <= t.terms.infrastructure
             && uint256(claimed) + t.owed <= posted;
+    }
+
+    /// @dev Whether an account has no split in a task: the last 32 bits of its claimed totals, which the
+    /// getter of a split with any length would not prove.
+    function hasNoSplit(bytes32 id, address account) internal view returns (bool) {
+        bytes32 inTask = keccak256(abi.encode(id, ACCOUNTS_SLOT));
+        bytes32 totals = vm.load(address(market), keccak256(abi.encode(account, inTask)));
+        return uint256(totals) >> 224 == 0;
     }
 
     /// @dev Invariant of FlorinToken: the balances of two holders do not exceed the supply.

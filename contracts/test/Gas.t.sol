@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {Claim, LastSettlement, PostedSettlement, Settlement} from "../src/interfaces/Types.sol";
+import {
+    Claim,
+    LastSettlement,
+    MemberShare,
+    PostedSettlement,
+    Settlement
+} from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
 import {Tree} from "./Tree.sol";
 
@@ -10,8 +16,10 @@ import {Tree} from "./Tree.sol";
 /// @dev `cargo xtask contracts test --mc GasTest -vv` prints the table of README.md.
 contract GasTest is MarketTest {
     uint256 private constant POST_MAX = 50_000;
-    uint256 private constant FIRST_CLAIM_MAX = 92_500;
-    uint256 private constant LATER_CLAIM_MAX = 58_300;
+    uint256 private constant FIRST_CLAIM_MAX = 92_800;
+    uint256 private constant LATER_CLAIM_MAX = 58_600;
+    uint256 private constant MEMBER_MAX = 29_000;
+    uint256 private constant LATER_MEMBER_MAX = 12_000;
     uint256 private constant SIX_LEVELS_MAX = 5_000;
 
     address private newcomer = address(0x9E3C0fFEE5551234567890ABCdEf9876543210Fe);
@@ -108,6 +116,41 @@ contract GasTest is MarketTest {
             if (round == 7) gas[2] = cost(address(market), claimCall(c));
         }
         gas[3] = debitCost(depth);
+        delete activeSettlements[TASK];
+        delete heads[TASK];
+        vm.revertToState(snapshot);
+    }
+
+    /// forge-config: default.isolate = true
+    function test_a_split_adds_the_payment_of_each_member() external {
+        uint256[2] memory alone = splitCosts(1);
+        uint256[2] memory three = splitCosts(3);
+        uint256[2] memory most = splitCosts(64);
+        row("claim, 1,024 accounts, first, split among 3 new holders", three[0]);
+        row("claim, 1,024 accounts, later, split among 3", three[1]);
+        row("claim, 1,024 accounts, first, split among 64 new holders", most[0]);
+        row("claim, 1,024 accounts, later, split among 64", most[1]);
+        vm.assertLe(most[0], alone[0] + 63 * MEMBER_MAX, "each member");
+        vm.assertLe(most[1], alone[1] + 63 * LATER_MEMBER_MAX, "each member, later");
+    }
+
+    /// @dev The cost of the first and of the second claim of an account with this split.
+    function splitCosts(uint160 count) private returns (uint256[2] memory gas) {
+        uint256 snapshot = vm.snapshotState();
+        openTask();
+        cover(TASK, 1_200 * FLN);
+        MemberShare[] memory list = new MemberShare[](count);
+        for (uint160 i = 0; i < count; ++i) {
+            uint32 share = uint32(i == 0 ? 1_000_001 - count : 1);
+            list[i] = MemberShare(address(0xbEEFbeEF0000000000000001 + i), share);
+        }
+        vm.prank(newcomer);
+        market.setSplit(TASK, list);
+        for (uint32 round = 1; round <= 2; ++round) {
+            (, Claim memory c) = postCost(round, 10);
+            finalizeCost(1);
+            gas[round - 1] = cost(address(market), claimCall(c));
+        }
         delete activeSettlements[TASK];
         delete heads[TASK];
         vm.revertToState(snapshot);

@@ -7,7 +7,7 @@ import {ReentrancyGuardTransient} from
     "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IMarket} from "../src/interfaces/IMarket.sol";
 import {IMarketErrors} from "../src/interfaces/IMarketErrors.sol";
-import {Claim, Terms} from "../src/interfaces/Types.sol";
+import {Claim, MemberShare, Terms} from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
 import {CallForwarder, FalseToken, FeeToken, HookToken, NoReturnToken} from "./mocks/Tokens.sol";
 
@@ -139,6 +139,37 @@ contract HostileTokensTest is MarketTest {
             claim(adasClaim(30 * FLN, 0, 20 * FLN));
             vm.assertFalse(hook.succeeded(), "nothing is left to claim");
             vm.assertEq(token.balanceOf(ada) - before, 30 * FLN, "once");
+            vm.assertEq(task().owed, 20 * FLN, "Ben's");
+            vm.revertToState(snapshot);
+        }
+    }
+
+    /// @dev A member that re-enters claims nothing twice, and no split can change the payments that
+    /// are under way.
+    function test_a_member_that_re_enters_is_paid_once() external {
+        deployHookMarket();
+        MemberShare[] memory list = new MemberShare[](2);
+        list[0] = MemberShare(address(0x1001), 400_000);
+        list[1] = MemberShare(address(forwarder), 600_000);
+        if (list[1].member < list[0].member) (list[0], list[1]) = (list[1], list[0]);
+        uint256 own = list[0].member == address(forwarder) ? list[0].share : list[1].share;
+        forwarder.forward(address(market), abi.encodeCall(market.setSplit, (TASK, list)));
+        settle(1, 30 * FLN, 0, 20 * FLN);
+        MemberShare[] memory all = new MemberShare[](1);
+        all[0] = MemberShare(address(forwarder), 1_000_000);
+        bytes[2] memory inner = [
+            forwarded(claimCall(adasClaim(30 * FLN, 0, 20 * FLN))),
+            forwarded(abi.encodeCall(market.setSplit, (TASK, all)))
+        ];
+        for (uint256 i = 0; i < 4; ++i) {
+            uint256 snapshot = vm.snapshotState();
+            if (i < 2) hook.setHooks(address(forwarder), address(0), inner[i], false);
+            else hook.setHooks(address(0), address(forwarder), inner[i - 2], false);
+            uint256 before = token.balanceOf(ada);
+            claim(adasClaim(30 * FLN, 0, 20 * FLN));
+            vm.assertFalse(hook.succeeded(), "the inner call was refused");
+            vm.assertEq(token.balanceOf(ada) - before, 30 * FLN * own / 1_000_000, "once");
+            vm.assertEq(token.balanceOf(address(0x1001)), 12 * FLN, "and the other member");
             vm.assertEq(task().owed, 20 * FLN, "Ben's");
             vm.revertToState(snapshot);
         }

@@ -5,7 +5,7 @@ use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, Canonical, SettlementId, TaskId};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Claim, Objection, Settlement, Slash, Terms};
+use crate::api::{Claim, MemberShare, Objection, Settlement, Slash, Terms};
 
 /// One write. Each variant corresponds to a method of [`crate::Ledger`], which documents its effect
 /// and its refusals.
@@ -83,6 +83,13 @@ pub enum Action {
     },
     /// [`crate::Ledger::object`]
     Object(Objection),
+    /// [`crate::Ledger::set_split`]
+    SetSplit {
+        /// The task.
+        task: TaskId,
+        /// The members with their shares.
+        members: Vec<MemberShare>,
+    },
 }
 
 impl Canonical for Action {
@@ -147,8 +154,16 @@ impl Action {
                 o.receipt.sender,
                 o.receipt.round
             ),
+            Self::SetSplit { task, members } => split_summary(*task, members),
         }
     }
+}
+
+/// The summary of a split: its members and their shares.
+fn split_summary(task: TaskId, members: &[MemberShare]) -> String {
+    let each = members.iter().map(|each| format!("{} {}", each.member, each.share));
+    let members = each.collect::<Vec<_>>().join(", ");
+    format!("split all pay from task {}… among {members}", task.short())
 }
 
 /// The summary of a claim: a claim both pays an account and debits its bond.
@@ -169,7 +184,21 @@ fn claim_summary(claim: &Claim) -> String {
 
 #[cfg(test)]
 mod tests {
+    use florin_protocol::Micro;
+
     use super::*;
+
+    #[test]
+    fn the_summary_of_a_split_names_every_member() {
+        let task = TaskId([0xab; 32]);
+        let of = |byte: u8, share| MemberShare { member: Address([byte; 20]), share: Micro(share) };
+        let members = vec![of(0x11, 250_000), of(0x22, 750_000)];
+        let (first, second) = (members[0].member, members[1].member);
+        assert_eq!(
+            Action::SetSplit { task, members }.summary(),
+            format!("split all pay from task abababab… among {first} 0.25, {second} 0.75")
+        );
+    }
 
     #[test]
     fn summaries_of_returns_and_claims_state_what_they_move() {

@@ -9,6 +9,8 @@ use florin_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use crate::refusal::Refusal;
+pub use crate::split::MemberShare;
 pub use crate::terms::Terms;
 
 /// Identifies an executed transaction, or one that had nothing to change: the transaction's digest.
@@ -93,7 +95,7 @@ pub struct Claim {
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ClaimOutcome {
-    /// Paid into the account's wallet.
+    /// Paid into the account's wallet, or into the wallets of its split's members.
     pub paid: Amount,
     /// Taken from the account's bond: less than the debit if the bond held less.
     pub taken: Amount,
@@ -240,141 +242,6 @@ pub enum PostOutcome {
     AlreadyPosted,
 }
 
-/// The reason for a refusal: a property of the ledger's state, so that an identical retry is
-/// refused as well.
-#[derive(
-    Clone,
-    Debug,
-    PartialEq,
-    Eq,
-    BorshSerialize,
-    BorshDeserialize,
-    Serialize,
-    Deserialize,
-    thiserror::Error,
-)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
-pub enum Refusal {
-    /// The paying account has too little.
-    #[error("{account} has {available} FLN, but {needed} FLN are needed")]
-    Insufficient {
-        /// The paying account.
-        account: Address,
-        /// Its balance.
-        available: Amount,
-        /// The required amount.
-        needed: Amount,
-    },
-    /// The transaction's nonce is not the account's next one.
-    #[error("nonce {got} is out of sequence: the account's next nonce is {expected}")]
-    WrongNonce {
-        /// The nonce sent.
-        got: u64,
-        /// The account's next nonce.
-        expected: u64,
-    },
-    /// Signed by another account, or not at all.
-    #[error("the signature is not by the sender of the transaction")]
-    InvalidSignature,
-    /// Signed for another chain or market.
-    #[error("the transaction was signed for another chain or market")]
-    WrongMarket,
-    /// The task is unknown.
-    #[error("task {0} does not exist on this ledger: open it first")]
-    UnknownTask(TaskId),
-    /// The task id is in use.
-    #[error("task {0} exists already")]
-    TaskExists(TaskId),
-    /// The task is closed.
-    #[error("task {0} is closed")]
-    TaskClosed(TaskId),
-    /// The sender lacks the permission.
-    #[error("only {allowed} may do this, not {sender}")]
-    Unauthorized {
-        /// The sender.
-        sender: Address,
-        /// The account or role that is allowed.
-        allowed: String,
-    },
-    /// A bond, a stake or a data pool below its minimum, or a coordinator's bond below the pay that a
-    /// post would leave posted and not final.
-    #[error("{offered} FLN are below the minimum of {smallest} FLN")]
-    TooSmall {
-        /// The amount offered.
-        offered: Amount,
-        /// The minimum.
-        smallest: Amount,
-    },
-    /// The action is possible only later.
-    #[error("not possible before {at}; the ledger's time is {now}")]
-    TooEarly {
-        /// The earliest moment.
-        at: Timestamp,
-        /// The ledger's clock.
-        now: Timestamp,
-    },
-    /// The challenge window is over.
-    #[error("the challenge window closed at {0}")]
-    WindowClosed(Timestamp),
-    /// Settlements are within their challenge window.
-    #[error("{0} settlements are not final yet")]
-    SettlementsPending(u64),
-    /// Another settlement was posted under this payout id.
-    #[error("another settlement was posted under payout id {0}")]
-    ConflictingSettlement(SettlementId),
-    /// Running totals that decrease or exceed the deposit, or debits above their limit.
-    #[error("settlement of round {round}: {reason}")]
-    InvalidSettlement {
-        /// The round.
-        round: RoundNumber,
-        /// The violated rule.
-        reason: String,
-    },
-    /// The proof does not verify against the final root.
-    #[error("the proof does not match the task's final root: fetch a current proof")]
-    InvalidProof,
-    /// Everything was paid and debited before.
-    #[error("nothing to claim: every payout was paid and every debit was taken before")]
-    NothingToClaim,
-    /// The bond, stake or settlement does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// An amount of zero, a transfer to the sender itself, or another invalid argument.
-    #[error("{0}")]
-    InvalidArgument(String),
-    /// A limit of [`crate::limits`].
-    #[error("limit exceeded: {0}")]
-    LimitExceeded(String),
-}
-
-impl Refusal {
-    /// The stable error code of the refusal.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::Insufficient { .. } => "INSUFFICIENT_FUNDS",
-            Self::WrongNonce { .. } => "WRONG_NONCE",
-            Self::InvalidSignature => "INVALID_SIGNATURE",
-            Self::WrongMarket => "WRONG_MARKET",
-            Self::UnknownTask(_) => "UNKNOWN_TASK",
-            Self::TaskExists(_) => "TASK_EXISTS",
-            Self::TaskClosed(_) => "TASK_CLOSED",
-            Self::Unauthorized { .. } => "UNAUTHORIZED",
-            Self::TooSmall { .. } => "TOO_SMALL",
-            Self::TooEarly { .. } => "TOO_EARLY",
-            Self::WindowClosed(_) => "WINDOW_CLOSED",
-            Self::SettlementsPending(_) => "SETTLEMENT_PENDING",
-            Self::ConflictingSettlement(_) => "CONFLICTING_SETTLEMENT",
-            Self::InvalidSettlement { .. } => "INVALID_SETTLEMENT",
-            Self::InvalidProof => "INVALID_PROOF",
-            Self::NothingToClaim => "NOTHING_TO_CLAIM",
-            Self::NotFound(_) => "NOT_FOUND",
-            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
-            Self::LimitExceeded(_) => "LIMIT_EXCEEDED",
-        }
-    }
-}
-
 /// The error of a ledger operation.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -445,6 +312,10 @@ pub trait Ledger: Send + Sync {
     /// which its bond may not have covered.
     fn claimed_totals(&self, task: TaskId, account: Address) -> Result<ClaimTotals, LedgerError>;
 
+    /// The split of an account's pay in a task, in the order of the members' addresses; empty if
+    /// the account has none.
+    fn split_of(&self, task: TaskId, account: Address) -> Result<Vec<MemberShare>, LedgerError>;
+
     /// The status of a settlement.
     fn settlement_status(
         &self,
@@ -468,6 +339,20 @@ pub trait Ledger: Send + Sync {
     /// `TooSmall` (a data pool below [`florin_protocol::DATA_PER_ROUND_MIN`]), `LimitExceeded` (a
     /// window or a delay above 30 days, an expiry more than 366 days from now).
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError>;
+
+    /// Divides the sender's pay in a task among members, permanently: each claim of the sender's
+    /// totals then pays the members, see [`crate::split`]. Bonds and debits stay the sender's. The
+    /// identical split again changes nothing.
+    /// Refused: `UnknownTask`, `TaskClosed`, `LimitExceeded` (more than
+    /// [`crate::limits::SPLIT_MEMBERS_MAX`] members), `SplitInvalid` (see
+    /// [`crate::split::check_split`]), `SplitFixed` (another split), `SplitTooLate` (the sender has a
+    /// bond in the task, or has claimed).
+    fn set_split(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        members: &[MemberShare],
+    ) -> Result<TxId, LedgerError>;
 
     /// Adds to the sender's bond in a task; cancels a pending unbonding.
     /// Refused: `UnknownTask`, `TaskClosed`, `TooSmall` (the bond would be below the task's
@@ -552,7 +437,8 @@ pub trait Ledger: Send + Sync {
     fn finalize(&self, by: &dyn WalletSigner, task: TaskId) -> Result<u64, LedgerError>;
 
     /// Executes the running totals of `claim.account` under the task's last final root, by Merkle
-    /// proof. Any account may send it, also after the task is closed. Pays the account the
+    /// proof. Any account may send it, also after the task is closed. Pays the account, or the
+    /// members of its split, the
     /// difference between `totals.paid` and the amount paid before, and takes the difference
     /// between `totals.debited` and the amount proven before from its bond, to the treasury. A
     /// debit that exceeds the bond is not owed later.

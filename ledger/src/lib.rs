@@ -59,8 +59,10 @@ mod entry;
 pub mod ethereum;
 pub mod limits;
 pub mod model;
+mod refusal;
 pub mod remote;
 pub mod rpc;
+pub mod split;
 pub mod state;
 mod terms;
 mod transaction;
@@ -69,8 +71,8 @@ pub mod trust_anchors;
 
 pub use action::Action;
 pub use api::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PendingSettlement, PostOutcome,
-    Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, MemberShare, Objection, PendingSettlement,
+    PostOutcome, Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 pub use embedded::{
     Block, BlockSource, ChainError, ChainHead, ChainSnapshot, EmbeddedChain, FollowError, Genesis,

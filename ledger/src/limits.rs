@@ -16,6 +16,8 @@ pub const PENDING_MAX: usize = 64;
 pub const TASK_RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// Open tasks to which one provider may have pledged its stake.
 pub const PLEDGES_MAX: usize = 256;
+/// Members of a split. Each claim pays all of them, and its sender bears the costs.
+pub const SPLIT_MEMBERS_MAX: usize = 64;
 /// Accounts to which a genesis may allocate tokens.
 pub const ALLOCATIONS_MAX: usize = 100_000;
 /// Executed transactions whose outcome can still be queried.

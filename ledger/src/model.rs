@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 use florin_protocol::Digest;
 
 mod closing;
+mod splits;
 mod terms;
 
+pub use splits::{SplitFlaw, SplitModel};
 pub use terms::{Flaw, Rules};
 
 /// Number of accounts of a model.
@@ -93,6 +95,8 @@ pub struct TaskModel<R> {
     pub releases: [Option<i128>; ACCOUNTS],
     /// The amounts slashed from the bonds, except the coordinator's.
     pub slashed: [i128; ACCOUNTS],
+    /// The splits of the accounts' pay; empty for none.
+    pub splits: [SplitModel; ACCOUNTS],
     /// The slashed part of each pledged stake; `None` without a pledge.
     pub pledges: [Option<i128>; ACCOUNTS],
     /// The settlements in their challenge windows.
@@ -117,6 +121,11 @@ pub struct LedgerModel<R> {
     pub now: i128,
     /// The free balances.
     pub wallets: [i128; ACCOUNTS],
+    /// The rest of each free balance below one unit of the model, in base units: only splits give
+    /// such amounts.
+    pub crumbs: [i128; ACCOUNTS],
+    /// Base units in one unit of the model; 0 counts as 1.
+    pub grain: i128,
     /// The stakes.
     pub stakes: [i128; ACCOUNTS],
     /// When the delay of a requested stake ends.
@@ -492,9 +501,9 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
         let taken = debited.min(task.bonds[who]);
         task.claimed[who] = totals;
         task.owed -= paid;
-        self.wallets[who] += paid;
         task.bonds[who] -= taken;
         self.treasury += taken;
+        self.pay_claim(t, who, (before.0, totals.0));
         Ok(ClaimedAmounts { paid, taken })
     }
 
@@ -554,6 +563,8 @@ impl<R: Copy + PartialEq + Default> LedgerModel<R> {
             task.locked.iter().sum::<i128>() + task.owed + task.bonds.iter().sum::<i128>()
         });
         let people = self.wallets.iter().sum::<i128>() + self.stakes.iter().sum::<i128>();
-        people + self.treasury + tasks.sum::<i128>()
+        let crumbs = self.crumbs.iter().sum::<i128>();
+        assert_eq!(crumbs % self.grain.max(1), 0, "a split has lost a remainder");
+        people + crumbs / self.grain.max(1) + self.treasury + tasks.sum::<i128>()
     }
 }

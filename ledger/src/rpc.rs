@@ -9,7 +9,9 @@ use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{BondState, LedgerError, Refusal, SettlementStatus, StakeState, TaskState, TxId};
+use crate::api::{
+    BondState, LedgerError, MemberShare, Refusal, SettlementStatus, StakeState, TaskState, TxId,
+};
 use crate::embedded::{Block, ChainHead, EmbeddedChain, Genesis};
 use crate::entry::Account;
 use crate::state::LedgerState;
@@ -64,6 +66,13 @@ pub enum LedgerRequest {
     },
     /// The totals of an account's claims in a task.
     Claimed {
+        /// The task.
+        task: TaskId,
+        /// The account.
+        account: Address,
+    },
+    /// The split of an account's pay in a task.
+    Split {
         /// The task.
         task: TaskId,
         /// The account.
@@ -124,6 +133,8 @@ pub enum LedgerResponse {
     Stake(StakeState),
     /// To [`LedgerRequest::Pledged`].
     Pledged(bool),
+    /// To [`LedgerRequest::Split`]; empty for an account without a split.
+    Split(Vec<MemberShare>),
     /// To [`LedgerRequest::Settlement`].
     Settlement(SettlementStatus),
     /// To [`LedgerRequest::Nonce`].
@@ -195,6 +206,7 @@ pub fn query_state(
         LedgerRequest::Claimed { task, account } => {
             LedgerResponse::Totals(state.claimed_totals(task, account))
         }
+        LedgerRequest::Split { task, account } => LedgerResponse::Split(state.split(task, account)),
         LedgerRequest::Settlement { task, payout } => {
             LedgerResponse::Settlement(state.settlement_status(task, payout))
         }

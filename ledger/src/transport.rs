@@ -6,8 +6,8 @@ use florin_protocol::{Address, Amount, MarketId, SettlementId, TaskId, Timestamp
 
 use crate::action::Action;
 use crate::api::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PostOutcome, Refusal,
-    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, MemberShare, Objection, PostOutcome,
+    Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use crate::limits::NONCE_RETRIES_MAX;
 use crate::rpc::{LedgerRequest, LedgerResponse};
@@ -167,6 +167,10 @@ impl<C: LedgerTransport> Ledger for C {
         request!(self, LedgerRequest::Claimed { task, account }, LedgerResponse::Totals(totals) => totals)
     }
 
+    fn split_of(&self, task: TaskId, account: Address) -> Result<Vec<MemberShare>, LedgerError> {
+        request!(self, LedgerRequest::Split { task, account }, LedgerResponse::Split(members) => members)
+    }
+
     fn settlement_status(
         &self,
         task: TaskId,
@@ -186,6 +190,15 @@ impl<C: LedgerTransport> Ledger for C {
 
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
         execute_for_id(self, by, &Action::OpenTask(terms.clone()))
+    }
+
+    fn set_split(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        members: &[MemberShare],
+    ) -> Result<TxId, LedgerError> {
+        execute_for_id(self, by, &Action::SetSplit { task, members: members.to_vec() })
     }
 
     fn bond(

@@ -138,7 +138,14 @@ class Schema:
         for template in self.actions:
             if template["action"] == name:
                 text = re.sub(r"\{(\w+):8\}", lambda m: leaves[m[1]][:8], template["summary"])
-                yield template["when"], re.sub(r"\{(\w+)\}", lambda m: str(leaves[m[1]]), text)
+                yield template["when"], re.sub(r"\{(\w+)\}", lambda m: shown(leaves[m[1]]), text)
+
+
+def shown(value):
+    """The text of a field; of a list of structures, their fields with commas between the structures."""
+    if isinstance(value, list):
+        return ", ".join(" ".join(str(each) for each in item.values()) for item in value)
+    return str(value)
 
 
 def leaves_of(value):

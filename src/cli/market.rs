@@ -155,6 +155,10 @@ pub(crate) struct Participate {
     /// The buyer's invitation, or a file with it, for a task that requires one
     #[arg(long, value_name = "TEXT|FILE")]
     pub(crate) invitation: Option<String>,
+    /// For a silo: take part only if the ledger has the split of this file for your account, so that
+    /// its members are paid as agreed; see `florin silo split --file`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) split: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) arbiters: ArbiterArg,
     /// Train from this initial model although the buyer chose its parameters; such a model can read

@@ -10,6 +10,7 @@ mod execution;
 mod market;
 mod producer;
 mod quote;
+mod silo;
 mod sim;
 mod tools;
 mod trace;
@@ -46,6 +47,7 @@ pub(crate) use market::{
 };
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
+pub(crate) use silo::{SiloClaim, SiloCommand, SiloShow, SiloSplit};
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
 };
@@ -108,6 +110,9 @@ pub(crate) enum Command {
     Predict(Predict),
     /// Withdraw your earnings from a task and apply pending debits of your bond
     Claim(Claim),
+    /// For silos: split the pay of one account among its members, and claim it for them
+    #[command(subcommand)]
+    Silo(SiloCommand),
     /// Explain your payouts from a task, round by round
     Statement(Statement),
     /// Recompute a task's reports from public data and print the first mismatch

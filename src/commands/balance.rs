@@ -44,6 +44,16 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         anstream::println!();
         table.print();
     }
+    for task in &owns.tasks {
+        let members = ledger.split_of(task.task, account)?.len();
+        if members > 0 {
+            let task = task.task.short();
+            show::hint(&format!(
+                "The pay of task {task} goes to {members} members: florin silo show --task {task} \
+                 --account {account}"
+            ));
+        }
+    }
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use florin_ledger::Ledger;
 use florin_participant::{
     ClaimSummary, claim, claim_fields, claim_from_reports, object_from_receipts, stored_tasks,
 };
-use florin_protocol::{Address, Amount, WalletSigner};
+use florin_protocol::{Address, Amount, TaskId, WalletSigner};
 
 use crate::cli::Claim;
 use crate::commands::participate::state_folder;
@@ -17,7 +17,7 @@ use crate::market::{MarketConnection, find_task};
 use crate::{ethereum, show};
 
 pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
-    let (account, drawn, ledger) = match &arguments.from_state {
+    let (task, account, drawn, ledger) = match &arguments.from_state {
         Some(named) => {
             let folder = state_folder(named.as_deref(), &arguments.wallet.wallet);
             claim_from_state(arguments, &folder)?
@@ -28,17 +28,26 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
             let wallet = wallet::open(&arguments.wallet)?;
             let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
             let account = arguments.account.unwrap_or(wallet.address());
-            (account, claim(&market, &*ledger, &wallet, task, account)?, ledger)
+            (task, account, claim(&market, &*ledger, &wallet, task, account)?, ledger)
         }
     };
     let balance = ledger.balance(account)?;
+    let members = ledger.split_of(task, account)?.len();
     if arguments.json.json {
         let mut fields = claim_fields(&drawn);
         fields["account"] = account.to_string().into();
         fields["balance"] = show::units(balance).into();
+        fields["members"] = members.into();
         show::json(&fields)?;
     } else {
         show::sentence(&summary(account, drawn, balance));
+        if members > 0 {
+            let short = task.short();
+            show::hint(&format!(
+                "The pay goes to {members} members: florin silo show --task {short} --account \
+                 {account}"
+            ));
+        }
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
             show::hint("A settlement can be claimed after its challenge window.");
         }
@@ -60,7 +69,7 @@ fn connect(arguments: &Claim) -> anyhow::Result<MarketConnection> {
 fn claim_from_state(
     arguments: &Claim,
     folder: &Path,
-) -> anyhow::Result<(Address, ClaimSummary, Box<dyn Ledger>)> {
+) -> anyhow::Result<(TaskId, Address, ClaimSummary, Box<dyn Ledger>)> {
     let task = find_task(&arguments.task, || Ok(stored_tasks(folder)?))?;
     let wallet = wallet::open(&arguments.wallet)?;
     let node = &arguments.market.node;
@@ -81,7 +90,7 @@ fn claim_from_state(
     }
     let account = arguments.account.unwrap_or(wallet.address());
     let drawn = claim_from_reports(&*ledger, &wallet, (task, account), folder)?;
-    Ok((account, drawn, ledger))
+    Ok((task, account, drawn, ledger))
 }
 
 /// The result of a claim, in one sentence.

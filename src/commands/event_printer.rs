@@ -3,12 +3,14 @@
 
 use std::path::Path;
 
+use florin_ledger::MemberShare;
 use florin_participant::{ParticipantEvent, ProducerNews};
 use florin_protocol::TaskId;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::JsonArg;
-use crate::show::{self, BAD, NOTE};
+use crate::show::{self, BAD, JsonEvent, NOTE};
 
 /// Prints events. Each line has the name of the wallet, because several participants may share a
 /// terminal.
@@ -71,6 +73,21 @@ impl EventPrinter {
             event => event.to_string(),
         };
         self.print_text(&text, style);
+    }
+
+    /// Prints the members that receive the account's pay; nothing for an account without a split.
+    pub(super) fn print_split(&self, members: &[MemberShare]) {
+        if members.is_empty() {
+            return;
+        }
+        if self.is_json() {
+            let fields = json!({ "members": members });
+            return self.print_json(&JsonEvent { event: "split", fields });
+        }
+        let each = members.iter().map(|each| format!("{} {}", each.member, each.share));
+        let list = each.collect::<Vec<_>>().join(", ");
+        let text = format!("all pay goes to the {} members of the split: {list}", members.len());
+        show::paragraph(&format!("{}: ", self.wallet), &text, anstyle::Style::new());
     }
 
     /// Prints a JSON object in one line, with the name of the wallet.

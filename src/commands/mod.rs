@@ -24,6 +24,7 @@ mod provide;
 mod quote;
 mod ranks;
 mod restore;
+mod silo;
 mod sim;
 mod statement;
 mod task;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
         Command::Restore(command) => restore::run(&command),
+        Command::Silo(command) => silo::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Statement(command) => statement::run(&command),
         Command::Task(command) => task::run(command),

@@ -14,11 +14,13 @@ use florin_participant::{
     ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, RowFeed, Shutdown,
     Supervision, participate, task_blob,
 };
-use florin_protocol::{Amount, Digest, Invitation, InvitationTextError, Micro, TaskId, TaskSpec};
+use florin_protocol::{
+    Amount, Digest, Invitation, InvitationTextError, Micro, TaskId, TaskSpec, WalletSigner,
+};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use super::{participate_all, producer, ranks};
+use super::{participate_all, producer, ranks, silo};
 use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
 use crate::commands::wallet;
 use crate::compose;
@@ -73,6 +75,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
+    let members = || silo::check_participation(arguments, &*ledger, view.id, wallet.address());
+    printer.print_split(&with_retries(&shutdown, &mut print, members)?);
     if !arguments.json.json {
         let (task, url) = (view.id.short(), &arguments.market.market);
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));

@@ -19,6 +19,7 @@ mod a_payout_survives_a_crash;
 mod a_program_writes_rows_during_the_rounds;
 mod a_restart_resumes_the_round;
 mod a_running_market_is_backed_up_and_restored;
+mod a_silo_is_paid_by_its_split;
 mod a_slow_participant_is_named_by_the_trace;
 mod a_stalled_task_is_refunded;
 mod a_step_is_larger_than_the_memory;

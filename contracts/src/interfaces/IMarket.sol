@@ -8,6 +8,7 @@ import {
     Claim,
     Collateral,
     LastSettlement,
+    MemberShare,
     PostedSettlement,
     PostOutcome,
     Receipt,
@@ -68,6 +69,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
         external
         view
         returns (uint128 paid, uint128 debited);
+
+    /// @notice The split of an account's pay in a task; empty if it has none.
+    function splitOf(bytes32 id, address account) external view returns (MemberShare[] memory);
 
     /// @notice The EIP-712 digest that a buyer signs to let another account open its task until
     /// `deadline`.
@@ -181,8 +185,9 @@ interface IMarket is IMarketEvents, IMarketErrors {
 
     /// @notice Pays an account the difference between the total of the final root and the total
     /// already paid, and debits its bond by the difference between the root's debits and those
-    /// already applied. Any account may send it; the pay goes to the account in the leaf.
-    /// @dev Effects: pays `paid - claimed` to the account; moves `min(bond, debited - taken)` from
+    /// already applied. Any account may send it; the pay goes to the account in the leaf, or to the
+    /// members of its split.
+    /// @dev Effects: pays `paid - claimed` to the account, or to its members; moves `min(bond, debited - taken)` from
     /// its bond to the treasury; stores both totals, even if the bond was smaller; emits `Claimed`
     /// if the pay grew and `Debited` if the debits grew.
     /// Requirements: the task exists (`UnknownTask`); the proof leads from the leaf to the final
@@ -191,7 +196,7 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// claim (`NothingToClaim`).
     /// @param paid the running total of pay in the leaf.
     /// @param debited the running total of debits in the leaf.
-    /// @return amount the amount paid by this call.
+    /// @return amount the amount paid by this call, to all members together.
     function claim(
         bytes32 id,
         address account,
@@ -204,6 +209,18 @@ interface IMarket is IMarketEvents, IMarketErrors {
     /// @dev Requirements: at most 256 (`LimitExceeded`).
     /// @return amounts the amounts paid by this call, in the order of the claims.
     function claimMany(Claim[] calldata items) external returns (uint128[] memory amounts);
+
+    // -------------------------------------------------------------------------------------- splits
+
+    /// @notice Splits the sender's pay in a task among members, permanently. Unit `n` of the pay, from
+    /// 0 on, belongs to the member in whose part of a turn of 1,000,000 units `n % 1,000,000` falls;
+    /// the parts are the shares, one behind the other. Bonds and debits stay the sender's.
+    /// @dev Effects: stores the members; emits `SplitSet`. Repeating the split has no effect.
+    /// Requirements: the task exists (`UnknownTask`) and is open (`TaskClosed`); at most 64 members
+    /// (`LimitExceeded`), in ascending order of distinct addresses, with shares above zero that add up
+    /// to 1,000,000 (`SplitInvalid`); the sender has no other split in the task (`SplitFixed`), has no
+    /// bond in it and has claimed nothing (`SplitTooLate`).
+    function setSplit(bytes32 id, MemberShare[] calldata members) external;
 
     // --------------------------------------------------------------------------------------- bonds
 

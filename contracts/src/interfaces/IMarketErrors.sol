@@ -40,6 +40,12 @@ interface IMarketErrors {
     error InvalidArgument(string reason);
     /// @notice A limit is exceeded.
     error LimitExceeded(string reason);
+    /// @notice The list of members is not a split.
+    error SplitInvalid(string reason);
+    /// @notice The account has another split in the task, which stays.
+    error SplitFixed(bytes32 task, address account);
+    /// @notice The account has a bond in the task, or has claimed: a split is set before.
+    error SplitTooLate(bytes32 task, address account);
     /// @notice The arguments do not match the current `head`: another transaction was included
     /// first. Read the events again.
     error StaleHead(bytes32 head);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {Terms} from "./Types.sol";
+import {MemberShare, Terms} from "./Types.sol";
 
 /// @title Events of the market. A fold over them yields the market's complete state.
 interface IMarketEvents {
@@ -37,7 +37,10 @@ interface IMarketEvents {
     /// @notice A settlement is final: the increase of its totals is owed.
     event SettlementFinalised(bytes32 indexed task, uint32 indexed round);
 
-    /// @notice `paid` is the running total paid to `account` in the task.
+    /// @notice The pay of `account` in the task is split among `members`.
+    event SplitSet(bytes32 indexed task, address indexed account, MemberShare[] members);
+    /// @notice `paid` is the running total paid to `account` in the task, or to the members of its
+    /// split.
     event Claimed(bytes32 indexed task, address indexed account, uint128 paid);
     /// @notice `debited` is the running total debited from `account`; `taken` is the part that this
     /// call moved from its bond to the treasury.

@@ -110,6 +110,14 @@ struct Claim {
     bytes32[] proof;
 }
 
+/// @notice A member of a split: of the pay of an account in a task.
+struct MemberShare {
+    /// The account that is paid.
+    address member;
+    /// Its share, in millionths.
+    uint32 share;
+}
+
 /// @notice An arbiter's order to slash a bond or a pledged stake.
 struct SlashOrder {
     /// The task under whose rules it is slashed.

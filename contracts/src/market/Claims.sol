@@ -3,16 +3,16 @@ pragma solidity 0.8.37;
 
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
-import {Claim} from "../interfaces/Types.sol";
+import {Claim, MemberShare} from "../interfaces/Types.sol";
 import {Limits} from "./Limits.sol";
 import {MarketStorage} from "./MarketStorage.sol";
 
-/// @title Claims: pay an account and debit its bond by Merkle proof against the final root. Any
-/// account may send a claim.
+/// @title Claims: pay an account, or the members of its split, and debit its bond by Merkle proof
+/// against the final root. Any account may send a claim.
 abstract contract Claims is MarketStorage {
     /// @inheritdoc IMarket
-    /// @dev No reentrancy guard: all state is written before the transfer, which is the last
-    /// action.
+    /// @dev No reentrancy guard: all state is written before the transfers, which are the last
+    /// actions.
     function claim(
         bytes32 id,
         address account,
@@ -20,8 +20,10 @@ abstract contract Claims is MarketStorage {
         uint256 debited,
         bytes32[] calldata proof
     ) external returns (uint128 amount) {
-        amount = _claim(id, account, paid, debited, proof);
-        _send(account, amount);
+        uint256 members;
+        (amount, members) = _claim(id, account, paid, debited, proof);
+        if (members == 0) _send(account, amount);
+        else _pay(_accounts[id][account], paid, amount, members);
     }
 
     /// @inheritdoc IMarket
@@ -30,8 +32,11 @@ abstract contract Claims is MarketStorage {
         amounts = new uint128[](items.length);
         for (uint256 i = 0; i < items.length; ++i) {
             Claim calldata item = items[i];
-            amounts[i] = _claim(item.task, item.account, item.paid, item.debited, item.proof);
-            _send(item.account, amounts[i]);
+            uint256 members;
+            (amounts[i], members) =
+                _claim(item.task, item.account, item.paid, item.debited, item.proof);
+            if (members == 0) _send(item.account, amounts[i]);
+            else _pay(_accounts[item.task][item.account], item.paid, amounts[i], members);
         }
     }
 
@@ -45,14 +50,45 @@ abstract contract Claims is MarketStorage {
         return (totals.paid, totals.debited);
     }
 
-    /// @dev Everything except the transfer.
+    /// @dev Pays the increase of an account's total to the members of its split, which cannot change
+    /// any more. At most SPLIT_MEMBERS_MAX transfers, the last actions of a call.
+    function _pay(Account storage account_, uint256 paid, uint256 amount, uint256 members)
+        private
+    {
+        uint256 upper = 0;
+        uint256 sent = 0;
+        for (uint256 i = 0; i < members; ++i) {
+            MemberShare memory next = account_.split[i];
+            uint256 due;
+            // Totals fit into 96 bits, shares add up to 1,000,000, and `_dealt` grows with both of
+            // its arguments.
+            unchecked {
+                upper += next.share;
+                // The payments of all members up to this one, minus the earlier ones.
+                due = _dealt(paid, upper) - _dealt(paid - amount, upper) - sent;
+                sent += due;
+            }
+            _send(next.member, due);
+        }
+    }
+
+    /// @dev The units among the first `total` that fall into the first `upper` of their turn.
+    function _dealt(uint256 total, uint256 upper) private pure returns (uint256) {
+        // At most `total`, because `upper` is at most a turn.
+        unchecked {
+            uint256 begun = total % Limits.SPLIT_TURN;
+            return total / Limits.SPLIT_TURN * upper + (begun < upper ? begun : upper);
+        }
+    }
+
+    /// @dev Everything except the transfers. `members` is the length of the account's split.
     function _claim(
         bytes32 id,
         address account,
         uint256 paid,
         uint256 debited,
         bytes32[] calldata proof
-    ) private returns (uint128 amount) {
+    ) private returns (uint128 amount, uint256 members) {
         Task storage task_ = _tasks[id];
         Claimable storage claimable = task_.claimable;
         (uint96 owed, bytes20 tag) = (claimable.owed, claimable.tag);
@@ -61,8 +97,9 @@ abstract contract Claims is MarketStorage {
             revert InvalidProof();
         }
         Account storage account_ = _accounts[id][account];
-        (uint128 paidBefore, uint128 debitedBefore) =
-            (account_.claimed.paid, account_.claimed.debited);
+        ClaimedTotals storage claimed_ = account_.claimed;
+        (uint256 paidBefore, uint128 debitedBefore) = (claimed_.paid, claimed_.debited);
+        members = claimed_.members;
         if (paid < paidBefore) revert InvalidSettlement(task_.round, "the pay decreases");
         if (debited != debitedBefore) _debit(id, account, debited, debitedBefore);
         else if (paid == paidBefore) revert NothingToClaim();
@@ -74,9 +111,9 @@ abstract contract Claims is MarketStorage {
             amount = uint128(paid - paidBefore);
         }
         // No account is paid more than was owed, at most 2^96 - 1; `_debit` has checked the debits.
-        account_.claimed.paid = uint128(paid);
-        account_.claimed.debited = uint128(debited);
-        if (amount == 0) return 0;
+        claimed_.paid = uint96(paid);
+        claimed_.debited = uint128(debited);
+        if (amount == 0) return (0, members);
         unchecked {
             // Writes both parts of the slot, which avoids another read.
             (claimable.owed, claimable.tag) = (owed - uint96(amount), tag);

@@ -24,6 +24,10 @@ library Limits {
     uint256 internal constant PLEDGES_MAX = 256;
     /// @notice Sibling hashes in a proof.
     uint256 internal constant PROOF_LENGTH_MAX = 64;
+    /// @notice Members of a split, each of which a claim pays.
+    uint256 internal constant SPLIT_MEMBERS_MAX = 64;
+    /// @notice Units of one turn in which a split deals the pay, and the sum of its shares.
+    uint256 internal constant SPLIT_TURN = 1_000_000;
     /// @notice Claims in one call.
     uint256 internal constant CLAIMS_MAX = 256;
 }

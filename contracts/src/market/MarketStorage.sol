@@ -6,6 +6,7 @@ import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol
 import {ReentrancyGuardTransient} from
     "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IMarket} from "../interfaces/IMarket.sol";
+import {MemberShare} from "../interfaces/Types.sol";
 
 /// @title Storage of the market, its clock, and the two functions that move tokens.
 abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
@@ -50,9 +51,12 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         bytes20 tag;
     }
 
+    /// @dev One slot, so that a claim knows without another read that an account has no split.
+    /// `members` is the length of its split. No account is paid more than was owed, 2^96 - 1.
     struct ClaimedTotals {
-        uint128 paid;
+        uint96 paid;
         uint128 debited;
+        uint32 members;
     }
 
     struct Bond {
@@ -65,6 +69,8 @@ abstract contract MarketStorage is IMarket, ReentrancyGuardTransient {
         Bond bond;
         /// Slashed from its bonds in the task so far: at most `bondMin`, except of the coordinator.
         uint128 slashed;
+        /// The split of its pay: `claimed.members` entries.
+        mapping(uint256 index => MemberShare) split;
     }
 
     /// @dev `generation` counts the withdrawals of the stake: pledges of an earlier generation are

@@ -2,7 +2,7 @@
 pragma solidity 0.8.37;
 
 import {IMarketEvents} from "../../src/interfaces/IMarketEvents.sol";
-import {PostedSettlement, TaskState, Terms} from "../../src/interfaces/Types.sol";
+import {MemberShare, PostedSettlement, TaskState, Terms} from "../../src/interfaces/Types.sol";
 import {SettlementChain} from "../../src/market/SettlementChain.sol";
 import {Vm} from "../Vm.sol";
 
@@ -33,6 +33,7 @@ contract EventFold {
     mapping(bytes32 => mapping(address => uint128)) public slashedOf;
     mapping(bytes32 => mapping(address => uint128)) public slashedBondOf;
     mapping(address => bytes32[]) private _everPledged;
+    mapping(bytes32 => mapping(address => bytes)) public splits;
     uint128 public treasury;
 
     function task(bytes32 id) external view returns (TaskState memory) {
@@ -49,6 +50,7 @@ contract EventFold {
         else if (kind == IMarketEvents.SettlementFinalised.selector) _finalised(log);
         else if (kind == IMarketEvents.Claimed.selector) _claimed(log);
         else if (kind == IMarketEvents.Debited.selector) _debited(log);
+        else if (kind == IMarketEvents.SplitSet.selector) _split(log);
         else if (kind == IMarketEvents.Slashed.selector) _slashed(log);
         else if (kind == IMarketEvents.CloseAnnounced.selector) _announced(log);
         else if (kind == IMarketEvents.CloseObjected.selector) _objected(log);
@@ -157,6 +159,12 @@ contract EventFold {
         uint128 total = abi.decode(log.data, (uint128));
         _tasks[log.topics[1]].owed -= total - paid[log.topics[1]][_whom(log)];
         paid[log.topics[1]][_whom(log)] = total;
+    }
+
+    /// @dev The members as encoded: a split is set once.
+    function _split(Vm.Log calldata log) private {
+        require(splits[log.topics[1]][_whom(log)].length == 0, "a split is set once");
+        splits[log.topics[1]][_whom(log)] = abi.encode(abi.decode(log.data, (MemberShare[])));
     }
 
     function _debited(Vm.Log calldata log) private {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {Collateral, TaskState} from "../../src/interfaces/Types.sol";
+import {Collateral, MemberShare, TaskState} from "../../src/interfaces/Types.sol";
 import {MarketTest} from "../MarketTest.sol";
 import {Vm} from "../Vm.sol";
 import {EventFold} from "./EventFold.sol";
@@ -26,7 +26,7 @@ contract EventsTest is MarketTest {
             vm.recordLogs();
             // Tasks are opened first; otherwise most calls would have no effect.
             if (i < 2) handler.openTask(i);
-            else act(seed >> 32, seed % 23);
+            else act(seed >> 32, seed % 24);
             Vm.Log[] memory logs = vm.getRecordedLogs();
             for (uint256 k = 0; k < logs.length; ++k) {
                 if (logs[k].emitter == address(market)) fold.apply_(logs[k]);
@@ -57,6 +57,7 @@ contract EventsTest is MarketTest {
         else if (choice == 18) handler.checkpointHead(which);
         else if (choice == 19) handler.announceClose(which);
         else if (choice == 20) handler.objectToClose(which, uint64(rest % 3), rest >> 2);
+        else if (choice == 21) handler.splitPay(which, who, rest);
         else handler.wait(rest);
     }
 
@@ -72,6 +73,9 @@ contract EventsTest is MarketTest {
             (uint128 paid, uint128 debited) = market.claimed(id, who);
             vm.assertEq(fold.paid(id, who), paid, "paid");
             vm.assertEq(fold.debited(id, who), debited, "debited");
+            MemberShare[] memory split = market.splitOf(id, who);
+            bytes memory encoded = split.length == 0 ? bytes("") : abi.encode(split);
+            vm.assertEq(fold.splits(id, who), encoded, "split");
             Collateral memory held = market.bondOf(id, who);
             vm.assertEq(fold.bonds(id, who), held.amount, "bond");
             vm.assertEq(fold.bondReleases(id, who), held.release, "bond's release");

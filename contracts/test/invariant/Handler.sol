@@ -8,6 +8,7 @@ import {
     Claim,
     Collateral,
     LastSettlement,
+    MemberShare,
     PostedSettlement,
     Receipt,
     Settlement,
@@ -36,6 +37,9 @@ contract Handler is Actors {
     mapping(bytes32 => uint256) private _lastPost;
     mapping(bytes32 => bool) public cancelledIn;
     uint256 public calls;
+
+    /// A member of splits that sends nothing.
+    address private constant SILENT = address(0x51135717);
 
     constructor(IMarket market_, IERC20 token_) {
         market = market_;
@@ -152,7 +156,50 @@ contract Handler is Actors {
         _claimChecked(c, c.paid - paid, actor(who % 2 + 1));
     }
 
+    /// @dev A split among the actor, a silent member and the other actor, if it is not too late.
+    function splitPay(uint256 which, uint256 who, uint256 seed) external checked(false) {
+        bytes32 id = tasks[which % 2];
+        TaskState memory t = market.task(id);
+        address owner = actor(who);
+        if (t.head == 0 || t.closed || market.splitOf(id, owner).length != 0) return;
+        MemberShare[] memory list = new MemberShare[](3);
+        uint32 first = 1 + uint32(seed % 900_000);
+        uint32 second = 1 + uint32((seed >> 64) % (999_998 - first));
+        list[0] = MemberShare(ben < ada ? ben : ada, first);
+        list[1] = MemberShare(ben < ada ? ada : ben, second);
+        list[2] = MemberShare(SILENT, 1_000_000 - first - second);
+        (uint128 paid, uint128 debited) = market.claimed(id, owner);
+        bool late = paid != 0 || debited != 0 || market.bondOf(id, owner).amount != 0;
+        if (late) vm.expectPartialRevert(IMarketErrors.SplitTooLate.selector);
+        vm.prank(owner);
+        market.setSplit(id, list);
+    }
+
+    /// @dev The claim of an account with a split: each member receives the units of its part.
+    function _splitClaimChecked(Claim memory c, uint256 due, MemberShare[] memory list) private {
+        uint256[] memory before = new uint256[](list.length);
+        for (uint256 i = 0; i < list.length; ++i) {
+            before[i] = token.balanceOf(list[i].member);
+        }
+        claim(c);
+        uint256 start = 0;
+        for (uint256 i = 0; i < list.length; ++i) {
+            uint256 gained = token.balanceOf(list[i].member) - before[i];
+            uint256 later = _owned(c.paid, start, list[i].share);
+            vm.assertEq(gained, later - _owned(c.paid - due, start, list[i].share), "its units");
+            start += list[i].share;
+        }
+    }
+
+    function _owned(uint256 total, uint256 start, uint256 share) private pure returns (uint256) {
+        uint256 begun = total % 1_000_000;
+        uint256 inTurn = begun <= start ? 0 : begun - start < share ? begun - start : share;
+        return total / 1_000_000 * share + inTurn;
+    }
+
     function _claimChecked(Claim memory c, uint256 due, address bystander) private {
+        MemberShare[] memory list = market.splitOf(c.task, c.account);
+        if (list.length != 0) return _splitClaimChecked(c, due, list);
         uint256 own = token.balanceOf(c.account);
         uint256 other = token.balanceOf(bystander);
         claim(c);

@@ -10,8 +10,8 @@ use florin_engine::{Applied, Effect, Engine, Event};
 use florin_learning::Dataset;
 use florin_learning::data::canonical_bytes;
 use florin_ledger::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PendingSettlement, PostOutcome,
-    Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, MemberShare, Objection, PendingSettlement,
+    PostOutcome, Refusal, Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 use florin_protocol::*;
 use florin_work::CommittedHoldout;
@@ -389,6 +389,9 @@ impl Ledger for FakeLedger {
         let own = books.claims.iter().rfind(|claim| claim.account == account);
         Ok(own.map(|claim| claim.totals).unwrap_or_default())
     }
+    fn split_of(&self, _: TaskId, _: Address) -> Result<Vec<MemberShare>, LedgerError> {
+        Ok(Vec::new())
+    }
     fn settlement_status(
         &self,
         task: TaskId,
@@ -406,6 +409,14 @@ impl Ledger for FakeLedger {
         unavailable()
     }
     fn open_task(&self, _: &dyn WalletSigner, _: &Terms) -> Result<TxId, LedgerError> {
+        unavailable()
+    }
+    fn set_split(
+        &self,
+        _: &dyn WalletSigner,
+        _: TaskId,
+        _: &[MemberShare],
+    ) -> Result<TxId, LedgerError> {
         unavailable()
     }
     fn bond(&self, _: &dyn WalletSigner, _: TaskId, _: Amount) -> Result<TxId, LedgerError> {

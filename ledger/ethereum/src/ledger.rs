@@ -7,13 +7,13 @@ use alloy_primitives::U256;
 use alloy_sol_types::{SolCall, SolEvent, SolEventInterface};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Canonical, Digest, MarketId as MarketName, SettlementId, TaskId, Timestamp,
-    WalletSigner,
+    Address, Amount, Canonical, Digest, MarketId as MarketName, Micro, SettlementId, TaskId,
+    Timestamp, WalletSigner,
 };
 
 use super::check::check_deployment;
 use super::contracts::Market::MarketEvents;
-use super::contracts::{FlorinToken, Market};
+use super::contracts::{FlorinToken, Market, to_address};
 use super::deployment::Deployment;
 use super::endpoint::Endpoint;
 use super::history::{HistoryCache, View};
@@ -26,8 +26,8 @@ use florin_ledger::TransactionOutcome;
 use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_ledger::{
-    BondState, Claim, ClaimOutcome, Ledger, LedgerError, Objection, PostOutcome, Settlement,
-    SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
+    BondState, Claim, ClaimOutcome, Ledger, LedgerError, MemberShare, Objection, PostOutcome,
+    Settlement, SettlementStatus, Slash, StakeState, TaskState, Terms, TxId,
 };
 
 /// Characters of a market's genesis digest in an outbox.
@@ -135,6 +135,21 @@ impl EthereumLedger {
         self.get(getter, self.confirmed_tag()?)
     }
 
+    /// The split of an account's pay in the state of a block.
+    pub(super) fn split_at(
+        &self,
+        task: TaskId,
+        account: Address,
+        at: BlockTag,
+    ) -> Result<Vec<MemberShare>, LedgerError> {
+        let getter = Market::splitOfCall { id: task.0.into(), account: account.0.into() };
+        let share = |each: Market::MemberShare| MemberShare {
+            member: to_address(each.member),
+            share: Micro(each.share.into()),
+        };
+        Ok(self.get(&getter, at)?.into_iter().map(share).collect())
+    }
+
     fn view(&self, task: TaskId, block: u64) -> Result<Option<View>, LedgerError> {
         let blocks = self.sender.settings.log_blocks_max;
         self.histories.view(&self.sender.node, &self.deployment, blocks, task, block)
@@ -228,20 +243,22 @@ impl EthereumLedger {
             | Action::Object(_) => {
                 TransactionOutcome::Moved(Amount::from_units(moved.unwrap_or_default()))
             }
-            Action::Claim(claim) => {
-                let account = alloy_primitives::Address::from(claim.account.0);
-                let paid = receipt.logs.iter().filter(|log| log.address == token).find_map(|log| {
+            Action::Claim(_) => {
+                // To the account, or to each member of its split.
+                let payments = receipt.logs.iter().filter(|log| log.address == token);
+                let payments = payments.filter_map(|log| {
                     FlorinToken::Transfer::decode_raw_log(log.topics.iter().copied(), &log.data)
                         .ok()
-                        .filter(|sent| sent.from == market && sent.to == account)
+                        .filter(|sent| sent.from == market)
                         .map(|sent| sent.value)
                 });
+                let paid = payments.fold(U256::ZERO, U256::saturating_add);
                 let taken = events().find_map(|event| match event {
                     MarketEvents::Debited(e) => Some(e.taken),
                     _ => None,
                 });
                 TransactionOutcome::Claimed(ClaimOutcome {
-                    paid: saturating_amount(paid.unwrap_or(U256::ZERO)),
+                    paid: saturating_amount(paid),
                     taken: Amount::from_units(taken.unwrap_or_default()),
                 })
             }
@@ -315,6 +332,14 @@ impl Ledger for EthereumLedger {
         Ok(ClaimTotals { paid, debited })
     }
 
+    fn split_of(&self, task: TaskId, account: Address) -> Result<Vec<MemberShare>, LedgerError> {
+        let members = self.split_at(task, account, self.confirmed_tag()?)?;
+        if members.is_empty() {
+            self.check_not_reorganised()?;
+        }
+        Ok(members)
+    }
+
     fn settlement_status(
         &self,
         task: TaskId,
@@ -346,6 +371,15 @@ impl Ledger for EthereumLedger {
 
     fn open_task(&self, by: &dyn WalletSigner, terms: &Terms) -> Result<TxId, LedgerError> {
         self.execute_for_id(by, Action::OpenTask(terms.clone()))
+    }
+
+    fn set_split(
+        &self,
+        by: &dyn WalletSigner,
+        task: TaskId,
+        members: &[MemberShare],
+    ) -> Result<TxId, LedgerError> {
+        self.execute_for_id(by, Action::SetSplit { task, members: members.to_vec() })
     }
 
     fn bond(

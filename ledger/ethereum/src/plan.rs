@@ -20,7 +20,7 @@ use florin_ledger::Action;
 use florin_ledger::TransactionOutcome;
 use florin_ledger::limits::PENDING_MAX;
 use florin_ledger::{
-    Claim, LedgerError, Objection, PostOutcome, Refusal, Settlement, Slash, Terms,
+    Claim, LedgerError, MemberShare, Objection, PostOutcome, Refusal, Settlement, Slash, Terms,
 };
 
 /// How often a plan is repeated because the chain changed during planning.
@@ -148,6 +148,13 @@ impl EthereumLedger {
                 })
             }
             Action::Object(objection) => self.simple_plan(from, &objection_call(objection)),
+            Action::SetSplit { task, members } => {
+                let list = members.iter().map(share_call).collect();
+                let call = Market::setSplitCall { id: task.0.into(), members: list };
+                self.idempotent_plan(from, &call, || {
+                    Ok(self.split_at(*task, from, BlockTag::Latest)? == *members)
+                })
+            }
         }
     }
 
@@ -436,6 +443,12 @@ fn claim_call(claim: &Claim) -> Market::claimCall {
         debited: alloy_primitives::U256::from(claim.totals.debited.units()),
         proof: claim.proof.iter().map(|sibling| sibling.0.into()).collect(),
     }
+}
+
+/// A share beyond the contract's range is beyond a whole as well, which the contract refuses.
+fn share_call(each: &MemberShare) -> Market::MemberShare {
+    let share = u32::try_from(each.share.0).unwrap_or(u32::MAX);
+    Market::MemberShare { member: each.member.0.into(), share }
 }
 
 fn slash_call(slash: &Slash) -> Market::slashCall {

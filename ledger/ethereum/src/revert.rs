@@ -100,6 +100,13 @@ fn from_market_error(error: Errors) -> RevertReason {
         Errors::NotFound(e) => Refusal::NotFound(e.reason),
         Errors::InvalidArgument(e) => Refusal::InvalidArgument(e.reason),
         Errors::LimitExceeded(e) => Refusal::LimitExceeded(e.reason),
+        Errors::SplitInvalid(e) => Refusal::SplitInvalid(e.reason),
+        Errors::SplitFixed(e) => {
+            Refusal::SplitFixed { task: task(e.task), account: to_address(e.account) }
+        }
+        Errors::SplitTooLate(e) => {
+            Refusal::SplitTooLate { task: task(e.task), account: to_address(e.account) }
+        }
         Errors::TransferAmountMismatch(e) => Refusal::InvalidArgument(format!(
             "the token moved {} units instead of {}: the market supports no token with transfer \
              fees",
@@ -135,6 +142,12 @@ mod tests {
         let who = alloy_primitives::Address::repeat_byte(2);
         assert_eq!(code(Market::UnknownTask { task: id }.abi_encode()), "UNKNOWN_TASK");
         assert_eq!(code(Market::StaleHead { head: id }.abi_encode()), "stale");
+        let fixed = Market::SplitFixed { task: id, account: who };
+        assert_eq!(code(fixed.abi_encode()), "SPLIT_FIXED");
+        let late = Market::SplitTooLate { task: id, account: who };
+        assert_eq!(code(late.abi_encode()), "SPLIT_TOO_LATE");
+        let invalid = Market::SplitInvalid { reason: String::new() };
+        assert_eq!(code(invalid.abi_encode()), "SPLIT_INVALID");
         assert_eq!(code(Market::TooEarly { moment: 2, current: 1 }.abi_encode()), "TOO_EARLY");
         let token = FlorinToken::ERC20InsufficientAllowance {
             spender: who,

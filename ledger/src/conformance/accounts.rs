@@ -24,6 +24,8 @@ pub(super) fn unknown_ids_read_as_zero(stage: &Scenario) -> Result<(), String> {
         stage.expect_read(ledger.claimed_totals(NO_TASK, stranger))?,
         ClaimTotals::default(),
     )?;
+    let split = stage.expect_read(ledger.split_of(NO_TASK, stranger))?;
+    expect_equal("split", split, Vec::new())?;
     let status = stage.expect_read(ledger.settlement_status(NO_TASK, SettlementId([1; 32])))?;
     expect_equal("settlement", status, SettlementStatus::Unknown)?;
     let before = stage.now()?;

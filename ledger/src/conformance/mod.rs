@@ -14,6 +14,7 @@ mod coverage;
 mod debits;
 mod scenario;
 mod signer;
+mod splits;
 mod tasks;
 
 use std::fmt;
@@ -113,6 +114,10 @@ const CASES: &[ConformanceCase] = &[
         coverage::return_after_close,
     ),
     ("a coordinator that is the arbiter needs no bond", coverage::trusted_coordinator),
+    ("a split is set once, before the account takes part", splits::setting),
+    ("a claim of a split account pays its members, to the unit", splits::paying),
+    ("a split leaves bond and debits with its account", splits::debiting),
+    ("the sender of a claim cannot change its split's payments", splits::other_senders),
     ("a stake is at risk for the longest delay of its pledges", bonds_and_stakes::staking),
     ("an arbiter slashes at most the available bond", bonds_and_stakes::slashing_a_bond),
     (

@@ -10,8 +10,8 @@ use florin_protocol::{
 };
 
 use crate::api::{
-    BondState, Claim, Ledger, LedgerError, Objection, Refusal, Settlement, StakeState, TaskState,
-    Terms,
+    BondState, Claim, Ledger, LedgerError, MemberShare, Objection, Refusal, Settlement, StakeState,
+    TaskState, Terms,
 };
 use crate::conformance::{INITIAL_BALANCE, SIGNER_COUNT, TestLedger};
 
@@ -59,6 +59,8 @@ struct Snapshot {
     tasks: Vec<Option<TaskState>>,
     /// Per task and signer.
     bonds: Vec<(BondState, bool, ClaimTotals)>,
+    /// Per task and signer.
+    splits: Vec<Vec<MemberShare>>,
 }
 
 /// The totals of one account, paid and debited, in florins.
@@ -298,6 +300,7 @@ impl Scenario {
             stakes: Vec::new(),
             tasks: Vec::new(),
             bonds: Vec::new(),
+            splits: Vec::new(),
         };
         for owner in &owners {
             snapshot.balances.push(expect_read(ledger.balance(*owner))?);
@@ -307,6 +310,7 @@ impl Scenario {
             snapshot.tasks.push(expect_read(ledger.task(task))?);
             for owner in &owners {
                 let bond = expect_read(ledger.bond_of(task, *owner))?;
+                snapshot.splits.push(expect_read(ledger.split_of(task, *owner))?);
                 let pledged = expect_read(ledger.is_pledged(task, *owner))?;
                 snapshot.bonds.push((
                     bond,
@@ -321,7 +325,7 @@ impl Scenario {
     /// Checks that the total of all accounts equals the supply, and that the conservation equation
     /// of each task holds.
     fn check_conservation(&self, snapshot: &Snapshot) -> Result<(), String> {
-        let Snapshot { balances, treasury, stakes, tasks, bonds } = snapshot;
+        let Snapshot { balances, treasury, stakes, tasks, bonds, .. } = snapshot;
         let mut all = balances.clone();
         all.push(*treasury);
         all.extend(stakes.iter().map(|stake| stake.amount));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
-use crate::api::Refusal;
+use crate::api::{MemberShare, Refusal};
 use crate::entry::{Account, Movement, Pool};
 use crate::state::tables::{Changes, LedgerState, SettlementStage, StakeRecord, TaskRecord};
 use crate::state::{ApplyError, rules};
@@ -20,6 +20,7 @@ pub(super) enum RowChange {
     Stake(Address, Option<StakeRecord>),
     Claimed((TaskId, Address), ClaimTotals),
     Slashed((TaskId, Address), Amount),
+    Split((TaskId, Address), Vec<MemberShare>),
 }
 
 /// All effects of one action, computed before any of them is applied.
@@ -119,6 +120,13 @@ impl<'a> Draft<'a> {
             .unwrap_or_default()
     }
 
+    /// The split of an account's pay in a task; empty if the account has none.
+    pub(super) fn split(&self, task: TaskId, account: Address) -> &[MemberShare] {
+        lookup(&self.changes.splits, &self.state.splits, &(task, account))
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+
     /// Executes one transaction on top of the changes so far.
     pub(crate) fn apply(
         &mut self,
@@ -181,6 +189,7 @@ impl<'a> Draft<'a> {
             RowChange::Stake(key, row) => _ = changes.stakes.insert(key, row),
             RowChange::Claimed(key, row) => _ = changes.claimed.insert(key, Some(row)),
             RowChange::Slashed(key, row) => _ = changes.slashed.insert(key, Some(row)),
+            RowChange::Split(key, row) => _ = changes.splits.insert(key, Some(row)),
         }
     }
 

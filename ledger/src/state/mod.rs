@@ -5,6 +5,7 @@ mod bonds;
 mod draft;
 mod rules;
 mod settlements;
+mod splits;
 mod tables;
 mod tasks;
 
@@ -17,12 +18,14 @@ mod coverage_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]
+mod split_tests;
+#[cfg(test)]
 mod tests;
 
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, SettlementId, TaskId, Timestamp};
 
-use crate::api::{BondState, Refusal, SettlementStatus, StakeState, TaskState};
+use crate::api::{BondState, MemberShare, Refusal, SettlementStatus, StakeState, TaskState};
 use crate::entry::{Account, Movement, Pool};
 use crate::transaction::{Transaction, TransactionOutcome};
 
@@ -145,6 +148,12 @@ impl LedgerState {
     #[must_use]
     pub fn claimed_totals(&self, task: TaskId, account: Address) -> ClaimTotals {
         self.claimed.get(&(task, account)).copied().unwrap_or_default()
+    }
+
+    /// The split of an account's pay in a task; empty if the account has none.
+    #[must_use]
+    pub fn split(&self, task: TaskId, account: Address) -> Vec<MemberShare> {
+        self.splits.get(&(task, account)).cloned().unwrap_or_default()
     }
 
     /// The status of a settlement.

@@ -6,7 +6,7 @@ use crate::action::Action;
 use crate::api::Refusal;
 use crate::entry::{Account, Cause, Movement};
 use crate::state::draft::{Draft, Effects};
-use crate::state::{ApplyError, bonds, settlements, tasks};
+use crate::state::{ApplyError, bonds, settlements, splits, tasks};
 use crate::transaction::TransactionOutcome;
 
 /// No private key is known for this address, and common ERC-20 implementations refuse transfers to
@@ -38,6 +38,7 @@ pub(super) fn decide(
         Action::Slash(slash) => bonds::slash(draft, from, slash),
         Action::AnnounceClose { task } => tasks::announce_close(draft, from, *task, now),
         Action::Object(objection) => tasks::object(draft, objection, chain),
+        Action::SetSplit { task, members } => splits::set_split(draft, from, *task, members),
     }
 }
 

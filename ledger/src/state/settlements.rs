@@ -13,6 +13,7 @@ use crate::limits::PENDING_MAX;
 use crate::state::ApplyError;
 use crate::state::draft::{Draft, Effects, RowChange};
 use crate::state::rules::require_sender;
+use crate::state::splits;
 use crate::state::tables::{SettlementStage, TaskRecord};
 use crate::transaction::TransactionOutcome;
 
@@ -296,11 +297,9 @@ pub(super) fn claim(draft: &Draft<'_>, claim: &Claim) -> Result<Effects, ApplyEr
     let bond = Account::Bond(*task, *account);
     // A debit that exceeds the bond is not owed later: the whole debit counts as taken.
     let taken = due.debited.min(draft.account_balance(bond));
-    let (owed, wallet) = (Account::Owed(*task), Account::Wallet(*account));
-    let mut movements = vec![
-        Movement { from: owed, to: wallet, amount: due.paid, cause: Cause::Claimed },
-        Movement { from: bond, to: Account::Treasury, amount: taken, cause: Cause::Debited },
-    ];
+    let mut movements = splits::payments(draft, claim, due.paid)?;
+    let to = Account::Treasury;
+    movements.push(Movement { from: bond, to, amount: taken, cause: Cause::Debited });
     movements.retain(|movement| !movement.amount.is_zero());
     let mut record = record.clone();
     record.claimed = record.claimed.plus(due.paid)?;

@@ -1,4 +1,4 @@
-//! The ledger's state as eight ordered tables, and the changes from one state to the next.
+//! The ledger's state as nine ordered tables, and the changes from one state to the next.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, Digest, RoundNumber, SettlementId, TaskId, Timestamp};
 
-use crate::api::{PendingSettlement, Terms};
+use crate::api::{MemberShare, PendingSettlement, Terms};
 use crate::entry::Account;
 
 /// One row as it is hashed and stored: the canonical key, and the canonical value, or `None` for a
@@ -210,6 +210,8 @@ tables! {
     claimed: (TaskId, Address) => ClaimTotals,
     /// The amount slashed from each account's bonds in each task, except the coordinator's.
     slashed: (TaskId, Address) => Amount,
+    /// The split of each account's pay in each task, of accounts that have one.
+    splits: (TaskId, Address) => Vec<MemberShare>,
 }
 
 /// A length as it is hashed.

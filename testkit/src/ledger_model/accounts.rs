@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use florin_ledger::conformance::TestSigner;
-use florin_ledger::{Claim, Objection, Settlement, Terms};
+use florin_ledger::limits::SPLIT_MEMBERS_MAX;
+use florin_ledger::model::{SplitFlaw, SplitModel};
+use florin_ledger::{Claim, MemberShare, Objection, Settlement, Terms};
 use florin_protocol::merkle::{self, ClaimTree};
 use florin_protocol::{
     Address, Amount, ChainId, DATA_PER_ROUND_MIN, Digest, LedgerReceipt, Micro, Report,
@@ -140,6 +142,23 @@ impl TestAccounts {
             infrastructure_total: units(new.infrastructure),
             improvement_total_nano: u64::try_from(new.improvement_nano).unwrap(),
         }
+    }
+
+    /// The members of a split as a ledger has them, in the order of their addresses. The order is of
+    /// no consequence for amounts in units of the model, which are whole turns.
+    pub fn split(&self, members: &SplitModel, flaw: SplitFlaw) -> Vec<MemberShare> {
+        let share = |(member, share): &(usize, i128)| MemberShare {
+            member: self.address(*member),
+            share: Micro(u64::try_from(*share).unwrap()),
+        };
+        let mut list: Vec<MemberShare> = members.iter().map(share).collect();
+        list.sort_by_key(|each| each.member);
+        match flaw {
+            SplitFlaw::Nothing => {}
+            SplitFlaw::Unordered => list.push(list[0]),
+            SplitFlaw::Crowded => list = vec![list[0]; SPLIT_MEMBERS_MAX + 1],
+        }
+        list
     }
 
     /// An objection with a receipt for an update of the first account, which `signer` signed.

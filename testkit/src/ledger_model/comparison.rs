@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 
-use florin_ledger::model::TaskModel;
+use florin_ledger::model::{SplitFlaw, TaskModel};
 use florin_ledger::{
     BondState, Ledger, LedgerError, PendingSettlement, SettlementStatus, StakeState, TaskState,
 };
-use florin_protocol::RoundNumber;
+use florin_protocol::{Amount, RoundNumber};
 
 use super::accounts::{TestAccounts, in_units, leaf, payout, task_id, units};
 use super::model::{AllTotals, Flaw, INITIAL_BALANCE, LAST_ROUND, LedgerModel, PEOPLE};
@@ -74,17 +74,18 @@ impl Comparison<'_> {
     /// Compares the wallet and the stake of an account.
     pub fn wallet(&self, n: usize) -> Result<(), ModelMismatch> {
         let (owner, model) = (self.cast.address(n), self.model);
+        let crumbs = Amount::from_units(model.crumbs[n].unsigned_abs());
         expect_equal(
             &format!("wallet of {n}"),
-            in_units(expect_read(self.ledger.balance(owner))?),
-            model.wallets[n],
+            expect_read(self.ledger.balance(owner))?,
+            units(model.wallets[n]).plus(crumbs).unwrap(),
         )?;
         let release = model.stake_releases[n].map(|at| self.cast.tick(at));
         let expected = StakeState { amount: units(model.stakes[n]), release };
         expect_equal(&format!("stake of {n}"), expect_read(self.ledger.stake_of(owner))?, expected)
     }
 
-    /// Compares the bond, the claims and the pledge of an account in a task.
+    /// Compares the bond, the claims, the split and the pledge of an account in a task.
     pub fn account_in_task(&self, n: usize, t: usize) -> Result<(), ModelMismatch> {
         let (owner, task, id) = (self.cast.address(n), &self.model.tasks[t], task_id(t));
         let release = task.releases[n].map(|at| self.cast.tick(at));
@@ -96,6 +97,9 @@ impl Comparison<'_> {
         )?;
         let claimed = expect_read(self.ledger.claimed_totals(id, owner))?;
         expect_equal(&format!("claimed by {n} in {t}"), claimed, leaf(task.claimed[n]))?;
+        let split = expect_read(self.ledger.split_of(id, owner))?;
+        let expected = self.cast.split(&task.splits[n], SplitFlaw::Nothing);
+        expect_equal(&format!("split of {n} in {t}"), split, expected)?;
         let pledged = expect_read(self.ledger.is_pledged(id, owner))?;
         expect_equal(&format!("pledge of {n} to {t}"), pledged, task.pledges[n].is_some())
     }

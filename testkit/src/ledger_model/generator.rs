@@ -4,13 +4,13 @@ use florin_ledger::model::TaskModel;
 use florin_protocol::Digest;
 
 use super::model::{
-    AllTotals, BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, UNBOUNDED,
+    AllTotals, BUYER, Flaw, LAST_ROUND, LedgerModel, PEOPLE, Pending, Rules, SplitFlaw, UNBOUNDED,
 };
 use super::operation::{Act, Operation};
 use super::rng::TestRng;
 
 /// The weight of each kind of operation.
-const WEIGHTS: [(Kind, u64); 17] = [
+const WEIGHTS: [(Kind, u64); 18] = [
     (Kind::Transfer, 4),
     (Kind::OpenTask, 4),
     (Kind::Bond, 9),
@@ -28,13 +28,15 @@ const WEIGHTS: [(Kind, u64); 17] = [
     (Kind::AnnounceClose, 2),
     (Kind::Object, 3),
     (Kind::Slash, 8),
+    (Kind::SetSplit, 6),
 ];
 
 /// Outcomes that occur often without weighting.
-const FREQUENT_OUTCOMES: [&str; 8] = [
+const FREQUENT_OUTCOMES: [&str; 9] = [
     "INSUFFICIENT_FUNDS",
     "INVALID_PROOF",
     "NOT_FOUND",
+    "SPLIT_TOO_LATE",
     "TASK_CLOSED",
     "TOO_SMALL",
     "UNAUTHORIZED",
@@ -70,6 +72,7 @@ enum Kind {
     AnnounceClose,
     Object,
     Slash,
+    SetSplit,
 }
 
 fn any_kind(dice: &mut TestRng) -> Kind {
@@ -216,6 +219,7 @@ impl OperationGenerator<'_> {
                 let stake = self.dice.once_in(2);
                 Act::Slash { t, who: self.slash_target(t, stake), stake, amount }
             }
+            Kind::SetSplit => self.split(t, from),
         };
         Operation { from, act }
     }
@@ -255,6 +259,7 @@ impl OperationGenerator<'_> {
             Kind::Cancel | Kind::Slash => Some(task.rules.arbiter),
             // Posts stop without the coordinator's bond.
             Kind::Bond if self.lacks_cover(t) => Some(task.rules.coordinator),
+            Kind::SetSplit => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] == 0), self.dice),
             Kind::Unbond => some(&mut (0..PEOPLE).filter(|n| task.bonds[*n] > 0), self.dice),
             Kind::WithdrawBond => {
                 some(&mut (0..PEOPLE).filter(|n| task.releases[*n].is_some()), self.dice)
@@ -281,6 +286,34 @@ impl OperationGenerator<'_> {
             return self.any_account();
         }
         all[self.dice.below(all.len() as u64)]
+    }
+
+    /// A split among one to three accounts, sometimes the one that the sender has.
+    fn split(&mut self, t: usize, from: usize) -> Act {
+        let held = &self.model.tasks[t].splits[from];
+        if !held.is_empty() && self.dice.once_in(3) {
+            return Act::SetSplit { t, members: held.clone(), flaw: SplitFlaw::Nothing };
+        }
+        let (first, second) = (self.any_account(), self.any_account());
+        let part = |dice: &mut TestRng| dice.below(500_000) as i128;
+        let (a, b) = (part(self.dice), part(self.dice));
+        let mut members = vec![(first, a), (second, b), (5, 1_000_000 - a - b)];
+        members.retain(|(_, share)| *share > 0 || self.dice.once_in(2));
+        let mut known = [false; PEOPLE];
+        let mut lost = 0;
+        members.retain(|(member, share)| {
+            let is_new = !std::mem::replace(&mut known[*member], true);
+            lost += if is_new { 0 } else { *share };
+            is_new
+        });
+        members[0].1 += lost + i128::from(self.dice.once_in(12));
+        members.sort_unstable();
+        let flaw = match self.dice.below(16) {
+            0 => SplitFlaw::Unordered,
+            1 => SplitFlaw::Crowded,
+            _ => SplitFlaw::Nothing,
+        };
+        Act::SetSplit { t, members, flaw }
     }
 
     fn opening(&mut self, t: usize) -> Act {

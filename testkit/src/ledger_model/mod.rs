@@ -19,7 +19,8 @@ use model::{INITIAL_BALANCE, LedgerModel, PEOPLE};
 
 /// The model of a ledger in which every account has the same balance.
 pub fn fresh_model() -> LedgerModel {
-    let mut model = LedgerModel { now: START, ..LedgerModel::default() };
+    let grain = i128::try_from(units(1).units()).expect("a unit of the model is small");
+    let mut model = LedgerModel { now: START, grain, ..LedgerModel::default() };
     model.wallets[..PEOPLE].fill(INITIAL_BALANCE);
     model
 }

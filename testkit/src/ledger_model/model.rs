@@ -2,7 +2,7 @@
 
 use florin_ledger::model;
 
-pub use florin_ledger::model::{BUYER, Flaw, ModelResult, Rules};
+pub use florin_ledger::model::{BUYER, Flaw, ModelResult, Rules, SplitFlaw, SplitModel};
 
 pub const PEOPLE: usize = 6;
 pub const INITIAL_BALANCE: i128 = 2_000;

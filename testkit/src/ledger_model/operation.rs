@@ -4,7 +4,12 @@ use florin_ledger::{ClaimOutcome, Ledger, LedgerError, PostOutcome, Refusal, Sla
 use florin_protocol::Digest;
 
 use super::accounts::{TestAccounts, in_units, payout, task_id, units};
-use super::model::{AllTotals, Flaw, LedgerModel, ModelResult, Pending, Rules};
+use super::model::{
+    AllTotals, Flaw, LedgerModel, ModelResult, Pending, Rules, SplitFlaw, SplitModel,
+};
+
+/// Added to the result of a claim whose account has a split.
+const OF_A_SILO: i128 = 1_000_000_000;
 
 /// An operation with its sender.
 #[derive(Clone, Debug)]
@@ -79,6 +84,11 @@ pub enum Act {
         stake: bool,
         amount: i128,
     },
+    SetSplit {
+        t: usize,
+        members: SplitModel,
+        flaw: SplitFlaw,
+    },
 }
 
 /// The result of an operation on a ledger.
@@ -101,6 +111,7 @@ pub fn without_texts(answer: &LedgerResult) -> LedgerResult {
         Refusal::NotFound(_) => Refusal::NotFound(String::new()),
         Refusal::InvalidArgument(_) => Refusal::InvalidArgument(String::new()),
         Refusal::LimitExceeded(_) => Refusal::LimitExceeded(String::new()),
+        Refusal::SplitInvalid(_) => Refusal::SplitInvalid(String::new()),
         other => other,
     })
 }
@@ -133,6 +144,7 @@ impl Operation {
             Act::Close { .. } => "close",
             Act::AnnounceClose { .. } => "announce close",
             Act::Object { .. } => "object",
+            Act::SetSplit { .. } => "split",
             Act::Slash { stake: true, .. } => "slash stake",
             Act::Slash { stake: false, .. } => "slash bond",
         }
@@ -144,6 +156,7 @@ impl Operation {
             (_, Err(code)) => code,
             (Act::Post { .. }, Ok(1)) => "already",
             (Act::Finalize { .. }, Ok(0)) => "nothing due",
+            (Act::Claim { .. }, Ok(moved)) if moved >= OF_A_SILO => "of a silo",
             (Act::Claim { .. }, Ok(0)) => "debited too late",
             (Act::Claim { .. }, Ok(moved)) if moved % 1_000 == 0 => "debited",
             (Act::Claim { .. }, Ok(moved)) if moved > 1_000 => "paid and debited",
@@ -167,7 +180,8 @@ impl Operation {
             | Act::Close { t }
             | Act::AnnounceClose { t }
             | Act::Object { t, .. }
-            | Act::Slash { t, .. } => Some(t),
+            | Act::Slash { t, .. }
+            | Act::SetSplit { t, .. } => Some(t),
         }
     }
 
@@ -200,13 +214,15 @@ impl Operation {
             Act::Finalize { t } => model.open(*t).map(|()| model.settle(*t)),
             Act::Claim { t, who, totals, tree } => {
                 let proven = (tree[*who] == *totals).then_some(*tree);
+                let silo = if model.tasks[*t].splits[*who].is_empty() { 0 } else { OF_A_SILO };
                 let claimed = model.claim(*t, *who, *totals, proven);
-                claimed.map(|moved| moved.paid + 1_000 * moved.taken)
+                claimed.map(|moved| moved.paid + 1_000 * moved.taken + silo)
             }
             Act::Close { t } => model.close(from, *t),
             Act::AnnounceClose { t } => model.announce_close(from, *t),
             Act::Object { t, round, signer } => model.object(*t, *round, *signer),
             Act::Slash { t, who, stake, amount } => model.slash(from, *t, *who, *stake, *amount),
+            Act::SetSplit { t, members, flaw } => model.set_split(from, *t, members, *flaw),
         }
     }
 
@@ -238,8 +254,11 @@ impl Operation {
             }
             Act::Finalize { t } => to_result(ledger.finalize(by, task_id(*t)), |n| n as i128),
             Act::Claim { t, who, totals, tree } => {
-                let both =
-                    |moved: ClaimOutcome| in_units(moved.paid) + 1_000 * in_units(moved.taken);
+                let split = ledger.split_of(task_id(*t), cast.address(*who)).unwrap();
+                let silo = if split.is_empty() { 0 } else { OF_A_SILO };
+                let both = |moved: ClaimOutcome| {
+                    in_units(moved.paid) + 1_000 * in_units(moved.taken) + silo
+                };
                 to_result(ledger.claim(by, &cast.claim(*t, *who, *totals, tree)), both)
             }
             Act::Close { t } => to_result(ledger.close(by, task_id(*t)), in_units),
@@ -257,6 +276,9 @@ impl Operation {
                     evidence: Digest([4; 32]),
                 };
                 to_result(ledger.slash(by, &slash), in_units)
+            }
+            Act::SetSplit { t, members, flaw } => {
+                to_result(ledger.set_split(by, task_id(*t), &cast.split(members, *flaw)), done)
             }
         }
     }

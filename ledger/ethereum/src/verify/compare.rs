@@ -7,7 +7,7 @@ use florin_protocol::{Address, Amount, TaskId};
 
 use super::super::contracts::Market::{
     TaskState, bondOfCall, claimedCall, pledgesOfCall, slashedBondOfCall, slashedOfCall,
-    stakeOfCall, taskCall, treasuryCall,
+    splitOfCall, stakeOfCall, taskCall, treasuryCall,
 };
 use super::super::node::{BlockTag, NodeClient};
 use super::{Deployment, FoldedMarket, MarketSnapshot, MarketVerification};
@@ -148,6 +148,8 @@ fn compare_accounts(
         let claimed = node.call_getter(market, &claimedCall { id, account }, at)?;
         scale.compare_field(|| line("paid"), &ours.paid, &claimed.paid);
         scale.compare_field(|| line("debited"), &ours.debited, &claimed.debited);
+        let split = node.call_getter(market, &splitOfCall { id, account }, at)?;
+        scale.compare_field(|| line("split"), &ours.split, &split);
         // One more request for each account that was slashed, and none for all others.
         if ours.slashed > 0 {
             let slashed = node.call_getter(market, &slashedBondOfCall { id, account }, at)?;

@@ -8,7 +8,9 @@ use alloy_primitives::{B256, U256, keccak256};
 use alloy_sol_types::SolValue;
 use florin_protocol::{Address, TaskId};
 
-use super::super::contracts::Market::{Collateral, MarketEvents, PostedSettlement, TaskState};
+use super::super::contracts::Market::{
+    Collateral, MarketEvents, MemberShare, PostedSettlement, SplitSet, TaskState,
+};
 use crate::contracts::to_address;
 
 /// The state that results from a market's events.
@@ -16,7 +18,7 @@ use crate::contracts::to_address;
 pub struct FoldedMarket {
     /// Every task ever opened.
     pub tasks: BTreeMap<TaskId, FoldedTask>,
-    /// Every account that ever had a bond, a payout or a debit in a task.
+    /// Every account that ever had a bond, a payout, a debit or a split in a task.
     pub accounts: BTreeMap<(TaskId, Address), FoldedAccount>,
     /// Every account that ever staked or pledged.
     pub providers: BTreeMap<Address, FoldedProvider>,
@@ -46,6 +48,8 @@ pub struct FoldedAccount {
     pub debited: u128,
     /// Slashed from its bonds, which the task limits; not counted for a bond that covers pay.
     pub slashed: u128,
+    /// The split of its pay; empty for none.
+    pub split: Vec<MemberShare>,
 }
 
 /// The state of one provider.
@@ -61,7 +65,7 @@ const NOTHING: Collateral = Collateral { amount: 0, release: 0 };
 
 impl Default for FoldedAccount {
     fn default() -> Self {
-        Self { bond: NOTHING, paid: 0, debited: 0, slashed: 0 }
+        Self { bond: NOTHING, paid: 0, debited: 0, slashed: 0, split: Vec::new() }
     }
 }
 
@@ -145,6 +149,7 @@ impl FoldedMarket {
                 add(&mut self.treasury, objected.taken, "the treasury")
             }
             MarketEvents::Claimed(_) | MarketEvents::Debited(_) => self.apply_claim_event(event),
+            MarketEvents::SplitSet(set) => self.split(set),
             MarketEvents::Bonded(_)
             | MarketEvents::Unbonding(_)
             | MarketEvents::BondWithdrawn(_) => self.apply_bond_event(event),
@@ -172,6 +177,21 @@ impl FoldedMarket {
             }
             _ => self.apply_stake_event(event),
         }
+    }
+
+    /// A split is set once, before the account has a bond or a claim.
+    fn split(&mut self, set: &SplitSet) -> Result<(), EventError> {
+        self.task(set.task)?;
+        let account = to_address(set.account);
+        let person = self.accounts.entry((task_id(set.task), account)).or_default();
+        if !person.split.is_empty() {
+            return Err(format!("the split of {account} was set twice"));
+        }
+        if (person.bond.amount, person.paid, person.debited) != (0, 0, 0) {
+            return Err(format!("the split of {account} was set after it took part"));
+        }
+        person.split.clone_from(&set.members);
+        Ok(())
     }
 
     fn task(&mut self, task: B256) -> Result<&mut FoldedTask, EventError> {

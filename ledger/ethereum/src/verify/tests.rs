@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::contracts::Market::{
-    Bonded, Claimed, Debited, HeadCheckpointed, SettlementFinalised, SettlementPosted,
-    SettlementsCancelled, Slashed, StakeWithdrawn, Staked, TaskOpened, Terms,
+    Bonded, Claimed, Debited, HeadCheckpointed, MemberShare, SettlementFinalised, SettlementPosted,
+    SettlementsCancelled, Slashed, SplitSet, StakeWithdrawn, Staked, TaskOpened, Terms,
 };
 use super::super::contracts::Market::{PledgeEnded, Pledged};
 use super::super::endpoint::EndpointError;
@@ -300,9 +300,24 @@ fn slashes_and_debits_go_to_the_treasury() {
     assert_eq!((books.treasury, books.required_tokens()), (31, U256::from(1_100 + 39 + 31)));
 }
 
+fn set_split() -> SplitSet {
+    let member = MemberShare { member: ANN, share: 1_000_000 };
+    SplitSet { task: TASK, account: ANN, members: vec![member] }
+}
+
 #[test]
 fn inconsistent_events_are_rejected_with_a_reason() {
     let claimed = MarketEvents::Claimed(Claimed { task: TASK, account: ANN, paid: 1 });
+    let split = MarketEvents::SplitSet(set_split());
+    let bonded = MarketEvents::Bonded(Bonded { task: TASK, account: ANN, amount: 1 });
+    let mut with_split = market_with_open_task();
+    with_split.apply(&split).unwrap();
+    with_split.apply(&bonded).unwrap();
+    assert_eq!(with_split.accounts.values().next().unwrap().split, set_split().members);
+    assert!(with_split.apply(&split).unwrap_err().contains("set twice"));
+    let mut bonded_first = market_with_open_task();
+    bonded_first.apply(&bonded).unwrap();
+    assert!(bonded_first.apply(&split).unwrap_err().contains("after it took part"));
     let table: [(MarketEvents, &str); 4] = [
         (claimed, "1 is taken from the amount owed by a task, which has 0"),
         (

@@ -1,10 +1,10 @@
 //! The sentence that a wallet displays and signs for each action, as a template that is generated
 //! from [`Action::summary`].
 
-use florin_ledger::{Action, Claim, Objection, Settlement, Slash, Terms};
+use florin_ledger::{Action, Claim, MemberShare, Objection, Settlement, Slash, Terms};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
-    Address, Amount, Digest, LedgerReceipt, RoundNumber, SettlementId, TaskId, TaskSpec,
+    Address, Amount, Digest, LedgerReceipt, Micro, RoundNumber, SettlementId, TaskId, TaskSpec,
     WalletSignature,
 };
 use serde_json::{Value, json};
@@ -43,7 +43,14 @@ pub(crate) fn examples() -> Vec<(Action, &'static str)> {
         (slash(true), "stake is true"),
         (Action::AnnounceClose { task }, ""),
         (Action::Object(objection(task)), ""),
+        (Action::SetSplit { task, members: members() }, ""),
     ]
+}
+
+fn members() -> Vec<MemberShare> {
+    let shares = [(0x71, 299_999), (0x72, 700_001)];
+    let share = |(byte, share)| MemberShare { member: Address([byte; 20]), share: Micro(share) };
+    shares.map(share).to_vec()
 }
 
 pub(crate) fn objection(task: TaskId) -> Objection {
@@ -84,6 +91,7 @@ pub(crate) fn actions() -> Vec<Value> {
         for (field, text) in leaves {
             let short: String = text.chars().take(8).collect();
             summary = match text.len() {
+                _ if text.contains(' ') => summary.replace(&text, &format!("{{{field}}}")),
                 64 => summary.replace(&short, &format!("{{{field}:8}}")),
                 _ => replace_word(&summary, &text, &format!("{{{field}}}")),
             };
@@ -102,6 +110,17 @@ fn collect_leaves(value: &Value, name: &str, leaves: &mut Vec<(String, String)>)
             }
         }
         Value::String(text) => leaves.push((name.to_owned(), text.clone())),
+        // A list of structures is displayed as their fields, with commas between the structures.
+        Value::Array(items) => {
+            let texts = items.iter().filter_map(|item| {
+                let mut fields = Vec::new();
+                collect_leaves(item, "", &mut fields);
+                let texts: Vec<String> = fields.into_iter().map(|(_, text)| text).collect();
+                item.is_object().then(|| texts.join(" "))
+            });
+            let text = texts.collect::<Vec<_>>().join(", ");
+            leaves.extend((!text.is_empty()).then(|| (name.to_owned(), text)));
+        }
         Value::Number(number) => leaves.push((name.to_owned(), number.to_string())),
         _ => {}
     }

@@ -1,9 +1,12 @@
 //! The auditor's own books: every executed transaction is repeated on the reference model of the
 //! ledger, which is independent of the ledger's code, and must have the same outcome there.
 
-use florin_ledger::model::{ACCOUNTS, Flaw, LedgerModel, ModelResult, Pending, Rules, TaskModel};
+use florin_ledger::model::{
+    ACCOUNTS, Flaw, LedgerModel, ModelResult, Pending, Rules, SplitFlaw, SplitModel, TaskModel,
+};
 use florin_ledger::{
-    Account, Action, Claim, ClaimOutcome, Pool, PostOutcome, Settlement, Terms, TransactionOutcome,
+    Account, Action, Claim, ClaimOutcome, MemberShare, Pool, PostOutcome, Settlement, Terms,
+    TransactionOutcome,
 };
 use florin_protocol::{Address, Amount, Digest, Report, TaskId, merkle};
 
@@ -128,6 +131,13 @@ impl MoneyBooks {
             Action::Claim(claim) => self.claim(claim),
             Action::Close { .. } => moved(model.close(by, TASK)),
             Action::AnnounceClose { .. } => done(model.announce_close(by, TASK)),
+            Action::SetSplit { members, .. } => {
+                let number =
+                    |each: &MemberShare| Ok((self.number(each.member)?, each.share.0.into()));
+                let members: SplitModel =
+                    members.iter().map(number).collect::<Result<_, String>>()?;
+                done(self.model.set_split(by, TASK, &members, SplitFlaw::Nothing))
+            }
             other => Err(format!("unexpected action {other:?}")),
         }
     }

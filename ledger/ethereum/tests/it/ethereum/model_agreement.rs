@@ -41,11 +41,11 @@ const FULL_COMPARISON: usize = 25;
 
 /// The outcomes of a run of the default length, each at least [`REQUIRED_COUNT`] times: every
 /// outcome that the trait names, except a pledge beyond its limit, which takes 256 tasks.
-const REQUIRED_OUTCOMES: [(&str, &[&str]); 21] = [
+const REQUIRED_OUTCOMES: [(&str, &[&str]); 23] = [
     ("bond", &["INSUFFICIENT_FUNDS", "TASK_CLOSED", "TOO_SMALL", "UNKNOWN_TASK", "done"]),
     ("cancel", &["NOT_FOUND", "UNAUTHORIZED", "UNKNOWN_TASK", "WINDOW_CLOSED", "done"]),
     ("claim", &["INVALID_PROOF", "INVALID_SETTLEMENT", "NOTHING_TO_CLAIM", "UNKNOWN_TASK"]),
-    ("claim", &["done", "debited", "debited too late", "paid and debited"]),
+    ("claim", &["done", "debited", "debited too late", "paid and debited", "of a silo"]),
     ("close", &["SETTLEMENT_PENDING", "TASK_CLOSED", "TOO_EARLY", "UNKNOWN_TASK", "done"]),
     ("finalize", &["UNKNOWN_TASK", "done", "nothing due"]),
     ("open", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "LIMIT_EXCEEDED", "UNAUTHORIZED"]),
@@ -63,6 +63,8 @@ const REQUIRED_OUTCOMES: [(&str, &[&str]); 21] = [
         &["INVALID_ARGUMENT", "NOT_FOUND", "TASK_CLOSED", "UNAUTHORIZED", "UNKNOWN_TASK"],
     ),
     ("slash stake", &["done"]),
+    ("split", &["LIMIT_EXCEEDED", "SPLIT_FIXED", "SPLIT_INVALID", "SPLIT_TOO_LATE"]),
+    ("split", &["TASK_CLOSED", "UNKNOWN_TASK", "done"]),
     ("stake", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "done"]),
     ("transfer", &["INSUFFICIENT_FUNDS", "INVALID_ARGUMENT", "done"]),
     ("unbond", &["NOT_FOUND", "UNKNOWN_TASK", "done"]),
@@ -138,6 +140,11 @@ impl<'a> Implementations<'a> {
             for n in [Some(operation.from), operation.counterparty()].into_iter().flatten() {
                 side.wallet(n)?;
                 operation.task().map_or(Ok(()), |t| side.account_in_task(n, t))?;
+            }
+            if let Act::Claim { t, who, .. } = operation.act
+                && !self.model.tasks[t].splits[who].is_empty()
+            {
+                (0..PEOPLE).try_for_each(|n| side.wallet(n))?;
             }
             operation.task().map_or(Ok(()), |t| side.task(t))
         })
