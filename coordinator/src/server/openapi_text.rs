@@ -2,11 +2,11 @@
 //! the values of the constants that they name.
 
 use florin_ledger::limits as ledger;
-use florin_protocol::{SPEC_VERSION, TOP_K_PERMILLE_MAX, limits as protocol};
+use florin_protocol::{SPEC_VERSION, STALENESS_ROUNDS_MAX, TOP_K_PERMILLE_MAX, limits as protocol};
 use serde_json::Value;
 
 /// The constants that descriptions may name.
-fn constants() -> [(&'static str, u64); 17] {
+fn constants() -> [(&'static str, u64); 18] {
     [
         ("ALLOW_LIST_MAX", protocol::ALLOW_LIST_MAX as u64),
         ("BASELINE_ROUNDS_MAX", protocol::BASELINE_ROUNDS_MAX as u64),
@@ -18,6 +18,7 @@ fn constants() -> [(&'static str, u64); 17] {
         ("NAME_BYTES_MAX", protocol::NAME_BYTES_MAX as u64),
         ("PROOF_LEN_MAX", protocol::PROOF_LEN_MAX as u64),
         ("SPEC_VERSION", SPEC_VERSION.into()),
+        ("STALENESS_ROUNDS_MAX", STALENESS_ROUNDS_MAX.into()),
         ("TOKENIZER_BYTES_MAX", protocol::TOKENIZER_BYTES_MAX),
         ("TOKENS_MAX", protocol::TOKENS_MAX.into()),
         ("TOP_K_PERMILLE_MAX", TOP_K_PERMILLE_MAX.into()),
