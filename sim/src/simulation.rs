@@ -204,16 +204,17 @@ impl<'a> Simulation<'a> {
         let mut arrivals = self.simulate_members(&base, threads)?;
         self.trained += arrivals.len();
         arrivals.extend(self.take_late());
-        let work = self.scenario.task.staleness.map_or(Vec::new(), |_| arrivals.clone());
         let commit_ms: Vec<u64> = arrivals.iter().map(|arrival| arrival.commit_ms).collect();
-        let sent = if self.tokens.is_some() { arrivals.clone() } else { Vec::new() };
+        // Only token pay and late updates read them afterwards.
+        let is_read = self.tokens.is_some() || self.scenario.task.staleness.is_some();
+        let sent = if is_read { arrivals.clone() } else { Vec::new() };
         let senders: Vec<Address> = arrivals.iter().map(|arrival| arrival.account).collect();
         let done = self.market.run_round(arrivals, threads)?;
         let lasted = self.market.now().0.saturating_sub(opened);
         self.busy_ms += commit_ms.into_iter().map(|ms| ms.min(lasted)).sum::<u64>();
-        self.remember_late(work, begun, &done.report);
         self.show_results(&base, &done.report)?;
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
+        self.remember_late(sent, begun, &done.report);
         self.record_round(&done, in_tokens);
         let late = self.record_late(&senders, &done.report);
         let at_ms = self.market.now().0;

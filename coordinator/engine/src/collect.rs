@@ -251,19 +251,15 @@ impl TaskState {
         }
     }
 
-    /// The commit deadline has passed.
-    pub(super) fn commits_due(&mut self, now: Timestamp) {
-        self.exclude_silent(true);
-        self.close_commits(now);
-    }
-
     /// A participant that did not commit until the deadline is not selected again until it enrols
     /// again: a participant that never responds would delay every round. Where late updates count,
     /// that holds for one whose training may not go on, also if commits end early: it would occupy a
     /// place for good.
-    fn exclude_silent(&mut self, is_due: bool) {
+    fn exclude_silent(&mut self, now: Timestamp) {
         let rule = self.spec.rounds.staleness;
-        let Some(running) = self.running().filter(|_| is_due || rule.admits_late()) else {
+        let excludes =
+            |running: &&RunningRound| now > running.offer.commit_by || rule.admits_late();
+        let Some(running) = self.running().filter(excludes) else {
             return;
         };
         let round = running.offer.scope.round;
@@ -276,7 +272,7 @@ impl TaskState {
 
     /// Closes commits. The reveals start, unless there are too few commits.
     pub(super) fn close_commits(&mut self, now: Timestamp) {
-        self.exclude_silent(false);
+        self.exclude_silent(now);
         let Some(mut running) = self.take_running() else {
             return;
         };

@@ -257,7 +257,7 @@ impl TaskState {
             }
             TaskStage::AwaitingBlobs => self.begin_closing(TaskEnd::BlobsMissing),
             TaskStage::Enrolling { .. } => self.open_if_ready(now),
-            TaskStage::Committing(_) => self.commits_due(now),
+            TaskStage::Committing(_) => self.close_commits(now),
             TaskStage::Revealing(_) => self.close_reveals(now),
             TaskStage::Valuing(_) => self.order_due(now),
             TaskStage::Settling | TaskStage::Closing | TaskStage::Done => {}

@@ -322,16 +322,15 @@ impl Agent<'_, '_> {
             let scope = offer.body.scope;
             let update = self.guard.signed_update_for(scope.market, scope.task, scope.round);
             let limit = florin_work::update_bytes(&self.spec);
-            let is_trained = self.store.update(view.round, limit)?.is_some();
+            let mut is_trained = self.store.update(view.round, limit)?.is_some();
             if !is_trained && update.is_none() && view.phase == TaskPhase::Committing {
-                self.take_over_late_update(&offer.body)?;
+                is_trained = self.take_over_late_update(&offer.body)?;
             }
-            let trained_in = self.trained_in(view.round)?;
+            let trained_in = self.store.trained_in(view.round)?;
             let found = PersistedRound {
                 receipt: self.store.receipt(view.round)?,
                 signed: update.is_some(),
-                trained: self.store.update(view.round, limit)?.is_some()
-                    && self.may_send_update(trained_in),
+                trained: is_trained && self.may_send_update(trained_in),
             };
             self.current = CurrentRound {
                 round: view.round,
@@ -351,7 +350,7 @@ impl Agent<'_, '_> {
                 let cohort = cohort.len();
                 self.emit(&ParticipantEvent::Selected { round, pool, cohort, reason });
                 if matches!(self.current.stage, RoundStage::Trained | RoundStage::Signed) {
-                    let trained_in = self.trained_in(round)?;
+                    let trained_in = self.store.trained_in(round)?;
                     self.emit(&ParticipantEvent::UpdateRecovered { round, trained_in });
                 }
             } else {

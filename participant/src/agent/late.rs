@@ -22,22 +22,22 @@ pub(super) struct LateUpdate {
 impl Agent<'_, '_> {
     /// Takes over the latest update that no earlier round received, if the offer's round accepts it
     /// and its commits are open. Only a training that goes on has one: a member that was selected
-    /// anew trains from the newer model.
-    pub(super) fn take_over_late_update(&mut self, offer: &Offer) -> Result<(), AgentError> {
+    /// anew trains from the newer model. Returns whether there is one.
+    pub(super) fn take_over_late_update(&mut self, offer: &Offer) -> Result<bool, AgentError> {
         let round = offer.scope.round;
         let place = offer.cohort.binary_search(&self.me).ok();
         let reason = place.and_then(|place| offer.reasons.get(place));
         if reason != Some(&SelectionReason::Continues) {
-            return Ok(());
+            return Ok(false);
         }
-        let Some((found_in, late, bytes)) = self.late_update(offer)? else { return Ok(()) };
+        let Some((found_in, late, bytes)) = self.late_update(offer)? else { return Ok(false) };
         self.store.write_late(round, &late)?;
         if let Some(rows) = self.store.rows(found_in)? {
             self.store.write_rows(round, &rows)?;
         }
         self.store.write_update(round, &bytes)?;
         self.store.remove_update(found_in)?;
-        Ok(())
+        Ok(true)
     }
 
     /// The round in whose folder the update is, its origin and its bytes. A commit that was refused
@@ -68,11 +68,6 @@ impl Agent<'_, '_> {
             }
         }
         Ok(None)
-    }
-
-    /// The round in which the update of `round` was trained.
-    pub(super) fn trained_in(&self, round: RoundNumber) -> Result<RoundNumber, AgentError> {
-        Ok(self.store.late(round)?.map_or(round, |late| late.round))
     }
 
     /// Removes the updates that no later round accepts, once the report of `round` is read.

@@ -392,7 +392,7 @@ impl Agent<'_, '_> {
             }
             AgentStep::Commit => {
                 // A late update is sent rounds after the check that preceded its training.
-                let is_late = self.trained_in(view.round)? < view.round;
+                let is_late = self.store.trained_in(view.round)? < view.round;
                 match !is_late || self.confirm_reports()? {
                     true => self.commit(required_offer(view)?),
                     false => Ok(()),

@@ -60,8 +60,7 @@ impl Agent<'_, '_> {
         let mut updates = 0;
         for (market, task, round) in self.guard.signed_updates() {
             // A late update is charged for the round that it was trained in.
-            let late = TaskFolder::new(folder, task).late(round)?;
-            let trained_in = late.map_or(round, |late| late.round);
+            let trained_in = TaskFolder::new(folder, task).trained_in(round)?;
             updates += usize::from(!record.has_round(market, task, trained_in));
         }
         if updates > 0 {

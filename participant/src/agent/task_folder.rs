@@ -115,6 +115,11 @@ impl TaskFolder {
         self.read_json(round, LATE)
     }
 
+    /// The round in which the update of `round` was trained.
+    pub(super) fn trained_in(&self, round: RoundNumber) -> Result<RoundNumber, FileError> {
+        Ok(self.late(round)?.map_or(round, |late| late.round))
+    }
+
     /// Removes the origin: the round has an update of its own.
     pub(super) fn remove_late(&self, round: RoundNumber) -> Result<(), FileError> {
         self.remove(round, LATE)

@@ -40,14 +40,14 @@ impl Simulation<'_> {
         (opened, base_model): (Timestamp, Digest),
         report: &Report,
     ) {
-        let by_account: BTreeMap<Address, Arrival> =
+        let mut by_account: BTreeMap<Address, Arrival> =
             sent.into_iter().map(|arrival| (arrival.account, arrival)).collect();
         self.late = report
             .missing
             .iter()
             .filter(|(account, _)| self.market.training_goes_on(*account))
             .filter_map(|(account, _)| {
-                let arrival = by_account.get(account)?.clone();
+                let arrival = by_account.remove(account)?;
                 let ready = opened.saturating_add_ms(arrival.commit_ms);
                 let base_model = Some(arrival.base_model.unwrap_or(base_model));
                 Some((*account, LateArrival { ready, arrival: Arrival { base_model, ..arrival } }))
