@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::support::process::until;
 use crate::support::sender::Sender;
-use crate::support::slow::with_slow_trainer;
+use crate::support::slow::{GatedTrainer, slow_trainer, with_trainer};
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
 
-/// Seconds by which the training of one participant is longer than that of the others.
-const SLEEP: &str = "0.7";
-const ROUNDS: u32 = 14;
+/// Seconds by which the trainings of the fast participants are longer: the rounds go on no faster.
+const SLEEP: &str = "0.4";
+const ROUNDS: u32 = 24;
 /// Most versions by which an update may be late.
-const LATE_ROUNDS: u32 = 13;
+const LATE_ROUNDS: u32 = 23;
 
 /// A market in which every two updates make a version, and four participants train at once.
 fn buffered(plan: TestPlan) -> TestMarket {
@@ -44,18 +44,30 @@ fn a_slow_participant_is_paid_for_late_updates_through_kills() {
     }
     let mut market = buffered(TestPlan::honest(On::Embedded, ROUNDS));
     let task = market.publish();
-    let call = market.participant_call(&market.url, task, "cy");
-    let call = with_slow_trainer(call, market.folder(), SLEEP);
-    let mut slow = Process::start(market.folder(), "cy", &call);
-    market.wait_for_enrolled(task, 1);
     let mut all = vec![market.provider(task)];
-    all.extend(["ann", "ben"].map(|name| market.participant(task, name)));
-    // Rounds go on without the slow one. Then both it and the coordinator are killed.
-    until("two versions", || (market.view(task).reported >= 2).then_some(()));
+    let fast = slow_trainer(market.folder(), SLEEP);
+    for name in ["ann", "ben"] {
+        let call = with_trainer(market.participant_call(&market.url, task, name), &fast);
+        all.push(Process::start(market.folder(), name, &call));
+    }
+    // Two versions are made without the slow one. Then both it and the coordinator are killed.
+    let trainer = GatedTrainer::write(market.folder());
+    let call = with_trainer(market.participant_call(&market.url, task, "cy"), trainer.folder());
+    let mut slow = Process::start(market.folder(), "cy", &call);
+    let two_versions = |market: &TestMarket| {
+        let before = market.view(task).reported;
+        until("two versions", || (market.view(task).reported >= before + 2).then_some(()));
+    };
+    trainer.wait();
+    two_versions(&market);
+    slow.kill();
+    trainer.forget();
     slow.restart();
     market.restart_coordinator();
-    until("four versions", || (market.view(task).reported >= 4).then_some(()));
+    trainer.wait();
+    two_versions(&market);
     market.restart_coordinator();
+    trainer.open();
     all.push(slow);
     all.iter_mut().for_each(Process::finish);
     assert_eq!(market.view(task).phase, TaskPhase::Done);
