@@ -1,0 +1,126 @@
+//! Ends that differ: one dispute after the other, until the provider is wrong or none is left.
+
+use florin_protocol::{Address, Digest, Timestamp};
+
+use super::{Lease, Phase};
+use crate::dispute::{Dispute, Party};
+use crate::error::LeaseError;
+
+impl Lease {
+    /// Begins the next dispute, or pays if there is none.
+    pub(super) fn judge_next(&mut self, now: Timestamp) -> Result<(), LeaseError> {
+        self.dispute = self.next_dispute();
+        match self.dispute.is_some() {
+            true => {
+                self.wait_for_answer(now);
+                Ok(())
+            }
+            false => self.pay(),
+        }
+    }
+
+    /// The first end of an auditor with a bond that differs from the provider's and was not decided.
+    fn next_dispute(&self) -> Option<Dispute> {
+        self.audits.iter().find_map(|audit| {
+            let (start, end) = (audit.start?, audit.end?);
+            let differs = |(auditor, theirs): &(&Address, &Digest)| {
+                **theirs != end && self.has_bond(**auditor) && !audit.decided.contains(auditor)
+            };
+            let (auditor, theirs) = audit.ends.iter().find(differs)?;
+            Some(Dispute {
+                segment: audit.segment,
+                auditor: *auditor,
+                agreed: (0, start),
+                differ: (self.order.steps, end, *theirs),
+                stated: None,
+            })
+        })
+    }
+
+    fn wait_for_answer(&mut self, now: Timestamp) {
+        let is_left = self.dispute.as_ref().is_some_and(|dispute| dispute.next().is_some());
+        let phase = if is_left { Phase::Disputing } else { Phase::Refereeing };
+        self.enter(phase, now, self.order.windows.answer);
+    }
+
+    /// The account whose answer the dispute waits for.
+    #[must_use]
+    pub fn answers(&self) -> Option<Address> {
+        let dispute = self.dispute.as_ref()?;
+        match dispute.next()? {
+            Party::Provider => self.provider(),
+            Party::Auditor => Some(dispute.auditor),
+        }
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        by: Address,
+        state: Digest,
+        now: Timestamp,
+    ) -> Result<(), LeaseError> {
+        if self.answers() != Some(by) {
+            let role = "the side whose answer is due";
+            return Err(LeaseError::Account { account: by, role });
+        }
+        if let Some(dispute) = &mut self.dispute {
+            dispute.answer(state);
+        }
+        self.wait_for_answer(now);
+        Ok(())
+    }
+
+    pub(super) fn end_disputing(&mut self, now: Timestamp) -> Result<(), LeaseError> {
+        let Some(dispute) = self.dispute.clone() else { return Ok(()) };
+        match dispute.next() {
+            Some(Party::Provider) => self.slash_provider(dispute.segment, Some(dispute.auditor)),
+            _ => self.reject_auditor(&dispute, now),
+        }
+    }
+
+    /// The auditor was wrong.
+    fn reject_auditor(&mut self, dispute: &Dispute, now: Timestamp) -> Result<(), LeaseError> {
+        self.forfeit_audit_bond(dispute.auditor)?;
+        self.judge_next(now)
+    }
+
+    pub(super) fn rule(
+        &mut self,
+        by: Address,
+        after: Option<Digest>,
+        now: Timestamp,
+    ) -> Result<(), LeaseError> {
+        if by != self.order.referee {
+            return Err(LeaseError::Account { account: by, role: "the order's referee" });
+        }
+        let Some(dispute) = self.dispute.clone() else { return Ok(()) };
+        let Some(after) = after else { return self.tolerate(now) };
+        let (_, of_provider, of_auditor) = dispute.differ;
+        if after == of_provider {
+            return self.reject_auditor(&dispute, now);
+        }
+        // Auditors that returned the provider's end share its error.
+        let wrong = self.audits.iter().find(|audit| audit.segment == dispute.segment);
+        let wrong = wrong.map_or_else(Vec::new, |audit| {
+            let same = audit.ends.iter().filter(|(_, end)| Some(**end) == audit.end);
+            same.map(|(auditor, _)| *auditor).collect()
+        });
+        for auditor in wrong {
+            self.forfeit_audit_bond(auditor)?;
+        }
+        if after != of_auditor {
+            self.forfeit_audit_bond(dispute.auditor)?;
+            return self.slash_provider(dispute.segment, None);
+        }
+        self.slash_provider(dispute.segment, Some(dispute.auditor))
+    }
+
+    /// Neither side is wrong.
+    pub(super) fn tolerate(&mut self, now: Timestamp) -> Result<(), LeaseError> {
+        let Some(dispute) = self.dispute.take() else { return self.judge_next(now) };
+        for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
+            audit.decided.insert(dispute.auditor);
+        }
+        self.judge_next(now)
+    }
+}

@@ -1,0 +1,362 @@
+//! The lease: an order from its deposit to its settlement.
+
+mod auditing;
+mod bidding;
+mod disputing;
+#[cfg(test)]
+mod property_tests;
+mod running;
+mod settling;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, Amount, Digest, Timestamp};
+
+use crate::auction::{Award, Bid};
+use crate::audit::Secret;
+use crate::books::{Books, ComputeAccount};
+use crate::dispute::Dispute;
+use crate::error::LeaseError;
+use crate::order::Order;
+
+/// Most bids for an order.
+pub(crate) const BIDS_MAX: usize = 1_024;
+/// Most auditors that stand ready for an order.
+pub(crate) const POOL_MAX: usize = 1_024;
+
+/// The phase of a lease. Each has a deadline, after which [`Action::Expire`] applies its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Phase {
+    /// Sealed bids arrive. Default: they are opened.
+    Bidding,
+    /// Bids are opened. Default: who has not opened its bid loses the bond.
+    Revealing,
+    /// The winner deposits its stake. Default: it loses its bond, and the next bid wins.
+    Funding,
+    /// The provider delivers segments. Default: it pays the fine, and what it has delivered is audited.
+    Running,
+    /// The audits are drawn. Default: the delivery is accepted.
+    Delivered,
+    /// The provider serves the starts of the drawn segments. Default: it loses its stake.
+    Serving,
+    /// The auditors compute and seal the ends. Default: silent ones lose their bonds and are replaced once.
+    Auditing,
+    /// Leaves and ends are opened. Default: who has not opened loses stake or bond.
+    Opening,
+    /// Provider and auditor answer in turns. Default: the silent one is wrong.
+    Disputing,
+    /// The referee computes one step. Default: neither side is wrong.
+    Refereeing,
+    /// All amounts are owed or forfeited.
+    Over,
+}
+
+impl Phase {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bidding => "bidding",
+            Self::Revealing => "revealing",
+            Self::Funding => "funding",
+            Self::Running => "running",
+            Self::Delivered => "delivered",
+            Self::Serving => "serving",
+            Self::Auditing => "auditing",
+            Self::Opening => "opening",
+            Self::Disputing => "disputing",
+            Self::Refereeing => "refereeing",
+            Self::Over => "over",
+        }
+    }
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum LeaseOutcome {
+    /// No provider took the order: the renter has its deposit back.
+    Unawarded,
+    /// All segments were delivered and paid.
+    Settled,
+    /// The provider delivered some segments, which are paid, and another lease continues after them.
+    Defaulted {
+        /// Segments that were delivered.
+        delivered: u32,
+    },
+    /// The provider lost its stake over a segment.
+    Slashed {
+        /// The segment.
+        segment: u32,
+    },
+}
+
+/// What an account does.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Action {
+    /// Seals a bid, with its bond.
+    SealBid(Digest),
+    /// Opens a bid.
+    OpenBid(Bid, Digest),
+    /// Stands ready as an auditor, with a bond.
+    JoinAudit,
+    /// Deposits the winner's stake.
+    Fund,
+    /// Delivers the next segment: its number and its leaf.
+    Deliver(u32, Digest),
+    /// Draws the audits with a beacon that appeared after the delivery. The caller of the lease checks that.
+    Draw(Digest),
+    /// Names the state at the start of a drawn segment. The caller has its bytes.
+    Serve(u32, Digest),
+    /// Seals an auditor's end of a segment.
+    SealEnd(u32, Digest),
+    /// Opens the leaf of a drawn segment, with the salt of the leaf before it.
+    OpenLeaf(u32, Secret, Digest),
+    /// Opens an auditor's end of a segment.
+    OpenEnd(u32, Secret),
+    /// Answers in the dispute: the state after the step that is asked for.
+    Answer(Digest),
+    /// The referee's state after the disputed step; `None` if both sides are within the order's tolerance.
+    Rule(Option<Digest>),
+    /// Applies the default of a phase after its deadline. Any account can do it.
+    Expire,
+}
+
+impl Action {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::SealBid(_) => "a sealed bid",
+            Self::OpenBid(..) => "opening a bid",
+            Self::JoinAudit => "joining as an auditor",
+            Self::Fund => "funding",
+            Self::Deliver(..) => "delivering a segment",
+            Self::Draw(_) => "drawing the audits",
+            Self::Serve(..) => "serving a start",
+            Self::SealEnd(..) => "sealing an end",
+            Self::OpenLeaf(..) => "opening a leaf",
+            Self::OpenEnd(..) => "opening an end",
+            Self::Answer(_) => "an answer in a dispute",
+            Self::Rule(_) => "a ruling",
+            Self::Expire => "an expiry",
+        }
+    }
+}
+
+/// The audit of a drawn segment.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(crate) struct SegmentAudit {
+    pub(crate) segment: u32,
+    /// Auditors that are asked.
+    pub(crate) asked: BTreeSet<Address>,
+    /// Auditors that replace silent ones, in order.
+    pub(crate) reserve: Vec<Address>,
+    pub(crate) sealed: BTreeMap<Address, Digest>,
+    pub(crate) ends: BTreeMap<Address, Digest>,
+    /// The provider's start and end.
+    pub(crate) start: Option<Digest>,
+    pub(crate) end: Option<Digest>,
+    /// Auditors whose difference was decided.
+    pub(crate) decided: BTreeSet<Address>,
+}
+
+/// An order with its books. [`Lease::apply`] either performs an action or changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Lease {
+    order: Order,
+    id: Digest,
+    phase: Phase,
+    deadline: Timestamp,
+    books: Books,
+    sealed: BTreeMap<Address, Digest>,
+    bids: BTreeMap<Address, Bid>,
+    /// Auditors with a bond.
+    auditors: BTreeSet<Address>,
+    award: Option<Award>,
+    leaves: Vec<Digest>,
+    defaulted: bool,
+    audits: Vec<SegmentAudit>,
+    /// Whether silent auditors were replaced.
+    replaced: bool,
+    dispute: Option<Dispute>,
+    outcome: Option<LeaseOutcome>,
+}
+
+impl Lease {
+    /// Opens an order: the renter deposits the largest price and the audits.
+    ///
+    /// # Errors
+    /// [`LeaseError::Invalid`] with the first number that is out of range.
+    pub fn open(order: Order, now: Timestamp) -> Result<Self, LeaseError> {
+        order.check()?;
+        let mut books = Books::default();
+        books.deposit(ComputeAccount::Escrow, order.escrow()?)?;
+        Ok(Self {
+            id: order.id(),
+            phase: Phase::Bidding,
+            deadline: now.saturating_add_ms(order.windows.bid),
+            books,
+            sealed: BTreeMap::new(),
+            bids: BTreeMap::new(),
+            auditors: BTreeSet::new(),
+            award: None,
+            leaves: Vec::new(),
+            defaulted: false,
+            audits: Vec::new(),
+            replaced: false,
+            dispute: None,
+            outcome: None,
+            order,
+        })
+    }
+
+    /// The order.
+    #[must_use]
+    pub const fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// The phase, and its deadline.
+    #[must_use]
+    pub const fn phase(&self) -> (Phase, Timestamp) {
+        (self.phase, self.deadline)
+    }
+
+    /// The books.
+    #[must_use]
+    pub const fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// The award, once bids are opened.
+    #[must_use]
+    pub const fn award(&self) -> Option<&Award> {
+        self.award.as_ref()
+    }
+
+    /// The leaves of the delivered segments.
+    #[must_use]
+    pub fn leaves(&self) -> &[Digest] {
+        &self.leaves
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<LeaseOutcome> {
+        self.outcome
+    }
+
+    /// The dispute that goes on.
+    #[must_use]
+    pub const fn dispute(&self) -> Option<&Dispute> {
+        self.dispute.as_ref()
+    }
+
+    /// The drawn segments, with the auditors that are asked.
+    pub fn audited(&self) -> impl Iterator<Item = (u32, &BTreeSet<Address>)> {
+        self.audits.iter().map(|audit| (audit.segment, &audit.asked))
+    }
+
+    /// Performs an action of an account, or changes nothing.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn apply(
+        &mut self,
+        by: Address,
+        action: &Action,
+        now: Timestamp,
+    ) -> Result<(), LeaseError> {
+        if self.phase == Phase::Over {
+            return Err(self.wrong_phase(action));
+        }
+        match (action, now > self.deadline) {
+            (Action::Expire, false) => return Err(LeaseError::Early(self.deadline)),
+            (Action::Expire, true) | (_, false) => {}
+            (_, true) => return Err(LeaseError::Late(self.deadline)),
+        }
+        let mut next = self.clone();
+        next.perform(by, action, now)?;
+        *self = next;
+        Ok(())
+    }
+
+    fn perform(&mut self, by: Address, action: &Action, now: Timestamp) -> Result<(), LeaseError> {
+        match (self.phase, action) {
+            (Phase::Bidding, Action::SealBid(commitment)) => self.seal_bid(by, *commitment),
+            (Phase::Bidding, Action::Expire) => self.end_bidding(now),
+            (Phase::Revealing, Action::OpenBid(bid, salt)) => self.open_bid(by, bid, *salt, now),
+            (Phase::Revealing, Action::Expire) => self.end_revealing(now),
+            (
+                Phase::Bidding | Phase::Revealing | Phase::Funding | Phase::Running,
+                Action::JoinAudit,
+            ) => self.join_audit(by),
+            (Phase::Funding, Action::Fund) => self.fund(by, now),
+            (Phase::Funding, Action::Expire) => self.end_funding(now),
+            (Phase::Running, Action::Deliver(segment, leaf)) => {
+                self.deliver(by, *segment, *leaf, now)
+            }
+            (Phase::Running, Action::Expire) => self.end_running(now),
+            (Phase::Delivered, Action::Draw(beacon)) => self.draw(*beacon, now),
+            (Phase::Delivered, Action::Expire) => self.pay(),
+            (Phase::Serving, Action::Serve(segment, start)) => {
+                self.serve(by, *segment, *start, now)
+            }
+            (Phase::Serving, Action::Expire) => self.end_serving(),
+            (Phase::Auditing, Action::SealEnd(segment, sealed)) => {
+                self.seal_end(by, *segment, *sealed, now)
+            }
+            (Phase::Auditing, Action::Expire) => self.end_auditing(now),
+            (Phase::Opening, Action::OpenLeaf(segment, secret, salt)) => {
+                self.open_leaf(by, *segment, *secret, *salt, now)
+            }
+            (Phase::Opening, Action::OpenEnd(segment, secret)) => {
+                self.open_end(by, *segment, *secret, now)
+            }
+            (Phase::Opening, Action::Expire) => self.end_opening(now),
+            (Phase::Disputing, Action::Answer(state)) => self.answer(by, *state, now),
+            (Phase::Disputing, Action::Expire) => self.end_disputing(now),
+            (Phase::Refereeing, Action::Rule(after)) => self.rule(by, *after, now),
+            (Phase::Refereeing, Action::Expire) => self.tolerate(now),
+            _ => Err(self.wrong_phase(action)),
+        }
+    }
+
+    fn wrong_phase(&self, action: &Action) -> LeaseError {
+        LeaseError::Phase { phase: self.phase.name(), action: action.name() }
+    }
+
+    fn enter(&mut self, phase: Phase, now: Timestamp, window: u64) {
+        self.phase = phase;
+        self.deadline = now.saturating_add_ms(window);
+    }
+
+    /// The account that the order was awarded to.
+    fn provider(&self) -> Option<Address> {
+        self.award.as_ref().map(|award| award.provider)
+    }
+
+    fn require_provider(&self, by: Address) -> Result<(), LeaseError> {
+        match self.provider() == Some(by) {
+            true => Ok(()),
+            false => Err(LeaseError::Account { account: by, role: "the provider of this lease" }),
+        }
+    }
+
+    /// Takes the bond of an auditor.
+    fn forfeit_audit_bond(&mut self, auditor: Address) -> Result<(), LeaseError> {
+        self.auditors.remove(&auditor);
+        let from = ComputeAccount::AuditBond(auditor);
+        Ok(self.books.transfer_all(from, ComputeAccount::Treasury)?)
+    }
+
+    /// Whether an auditor still has its bond.
+    fn has_bond(&self, auditor: Address) -> bool {
+        self.auditors.contains(&auditor)
+    }
+
+    fn fee(&self) -> Amount {
+        self.order.audit.fee
+    }
+}

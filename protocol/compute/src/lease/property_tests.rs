@@ -1,0 +1,240 @@
+//! Random histories: after each action the deposits are the balances, a refused action changes nothing, and
+//! silence ends every lease.
+
+use florin_protocol::Address;
+use proptest::prelude::*;
+
+use super::tests::order;
+use super::*;
+use crate::audit::{end_commitment, segment_leaf};
+use crate::card::StepTimes;
+use crate::order::AuditTerms;
+use crate::{AuditDraw, bid_commitment, draw_auditors, draw_audits};
+
+/// Expiries after which a lease of twenty segments is over, whatever its phase: one for each phase, one for
+/// each bid that is not funded and one for each dispute that is left.
+const EXPIRIES_MAX: usize = 64;
+
+fn account(number: u8) -> Address {
+    // 1 and 2 are the renter and the referee.
+    Address([number % 8 + 1; 20])
+}
+
+fn state(number: u8) -> Digest {
+    Digest([number % 3; 32])
+}
+
+fn small_order() -> Order {
+    let audit = AuditTerms { share: 500_000, ..order().audit };
+    Order { segments: 4, steps: 3, audit, ..order() }
+}
+
+fn bid(number: u8) -> Bid {
+    let times = StepTimes::new(vec![10, u64::from(number % 5) + 5]).unwrap();
+    Bid { per_second: Amount::from_units(u128::from(number) * 100_000 + 1), devices: 2, times }
+}
+
+/// An action of an account that may be valid: commitments can be opened, ends are one of three states.
+fn action(lease: &Lease, by: Address, kind: u8, number: u8) -> Action {
+    let id = lease.order().id();
+    let salt = Digest([0; 32]);
+    let secret = |segment: u32| Secret { end: state(by.0[0].wrapping_add(segment as u8)), salt };
+    let segment = u32::from(number) % 4;
+    match kind % 13 {
+        0 => Action::SealBid(bid_commitment(id, by, &bid(by.0[0]), salt)),
+        1 => Action::OpenBid(bid(by.0[0]), salt),
+        2 => Action::JoinAudit,
+        3 => Action::Fund,
+        4 => {
+            let next = lease.leaves().len() as u32;
+            Action::Deliver(next, segment_leaf(id, by, next, secret(next)))
+        }
+        5 => Action::Draw(state(number)),
+        6 if segment == 0 => Action::Serve(0, lease.order().start),
+        6 => Action::Serve(segment, secret(segment - 1).end),
+        7 => Action::SealEnd(segment, end_commitment(id, by, segment, secret(segment))),
+        8 => Action::OpenLeaf(segment, secret(segment), salt),
+        9 => Action::OpenEnd(segment, secret(segment)),
+        10 => Action::Answer(state(number)),
+        11 => Action::Rule((number > 100).then(|| state(number))),
+        _ => Action::Expire,
+    }
+}
+
+/// The account whose action the phase waits for, so that random histories reach every phase.
+fn likely(lease: &Lease, number: u8) -> (Address, u8) {
+    let provider = lease.award().map_or(account(number), |award| award.provider);
+    let asked: Vec<Address> =
+        lease.audited().flat_map(|(_, asked)| asked.iter().copied()).collect();
+    let auditor = asked.get(usize::from(number) % asked.len().max(1)).copied();
+    let auditor = auditor.unwrap_or(account(number));
+    match lease.phase().0 {
+        Phase::Bidding => (account(number), [0, 2, 2, 12][usize::from(number / 64)]),
+        Phase::Revealing => (account(number), 1),
+        Phase::Funding => (provider, 3),
+        Phase::Running => (provider, 4),
+        Phase::Delivered => (account(number), 5),
+        Phase::Serving => (provider, 6),
+        Phase::Auditing => (auditor, 7),
+        Phase::Opening if number.is_multiple_of(2) => (provider, 8),
+        Phase::Opening => (auditor, 9),
+        Phase::Disputing => (lease.answers().unwrap(), 10),
+        Phase::Refereeing => (lease.order().referee, 11),
+        Phase::Over => (provider, 12),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn books_balance_and_silence_ends_every_lease(
+        steps in prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..160),
+    ) {
+        let mut now = Timestamp(5);
+        let mut lease = Lease::open(small_order(), now).unwrap();
+        for (kind, by, number) in steps {
+            let (who, kind) = match kind < 200 {
+                true => likely(&lease, by),
+                false => (account(by), kind),
+            };
+            let action = action(&lease, who, kind, number);
+            if action == Action::Expire && number < 128 {
+                now = lease.phase().1.saturating_add_ms(1);
+            }
+            let before = lease.clone();
+            let done = lease.apply(who, &action, now);
+            prop_assert!(lease.books().is_conserved());
+            prop_assert!(done.is_ok() || lease == before);
+        }
+        for _ in 0..EXPIRIES_MAX {
+            if lease.outcome().is_some() {
+                break;
+            }
+            now = lease.phase().1.saturating_add_ms(1);
+            prop_assert_eq!(lease.apply(account(0), &Action::Expire, now), Ok(()));
+            prop_assert!(lease.books().is_conserved());
+        }
+        prop_assert!(lease.outcome().is_some(), "{:?}", lease.phase());
+        prop_assert_eq!(lease.books().locked(), Ok(Amount::ZERO));
+        let unchanged = lease.clone();
+        prop_assert!(lease.apply(account(0), &Action::Expire, now).is_err());
+        prop_assert_eq!(lease, unchanged);
+    }
+
+    /// Drawn segments are in range, ascending and no neighbours; each auditor has one place.
+    #[test]
+    fn draws_are_in_range(delivered in 1_usize..60, count in 0_u32..40, beacon in any::<[u8; 32]>()) {
+        let leaves: Vec<Digest> = (0..delivered).map(|at| Digest([at as u8; 32])).collect();
+        let draw = AuditDraw { order: Digest([1; 32]), leaves: &leaves, beacon: Digest(beacon) };
+        let drawn = draw_audits(&draw, count);
+        prop_assert!(drawn.len() <= count as usize);
+        prop_assert!(drawn.iter().all(|segment| (*segment as usize) < delivered));
+        let half = if delivered == 1 { 1 } else { delivered / 2 };
+        prop_assert!(drawn.len() <= half);
+        for pair in drawn.windows(2) {
+            prop_assert!(pair[1] > pair[0] + 1);
+        }
+        let ends = drawn.len() > 1 && drawn[0] == 0;
+        prop_assert!(!ends || drawn[drawn.len() - 1] as usize != delivered - 1);
+        // Up to a third of the ring, the count is reached.
+        if (count as usize) * 3 <= delivered || delivered == 1 && count > 0 {
+            prop_assert_eq!(drawn.len(), (count as usize).min(half));
+        }
+        let auditors: Vec<Address> = (0..9).map(|number| Address([number; 20])).collect();
+        let mut asked = draw_auditors(&draw, 0, auditors.iter().copied());
+        asked.sort_unstable();
+        prop_assert_eq!(asked, auditors);
+    }
+}
+
+/// Each segment is drawn with the chance that the stake is based on, and each auditor is asked first as often as
+/// the others: within four standard deviations.
+#[test]
+fn every_segment_and_every_auditor_has_the_same_chance() {
+    const DRAWS: u32 = 20_000;
+    let leaves: Vec<Digest> = (0..20).map(|at| Digest([at; 32])).collect();
+    let auditors: Vec<Address> = (0..5).map(|number| Address([number; 20])).collect();
+    let (mut segments, mut first) = ([0_u32; 20], [0_u32; 5]);
+    for number in 0..DRAWS {
+        let beacon = Digest(*blake3::hash(&number.to_le_bytes()).as_bytes());
+        let draw = AuditDraw { order: Digest([1; 32]), leaves: &leaves, beacon };
+        for segment in draw_audits(&draw, 2) {
+            segments[segment as usize] += 1;
+        }
+        let asked = draw_auditors(&draw, 3, auditors.iter().copied());
+        first[usize::from(asked[0].0[0])] += 1;
+    }
+    for (counts, chance) in [(&segments[..], 0.1), (&first[..], 0.2)] {
+        let expected = f64::from(DRAWS) * chance;
+        let bound = 4.0 * (expected * (1.0 - chance)).sqrt();
+        let far = |count: &&u32| (f64::from(**count) - expected).abs() > bound;
+        assert_eq!(counts.iter().find(far), None, "{counts:?}");
+    }
+}
+
+#[test]
+fn orders_are_checked() {
+    fn wrong(change: impl FnOnce(&mut Order)) -> String {
+        let mut order = order();
+        change(&mut order);
+        Lease::open(order, Timestamp(0)).unwrap_err().to_string()
+    }
+    assert_eq!(order().check(), Ok(()));
+    for (found, field) in [
+        (wrong(|order| order.segments = 0), "segments"),
+        (wrong(|order| order.segments = 10_001), "segments"),
+        (wrong(|order| order.steps = 0), "steps"),
+        (wrong(|order| order.steps = 1_000_001), "steps"),
+        (wrong(|order| order.audit.auditors = 0), "audit.auditors"),
+        (wrong(|order| order.audit.auditors = 17), "audit.auditors"),
+        (wrong(|order| order.audit.share = 0), "audit.share"),
+        (wrong(|order| order.audit.share = 500_001), "audit.share"),
+        (wrong(|order| order.audit.colluding = 1_000_000), "audit.colluding"),
+        (wrong(|order| order.windows.slack = 999_999), "windows.slack"),
+        (wrong(|order| order.windows.slack = 100_000_001), "windows.slack"),
+        (wrong(|order| order.windows.bid = 0), "windows.bid"),
+        (wrong(|order| order.windows.reveal = 0), "windows.reveal"),
+        (wrong(|order| order.windows.fund = 0), "windows.fund"),
+        (wrong(|order| order.windows.segment = 0), "windows.segment"),
+        (wrong(|order| order.windows.draw = 0), "windows.draw"),
+        (wrong(|order| order.windows.audit = 0), "windows.audit"),
+        (wrong(|order| order.windows.answer = 2_592_000_001), "windows.answer"),
+        (wrong(|order| order.price_max = Amount::ZERO), "price_max"),
+        (wrong(|order| order.deposits.bid_bond = Amount::ZERO), "deposits.bid_bond"),
+        (wrong(|order| order.deposits.audit_bond = Amount::ZERO), "deposits.audit_bond"),
+        (wrong(|order| order.audit.fee = Amount::ZERO), "audit.fee"),
+        (
+            wrong(|order| order.deposits.default_fine = Amount::from_units(20_001)),
+            "deposits.default_fine",
+        ),
+        (wrong(|order| order.deposits.stake = Amount::from_units(9_000)), "deposits.stake"),
+        (wrong(|order| order.audit.fee = Amount::from_units(u128::MAX)), "the sum"),
+    ] {
+        assert!(found.starts_with(field) || found.contains("exceeds 128 bits"), "{field}: {found}");
+    }
+}
+
+#[test]
+fn the_audited_share_is_rounded_up_to_half_at_most() {
+    let order = order();
+    for (delivered, audited) in [(0, 0), (1, 1), (2, 1), (10, 1), (11, 2), (20, 2)] {
+        assert_eq!(order.audited(delivered), audited, "{delivered}");
+    }
+    let audit = AuditTerms { share: 500_000, ..order.audit.clone() };
+    let half = Order { audit, ..order };
+    for (delivered, audited) in [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)] {
+        assert_eq!(half.audited(delivered), audited, "{delivered}");
+    }
+}
+
+#[test]
+fn a_segment_has_the_predicted_time_with_slack() {
+    let order = order();
+    // 10 steps of 30 µs, twice: 600 µs, rounded up, and half a second.
+    assert_eq!(order.segment_ms(30), 501);
+    assert_eq!(order.segment_ms(50), 501);
+    assert_eq!(order.segment_ms(51), 502);
+    assert_eq!(order.segment_ms(1_000_000), 20_500);
+    assert_eq!(order.segment_ms(u64::MAX), 2 * 864_000_000 + 500);
+}

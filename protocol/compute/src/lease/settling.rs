@@ -1,0 +1,77 @@
+//! The end of a lease: who is owed what.
+
+use florin_protocol::{Address, Amount};
+
+use super::{Lease, LeaseOutcome, Phase};
+use crate::books::ComputeAccount;
+use crate::error::LeaseError;
+use crate::stake::PARTS;
+
+impl Lease {
+    /// Pays the delivered segments, and returns the stake.
+    pub(super) fn pay(&mut self) -> Result<(), LeaseError> {
+        let delivered = self.delivered();
+        if let Some(award) = &self.award {
+            let (provider, segments) = (award.provider, self.order.segments);
+            let pay = award.price.mul_div_down(delivered.into(), segments.into())?;
+            let owed = ComputeAccount::Owed(provider);
+            self.books.transfer(ComputeAccount::Escrow, owed, pay)?;
+            self.books.transfer_all(ComputeAccount::Stake(provider), owed)?;
+        }
+        self.pay_audits()?;
+        self.close(match self.defaulted {
+            true => LeaseOutcome::Defaulted { delivered },
+            false => LeaseOutcome::Settled,
+        })
+    }
+
+    /// Pays each opened end of an auditor that has its bond. Returns the sum.
+    fn pay_audits(&mut self) -> Result<Amount, LeaseError> {
+        let fee = self.fee();
+        let mut sum = Amount::ZERO;
+        let audited = self.audits.iter().flat_map(|audit| audit.ends.keys()).copied();
+        for auditor in audited.collect::<Vec<_>>() {
+            if self.has_bond(auditor) {
+                let owed = ComputeAccount::Owed(auditor);
+                self.books.transfer(ComputeAccount::Escrow, owed, fee)?;
+                sum = sum.plus(fee)?;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Takes the provider's stake over a segment. The order is not paid; the renter gets the cost of the audits
+    /// from the stake, and an auditor that was right a bounty of a fee divided by the share of audits: what
+    /// finding one fake segment costs on average.
+    pub(super) fn slash_provider(
+        &mut self,
+        segment: u32,
+        accuser: Option<Address>,
+    ) -> Result<(), LeaseError> {
+        let audits = self.pay_audits()?;
+        if let Some(provider) = self.provider() {
+            let stake = ComputeAccount::Stake(provider);
+            let renter = ComputeAccount::Owed(self.order.renter);
+            self.books.transfer_at_most(stake, renter, audits)?;
+            if let Some(accuser) = accuser {
+                let share = self.order.audit.share.into();
+                let bounty = self.fee().mul_div_down(PARTS.into(), share)?;
+                self.books.transfer_at_most(stake, ComputeAccount::Owed(accuser), bounty)?;
+            }
+            self.books.transfer_all(stake, ComputeAccount::Treasury)?;
+        }
+        self.close(LeaseOutcome::Slashed { segment })
+    }
+
+    /// Returns what is left to its owners.
+    pub(super) fn close(&mut self, outcome: LeaseOutcome) -> Result<(), LeaseError> {
+        for auditor in std::mem::take(&mut self.auditors) {
+            let from = ComputeAccount::AuditBond(auditor);
+            self.books.transfer_all(from, ComputeAccount::Owed(auditor))?;
+        }
+        let renter = ComputeAccount::Owed(self.order.renter);
+        self.books.transfer_all(ComputeAccount::Escrow, renter)?;
+        (self.dispute, self.outcome, self.phase) = (None, Some(outcome), Phase::Over);
+        Ok(())
+    }
+}

@@ -1,0 +1,686 @@
+//! Leases from order to settlement: honest ones, and each deviation.
+
+use florin_protocol::{ChainId, MarketId};
+
+use super::*;
+use crate::audit::{end_commitment, segment_leaf};
+use crate::card::StepTimes;
+use crate::order::{AuditTerms, Deposits, Windows};
+use crate::stake::PARTS;
+use crate::{bid_commitment, draw_audits};
+
+const RENTER: Address = Address([1; 20]);
+const REFEREE: Address = Address([2; 20]);
+const ANN: Address = Address([10; 20]);
+const BEN: Address = Address([11; 20]);
+const SALT: Digest = Digest([9; 32]);
+const BEACON: Digest = Digest([77; 32]);
+
+fn auditor(number: u8) -> Address {
+    Address([100 + number; 20])
+}
+
+fn units(units: u128) -> Amount {
+    Amount::from_units(units)
+}
+
+pub(crate) fn order() -> Order {
+    Order {
+        market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
+        renter: RENTER,
+        referee: REFEREE,
+        job: Digest([4; 32]),
+        class: Digest([5; 32]),
+        start: Digest([6; 32]),
+        nonce: 1,
+        segments: 20,
+        steps: 10,
+        price_max: units(20_000),
+        deposits: Deposits {
+            bid_bond: units(300),
+            stake: units(20_000),
+            audit_bond: units(2_000),
+            default_fine: units(500),
+        },
+        audit: AuditTerms { share: 100_000, auditors: 2, colluding: 200_000, fee: units(700) },
+        windows: Windows {
+            bid: 1_000,
+            reveal: 1_000,
+            fund: 1_000,
+            slack: 2 * PARTS,
+            segment: 500,
+            draw: 1_000,
+            audit: 1_000,
+            answer: 100,
+        },
+    }
+}
+
+fn bid(per_second: u128, times: &[u64]) -> Bid {
+    let devices = times.len() as u32;
+    Bid { per_second: units(per_second), devices, times: StepTimes::new(times.to_vec()).unwrap() }
+}
+
+/// The state after a step of a toy training: a hash of the state before it.
+fn step(state: Digest) -> Digest {
+    Digest(*blake3::hash(&state.0).as_bytes())
+}
+
+/// The states of a segment, from its start to its end, wrong from a step on.
+fn trace(start: Digest, wrong_from: Option<u32>) -> Vec<Digest> {
+    let mut states = vec![start];
+    for number in 1..=order().steps {
+        let mut next = step(*states.last().unwrap());
+        if wrong_from == Some(number) {
+            next.0[0] ^= 1;
+        }
+        states.push(next);
+    }
+    states
+}
+
+/// A market of one order.
+struct Market {
+    lease: Lease,
+    now: Timestamp,
+    /// The provider's states of each segment.
+    traces: Vec<Vec<Digest>>,
+}
+
+impl Market {
+    fn open() -> Self {
+        Self::of(order())
+    }
+
+    fn of(order: Order) -> Self {
+        let now = Timestamp(1_000);
+        Self { lease: Lease::open(order, now).unwrap(), now, traces: Vec::new() }
+    }
+
+    fn act(&mut self, by: Address, action: &Action) -> Result<(), &'static str> {
+        let before = self.lease.clone();
+        let done = self.lease.apply(by, action, self.now);
+        assert!(self.lease.books().is_conserved(), "{action:?}");
+        if done.is_err() {
+            assert_eq!(self.lease, before, "a refused action changes nothing: {action:?}");
+        }
+        done.map_err(|error| {
+            assert!(!error.to_string().is_empty());
+            error.code()
+        })
+    }
+
+    #[track_caller]
+    fn go(&mut self, by: Address, action: &Action) {
+        assert_eq!(self.act(by, action), Ok(()), "{action:?} in {:?}", self.lease.phase());
+    }
+
+    #[track_caller]
+    fn expire(&mut self) {
+        self.now = self.lease.phase().1;
+        assert_eq!(self.act(BEN, &Action::Expire), Err("COMPUTE_EARLY"));
+        self.now = self.now.saturating_add_ms(1);
+        self.go(BEN, &Action::Expire);
+    }
+
+    #[track_caller]
+    fn phase(&self, phase: Phase) {
+        assert_eq!(self.lease.phase().0, phase);
+    }
+
+    /// Bids of Ann and Ben, four auditors, the award to Ann.
+    fn awarded() -> Self {
+        let mut market = Self::open();
+        market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
+        market
+    }
+
+    fn auction(&mut self, bids: &[(Address, Bid)]) {
+        let id = self.lease.order().id();
+        for (bidder, bid) in bids {
+            let sealed = bid_commitment(id, *bidder, bid, SALT);
+            self.go(*bidder, &Action::SealBid(sealed));
+        }
+        (0..4).for_each(|number| self.go(auditor(number), &Action::JoinAudit));
+        self.expire();
+        for (bidder, bid) in bids {
+            self.go(*bidder, &Action::OpenBid(bid.clone(), SALT));
+        }
+        self.phase(Phase::Funding);
+    }
+
+    fn funded() -> Self {
+        let mut market = Self::awarded();
+        market.go(ANN, &Action::Fund);
+        market.phase(Phase::Running);
+        market
+    }
+
+    fn secret(&self, segment: u32) -> Secret {
+        let trace = &self.traces[segment as usize];
+        Secret { end: *trace.last().unwrap(), salt: Digest([segment as u8; 32]) }
+    }
+
+    /// Delivers segments, of which the wrong ones are wrong from a step on.
+    fn deliver(&mut self, count: u32, wrong: &[(u32, u32)]) {
+        for segment in 0..count {
+            let start = match self.traces.last() {
+                None => self.lease.order().start,
+                Some(trace) => *trace.last().unwrap(),
+            };
+            let from = wrong.iter().find(|(own, _)| *own == segment).map(|(_, step)| *step);
+            self.traces.push(trace(start, from));
+            let leaf = segment_leaf(self.lease.id, ANN, segment, self.secret(segment));
+            self.go(ANN, &Action::Deliver(segment, leaf));
+        }
+    }
+
+    /// The segments that the beacon draws, whatever the leaves: it searches a nonce of the order.
+    fn drawn(&self) -> Vec<u32> {
+        self.lease.audited().map(|(segment, _)| segment).collect()
+    }
+
+    fn served(count: u32, wrong: &[(u32, u32)]) -> Self {
+        let mut market = Self::funded();
+        market.deliver(count, wrong);
+        if count < market.lease.order().segments {
+            market.expire();
+        }
+        market.go(RENTER, &Action::Draw(BEACON));
+        market.serve();
+        market
+    }
+
+    fn serve(&mut self) {
+        for segment in self.drawn() {
+            let start = self.traces[segment as usize][0];
+            self.go(ANN, &Action::Serve(segment, start));
+        }
+    }
+
+    fn asked(&self) -> Vec<(u32, Address)> {
+        let pairs = self
+            .lease
+            .audited()
+            .flat_map(|(segment, asked)| asked.iter().map(move |auditor| (segment, *auditor)));
+        pairs.collect()
+    }
+
+    /// The honest end of a drawn segment.
+    fn honest_end(&self, segment: u32) -> Digest {
+        *trace(self.traces[segment as usize][0], None).last().unwrap()
+    }
+
+    fn seal_and_open(&mut self, end: impl Fn(&Self, u32, Address) -> Digest) {
+        let asked = self.asked();
+        let secret = |market: &Self, segment, auditor| Secret {
+            end: end(market, segment, auditor),
+            salt: Digest(*blake3::hash(&auditor.0).as_bytes()),
+        };
+        for &(segment, auditor) in &asked {
+            let secret = secret(self, segment, auditor);
+            let sealed = end_commitment(self.lease.id, auditor, segment, secret);
+            self.go(auditor, &Action::SealEnd(segment, sealed));
+        }
+        self.phase(Phase::Opening);
+        for segment in self.drawn() {
+            self.open_leaf(segment);
+        }
+        for &(segment, auditor) in &asked {
+            let secret = secret(self, segment, auditor);
+            self.go(auditor, &Action::OpenEnd(segment, secret));
+        }
+    }
+
+    fn open_leaf(&mut self, segment: u32) {
+        let before = segment.checked_sub(1).map_or(SALT, |before| self.secret(before).salt);
+        self.go(ANN, &Action::OpenLeaf(segment, self.secret(segment), before));
+    }
+
+    fn owed(&self, account: Address) -> u128 {
+        self.lease.books().balance(ComputeAccount::Owed(account)).units()
+    }
+
+    fn treasury(&self) -> u128 {
+        self.lease.books().balance(ComputeAccount::Treasury).units()
+    }
+
+    /// Nothing is locked at the end.
+    #[track_caller]
+    fn ends_with(&self, outcome: LeaseOutcome) {
+        assert_eq!(self.lease.outcome(), Some(outcome));
+        self.phase(Phase::Over);
+        assert_eq!(self.lease.books().locked(), Ok(Amount::ZERO));
+        assert!(self.lease.books().is_conserved());
+    }
+}
+
+/// 200 steps of 10 µs useful time at 5 and 6 units a µs: 10,000 and 12,000. Scores 60,000 and 84,000.
+const PRICE: u128 = 14_000;
+
+#[test]
+fn honest_work_is_paid_at_the_second_score() {
+    let mut market = Market::served(20, &[]);
+    assert_eq!(market.drawn().len(), 2);
+    assert_eq!(market.asked().len(), 4);
+    market.seal_and_open(Market::honest_end_of);
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!(market.lease.award().unwrap().price, units(PRICE));
+    assert_eq!(market.owed(ANN), PRICE + 20_000 + 300);
+    assert_eq!(market.owed(BEN), 300);
+    // Of the escrow of 20,000 and four audits, the price and the audits are spent.
+    assert_eq!(market.owed(RENTER), 20_000 - PRICE);
+    let audits: u128 = (0..4).map(|number| market.owed(auditor(number))).sum();
+    assert_eq!(audits, 4 * 2_000 + 4 * 700);
+    assert_eq!(market.treasury(), 0);
+}
+
+impl Market {
+    fn honest_end_of(&self, segment: u32, _: Address) -> Digest {
+        self.honest_end(segment)
+    }
+}
+
+/// A wrong segment that is audited is found in a dispute of four answers of each side, whichever step is wrong.
+#[test]
+fn a_wrong_segment_costs_the_stake() {
+    let probe = Market::served(20, &[]);
+    let wrong_segment = probe.drawn()[0];
+    for from in 1..=order().steps {
+        let mut market = Market::served(20, &[(wrong_segment, from)]);
+        // Leaves differ, so that other segments are drawn: a beacon is searched that draws the wrong one.
+        market = market.drawing(wrong_segment, from);
+        market.seal_and_open(Market::honest_end_of);
+        market.phase(Phase::Disputing);
+        let answers = market.answer_honestly(from);
+        assert!(answers <= 8, "{answers} answers");
+        let dispute = market.lease.dispute().unwrap().clone();
+        assert_eq!(dispute.differ.0, from, "the wrong step is found");
+        assert_eq!(dispute.agreed.0, from - 1);
+        assert_eq!(market.act(RENTER, &Action::Rule(None)), Err("COMPUTE_ACCOUNT"));
+        market.go(REFEREE, &Action::Rule(Some(step(dispute.agreed.1))));
+        market.ends_with(LeaseOutcome::Slashed { segment: wrong_segment });
+        // Bond of the bid; nothing else.
+        assert_eq!(market.owed(ANN), 300);
+        // The renter's whole deposit: the audits are paid from the stake.
+        assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
+        // The bounty of a fee divided by a tenth.
+        assert_eq!(
+            market.owed(dispute.auditor),
+            2_000 + market.audits(dispute.auditor) * 700 + 7_000
+        );
+        assert_eq!(market.treasury(), 20_000 - 4 * 700 - 7_000);
+    }
+}
+
+impl Market {
+    fn audits(&self, auditor: Address) -> u128 {
+        self.asked().iter().filter(|(_, own)| *own == auditor).count() as u128
+    }
+
+    /// The same delivery with a beacon that draws a segment.
+    fn drawing(self, segment: u32, from: u32) -> Self {
+        for number in 0..=255 {
+            let mut market = Self::funded();
+            market.deliver(20, &[(segment, from)]);
+            market.go(RENTER, &Action::Draw(Digest([number; 32])));
+            if market.drawn().contains(&segment) {
+                market.serve();
+                return market;
+            }
+        }
+        panic!("no beacon draws segment {segment}");
+    }
+
+    /// Both sides answer from their traces until one step is left. Returns the number of answers.
+    fn answer_honestly(&mut self, wrong_from: u32) -> u32 {
+        let mut answers = 0;
+        while let Some(by) = self.lease.answers() {
+            let dispute = self.lease.dispute().unwrap().clone();
+            let start = self.traces[dispute.segment as usize][0];
+            let own = if by == ANN { Some(wrong_from) } else { None };
+            let state = trace(start, own)[dispute.middle().unwrap() as usize];
+            let wrong = if by == ANN { dispute.auditor } else { ANN };
+            assert_eq!(self.act(wrong, &Action::Answer(state)), Err("COMPUTE_ACCOUNT"));
+            self.go(by, &Action::Answer(state));
+            answers += 1;
+        }
+        self.phase(Phase::Refereeing);
+        answers
+    }
+}
+
+#[test]
+fn a_false_accusation_costs_the_auditor_its_bond() {
+    let mut market = Market::served(20, &[]);
+    let (segment, liar) = market.asked()[0];
+    market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, liar) {
+        true => Digest([0xee; 32]),
+        false => market.honest_end(own),
+    });
+    market.phase(Phase::Disputing);
+    // The liar disagrees with everything.
+    while let Some(by) = market.lease.answers() {
+        let dispute = market.lease.dispute().unwrap().clone();
+        let start = market.traces[segment as usize][0];
+        let honest = trace(start, None)[dispute.middle().unwrap() as usize];
+        market.go(by, &Action::Answer(if by == ANN { honest } else { Digest([0xdd; 32]) }));
+    }
+    let dispute = market.lease.dispute().unwrap().clone();
+    market.go(REFEREE, &Action::Rule(Some(step(dispute.agreed.1))));
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!(market.owed(ANN), PRICE + 20_000 + 300);
+    assert_eq!(market.owed(liar), 0, "no bond and no fees, also of its other audits");
+    assert_eq!(market.treasury(), 2_000);
+}
+
+#[test]
+fn a_silent_side_of_a_dispute_is_wrong() {
+    for provider_is_silent in [true, false] {
+        let mut market = Market::served(20, &[]);
+        let (segment, liar) = market.asked()[0];
+        market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, liar) {
+            true => Digest([0xee; 32]),
+            false => market.honest_end(own),
+        });
+        if !provider_is_silent {
+            market.go(ANN, &Action::Answer(Digest([1; 32])));
+        }
+        market.expire();
+        match provider_is_silent {
+            true => market.ends_with(LeaseOutcome::Slashed { segment }),
+            false => {
+                market.ends_with(LeaseOutcome::Settled);
+                assert_eq!(market.treasury(), 2_000);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_difference_within_the_tolerance_costs_neither_side() {
+    for expires in [true, false] {
+        let mut market = Market::served(20, &[]);
+        let (segment, other) = market.asked()[0];
+        market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, other) {
+            true => trace(market.traces[own as usize][0], Some(10))[10],
+            false => market.honest_end(own),
+        });
+        while let Some(by) = market.lease.answers() {
+            let dispute = market.lease.dispute().unwrap().clone();
+            let own = if by == ANN { None } else { Some(10) };
+            let states = trace(market.traces[segment as usize][0], own);
+            market.go(by, &Action::Answer(states[dispute.middle().unwrap() as usize]));
+        }
+        match expires {
+            true => market.expire(),
+            false => market.go(REFEREE, &Action::Rule(None)),
+        }
+        market.ends_with(LeaseOutcome::Settled);
+        assert_eq!((market.treasury(), market.owed(ANN)), (0, PRICE + 20_300));
+    }
+}
+
+/// Auditors that work for the provider return its wrong end; an honest one brings all of them down.
+#[test]
+fn auditors_that_confirm_a_wrong_end_lose_their_bonds() {
+    let mut market = Market::served(20, &[]).drawing(5, 3);
+    let honest = market.asked().into_iter().find(|(segment, _)| *segment == 5).unwrap().1;
+    let colluding =
+        market.asked().into_iter().filter(|(segment, _)| *segment == 5).nth(1).unwrap().1;
+    market.seal_and_open(|market, segment, auditor| match (segment, auditor == honest) {
+        (5, false) => market.secret(5).end,
+        _ => market.honest_end(segment),
+    });
+    market.answer_honestly(3);
+    let agreed = market.lease.dispute().unwrap().agreed.1;
+    market.go(REFEREE, &Action::Rule(Some(step(agreed))));
+    market.ends_with(LeaseOutcome::Slashed { segment: 5 });
+    assert!(market.owed(colluding) <= market.audits(colluding) * 700, "no bond");
+    assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
+}
+
+#[test]
+fn both_sides_of_a_dispute_can_be_wrong() {
+    let mut market = Market::served(20, &[]).drawing(5, 1);
+    let first = market.asked().into_iter().find(|(segment, _)| *segment == 5).unwrap().1;
+    market.seal_and_open(|market, segment, auditor| match (segment, auditor == first) {
+        (5, true) => trace(market.traces[5][0], Some(2))[10],
+        _ => market.honest_end(segment),
+    });
+    while let Some(by) = market.lease.answers() {
+        let dispute = market.lease.dispute().unwrap().clone();
+        let own = if by == ANN { 1 } else { 2 };
+        let mut state = trace(market.traces[5][0], Some(own))[dispute.middle().unwrap() as usize];
+        if by != ANN && dispute.middle() == Some(1) {
+            state.0[5] ^= 7;
+        }
+        market.go(by, &Action::Answer(state));
+    }
+    let agreed = market.lease.dispute().unwrap().agreed;
+    assert_eq!(agreed.0, 0);
+    market.go(REFEREE, &Action::Rule(Some(step(agreed.1))));
+    market.ends_with(LeaseOutcome::Slashed { segment: 5 });
+    assert!(market.owed(first) < 2_000, "{}", market.owed(first));
+    assert_eq!(market.owed(ANN), 300);
+}
+
+#[test]
+fn a_provider_that_stops_is_paid_for_what_is_audited_and_fined() {
+    let mut market = Market::served(7, &[]);
+    assert_eq!(market.drawn().len(), 1);
+    market.seal_and_open(Market::honest_end_of);
+    market.ends_with(LeaseOutcome::Defaulted { delivered: 7 });
+    assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 20_300 - 500);
+    assert_eq!(market.owed(RENTER), 20_000 - PRICE * 7 / 20 + 2 * 700);
+    assert_eq!(market.treasury(), 500);
+
+    let mut market = Market::funded();
+    market.expire();
+    market.ends_with(LeaseOutcome::Defaulted { delivered: 0 });
+    assert_eq!(market.owed(ANN), 20_300 - 500);
+    assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
+}
+
+#[test]
+fn silence_has_a_default_in_every_phase() {
+    // No bid.
+    let mut market = Market::open();
+    market.expire();
+    market.ends_with(LeaseOutcome::Unawarded);
+    assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
+
+    // A bid that is not opened.
+    let mut market = Market::open();
+    market.go(ANN, &Action::SealBid(Digest([1; 32])));
+    market.expire();
+    market.expire();
+    market.ends_with(LeaseOutcome::Unawarded);
+    assert_eq!((market.treasury(), market.owed(ANN)), (300, 0));
+
+    // A winner that does not fund: the next one wins, at the largest price.
+    let mut market = Market::awarded();
+    assert_eq!(market.lease.award().unwrap().provider, ANN);
+    market.expire();
+    let award = market.lease.award().unwrap().clone();
+    assert_eq!((award.provider, award.price), (BEN, units(20_000)));
+    market.go(BEN, &Action::Fund);
+    assert_eq!((market.treasury(), market.owed(ANN), market.owed(BEN)), (300, 0, 300));
+    let mut market = Market::awarded();
+    market.expire();
+    market.expire();
+    market.ends_with(LeaseOutcome::Unawarded);
+    assert_eq!(market.treasury(), 600);
+
+    // No draw.
+    let mut market = Market::funded();
+    market.deliver(20, &[]);
+    market.expire();
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!(market.owed(RENTER), 20_000 - PRICE + 4 * 700);
+
+    // A start that is not served.
+    let mut market = Market::funded();
+    market.deliver(20, &[]);
+    market.go(RENTER, &Action::Draw(BEACON));
+    let segment = market.drawn()[0];
+    market.expire();
+    market.ends_with(LeaseOutcome::Slashed { segment });
+    assert_eq!(market.treasury(), 20_000);
+
+    // A leaf that is not opened.
+    let mut market = Market::served(20, &[]);
+    for (segment, auditor) in market.asked() {
+        let secret = Secret { end: market.honest_end(segment), salt: SALT };
+        let sealed = end_commitment(market.lease.id, auditor, segment, secret);
+        market.go(auditor, &Action::SealEnd(segment, sealed));
+    }
+    market.open_leaf(market.drawn()[1]);
+    let segment = market.drawn()[0];
+    market.expire();
+    market.ends_with(LeaseOutcome::Slashed { segment });
+}
+
+#[test]
+fn silent_auditors_are_replaced_once_and_lose_their_bonds() {
+    let mut market = Market::served(20, &[]);
+    let first: BTreeSet<Address> = market.asked().into_iter().map(|(_, auditor)| auditor).collect();
+    market.expire();
+    market.phase(Phase::Auditing);
+    assert_eq!(market.treasury(), 2_000 * first.len() as u128);
+    let second = market.asked();
+    assert!(second.iter().all(|(_, auditor)| !first.contains(auditor)));
+    if second.is_empty() {
+        return;
+    }
+    market.expire();
+    market.phase(Phase::Opening);
+    for segment in market.drawn() {
+        market.open_leaf(segment);
+    }
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!(market.owed(RENTER), 20_000 - PRICE + 4 * 700, "no audit is paid");
+
+    // An auditor that seals and does not open.
+    let mut market = Market::served(20, &[]);
+    for (segment, auditor) in market.asked() {
+        market.go(auditor, &Action::SealEnd(segment, SALT));
+    }
+    for segment in market.drawn() {
+        market.open_leaf(segment);
+    }
+    let asked: BTreeSet<Address> = market.asked().into_iter().map(|(_, auditor)| auditor).collect();
+    market.expire();
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!(market.treasury(), 2_000 * asked.len() as u128);
+}
+
+#[test]
+fn commitments_bind_the_opened_values() {
+    let mut market = Market::open();
+    let own = bid(5_000_000, &[10, 6]);
+    let id = market.lease.order().id();
+    market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
+    // Another account copies the commitment: it cannot open it.
+    market.go(BEN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
+    market.expire();
+    assert_eq!(market.act(BEN, &Action::OpenBid(own.clone(), SALT)), Err("COMPUTE_COMMITMENT"));
+    let other = bid(4_000_000, &[10, 6]);
+    assert_eq!(market.act(ANN, &Action::OpenBid(other, SALT)), Err("COMPUTE_COMMITMENT"));
+    let other = Digest([8; 32]);
+    assert_eq!(market.act(ANN, &Action::OpenBid(own.clone(), other)), Err("COMPUTE_COMMITMENT"));
+    assert_eq!(market.act(RENTER, &Action::OpenBid(own.clone(), SALT)), Err("COMPUTE_ACCOUNT"));
+    market.go(ANN, &Action::OpenBid(own, SALT));
+
+    // Another end, another salt, the leaf of another segment, and another start than the leaf before.
+    let mut market = Market::served(20, &[]);
+    for (segment, auditor) in market.asked() {
+        let secret = Secret { end: market.honest_end(segment), salt: SALT };
+        let sealed = end_commitment(market.lease.id, auditor, segment, secret);
+        market.go(auditor, &Action::SealEnd(segment, sealed));
+        assert_eq!(market.act(ANN, &Action::SealEnd(segment, sealed)).is_err(), true);
+    }
+    let drawn = market.drawn();
+    let segment = drawn.into_iter().find(|segment| *segment > 0).unwrap();
+    let good = market.secret(segment);
+    let before = market.secret(segment - 1).salt;
+    for (secret, salt) in [
+        (Secret { end: SALT, ..good }, before),
+        (Secret { salt: SALT, ..good }, before),
+        (market.secret(segment - 1), before),
+        (good, SALT),
+    ] {
+        let open = Action::OpenLeaf(segment, secret, salt);
+        assert_eq!(market.act(ANN, &open), Err("COMPUTE_COMMITMENT"));
+        assert_eq!(market.act(BEN, &open), Err("COMPUTE_ACCOUNT"));
+    }
+    let (segment, auditor) = market.asked()[0];
+    let secret = Secret { end: SALT, salt: SALT };
+    assert_eq!(market.act(auditor, &Action::OpenEnd(segment, secret)), Err("COMPUTE_COMMITMENT"));
+}
+
+#[test]
+fn accounts_have_one_role() {
+    let mut market = Market::open();
+    for account in [RENTER, REFEREE] {
+        assert_eq!(market.act(account, &Action::SealBid(SALT)), Err("COMPUTE_ACCOUNT"));
+        assert_eq!(market.act(account, &Action::JoinAudit), Err("COMPUTE_ACCOUNT"));
+    }
+    market.go(ANN, &Action::SealBid(SALT));
+    market.go(BEN, &Action::JoinAudit);
+    assert_eq!(market.act(ANN, &Action::JoinAudit), Err("COMPUTE_ACCOUNT"));
+    assert_eq!(market.act(BEN, &Action::SealBid(SALT)), Err("COMPUTE_ACCOUNT"));
+    assert_eq!(market.act(ANN, &Action::SealBid(SALT)), Err("COMPUTE_REPEATED"));
+    assert_eq!(market.act(BEN, &Action::JoinAudit), Err("COMPUTE_REPEATED"));
+    assert_eq!(market.act(ANN, &Action::Fund), Err("COMPUTE_PHASE"));
+    market.now = market.lease.phase().1.saturating_add_ms(1);
+    assert_eq!(market.act(auditor(1), &Action::SealBid(SALT)), Err("COMPUTE_LATE"));
+
+    let mut market = Market::awarded();
+    assert_eq!(market.act(BEN, &Action::Fund), Err("COMPUTE_ACCOUNT"));
+    market.go(ANN, &Action::Fund);
+    assert_eq!(market.act(BEN, &Action::Deliver(0, SALT)), Err("COMPUTE_ACCOUNT"));
+    assert_eq!(market.act(ANN, &Action::Deliver(1, SALT)), Err("COMPUTE_INVALID"));
+
+    // Without auditors there is no lease, and the winner's bond returns.
+    let mut market = Market::open();
+    let own = bid(5_000_000, &[10, 6]);
+    let id = market.lease.order().id();
+    market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
+    market.expire();
+    market.go(ANN, &Action::OpenBid(own, SALT));
+    market.go(auditor(1), &Action::JoinAudit);
+    assert_eq!(market.act(ANN, &Action::Fund), Err("COMPUTE_INVALID"));
+    market.expire();
+    market.ends_with(LeaseOutcome::Unawarded);
+    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (300, 2_000));
+}
+
+#[test]
+fn a_first_segment_starts_where_the_order_does() {
+    for number in 0..=255 {
+        let mut market = Market::funded();
+        market.deliver(20, &[]);
+        market.go(RENTER, &Action::Draw(Digest([number; 32])));
+        if market.drawn()[0] == 0 {
+            assert_eq!(market.act(ANN, &Action::Serve(0, SALT)), Err("COMPUTE_COMMITMENT"));
+            market.go(ANN, &Action::Serve(0, order().start));
+            return;
+        }
+    }
+    panic!("no beacon draws the first segment");
+}
+
+#[test]
+fn draws_follow_the_leaves_and_the_beacon() {
+    let leaves: Vec<Digest> = (0..20).map(|leaf| Digest([leaf; 32])).collect();
+    let draw = |order, leaves: &[Digest], beacon| {
+        draw_audits(&crate::AuditDraw { order, leaves, beacon }, 2)
+    };
+    let own = draw(SALT, &leaves, BEACON);
+    let mut other = leaves.clone();
+    other[19] = SALT;
+    let different =
+        [draw(BEACON, &leaves, BEACON), draw(SALT, &other, BEACON), draw(SALT, &leaves, SALT)];
+    assert!(different.iter().filter(|found| **found != own).count() >= 2, "{own:?} {different:?}");
+}

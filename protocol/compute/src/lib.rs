@@ -1,0 +1,56 @@
+//! The rules of the market for compute, as a state machine over integers.
+//!
+//! ```text
+//! order ─▶ bidding ─▶ revealing ─▶ funding ─▶ running ─▶ delivered ─▶ auditing ─▶ opening ─▶ settled
+//!              │           │          │          │                        ▲          │
+//!              └───────────┴──────────┴─ no lease: refund                 └─ silent  └─▶ disputing ─▶ slashed
+//! ```
+//!
+//! * **Order** ([`Order`]): the training that a renter buys, cut into segments. It fixes everything that the
+//!   result depends on, so that a segment that starts at a given state has one end.
+//! * **Bid** ([`Bid`]): a sealed price for a useful device-second. The lowest product of price and predicted
+//!   time wins and is paid the second one ([`award`]).
+//! * **Segment**: the unit of delivery and audit. The provider commits to its end by a salted leaf.
+//! * **Audit** ([`draw_audits`]): auditors that are drawn after the delivery compute drawn segments again. They
+//!   commit to their ends before the leaf opens.
+//! * **Dispute** ([`Dispute`]): two traces that differ are halved until one step is left, which a referee
+//!   computes.
+//! * **Lease** ([`Lease`]): the order with its books. Each phase has a deadline and a default on silence that
+//!   any account can trigger. After each action, the deposits are the sum of the balances.
+//!
+//! This crate has no I/O, no clock, no randomness, no floats and no hash maps.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::float_arithmetic,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::as_conversions
+    )
+)]
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
+mod auction;
+mod audit;
+mod books;
+mod card;
+mod dispute;
+mod error;
+mod lease;
+mod order;
+mod stake;
+
+pub use auction::{Award, Bid, award, bid_commitment};
+pub use audit::{
+    AuditDraw, Secret, audits_of, draw_auditors, draw_audits, end_commitment, segment_leaf,
+};
+pub use books::{Books, ComputeAccount};
+pub use card::StepTimes;
+pub use dispute::{Dispute, Party};
+pub use error::LeaseError;
+pub use lease::{Action, Lease, LeaseOutcome, Phase};
+pub use order::{AuditTerms, Deposits, Order, Windows};
+pub use stake::{PARTS, StakeRule, stake_min};

@@ -1,0 +1,212 @@
+//! The order: what is to be computed, by which rules it is audited, and what each party deposits.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::{Address, Amount, AmountError, Canonical, Digest, MarketId};
+
+use crate::card::STEP_US_MAX;
+use crate::error::LeaseError;
+use crate::stake::{PARTS, StakeRule, stake_min};
+
+/// Most segments of an order.
+pub(crate) const SEGMENTS_MAX: u32 = 10_000;
+/// Most steps of a segment.
+pub(crate) const STEPS_MAX: u32 = 1_000_000;
+/// Most auditors of one segment.
+pub(crate) const AUDITORS_MAX: u32 = 16;
+/// Longest window in milliseconds: 30 days.
+pub(crate) const WINDOW_MS_MAX: u64 = 2_592_000_000;
+/// Largest multiple of the predicted time that a segment may take.
+pub(crate) const SLACK_MAX: u32 = 100 * PARTS;
+
+/// A training that a renter buys. Job, start and segments fix every bit of the result inside a class.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Order {
+    /// Chain and market.
+    pub market: MarketId,
+    /// The account that pays.
+    pub renter: Address,
+    /// The account that computes the one step that a dispute ends with.
+    pub referee: Address,
+    /// Digest of all that fixes the training: model, rows, batches, seed, virtual workers.
+    pub job: Digest,
+    /// Digest of engine, threads and instruction set, inside which bits agree.
+    pub class: Digest,
+    /// Digest of the state before the first segment.
+    pub start: Digest,
+    /// Distinguishes orders of the same job.
+    pub nonce: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Steps of a segment.
+    pub steps: u32,
+    /// The most that the order costs without its audits.
+    pub price_max: Amount,
+    /// Deposits.
+    pub deposits: Deposits,
+    /// Audits.
+    pub audit: AuditTerms,
+    /// Deadlines.
+    pub windows: Windows,
+}
+
+/// What each party deposits.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Deposits {
+    /// With a bid. A bidder that does not reveal its bid, or wins and does not fund the lease, loses it.
+    pub bid_bond: Amount,
+    /// The provider's, for the lease.
+    pub stake: Amount,
+    /// An auditor's, for the lease. It loses it by silence and by a wrong end.
+    pub audit_bond: Amount,
+    /// The part of the stake that a provider loses that does not deliver all segments in time.
+    pub default_fine: Amount,
+}
+
+/// How segments are audited.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct AuditTerms {
+    /// The share of the delivered segments that is audited, in parts per million; rounded up, and at most one
+    /// of two neighbours.
+    pub share: u32,
+    /// Auditors of each audited segment.
+    pub auditors: u32,
+    /// The share of auditors that could work for the provider, in parts per million, on which the smallest
+    /// stake is based.
+    pub colluding: u32,
+    /// Pay for the audit of one segment.
+    pub fee: Amount,
+}
+
+/// How long each phase takes, at most, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Windows {
+    /// For sealed bids.
+    pub bid: u64,
+    /// For opening them.
+    pub reveal: u64,
+    /// For the winner's stake.
+    pub fund: u64,
+    /// For a segment: the predicted time multiplied by this, in parts per million.
+    pub slack: u32,
+    /// For a segment besides that: transfers and start.
+    pub segment: u64,
+    /// For the draw after the delivery.
+    pub draw: u64,
+    /// For the auditors' sealed ends, and again for opening leaves and ends.
+    pub audit: u64,
+    /// For each answer in a dispute.
+    pub answer: u64,
+}
+
+impl Canonical for Order {
+    const DOMAIN: &'static str = "florin v1 compute order";
+}
+
+impl Order {
+    /// The digest of the order, which names it.
+    #[must_use]
+    pub fn id(&self) -> Digest {
+        self.digest()
+    }
+
+    /// The audited segments of a number of delivered ones: the share, rounded up, and at most every second.
+    #[must_use]
+    pub fn audited(&self, delivered: u32) -> u32 {
+        let product = u64::from(delivered).saturating_mul(u64::from(self.audit.share));
+        let share = u32::try_from(product.div_ceil(u64::from(PARTS))).unwrap_or(u32::MAX);
+        // On a ring of one segment there is no neighbour.
+        share.min(delivered.checked_div(2).unwrap_or_default().max(delivered.min(1)))
+    }
+
+    /// The most that all audits cost.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub fn audit_budget(&self) -> Result<Amount, AmountError> {
+        let audits =
+            u128::from(self.audited(self.segments)).saturating_mul(u128::from(self.audit.auditors));
+        self.audit.fee.mul_div_down(audits, 1)
+    }
+
+    /// What the renter deposits: the largest price and the audits.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub fn escrow(&self) -> Result<Amount, AmountError> {
+        self.price_max.plus(self.audit_budget()?)
+    }
+
+    /// Checks all numbers, and that the stake makes fake segments a loss.
+    ///
+    /// # Errors
+    /// [`LeaseError::Invalid`] with the field, or an overflow.
+    pub fn check(&self) -> Result<(), LeaseError> {
+        let Self { deposits, audit, windows, .. } = self;
+        in_range("segments", self.segments.into(), 1..=SEGMENTS_MAX.into(), "from 1 to 10,000")?;
+        in_range("steps", self.steps.into(), 1..=STEPS_MAX.into(), "from 1 to 1,000,000")?;
+        let auditors = 1..=AUDITORS_MAX.into();
+        in_range("audit.auditors", audit.auditors.into(), auditors, "from 1 to 16")?;
+        let rule = "from 1 to 500,000 parts per million: one of two neighbours at most";
+        in_range("audit.share", audit.share.into(), 1..=(PARTS / 2).into(), rule)?;
+        let rule = "less than 1,000,000 parts per million";
+        in_range("audit.colluding", audit.colluding.into(), 0..=(PARTS - 1).into(), rule)?;
+        let rule = "from 1,000,000 to 100,000,000 parts per million of the predicted time";
+        in_range("windows.slack", windows.slack.into(), PARTS.into()..=SLACK_MAX.into(), rule)?;
+        for (what, window) in [
+            ("windows.bid", windows.bid),
+            ("windows.reveal", windows.reveal),
+            ("windows.fund", windows.fund),
+            ("windows.segment", windows.segment),
+            ("windows.draw", windows.draw),
+            ("windows.audit", windows.audit),
+            ("windows.answer", windows.answer),
+        ] {
+            in_range(what, window.into(), 1..=WINDOW_MS_MAX.into(), "from 1 ms to 30 days")?;
+        }
+        let positive = 1..=u128::MAX;
+        let rule = "must be more than zero";
+        for (what, amount) in [
+            ("price_max", self.price_max),
+            ("deposits.bid_bond", deposits.bid_bond),
+            ("deposits.audit_bond", deposits.audit_bond),
+            ("audit.fee", audit.fee),
+        ] {
+            in_range(what, amount.units(), positive.clone(), rule)?;
+        }
+        let rule = "must be at most the stake";
+        let stake = deposits.stake.units();
+        in_range("deposits.default_fine", deposits.default_fine.units(), 0..=stake, rule)?;
+        self.escrow()?;
+        let rule = StakeRule {
+            saving: self.price_max,
+            segments: self.segments,
+            audited: self.audited(self.segments),
+            auditors: audit.auditors,
+            colluding: audit.colluding,
+        };
+        let least = stake_min(&rule)?.unwrap_or(Amount::from_units(u128::MAX));
+        let rule = "with this share of audits a fake segment would pay: (price_max / segments) · (1 − d) / d";
+        in_range("deposits.stake", stake, least.units()..=u128::MAX, rule)
+    }
+
+    /// Milliseconds of a segment whose steps are predicted to take `step_us`.
+    #[must_use]
+    pub fn segment_ms(&self, step_us: u64) -> u64 {
+        let us = u128::from(step_us.min(STEP_US_MAX)).saturating_mul(self.steps.into());
+        let slack = us.saturating_mul(self.windows.slack.into());
+        let ms = slack.div_ceil(u128::from(PARTS).saturating_mul(1_000));
+        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(self.windows.segment)
+    }
+}
+
+fn in_range(
+    what: &'static str,
+    got: u128,
+    range: std::ops::RangeInclusive<u128>,
+    rule: &'static str,
+) -> Result<(), LeaseError> {
+    match range.contains(&got) {
+        true => Ok(()),
+        false => Err(LeaseError::Invalid { what, got, rule }),
+    }
+}
