@@ -49,13 +49,15 @@ pub(super) struct Gain {
 
 /// The gain of the deviating members beyond their honest earnings with the same seeds.
 pub(super) fn upper_bound(honest: &[Trial], trials: &[Trial]) -> Gain {
-    let earned = |trial: &Trial| trial.earned_by("deviating");
-    let base = mean(honest.iter().map(earned)).max(f64::MIN_POSITIVE);
-    let gains: Vec<f64> = trials
-        .iter()
-        .zip(honest)
-        .map(|(one, other)| (earned(one) - earned(other)) / base * 100.0)
-        .collect();
+    let earned = |of: &[Trial]| of.iter().map(|one| one.earned_by("deviating")).collect::<Vec<_>>();
+    upper_bound_of(&earned(honest), &earned(trials))
+}
+
+/// The gain of some values beyond others with the same seeds, of whose mean it is a part.
+pub(super) fn upper_bound_of(before: &[f64], after: &[f64]) -> Gain {
+    let base = mean(before.iter().copied()).max(f64::MIN_POSITIVE);
+    let gains: Vec<f64> =
+        after.iter().zip(before).map(|(one, other)| (one - other) / base * 100.0).collect();
     let gain = mean(gains.iter().copied());
     let count = gains.len() as f64;
     let variance = gains.iter().map(|one| (one - gain).powi(2)).sum::<f64>() / (count - 1.0);
