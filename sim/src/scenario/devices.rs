@@ -14,7 +14,7 @@ use super::{Group, MachineSettings, Scenario, ScenarioError};
 /// Maximum number of devices of a member.
 const DEVICES_MAX: u32 = 8;
 /// Maximum number of virtual workers of a batch in a scenario.
-const WORKERS_MAX: u32 = 32;
+const WORKERS_MAX: u32 = 64;
 /// Maximum number of memory sizes in a group, and of plans of a step.
 const CHOICES_MAX: usize = 64;
 /// Maximum size of a card in bytes.
