@@ -7,6 +7,7 @@
 use anyhow::Context;
 use florin_sim::Scenario;
 
+use super::attacks::of_all_seeds;
 use super::trial::Trial;
 use super::{Measurement, TARGET, run_all};
 use crate::arguments::{BenchPay, BenchRounds};
@@ -186,13 +187,10 @@ seconds = {seconds}
 
 /// Runs the comparison.
 pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Measurement>> {
-    let all = seeds.first_seed..seeds.first_seed + seeds.tasks;
-    let mut jobs = Vec::new();
-    for mode in &MODES {
-        let scenario = scenario(mode, size)?;
-        jobs.extend(all.clone().map(|seed| (scenario.clone(), seed)));
-    }
-    let trials = run_all(jobs).into_iter().collect::<anyhow::Result<Vec<Trial>>>()?;
+    let scenarios: Vec<Scenario> =
+        MODES.iter().map(|mode| scenario(mode, size)).collect::<anyhow::Result<_>>()?;
+    let trials = run_all(of_all_seeds(&scenarios, seeds)).into_iter();
+    let trials = trials.collect::<anyhow::Result<Vec<Trial>>>()?;
     let cells: Vec<&[Trial]> = trials.chunks(usize::try_from(seeds.tasks)?).collect();
     let [all_asked, third, ..] = cells[..] else { return Ok(Vec::new()) };
     let silos = size.members * SILOS_PERCENT / 100;
