@@ -273,14 +273,14 @@ mod tests {
             let work = OtherWork::Between(going);
             (1..4).filter(|i| work.waits_for(account(*i), Timestamp(20))).collect::<Vec<u8>>()
         };
-        assert_eq!(going(&rules, 1), []);
+        assert_eq!(going(&rules, 1), [0_u8; 0]);
         assert_eq!(going(&rules, 2), [1]);
         assert_eq!(going(&rules, 3), [2], "account 1 is late by more than a round");
         rules.staleness.rounds = 2;
         assert_eq!(going(&rules, 3), [1, 2]);
         rules.count = 3;
-        assert_eq!(going(&rules, 3), [], "no round follows");
+        assert_eq!(going(&rules, 3), [0_u8; 0], "no round follows");
         (rules.count, rules.staleness.rounds) = (9, 0);
-        assert_eq!(going(&rules, 3), [], "no late update counts");
+        assert_eq!(going(&rules, 3), [0_u8; 0], "no late update counts");
     }
 }
