@@ -385,3 +385,22 @@ impl SeededNumbers {
         (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_members_earn_nothing_and_those_of_several_tasks_more() {
+        for seed in 1..=3 {
+            println!("seed {seed}");
+            let market = SharedMarket::new(seed, &BenchRounds { members: 60, rounds: 8 });
+            let paid = |conduct| market.outcome(Order::Scarcity, conduct).paid_to_deviating;
+            let honest = paid(Conduct::Honest);
+            assert!(honest > 0.0);
+            assert_eq!(paid(Conduct::SilentLimited), 0.0);
+            assert!(paid(Conduct::Several) > honest, "{}", paid(Conduct::Several));
+            assert_eq!(paid(Conduct::Honest), honest, "the same seed, the same market");
+        }
+    }
+}
