@@ -82,6 +82,8 @@ pub struct DeviceTimes {
     pub memory: StepMemoryVerdict,
     /// Seconds of a step of all of them together; infinite if none holds it.
     pub step_seconds: f64,
+    /// Seconds in which they compute during a step, of all of them together.
+    pub computing_seconds: f64,
     /// Seconds until the member has the model.
     pub download_seconds: f64,
     /// Seconds of an update's upload.
@@ -96,6 +98,8 @@ pub struct DeviceRound {
     /// Seconds of a round with honest work: download, training and upload. Infinite if a step fits
     /// into no device.
     pub round_seconds: f64,
+    /// Number of devices that compute between offer and commit, averaged over that time.
+    pub computing: f64,
     /// Whether the update arrives.
     pub verdict: DeviceVerdict,
 }
@@ -151,19 +155,23 @@ fn draw(group: &GroupDevices, reference: f64, rng: &mut ChaCha8Rng) -> DrawnDevi
         (median * (spread * normal(rng)).exp()).clamp(DRAWN[0], DRAWN[1])
     };
     let [least, most] = group.count;
-    let count = least + uniform_below(rng, u64::from(most - least) + 1) as u32;
+    let factors = match group.speeds.len() {
+        0 => vec![1.0; (least + uniform_below(rng, u64::from(most - least) + 1) as u32) as usize],
+        _ => group.speeds.clone(),
+    };
     let transfer = |link: DeviceLink, rng: &mut ChaCha8Rng| TransferCost {
         alpha: link.latency_ms * 1e-3,
         beta: 1.0 / (MEGABIT * around(link.megabits_per_second, link.spread, rng)),
     };
     let (link, coordinator) = (transfer(group.link, rng), transfer(group.coordinator, rng));
-    let device = |rng: &mut ChaCha8Rng| {
-        let speed = around(group.speed.median, group.speed.spread, rng);
+    let device = |factor: f64, rng: &mut ChaCha8Rng| {
+        let speed = around(group.speed.median * factor, group.speed.spread, rng);
         let choice = uniform_below(rng, group.memory_gib.len() as u64) as usize;
         let memory_bytes = (group.memory_gib[choice] * GIB) as u64;
         Device { worker_seconds: reference / speed, memory_bytes }
     };
-    DrawnDevices { devices: (0..count).map(|_| device(rng)).collect(), link, coordinator }
+    let devices = factors.into_iter().map(|factor| device(factor, rng)).collect();
+    DrawnDevices { devices, link, coordinator }
 }
 
 impl DeviceTimes {
@@ -187,7 +195,7 @@ impl DeviceTimes {
         seconds.sort_by(f64::total_cmp);
         let bytes = step.parameters * size_of::<f32>() as u64;
         let transfer = GradientTransfer { link: drawn.link, bytes };
-        let none = DividedStep { seconds: f64::INFINITY, devices: 0 };
+        let none = DividedStep { seconds: f64::INFINITY, devices: 0, computing_seconds: 0.0 };
         let together = fastest_step(&seconds, step.workers, transfer).unwrap_or(none);
         let transfer = drawn.coordinator.alpha + drawn.coordinator.beta * update_bytes(step);
         Self {
@@ -195,6 +203,7 @@ impl DeviceTimes {
             used: together.devices,
             memory,
             step_seconds: together.seconds,
+            computing_seconds: together.computing_seconds,
             download_seconds: transfer,
             upload_seconds: transfer,
         }
@@ -237,7 +246,10 @@ impl DeviceTimes {
             (_, true) => DeviceVerdict::InTime,
             (_, false) => DeviceVerdict::Late,
         };
-        DeviceRound { times: self, round_seconds, verdict }
+        let until_commit = self.download_seconds + steps as f64 * self.step_seconds;
+        let computed = steps as f64 * self.computing_seconds;
+        let computing = if computed > 0.0 { computed / until_commit } else { 0.0 };
+        DeviceRound { times: self, round_seconds, computing, verdict }
     }
 }
 

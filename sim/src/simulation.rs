@@ -18,7 +18,7 @@ use florin_work::{CommittedHoldout, decode_model, encode_parameters, initial_mod
 
 use crate::error::SimError;
 use crate::market::{
-    POOL, ParticipantAccount, RoundResult, RoundTimeline, SimulatedMarket, account,
+    Arrival, POOL, ParticipantAccount, RoundResult, RoundTimeline, SimulatedMarket, account,
     amount_to_florins, florins_to_amount,
 };
 use crate::mechanism::{Mechanism, RoundScorer, TokenMechanism};
@@ -73,12 +73,21 @@ pub struct Simulation<'a> {
     trained: usize,
     /// The trainings that go on after their round.
     late: BTreeMap<Address, LateArrival>,
-    /// Milliseconds that members were at work so far, up to the end of the last round.
-    busy_ms: u64,
+    /// The members' work up to the end of the last round.
+    work: WorkDone,
     /// The selector in place of the market's, if the scenario names one.
     selector: Option<SelectorState>,
     /// The report of the last round.
     report: Option<Report>,
+}
+
+/// The work of all members so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct WorkDone {
+    /// Milliseconds that members were at work.
+    busy_ms: u64,
+    /// Milliseconds that their devices computed, of all devices together.
+    computed_ms: f64,
 }
 
 impl std::fmt::Debug for Simulation<'_> {
@@ -173,7 +182,7 @@ impl<'a> Simulation<'a> {
             waits: 0,
             trained: 0,
             late: BTreeMap::new(),
-            busy_ms: 0,
+            work: WorkDone::default(),
             selector: scenario
                 .task
                 .selector
@@ -204,14 +213,15 @@ impl<'a> Simulation<'a> {
         let mut arrivals = self.simulate_members(&base, threads)?;
         self.trained += arrivals.len();
         arrivals.extend(self.take_late());
-        let commit_ms: Vec<u64> = arrivals.iter().map(|arrival| arrival.commit_ms).collect();
+        let works = |arrival: &Arrival| (arrival.account, arrival.commit_ms);
+        let works: Vec<(Address, u64)> = arrivals.iter().map(works).collect();
         // Only token pay and late updates read them afterwards.
         let is_read = self.tokens.is_some() || self.scenario.task.staleness.is_some();
         let sent = if is_read { arrivals.clone() } else { Vec::new() };
         let senders: Vec<Address> = arrivals.iter().map(|arrival| arrival.account).collect();
         let done = self.market.run_round(arrivals, threads)?;
         let lasted = self.market.now().0.saturating_sub(opened);
-        self.busy_ms += commit_ms.into_iter().map(|ms| ms.min(lasted)).sum::<u64>();
+        self.record_work(works, lasted);
         self.show_results(&base, &done.report)?;
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
         self.remember_late(sent, begun, &done.report);
@@ -254,7 +264,26 @@ impl<'a> Simulation<'a> {
     /// round.
     #[must_use]
     pub const fn busy_ms(&self) -> u64 {
-        self.busy_ms
+        self.work.busy_ms
+    }
+
+    /// Milliseconds that the devices of members computed so far, of all devices together. A member
+    /// with a machine computes all the time that it is at work.
+    #[must_use]
+    pub const fn computed_ms(&self) -> f64 {
+        self.work.computed_ms
+    }
+
+    /// Records the work of accounts in a round that lasted `lasted` milliseconds: each until its
+    /// commit.
+    fn record_work(&mut self, works: Vec<(Address, u64)>, lasted: u64) {
+        for (account, commit_ms) in works {
+            let Some((at, _)) = self.owner.get(&account) else { continue };
+            let ms = commit_ms.min(lasted);
+            let devices = self.population.members[*at].devices;
+            self.work.busy_ms += ms;
+            self.work.computed_ms += ms as f64 * devices.map_or(1.0, |round| round.computing);
+        }
     }
 
     /// The outcomes of the rounds so far.

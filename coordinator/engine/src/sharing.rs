@@ -85,15 +85,28 @@ impl EngineState {
                 Room::More => {}
             }
         }
+        // Those whose trainings go on have the first places, and are left to no other task.
+        let going_on = task.enrolled.keys().filter(|account| task.goes_on(**account));
+        let going_on: BTreeSet<Address> =
+            going_on.filter(|account| !standings.contains_key(*account)).copied().collect();
         let mut opening = self.shared_task(task, now);
+        opening.places = opening.places.saturating_sub(going_on.len());
         opening.free.retain(|account| task.own_standing(*account) == Standing::Eligible);
+        opening.free.retain(|account| !going_on.contains(account));
         if opening.free.len() <= opening.places {
             return standings;
         }
         let others = others.into_iter().filter(|other| *other != id);
         let others = others.filter_map(|other| self.tasks.get(&other));
         let others = others.filter(|other| other.needs_participants());
-        let others: Vec<SharedTask> = others.map(|other| self.shared_task(other, now)).collect();
+        let is_lost = |account: &Address| going_on.contains(account) && contended.contains(account);
+        let others: Vec<SharedTask> = others
+            .map(|other| {
+                let mut other = self.shared_task(other, now);
+                other.free.retain(|account| !is_lost(account));
+                other
+            })
+            .collect();
         let reserved = reserved_for_others(&opening, &others, &contended);
         standings.extend(reserved.into_iter().map(|(who, other)| (who, Standing::Reserved(other))));
         standings
@@ -112,7 +125,7 @@ impl EngineState {
 }
 
 impl Engine {
-    /// The accounts with a limit that the running rounds of these tasks wait for.
+    /// The accounts with a limit that work for these tasks.
     pub(super) fn working_for(&self, tasks: &[TaskId]) -> BTreeSet<Address> {
         if self.state.limits.is_empty() {
             return BTreeSet::new();
@@ -120,9 +133,10 @@ impl Engine {
         let tasks = tasks.iter().filter_map(|id| self.state.tasks.get(id));
         let cohorts = tasks.flat_map(|task| {
             let cohort = task.running().into_iter().flat_map(|running| &running.offer.cohort);
-            cohort.filter(|account| task.waits_for_work_of(**account))
+            let all = cohort.copied().chain(task.history.continuing());
+            all.filter(|account| task.waits_for_work_of(*account))
         });
-        cohorts.filter(|account| self.state.limits.contains_key(*account)).copied().collect()
+        cohorts.filter(|account| self.state.limits.contains_key(account)).collect()
     }
 
     /// Renews the standings of a task that follow from other tasks.
@@ -214,10 +228,33 @@ impl Engine {
 }
 
 impl TaskState {
-    /// Whether the running round waits for the account to train and commit.
+    /// Whether the account works for the task: its commit is awaited, or its training goes on until
+    /// the next round opens. A task that waits for participants holds none, or else two tasks could
+    /// wait for each other's.
     fn waits_for_work_of(&self, account: Address) -> bool {
-        let TaskStage::Committing(running) = &self.stage else { return false };
-        running.is_in_cohort(account) && !running.commits.contains_key(&account)
+        match &self.stage {
+            TaskStage::Committing(running) => running.waits_for(account),
+            TaskStage::Revealing(_) | TaskStage::Valuing(_) | TaskStage::Settling => {
+                self.goes_on(account)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the account is in the middle of a training whose update can count in the next round.
+    fn goes_on(&self, account: Address) -> bool {
+        let rules = &self.spec.rounds;
+        let round = self.current_round();
+        let (trains, next) = match self.running() {
+            None => (self.history.member(account).ongoing.is_some(), round.0),
+            Some(running) => {
+                let may = self.history.may_continue(rules.staleness, account, round);
+                (running.waits_for(account) && may, round.0.saturating_add(1))
+            }
+        };
+        let is_next = self.end.is_none() && next <= rules.count;
+        let standing = || self.own_standing(account);
+        trains && is_next && matches!(standing(), Standing::Eligible | Standing::Newcomer)
     }
 
     /// Whether the account works for other tasks and has no room for a round of this one.

@@ -586,4 +586,9 @@ impl RunningRound {
     pub fn is_in_cohort(&self, sender: Address) -> bool {
         self.offer.cohort.binary_search(&sender).is_ok()
     }
+
+    /// Whether the account is in the cohort and has not committed.
+    pub(super) fn waits_for(&self, account: Address) -> bool {
+        self.is_in_cohort(account) && !self.commits.contains_key(&account)
+    }
 }

@@ -1,5 +1,5 @@
-//! Participants that several tasks share: none is asked beyond its limit, and a task with more than
-//! enough leaves those to tasks that wait for them.
+//! Participants that several tasks share: none is asked beyond its limit, also while its training goes
+//! on between two rounds, and a task with more than enough leaves those to tasks that wait for them.
 
 use florin_engine::Event;
 use florin_protocol::*;
@@ -135,4 +135,115 @@ fn a_reservation_ends_after_the_time_of_a_round() {
     assert_eq!(standing(&world, open, 1), Standing::Eligible);
     let (world, scarce, open) = three_tasks(10, 22_000);
     assert_eq!(standing(&world, open, 1), Standing::Reserved(scarce));
+}
+
+/// A task in which two members make a round, and two more may be late by one.
+fn late_task(count: u32) -> TaskSpec {
+    let mut spec = task(1, 2);
+    (spec.rounds.count, spec.rounds.over_selection) = (count, 2);
+    spec.rounds.staleness = StalenessRule { rounds: 1, weight: StalenessWeight::Inverse };
+    spec
+}
+
+/// A market in which members 1 and 2 have committed to the first round of a task for late updates,
+/// and members 3 to `members` train. Another task waits for member 3. Returns both.
+fn late_world(count: u32, members: u8) -> (EngineFixture, TaskId, TaskId) {
+    let mut world = EngineFixture::new(late_task(count));
+    for member in 1..=9 {
+        world.apply(Event::Registered(registration(member, Role::Participant))).unwrap();
+    }
+    let spec = world.spec.clone();
+    let first = publish(&mut world, spec.clone());
+    // All are enrolled when the round opens.
+    (1..=members).for_each(|member| enrol(&mut world, first, member, 1));
+    complete(&mut world, first);
+    assert_eq!(cohort(&world, first), Some((1..=members).collect()));
+    let second = publish(&mut world, task(2, 1));
+    complete(&mut world, second);
+    enrol(&mut world, second, 3, 1);
+    (world.id, world.spec) = (first, spec);
+    [1, 2].into_iter().for_each(|member| commit(&mut world, member));
+    (world, first, second)
+}
+
+fn commit(world: &mut EngineFixture, member: u8) {
+    world.apply(world.commit_event(member)).unwrap();
+}
+
+/// The running round ends with the updates of these members, which have committed.
+fn settle(world: &mut EngineFixture, members: &[u8]) {
+    for member in members {
+        world.apply(world.reveal_event(*member)).unwrap();
+    }
+    world.disclose();
+    world.apply(world.valued_event()).unwrap();
+    let round = RoundNumber(world.engine.state().tasks[&world.id].rounds.len() as u32);
+    world.apply(Event::SettlementPosted { task: world.id, round }).unwrap();
+}
+
+fn is_waiting(world: &EngineFixture, task: TaskId) -> bool {
+    cohort(world, task).is_none()
+}
+
+#[test]
+fn a_training_that_goes_on_is_work_between_two_rounds() {
+    let (mut world, first, second) = late_world(3, 4);
+    assert!(is_waiting(&world, second), "the commits have ended, and member 3 trains");
+    for member in [1, 2] {
+        world.apply(world.reveal_event(member)).unwrap();
+        assert!(is_waiting(&world, second));
+    }
+    world.disclose();
+    world.apply(world.valued_event()).unwrap();
+    assert!(is_waiting(&world, second));
+    world.apply(Event::SettlementPosted { task: first, round: RoundNumber(1) }).unwrap();
+    let running = world.engine.state().tasks[&first].running().unwrap();
+    let place = running.offer.cohort.binary_search(&address(3)).unwrap();
+    assert_eq!(running.offer.reasons[place], SelectionReason::Continues);
+    assert!(is_waiting(&world, second));
+    commit(&mut world, 3);
+    assert_eq!(cohort(&world, second), Some(vec![3]), "free after its late commit");
+}
+
+#[test]
+fn a_training_that_can_count_no_more_holds_no_participant() {
+    // Late by more than a round, it has failed.
+    let (mut world, _, second) = late_world(3, 4);
+    settle(&mut world, &[1, 2]);
+    assert!(is_waiting(&world, second));
+    [1, 2].into_iter().for_each(|member| commit(&mut world, member));
+    assert_eq!(cohort(&world, second), Some(vec![3]));
+    // No round comes after the last one.
+    let (world, _, second) = late_world(1, 4);
+    assert_eq!(cohort(&world, second), Some(vec![3]));
+}
+
+#[test]
+fn a_task_that_waits_for_participants_holds_none() {
+    let (mut world, first, second) = late_world(3, 3);
+    // No update arrives: members 1 and 2 sit out, and too few are left for a round.
+    world.now = world.now.saturating_add_ms(15_001);
+    world.apply(Event::Tick).unwrap();
+    world.apply(Event::Tick).unwrap();
+    assert!(is_waiting(&world, first));
+    assert_eq!(cohort(&world, second), Some(vec![3]));
+}
+
+#[test]
+fn a_training_that_goes_on_is_left_to_no_other_task() {
+    for salt in 10..20 {
+        let (mut world, first, _) = late_world(3, 4);
+        let spec = world.spec.clone();
+        // More than enough are eligible for the next round of the first task, and the third task lacks
+        // member 4.
+        let third = publish(&mut world, task(salt, 2));
+        complete(&mut world, third);
+        [4, 5].into_iter().for_each(|member| enrol(&mut world, third, member, 1));
+        (5..=9).for_each(|member| enrol(&mut world, first, member, 1));
+        (world.id, world.spec) = (first, spec);
+        settle(&mut world, &[1, 2]);
+        let asked = cohort(&world, first).unwrap();
+        assert!(asked.contains(&3) && asked.contains(&4), "{asked:?}");
+        assert_eq!(standing(&world, first, 4), Standing::Eligible);
+    }
 }

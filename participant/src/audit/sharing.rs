@@ -1,11 +1,12 @@
 //! The audit of participants that a task shares with others of its coordinator: a busy one must have
-//! worked for the task that its standing names, and one that is left to another task must be one of
-//! more than enough.
+//! worked for the task that its standing names, also between two of its rounds, and one that is left to
+//! another task must be one of more than enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use florin_protocol::{
-    Address, Candidates, Offer, Report, RoundNumber, Standing, TaskId, TaskSpec, Timestamp,
+    Address, Candidates, MissingReason, Offer, Report, RoundNumber, RoundRules, Standing, TaskId,
+    TaskSpec, Timestamp,
 };
 use florin_work::Mismatch;
 
@@ -41,19 +42,54 @@ fn line(account: Address) -> String {
     format!("candidates.accounts[{account}].standing")
 }
 
-/// A round of another task that was open at a moment.
-enum OpenRound {
-    /// It has a report.
-    Reported(Box<Report>),
-    /// It still runs: its cohort is known, its commits are not.
-    Running(Vec<Address>),
+/// The accounts whose trainings go on after a round, so that they work until the next one opens: they
+/// sent no commit in it, and not in too many rounds before. `earlier` returns an earlier report.
+fn going_on<E>(
+    rules: &RoundRules,
+    last: &Report,
+    mut earlier: impl FnMut(RoundNumber) -> Result<Report, E>,
+) -> Result<BTreeSet<Address>, E> {
+    let silent = |report: &Report| -> BTreeSet<Address> {
+        let missing = report.missing.iter();
+        let silent = missing.filter(|(_, reason)| *reason == MissingReason::NoCommit);
+        silent.map(|(account, _)| *account).collect()
+    };
+    let (round, late) = (last.scope.round.0, rules.staleness.rounds);
+    if late == 0 || round >= rules.count {
+        return Ok(BTreeSet::new());
+    }
+    let mut going = silent(last);
+    if round <= late {
+        return Ok(going);
+    }
+    let mut failed = going.clone();
+    for back in 1..=late {
+        if failed.is_empty() {
+            break;
+        }
+        let before = silent(&earlier(RoundNumber(round.saturating_sub(back)))?);
+        failed.retain(|account| before.contains(account));
+    }
+    going.retain(|account| !failed.contains(account));
+    Ok(going)
 }
 
-impl OpenRound {
-    /// Whether it waited for the account's commit at the moment.
+/// The work of another task's participants at a moment.
+enum OtherWork {
+    /// For a round with a report, whose commits were open.
+    Reported(Box<Report>),
+    /// For a round that still runs: its cohort is known, its commits are not.
+    Running(Vec<Address>),
+    /// Between two rounds: these trainings go on.
+    Between(BTreeSet<Address>),
+}
+
+impl OtherWork {
+    /// Whether the task waited for the account's commit at the moment.
     fn waits_for(&self, account: Address, at: Timestamp) -> bool {
         match self {
             Self::Running(cohort) => cohort.contains(&account),
+            Self::Between(going) => going.contains(&account),
             Self::Reported(report) => {
                 let commits = report.commits.iter().zip(&report.times.commits);
                 let committed = commits.filter(|((sender, _), _)| *sender == account);
@@ -66,7 +102,7 @@ impl OpenRound {
 
 impl Auditor<'_> {
     /// Checks that each busy account was asked by a round that was open when this one opened, and
-    /// had not committed to it.
+    /// had not committed to it, or that its training went on between two rounds.
     pub(super) fn check_busy(
         &mut self,
         offer: &Offer,
@@ -89,9 +125,9 @@ impl Auditor<'_> {
             }
         }
         for (other, accounts) in by_task.into_iter().take(OTHER_TASKS_MAX) {
-            let open = self.round_at(other, offer.opened)?;
+            let work = self.work_at(other, offer.opened)?;
             let is_free = |account: &Address| {
-                open.as_ref().is_none_or(|open| !open.waits_for(*account, offer.opened))
+                work.as_ref().is_none_or(|work| !work.waits_for(*account, offer.opened))
             };
             let free = accounts.into_iter().filter(is_free);
             let stated = format!("busy for {other}");
@@ -100,8 +136,9 @@ impl Auditor<'_> {
         Ok(found)
     }
 
-    /// The round of another task whose commits were open at a moment.
-    fn round_at(&self, task: TaskId, at: Timestamp) -> Result<Option<OpenRound>, AuditError> {
+    /// The work for another task at a moment: for the round whose commits were open, or between two
+    /// rounds.
+    fn work_at(&self, task: TaskId, at: Timestamp) -> Result<Option<OtherWork>, AuditError> {
         let view = match self.client.task(task) {
             Err(ClientError::Rejected(_)) => return Ok(None),
             other => other?,
@@ -118,19 +155,27 @@ impl Auditor<'_> {
                 after = middle;
             }
         }
-        if let Some(report) = last.filter(|report| report.times.commits_closed >= at) {
-            return Ok(Some(OpenRound::Reported(Box::new(report))));
-        }
+        let last = match last {
+            Some(report) if report.times.commits_closed >= at => {
+                return Ok(Some(OtherWork::Reported(Box::new(report))));
+            }
+            other => other,
+        };
         let running = view.offer.map(|offer| offer.body).filter(|offer| offer.opened <= at);
-        Ok(running.map(|offer| OpenRound::Running(offer.cohort)))
+        if let Some(offer) = running {
+            return Ok(Some(OtherWork::Running(offer.cohort)));
+        }
+        let Some(last) = last else { return Ok(None) };
+        let earlier = |round| self.client.report(task, round).map(|report| report.body);
+        let going = going_on(&view.spec.rounds, &last, earlier)?;
+        Ok(Some(OtherWork::Between(going)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use florin_protocol::{
-        AbandonReason, Amount, Candidate, Digest, MissingReason, ReportInputs, RoundScope,
-        RoundTimes, close_round,
+        AbandonReason, Amount, Candidate, Digest, ReportInputs, RoundScope, RoundTimes, close_round,
     };
 
     use super::*;
@@ -200,11 +245,42 @@ mod tests {
         report.commits = vec![(account(1), Digest::default()), (account(2), Digest::default())];
         report.times.commits = vec![Timestamp(15), Timestamp(25)];
         report.missing = vec![(account(3), MissingReason::NoCommit)];
-        let open = OpenRound::Reported(Box::new(report));
+        let open = OtherWork::Reported(Box::new(report));
         let busy: Vec<u8> = (0..5).filter(|i| open.waits_for(account(*i), Timestamp(20))).collect();
         assert_eq!(busy, [2, 3]);
-        let running = OpenRound::Running(vec![account(4)]);
+        let running = OtherWork::Running(vec![account(4)]);
         assert!(running.waits_for(account(4), Timestamp(20)));
         assert!(!running.waits_for(account(1), Timestamp(20)));
+    }
+
+    #[test]
+    fn a_training_goes_on_between_two_rounds_until_it_has_failed() {
+        use MissingReason::{NoCommit, NoReveal};
+        let mut rules = TaskSpec::example().rounds;
+        (rules.count, rules.staleness.rounds) = (9, 1);
+        // Account 1 is silent from round 2 on, 2 from round 3 on, and 3 has committed.
+        let missing = |round: u32| {
+            let mut report = report();
+            report.scope.round = RoundNumber(round);
+            let all = [(1, 2, NoCommit), (2, 3, NoCommit), (3, 1, NoReveal)];
+            let missing = all.into_iter().filter(|(_, from, _)| *from <= round);
+            report.missing = missing.map(|(who, _, why)| (account(who), why)).collect();
+            report
+        };
+        let going = |rules: &RoundRules, round| {
+            let earlier = |round: RoundNumber| Ok::<_, std::convert::Infallible>(missing(round.0));
+            let Ok(going) = going_on(rules, &missing(round), earlier);
+            let work = OtherWork::Between(going);
+            (1..4).filter(|i| work.waits_for(account(*i), Timestamp(20))).collect::<Vec<u8>>()
+        };
+        assert_eq!(going(&rules, 1), [0_u8; 0]);
+        assert_eq!(going(&rules, 2), [1]);
+        assert_eq!(going(&rules, 3), [2], "account 1 is late by more than a round");
+        rules.staleness.rounds = 2;
+        assert_eq!(going(&rules, 3), [1, 2]);
+        rules.count = 3;
+        assert_eq!(going(&rules, 3), [0_u8; 0], "no round follows");
+        (rules.count, rules.staleness.rounds) = (9, 0);
+        assert_eq!(going(&rules, 3), [0_u8; 0], "no late update counts");
     }
 }

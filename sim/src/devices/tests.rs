@@ -147,6 +147,31 @@ fn quoted(seconds: &[f64], step: &TaskStep, link: TransferCost) -> f64 {
 }
 
 #[test]
+fn devices_of_unequal_speeds_share_whole_workers() {
+    // Seven workers are one, two and four; of eight the fastest device has five.
+    for (workers, seconds, computing) in [(7, 1.0, 3.0), (8, 1.25, 3.25)] {
+        let step = step(&[&format!("task.step.workers={workers}")]);
+        let times = DeviceTimes::predict(&devices(&[1.0, 0.5, 0.25], FREE), &step);
+        assert_eq!((times.step_seconds, times.computing_seconds), (seconds, computing));
+    }
+}
+
+#[test]
+fn devices_have_the_speeds_of_their_group() {
+    let speeds = "population.honest.devices.speeds=[1, 2, 4]";
+    let (one, equal) =
+        ("population.honest.devices.count=[1, 1]", "population.honest.devices.speed.spread=0");
+    let scenario = read(&[one, equal, speeds, "task.step.workers=7", "task.step.seconds=1"]);
+    let group = scenario.population["honest"].devices.as_ref().unwrap();
+    let drawn = draw(group, 1.0, &mut stream(1, "devices", [0, 0]));
+    let seconds: Vec<f64> = drawn.devices.iter().map(|device| device.worker_seconds).collect();
+    assert_eq!(seconds, [1.0, 0.5, 0.25]);
+    let changes: Vec<SettingOverride> = [speeds].iter().map(|one| one.parse().unwrap()).collect();
+    let refused = Scenario::read(SCENARIO, &changes).unwrap_err().to_string();
+    assert!(refused.contains("devices.speeds"), "{refused}");
+}
+
+#[test]
 fn a_step_takes_nearly_as_long_as_a_quote_predicts() {
     let rng = &mut stream(6, "test", [0, 0]);
     let mut all = Vec::new();

@@ -25,6 +25,8 @@ pub(super) struct DividedStep {
     pub(super) seconds: f64,
     /// How many devices have a worker.
     pub(super) devices: u32,
+    /// Seconds in which they compute, of all of them together.
+    pub(super) computing_seconds: f64,
 }
 
 /// The fastest step of `workers` virtual workers on devices with these seconds of a worker, the
@@ -35,7 +37,9 @@ pub(super) fn fastest_step(
     transfer: GradientTransfer,
 ) -> Option<DividedStep> {
     let first = *seconds.first()?;
-    let alone = DividedStep { seconds: f64::from(workers) * first, devices: 1 };
+    let seconds_alone = f64::from(workers) * first;
+    let alone =
+        DividedStep { seconds: seconds_alone, devices: 1, computing_seconds: seconds_alone };
     let hop = transfer.link.seconds(transfer.bytes);
     // The others' parts come from at least one hop away, and the parameters return.
     if seconds.len() == 1 || first + 2.0 * hop >= alone.seconds {
@@ -123,7 +127,10 @@ impl DivisionSearch<'_> {
         let reduced = assignment.seconds(self.costs, self.links, self.bytes);
         let seconds = reduced + self.broadcast(self.division.len());
         if seconds < self.best.seconds {
-            self.best = DividedStep { seconds, devices: self.division.len() as u32 };
+            let computing = self.division.iter().zip(self.costs);
+            let computing = computing.map(|(own, cost)| f64::from(*own) * cost.worker_seconds);
+            let (devices, computing_seconds) = (self.division.len() as u32, computing.sum());
+            self.best = DividedStep { seconds, devices, computing_seconds };
         }
     }
 }

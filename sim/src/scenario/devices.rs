@@ -14,7 +14,7 @@ use super::{Group, MachineSettings, Scenario, ScenarioError};
 /// Maximum number of devices of a member.
 const DEVICES_MAX: u32 = 8;
 /// Maximum number of virtual workers of a batch in a scenario.
-const WORKERS_MAX: u32 = 32;
+const WORKERS_MAX: u32 = 64;
 /// Maximum number of memory sizes in a group, and of plans of a step.
 const CHOICES_MAX: usize = 64;
 /// Maximum size of a card in bytes.
@@ -130,6 +130,10 @@ pub struct GroupDevices {
     /// Minimum and maximum number of devices of a member; uniformly distributed.
     #[serde(default = "one_device")]
     pub count: [u32; 2],
+    /// The devices of each member in place of `count`: factors of their medians of `speed`, as
+    /// `[1, 2, 4]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub speeds: Vec<f64>,
     /// Speed of each device.
     #[serde(default)]
     pub speed: DeviceSpeed,
@@ -246,6 +250,13 @@ impl GroupDevices {
         let right = format!("must be two numbers from 1 to {DEVICES_MAX}, the smaller one first");
         let fine = (1..=most).contains(&least) && most <= DEVICES_MAX;
         Check::require(fine, key("count"), &format!("{:?}", self.count), &right)?;
+        let right = format!("must be at most {DEVICES_MAX} factors, without count");
+        let count = self.speeds.len();
+        let fine = count == 0 || (count <= DEVICES_MAX as usize && self.count == one_device());
+        Check::require(fine, key("speeds"), &count, &right)?;
+        for (at, factor) in self.speeds.iter().enumerate() {
+            Check::require_range(key(&format!("speeds[{at}]")), *factor, SPEED[0], SPEED[1])?;
+        }
         Check::require_range(key("speed.median"), self.speed.median, SPEED[0], SPEED[1])?;
         Check::require_range(key("speed.spread"), self.speed.spread, 0.0, SPREAD_MAX)?;
         let sizes = self.memory_gib.len();

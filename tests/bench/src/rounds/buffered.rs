@@ -3,10 +3,8 @@
 
 use anyhow::Context;
 use florin_sim::Scenario;
-use florin_sim::scenario::Availability;
-use florin_sim::strategy::Strategy;
 
-use super::attacks::{Gain, upper_bound};
+use super::attacks::{AttackedMarket, DEVIATING, Deviation, gains, of_all_seeds};
 use super::trial::{Trial, mean};
 use super::{Measurement, TARGET, run_all};
 use crate::arguments::{BenchPay, BenchRounds};
@@ -121,35 +119,11 @@ impl Mode {
 /// The modes that are attacked.
 const ATTACKED: [Mode; 2] = [Mode::Buffered, Mode::BufferedFair];
 
-/// A deviation of a tenth of the members, of the middle speed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deviation {
-    Honest,
-    /// They train for one epoch instead of two, in half the time.
-    Racing,
-    /// They send every update twice as late as they could.
-    Staleness,
-    /// They are absent from every other round.
-    Absence,
-    /// They send their first update again and again, at once.
-    Repetition,
-}
+/// The deviations from buffered rounds, of a tenth of the members, of the middle speed.
+const ATTACKS: [Deviation; 4] =
+    [Deviation::Racing, Deviation::Staleness, Deviation::Absence, Deviation::Repetition];
 
-impl Deviation {
-    const ATTACKS: [Self; 4] = [Self::Racing, Self::Staleness, Self::Absence, Self::Repetition];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Honest => "honest",
-            Self::Racing => "racing with half of the epochs",
-            Self::Staleness => "stale on purpose",
-            Self::Absence => "absence from every other round",
-            Self::Repetition => "the first update again and again",
-        }
-    }
-}
-
-fn scenario(mode: Mode, deviation: Deviation, size: &BenchRounds) -> anyhow::Result<Scenario> {
+fn scenario(mode: Mode, size: &BenchRounds) -> anyhow::Result<Scenario> {
     let rounds = if mode.is_buffered() { size.rounds * COHORT / VERSION } else { size.rounds };
     let stragglers = (size.members / 20).max(1);
     let deviating = size.members / 10;
@@ -165,7 +139,7 @@ fn scenario(mode: Mode, deviation: Deviation, size: &BenchRounds) -> anyhow::Res
         group("medium", third, SLOW * 2.0),
         group("fast", third, SLOW * 4.0),
         group("straggler", stragglers, SLOW / STRAGGLER),
-        group("deviating", deviating, SLOW * 2.0),
+        group(DEVIATING, deviating, SLOW * 2.0),
     ]
     .concat();
     let text = format!(
@@ -195,36 +169,17 @@ baseline_epochs = 0
         cohort = mode.cohort(),
         keys = mode.keys(),
     );
-    let mut scenario = Scenario::read(&text, &[]).context("a scenario of the benchmark")?;
-    let group = scenario.population.get_mut("deviating").context("the deviating group")?;
-    match deviation {
-        Deviation::Honest => {}
-        Deviation::Racing => group.strategy = Strategy::FewerEpochs { epochs: 1 },
-        Deviation::Staleness => group.machine.steps_per_second /= 2.0,
-        Deviation::Absence => group.online = Availability::Random { probability: 0.5 },
-        Deviation::Repetition => group.strategy = Strategy::Repeat,
-    }
-    Ok(scenario)
+    Scenario::read(&text, &[]).context("a scenario of the benchmark")
 }
 
 /// Runs the comparison, and the attacks on buffered rounds.
 pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Measurement>> {
-    let all = seeds.first_seed..seeds.first_seed + seeds.tasks;
-    let mut jobs = Vec::new();
-    for mode in Mode::ALL {
-        let scenario = scenario(mode, Deviation::Honest, size)?;
-        jobs.extend(all.clone().map(|seed| (scenario.clone(), seed)));
-    }
-    for mode in ATTACKED {
-        for deviation in Deviation::ATTACKS {
-            let scenario = scenario(mode, deviation, size)?;
-            jobs.extend(all.clone().map(|seed| (scenario.clone(), seed)));
-        }
-    }
-    let trials = run_all(jobs).into_iter().collect::<anyhow::Result<Vec<Trial>>>()?;
-    let mut cells = trials.chunks(usize::try_from(seeds.tasks)?);
-    let modes: Vec<(Mode, &[Trial])> =
-        Mode::ALL.into_iter().zip(cells.by_ref().take(Mode::ALL.len())).collect();
+    let scenarios = Mode::ALL.map(|mode| scenario(mode, size));
+    let scenarios = scenarios.into_iter().collect::<anyhow::Result<Vec<Scenario>>>()?;
+    let trials = run_all(of_all_seeds(&scenarios, seeds)).into_iter();
+    let trials = trials.collect::<anyhow::Result<Vec<Trial>>>()?;
+    let cells = trials.chunks(usize::try_from(seeds.tasks)?);
+    let modes: Vec<(Mode, &[Trial])> = Mode::ALL.into_iter().zip(cells).collect();
     let trials_of = |mode| {
         modes.iter().find(|(of, _)| *of == mode).map(|(_, trials)| *trials).unwrap_or_default()
     };
@@ -233,15 +188,12 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     for (mode, trials) in &modes {
         rows.extend(compare(*mode, trials, synchronous, fedbuff));
     }
+    let mut markets = Vec::new();
     for mode in ATTACKED {
-        for (attack, trials) in Deviation::ATTACKS.into_iter().zip(cells.by_ref()) {
-            let Gain { mean, upper } = upper_bound(trials_of(mode), trials);
-            let name = |what: &str| format!("{NAME}: {}, {}: {what}", mode.name(), attack.name());
-            rows.push(Measurement::plain(name("gain"), mean, "%"));
-            let bar = super::attacks::GAIN_MAX;
-            rows.push(Measurement::at_most(name("upper bound of the gain"), upper, "%", bar));
-        }
+        let (label, honest) = (format!("{NAME}: {}", mode.name()), trials_of(mode));
+        markets.push(AttackedMarket { label, scenario: scenario(mode, size)?, honest });
     }
+    rows.extend(gains(&markets, &ATTACKS, seeds)?);
     Ok(rows)
 }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use florin_sim::random::{normal, stream};
-use florin_sim::scenario::Availability;
 use florin_sim::{GraphTask, Scenario};
 
+use super::attacks::DEVIATING;
 use crate::arguments::BenchRounds;
 
 /// The members of a market.
@@ -86,55 +86,17 @@ impl Rule {
     }
 }
 
-/// A deviation of a few members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deviation {
-    Honest,
-    /// They quote a tenth of their time.
-    LyingQuote,
-    /// They take twice the time.
-    Slowness,
-    /// They stay away from half of the rounds for which they are selected.
-    Absence,
-}
-
-impl Deviation {
-    pub(super) const ATTACKS: [Self; 3] = [Self::LyingQuote, Self::Slowness, Self::Absence];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Honest => "honest",
-            Self::LyingQuote => "quotes of a tenth",
-            Self::Slowness => "twice the time",
-            Self::Absence => "absence from every other round",
-        }
-    }
-}
-
 /// The share of the members that deviate.
 const DEVIATING_PART: u32 = 10;
 
-/// The market of unequal speeds in which some members deviate.
-pub(super) fn deviating(
-    rule: Rule,
-    deviation: Deviation,
-    size: &BenchRounds,
-) -> anyhow::Result<Scenario> {
+/// The market of unequal speeds, with a group of members that can deviate.
+pub(super) fn with_deviating(rule: Rule, size: &BenchRounds) -> anyhow::Result<Scenario> {
     let mut scenario = scenario(MarketKind::Speeds, rule, size)?;
     let honest = scenario.population.get_mut("members").context("the group of all members")?;
     let mut group = honest.clone();
     group.count = honest.count / DEVIATING_PART;
     honest.count -= group.count;
-    match deviation {
-        Deviation::Honest => {}
-        Deviation::LyingQuote => group.quote = 0.1,
-        Deviation::Slowness => {
-            group.machine.steps_per_second /= 2.0;
-            group.machine.megabits_per_second /= 2.0;
-        }
-        Deviation::Absence => group.online = Availability::Random { probability: 0.5 },
-    }
-    scenario.population.insert("deviating".to_owned(), group);
+    scenario.population.insert(DEVIATING.to_owned(), group);
     Ok(scenario)
 }
 

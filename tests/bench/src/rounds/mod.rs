@@ -7,6 +7,8 @@
 mod attacks;
 mod buffered;
 mod market;
+mod shared_market;
+mod silos;
 mod tasks;
 mod trial;
 
@@ -50,6 +52,9 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     }
     if seeds.only.as_ref().is_none_or(|only| buffered::NAME.contains(only.as_str())) {
         rows.extend(buffered::run(seeds, size)?);
+    }
+    if seeds.only.as_ref().is_none_or(|only| silos::NAME.contains(only.as_str())) {
+        rows.extend(silos::run(seeds, size)?);
     }
     if seeds.only.as_ref().is_none_or(|only| tasks::NAME.contains(only.as_str())) {
         rows.extend(tasks::run(seeds, size));

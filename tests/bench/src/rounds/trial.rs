@@ -1,6 +1,7 @@
 //! One simulated task: its accuracy over virtual time, and the work and the pay of its members.
 
 use anyhow::Context;
+use florin_sim::devices::DeviceRound;
 use florin_sim::market::amount_to_florins;
 use florin_sim::outcome::SimulationOutcome;
 use florin_sim::population::Population;
@@ -18,6 +19,8 @@ pub(super) struct Trial {
     pub(super) accepted: usize,
     /// Milliseconds that members were at work.
     busy_ms: u64,
+    /// Milliseconds that devices of members computed, of all devices together.
+    computed_ms: f64,
     /// Florins paid for data and useful rows, by group: rows that had a weight in a model.
     paid: Vec<(f64, f64)>,
     /// Updates of honest members that counted as repeats.
@@ -53,9 +56,9 @@ impl Trial {
         let own = simulation.accuracies_of_members()?;
         let trained = simulation.trained();
         let accepted = simulation.rounds().iter().map(|row| row.updates).sum();
-        let busy_ms = simulation.busy_ms();
+        let (busy_ms, computed_ms) = (simulation.busy_ms(), simulation.computed_ms());
         let outcome = simulation.finish()?;
-        Ok(Self { curve, own, trained, accepted, busy_ms, paid, repeats, outcome })
+        Ok(Self { curve, own, trained, accepted, busy_ms, computed_ms, paid, repeats, outcome })
     }
 
     /// Mean accuracy of the last tenth of the rounds.
@@ -78,6 +81,24 @@ impl Trial {
     pub(super) fn utilisation(&self, places: u32) -> f64 {
         let seconds = self.curve.last().map_or(0.0, |(at, _)| *at);
         self.busy_ms as f64 / 1e3 / (seconds * f64::from(places)).max(f64::MIN_POSITIVE)
+    }
+
+    /// Share of the time in which each device of the members computed, from the first selection to
+    /// the end of the last round.
+    pub(super) fn devices_at_work(&self) -> f64 {
+        let seconds = self.curve.last().map_or(0.0, |(at, _)| *at);
+        let count = |round: DeviceRound| f64::from(round.times.devices);
+        let devices: f64 = self.outcome.members.iter().filter_map(|it| it.devices).map(count).sum();
+        self.computed_ms / 1e3 / (seconds * devices).max(f64::MIN_POSITIVE)
+    }
+
+    /// Share of the time of members at work in which each of their devices computes: the rest is for
+    /// whole workers, transfers of a step, and the model's download.
+    pub(super) fn computing_at_work(&self) -> f64 {
+        let devices = self.outcome.members.iter().filter_map(|it| it.devices);
+        let count = devices.clone().count().max(1) as f64;
+        let each = devices.map(|round| f64::from(round.times.devices)).sum::<f64>() / count;
+        self.computed_ms / (self.busy_ms as f64 * each).max(f64::MIN_POSITIVE)
     }
 
     /// Florins for each row of a group that had a weight in a model.
