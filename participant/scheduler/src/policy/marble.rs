@@ -1,0 +1,126 @@
+//! Allotments at the knee, shared nodes, first in first out.
+
+use std::collections::BTreeMap;
+
+use super::MarbleSettings;
+use super::planning::Planning;
+use crate::decision::AllotmentChange;
+use crate::devices::{Allotment, DeviceKind};
+use crate::order::{OrderId, TrainingOrder};
+use crate::packing::PackingClass;
+use crate::state::{ClusterState, RunningOrder};
+
+/// Starts orders in their order until one has to wait; if none waits, running orders grow.
+pub(super) fn changes(state: &ClusterState, settings: &MarbleSettings) -> Vec<AllotmentChange> {
+    let mut plan = Planning::new(state);
+    let mut left = state.waiting().len();
+    let mut singles = None;
+    for order in state.waiting().values() {
+        let is_relaxed = left <= settings.relaxed_waiting;
+        let milli = if is_relaxed { settings.relaxed_milli } else { settings.strict_milli };
+        let fitting = plan.best_fit(order, |profile| profile.knee(milli));
+        let packed = || {
+            let least = settings.packed_sum_min_milli?;
+            singles.get_or_insert_with(|| Singles::new(&plan)).take(&plan, order, least)
+        };
+        let Some(allotment) = fitting.or_else(packed) else { break };
+        plan.start(order.id, allotment);
+        left -= 1;
+    }
+    if let (0, Some(milli)) = (left, settings.growth_milli) {
+        grow(&mut plan, milli);
+    }
+    plan.changes
+}
+
+/// The running orders that have one device alone, by its kind and their class, in ascending order.
+struct Singles {
+    by_class: BTreeMap<(DeviceKind, PackingClass), Vec<(OrderId, Allotment)>>,
+}
+
+impl Singles {
+    fn new(plan: &Planning<'_>) -> Self {
+        let mut by_class: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (order, running) in plan.state.running() {
+            let allotment = running.allotment;
+            let is_alone = plan.board.partner(*order, allotment).is_none();
+            if let (true, 1, Some(class)) = (is_alone, allotment.devices.len(), running.order.class)
+            {
+                let kind = plan.state.nodes()[allotment.node].kind;
+                by_class.entry((kind, class)).or_default().push((*order, allotment));
+            }
+        }
+        Self { by_class }
+    }
+
+    /// The device whose tenant has the largest sum of rates with an order, of at least `least`
+    /// thousandths; it is taken from the list.
+    fn take(
+        &mut self,
+        plan: &Planning<'_>,
+        order: &TrainingOrder,
+        least: u32,
+    ) -> Option<Allotment> {
+        let class = order.class?;
+        let table = plan.state.packing();
+        let sums = self.by_class.keys().filter_map(|key| {
+            let sum = table.sum(key.0, class, key.1).filter(|sum| *sum >= least)?;
+            order.profile(key.0).map(|_| (sum, *key))
+        });
+        let mut sums: Vec<(u32, (DeviceKind, PackingClass))> = sums.collect();
+        sums.sort_by_key(|(sum, key)| (std::cmp::Reverse(*sum), *key));
+        for (_, key) in sums {
+            let Some(tenants) = self.by_class.get_mut(&key) else { continue };
+            let shares = |(tenant, allotment): &(OrderId, Allotment)| {
+                let tenant = plan.state.order(*tenant);
+                tenant.is_some_and(|tenant| plan.state.can_share(order, tenant, *allotment))
+            };
+            if let Some(at) = tenants.iter().position(shares) {
+                return Some(tenants.remove(at).1);
+            }
+        }
+        None
+    }
+}
+
+/// Gives free devices of their nodes to running orders, the one that gains the most time first,
+/// where the time saved exceeds the pause.
+fn grow(plan: &mut Planning<'_>, milli: u32) {
+    let state = plan.state;
+    let running = state.running().values();
+    let gains = running.filter_map(|running| Some((growth(plan, running, milli)?.0, running)));
+    let mut gains: Vec<(u128, &RunningOrder)> = gains.collect();
+    gains.sort_by_key(|(gain, running)| (std::cmp::Reverse(*gain), running.order.id));
+    for (_, running) in gains {
+        // An earlier order may have taken some of the devices.
+        let Some((_, allotment)) = growth(plan, running, milli) else { continue };
+        let order = running.order.id;
+        plan.board.remove(order, running.allotment);
+        plan.add(order, allotment);
+        plan.changes.push(AllotmentChange::Rescale { order, allotment });
+    }
+}
+
+/// The time that an order saves on more devices of its node, after the pause, and these devices.
+fn growth(plan: &Planning<'_>, running: &RunningOrder, milli: u32) -> Option<(u128, Allotment)> {
+    let Allotment { node, devices } = running.allotment;
+    let free = plan.board.free(node);
+    if free.is_empty() {
+        return None;
+    }
+    let state = plan.state;
+    let profile = running.order.profile(state.nodes()[node].kind)?;
+    // An order that shares its device leaves it.
+    let shares = plan.board.partner(running.order.id, running.allotment).is_some();
+    let usable = if shares { free } else { devices.union(free) };
+    let count = profile.useful_within(usable.len().min(profile.knee(milli)));
+    let now = running.order.remaining_nano(state.step_nano(running));
+    let then = running.order.remaining_nano(profile.step_nano(count));
+    let gain = now.checked_sub(then + u128::from(state.rescale_nano()))?;
+    let own = if shares { usable.lowest(0) } else { devices };
+    if gain == 0 || count <= own.len() {
+        return None;
+    }
+    let devices = own.union(free.lowest(count - own.len()));
+    Some((gain, Allotment { node, devices }))
+}
