@@ -51,7 +51,7 @@ impl OrderError {
 }
 
 impl TrainingOrder {
-    /// An order of `steps` steps that shares no device and takes no memory; both are public fields.
+    /// An order of `steps` steps that shares no device and takes no memory.
     pub fn new(
         id: OrderId,
         profiles: BTreeMap<DeviceKind, StepProfile>,
@@ -65,6 +65,16 @@ impl TrainingOrder {
         }
         let remaining_micro = steps * MICRO;
         Ok(Self { id, class: None, memory_bytes: 0, profiles, remaining_micro, has_run: false })
+    }
+
+    /// The same order with `memory_bytes` bytes of memory on each of its devices.
+    pub fn with_memory(self, memory_bytes: u64) -> Self {
+        Self { memory_bytes, ..self }
+    }
+
+    /// The same order, which may share a device where its class has a measured rate.
+    pub fn with_class(self, class: PackingClass) -> Self {
+        Self { class: Some(class), ..self }
     }
 
     /// The profile on devices of a kind.

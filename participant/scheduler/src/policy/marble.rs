@@ -33,21 +33,27 @@ pub(super) fn changes(state: &ClusterState, settings: &MarbleSettings) -> Vec<Al
     plan.changes
 }
 
-/// The running orders that have one device alone, by its kind and their class, in ascending order.
+/// The orders that have one device alone, by its kind and their class: those that ran before, then
+/// those that start now, each in ascending order.
 struct Singles {
     by_class: BTreeMap<(DeviceKind, PackingClass), Vec<(OrderId, Allotment)>>,
 }
 
 impl Singles {
     fn new(plan: &Planning<'_>) -> Self {
+        let started = plan.changes.iter().filter_map(|change| match change {
+            AllotmentChange::Start { order, allotment } => Some((*order, *allotment)),
+            AllotmentChange::Rescale { .. } | AllotmentChange::Preempt { .. } => None,
+        });
+        let running = plan.state.running().values();
+        let running = running.map(|running| (running.order.id, running.allotment));
         let mut by_class: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (order, running) in plan.state.running() {
-            let allotment = running.allotment;
-            let is_alone = plan.board.partner(*order, allotment).is_none();
-            if let (true, 1, Some(class)) = (is_alone, allotment.devices.len(), running.order.class)
-            {
+        for (order, allotment) in running.chain(started) {
+            let class = plan.state.order(order).and_then(|order| order.class);
+            let is_alone = plan.board.partner(order, allotment).is_none();
+            if let (true, 1, Some(class)) = (is_alone, allotment.devices.len(), class) {
                 let kind = plan.state.nodes()[allotment.node].kind;
-                by_class.entry((kind, class)).or_default().push((*order, allotment));
+                by_class.entry((kind, class)).or_default().push((order, allotment));
             }
         }
         Self { by_class }
