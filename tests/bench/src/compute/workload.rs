@@ -1,0 +1,146 @@
+//! The orders of one seed: jobs of the tables, with random sizes and arrivals.
+
+use std::collections::BTreeMap;
+
+use florin_random::{below, chacha20, uniform};
+use florin_scheduler::{
+    ClusterState, DeviceNode, OrderArrival, OrderId, SchedulePolicy, SimulationLog, TrainingOrder,
+    simulate,
+};
+
+use super::gavel::GavelTable;
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+const MINUTE_NANO: f64 = 60e9;
+/// Orders of a simulation.
+const ORDERS: u64 = 100;
+/// Nodes, and devices of each.
+const NODES: usize = 4;
+const NODE_DEVICES: u32 = 4;
+/// Minutes of an order on one device, before a factor of 0.5 to 1.5.
+const MINUTES: [f64; 5] = [2.0, 4.0, 8.0, 16.0, 32.0];
+const MINUTES_MEAN: f64 = 12.4;
+/// The pause of an order that gets other devices or is restored: it writes and reads a checkpoint.
+pub(super) const RESCALE_NANO: u64 = 30 * SECOND;
+/// The stream of the seed's random numbers.
+const STREAM: u64 = 81;
+
+/// Orders that arrive in a minute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Load {
+    pub(super) name: &'static str,
+    pub(super) per_minute: f64,
+}
+
+impl Load {
+    pub(super) const ALL: [Self; 3] = [
+        Self { name: "low load", per_minute: 0.2 },
+        Self { name: "medium load", per_minute: 0.6 },
+        Self { name: "heavy load", per_minute: 1.5 },
+    ];
+
+    /// The work that arrives, in percent of the work that all devices do with one order each.
+    pub(super) fn percent(self) -> f64 {
+        let devices = NODES as f64 * f64::from(NODE_DEVICES);
+        100.0 * self.per_minute * MINUTES_MEAN / devices
+    }
+}
+
+/// The orders of one seed.
+#[derive(Debug, Clone)]
+pub(super) struct Workload {
+    state: ClusterState,
+    arrivals: Vec<OrderArrival>,
+    /// Nanoseconds of all orders on one device each.
+    work_nano: u128,
+}
+
+/// The sums of one or more simulations.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ScheduleFigures {
+    /// Minutes from arrival to completion of each order.
+    pub(super) minutes: Vec<f64>,
+    occupied_nano: u128,
+    useful_nano: u128,
+    available_nano: u128,
+    interruptions: u64,
+}
+
+impl Workload {
+    pub(super) fn draw(table: &GavelTable, load: Load, seed: u64) -> anyhow::Result<Self> {
+        let kind = table.kind.device();
+        let node = DeviceNode { kind, devices: NODE_DEVICES, memory_bytes: 0 };
+        let state = ClusterState::new(vec![node; NODES], table.packing.clone(), RESCALE_NANO)?;
+        let mut rng = chacha20(seed, STREAM);
+        let (mut arrivals, mut work_nano, mut minutes) = (Vec::new(), 0, 0.0);
+        for id in 0..ORDERS {
+            minutes -= (1.0 - uniform(&mut rng)).ln() / load.per_minute;
+            let job = &table.jobs[below(&mut rng, table.jobs.len() as u64) as usize];
+            let size = MINUTES[below(&mut rng, MINUTES.len() as u64) as usize];
+            let nano = size * (0.5 + uniform(&mut rng)) * MINUTE_NANO;
+            let steps = (nano / job.profile.step_nano(1) as f64).ceil() as u64;
+            let profiles = BTreeMap::from([(kind, job.profile.clone())]);
+            let order = TrainingOrder::new(OrderId(id), profiles, steps)?.with_class(job.class);
+            work_nano += order.remaining_nano(job.profile.step_nano(1));
+            arrivals.push(OrderArrival { at_nano: (minutes * MINUTE_NANO) as u128, order });
+        }
+        Ok(Self { state, arrivals, work_nano })
+    }
+
+    pub(super) fn run(&self, policy: &SchedulePolicy) -> anyhow::Result<SimulationLog> {
+        Ok(simulate(self.state.clone(), policy, &self.arrivals)?)
+    }
+}
+
+impl ScheduleFigures {
+    pub(super) fn measure(
+        workloads: &[Workload],
+        policy: &SchedulePolicy,
+    ) -> anyhow::Result<Self> {
+        let mut figures = Self::default();
+        for workload in workloads {
+            let log = workload.run(policy)?;
+            let minutes = log.outcomes.iter().map(|outcome| {
+                (outcome.finished_nano - outcome.arrived_nano) as f64 / MINUTE_NANO
+            });
+            figures.minutes.extend(minutes);
+            figures.occupied_nano += log.occupied_nano;
+            figures.useful_nano += workload.work_nano;
+            let devices: u32 = workload.state.nodes().iter().map(|node| node.devices).sum();
+            figures.available_nano += log.end_nano * u128::from(devices);
+            figures.interruptions += log.interruptions;
+        }
+        figures.minutes.sort_by(f64::total_cmp);
+        Ok(figures)
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.minutes.iter().sum::<f64>() / self.minutes.len() as f64
+    }
+
+    /// The time within which 99 % of the orders complete.
+    pub(super) fn p99(&self) -> f64 {
+        let at = (self.minutes.len() * 99).div_ceil(100).max(1) - 1;
+        self.minutes.get(at).copied().unwrap_or(f64::NAN)
+    }
+
+    /// The share of the devices' time in which they have an order, in percent.
+    pub(super) fn occupied(&self) -> f64 {
+        100.0 * self.occupied_nano as f64 / self.available_nano as f64
+    }
+
+    /// The work done, as the time that one device alone takes for it, over the devices' time, in percent.
+    pub(super) fn useful(&self) -> f64 {
+        100.0 * self.useful_nano as f64 / self.available_nano as f64
+    }
+
+    /// Rescales and preemptions for each order.
+    pub(super) fn interruptions(&self) -> f64 {
+        self.interruptions as f64 / self.minutes.len() as f64
+    }
+
+    /// How much longer the mean completion takes than another one, in percent.
+    pub(super) fn beyond(&self, other: &Self) -> f64 {
+        100.0 * (self.mean() / other.mean() - 1.0)
+    }
+}
