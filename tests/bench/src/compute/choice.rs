@@ -4,7 +4,7 @@
 use florin_scheduler::{IntervalSettings, MarbleSettings, SchedulePolicy};
 
 use super::gavel::{GavelKind, GavelTable};
-use super::workload::{Load, SECOND, ScheduleFigures, Workload};
+use super::workload::{Load, SECOND, ScheduleFigures, Serving, Workload};
 use super::{FINISH_TIME, MARBLE, OPTIMUS};
 use crate::Measurement;
 
@@ -44,7 +44,7 @@ impl Choosing {
             for load in Load::ALL {
                 let workloads = SEEDS.map(|seed| Workload::draw(&table, load, seed));
                 let workloads = workloads.collect::<anyhow::Result<Vec<Workload>>>()?;
-                let whole = ScheduleFigures::measure(&workloads, &SchedulePolicy::Exclusive)?;
+                let whole = ScheduleFigures::measure(&workloads, &Serving::Policy(SchedulePolicy::Exclusive))?;
                 cases.push((workloads, whole));
             }
         }
@@ -55,7 +55,7 @@ impl Choosing {
     fn cost(&self, policy: SchedulePolicy) -> anyhow::Result<f64> {
         let mut sum = 0.0;
         for (workloads, whole) in &self.cases {
-            sum += ScheduleFigures::measure(workloads, &policy)?.beyond(whole);
+            sum += ScheduleFigures::measure(workloads, &Serving::Policy(policy))?.beyond(whole);
         }
         Ok(sum / self.cases.len() as f64)
     }

@@ -38,6 +38,8 @@ impl GavelKind {
 pub(super) struct GavelJob {
     pub(super) class: PackingClass,
     pub(super) profile: StepProfile,
+    /// The time of every step on four devices, all of which work, even if fewer are faster.
+    pub(super) on_all_four: StepProfile,
 }
 
 /// The jobs and the pairs of one kind.
@@ -87,7 +89,8 @@ fn job(cells: &[&str]) -> anyhow::Result<Option<GavelJob>> {
         // More than linear speed-ups are noise of the source, which no policy may live on.
         times[count - 1] = Some(nano.max(one / count as f64).ceil() as u64);
     }
-    Ok(Some(GavelJob { class, profile: StepProfile::new(&times)? }))
+    let on_all_four = StepProfile::new(&[times[3]])?;
+    Ok(Some(GavelJob { class, profile: StepProfile::new(&times)?, on_all_four }))
 }
 
 fn pair(cells: &[&str]) -> anyhow::Result<[PackedRate; 2]> {

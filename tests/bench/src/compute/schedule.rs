@@ -1,17 +1,38 @@
 //! Completion times of the policies on Gavel's tables, under virtual time.
 
-use super::gavel::{GavelKind, GavelTable};
-use super::workload::{Load, RESCALE_NANO, SECOND, ScheduleFigures, Workload};
-use super::{MARBLE, POLICIES};
-use crate::Measurement;
-use crate::arguments::BenchPay;
 use florin_scheduler::{MarbleSettings, SchedulePolicy};
 
-/// The policy that others are compared with, by its place in [`POLICIES`].
-const BASELINE: usize = 0;
-const OURS: usize = 1;
+use super::gavel::{GavelKind, GavelTable};
+use super::workload::{Load, RESCALE_NANO, SECOND, ScheduleFigures, Serving, Workload};
+use super::{FINISH_TIME, MARBLE, OPTIMUS};
+use crate::Measurement;
+use crate::arguments::BenchPay;
+
 /// Mean completion on V100 beyond that on whole nodes, in percent, at most; by load.
 const BARS: [f64; 3] = [5.0, -30.0, -55.0];
+/// The place of the market's policy among the rivals.
+const OURS: usize = 0;
+
+/// The two forms of whole nodes: an order leaves devices idle that slow it, or uses all of them.
+const BASELINES: [(&str, Serving); 2] = [
+    ("whole nodes", Serving::Policy(SchedulePolicy::Exclusive)),
+    ("whole nodes, all devices used", Serving::AllOfTheNode),
+];
+
+/// The policies beside whole nodes.
+const RIVALS: [(&str, SchedulePolicy); 5] = [
+    ("marble", SchedulePolicy::Marble(MARBLE)),
+    ("optimus", SchedulePolicy::Optimus(OPTIMUS)),
+    ("gavel, shortest first", SchedulePolicy::FinishTime(FINISH_TIME)),
+    (
+        "marble without sharing",
+        SchedulePolicy::Marble(MarbleSettings { packed_sum_min_milli: None, ..MARBLE }),
+    ),
+    (
+        "marble without growth",
+        SchedulePolicy::Marble(MarbleSettings { growth_milli: None, ..MARBLE }),
+    ),
+];
 
 pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
     let mut rows: Vec<Measurement> = Load::ALL
@@ -43,35 +64,43 @@ fn of_load(
     bar: Option<f64>,
 ) -> anyhow::Result<Vec<Measurement>> {
     let mut rows = Vec::new();
-    let baseline = ScheduleFigures::measure(workloads, &POLICIES[BASELINE].1)?;
-    for (at, (policy, rule)) in POLICIES.iter().enumerate() {
-        let figures = ScheduleFigures::measure(workloads, rule)?;
-        let mut row = |figure: &str, value, unit: &str| {
-            rows.push(Measurement::plain(format!("{name}, {policy}: {figure}"), value, unit));
-        };
-        row("mean completion", figures.mean(), "min");
-        row("completion of 99 %", figures.p99(), "min");
-        row("devices occupied", figures.occupied(), "%");
-        row("work done", figures.useful(), "% of one order per device");
-        row("rescales and preemptions per order", figures.interruptions(), "");
-        if at == BASELINE {
-            continue;
-        }
-        let name = format!("{name}, {policy}: mean completion beyond whole nodes");
-        let beyond = figures.beyond(&baseline);
-        rows.push(match bar.filter(|_| at == OURS) {
-            Some(bar) => Measurement::at_most(name, beyond, "%", bar),
-            None => Measurement::plain(name, beyond, "%"),
-        });
+    let mut baselines = Vec::new();
+    for (policy, serving) in &BASELINES {
+        let figures = ScheduleFigures::measure(workloads, serving)?;
+        rows.extend(absolute(&format!("{name}, {policy}"), &figures));
+        baselines.push((policy, figures));
     }
-    let without = [
-        ("marble without sharing", MarbleSettings { packed_sum_min_milli: None, ..MARBLE }),
-        ("marble without growth", MarbleSettings { growth_milli: None, ..MARBLE }),
-    ];
-    for (policy, settings) in without {
-        let figures = ScheduleFigures::measure(workloads, &SchedulePolicy::Marble(settings))?;
-        let name = format!("{name}, {policy}: mean completion beyond whole nodes");
-        rows.push(Measurement::plain(name, figures.beyond(&baseline), "%"));
+    let fastest = workloads.iter().map(Workload::fastest_minutes).sum::<f64>();
+    let fastest = fastest / workloads.len() as f64;
+    for (policy, figures) in &baselines {
+        let beyond = 100.0 * (fastest / figures.mean() - 1.0);
+        let name = format!("{name}, no order ever waits: mean completion beyond {policy}");
+        rows.push(Measurement::plain(name, beyond, "%"));
+    }
+    for (at, (rival, rule)) in RIVALS.iter().enumerate() {
+        let figures = ScheduleFigures::measure(workloads, &Serving::Policy(*rule))?;
+        rows.extend(absolute(&format!("{name}, {rival}"), &figures));
+        for (policy, baseline) in &baselines {
+            let name = format!("{name}, {rival}: mean completion beyond {policy}");
+            let beyond = figures.beyond(baseline);
+            rows.push(match bar.filter(|_| at == OURS) {
+                Some(bar) => Measurement::at_most(name, beyond, "%", bar),
+                None => Measurement::plain(name, beyond, "%"),
+            });
+        }
     }
     Ok(rows)
+}
+
+fn absolute(name: &str, figures: &ScheduleFigures) -> [Measurement; 5] {
+    let row = |figure: &str, value, unit: &str| {
+        Measurement::plain(format!("{name}: {figure}"), value, unit)
+    };
+    [
+        row("mean completion", figures.mean(), "min"),
+        row("completion of 99 %", figures.p99(), "min"),
+        row("devices occupied", figures.occupied(), "%"),
+        row("work done", figures.useful(), "% of one order per device"),
+        row("rescales and preemptions per order", figures.interruptions(), ""),
+    ]
 }

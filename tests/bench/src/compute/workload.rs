@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use florin_random::{below, chacha20, uniform};
 use florin_scheduler::{
-    ClusterState, DeviceNode, OrderArrival, OrderId, SchedulePolicy, SimulationLog, TrainingOrder,
+    ClusterState, DeviceNode, OrderArrival, OrderId, SchedulePolicy, SimulationLog, StepProfile,
+    TrainingOrder,
     simulate,
 };
 
@@ -46,11 +47,24 @@ impl Load {
     }
 }
 
+/// How orders are served.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Serving {
+    /// By a policy; an order leaves devices idle that slow it.
+    Policy(SchedulePolicy),
+    /// On whole nodes, and all devices of a node work, even if fewer are faster.
+    AllOfTheNode,
+}
+
 /// The orders of one seed.
 #[derive(Debug, Clone)]
 pub(super) struct Workload {
     state: ClusterState,
     arrivals: Vec<OrderArrival>,
+    /// The same orders, whose steps have the time of four devices that all work.
+    on_all_four: Vec<OrderArrival>,
+    /// Nanoseconds of all orders, if each had its fastest count of devices from its arrival on.
+    fastest_nano: u128,
     /// Nanoseconds of all orders on one device each.
     work_nano: u128,
 }
@@ -72,34 +86,52 @@ impl Workload {
         let node = DeviceNode { kind, devices: NODE_DEVICES, memory_bytes: 0 };
         let state = ClusterState::new(vec![node; NODES], table.packing.clone(), RESCALE_NANO)?;
         let mut rng = chacha20(seed, STREAM);
-        let (mut arrivals, mut work_nano, mut minutes) = (Vec::new(), 0, 0.0);
+        let (mut arrivals, mut on_all_four) = (Vec::new(), Vec::new());
+        let (mut fastest_nano, mut work_nano, mut minutes) = (0, 0, 0.0);
         for id in 0..ORDERS {
             minutes -= (1.0 - uniform(&mut rng)).ln() / load.per_minute;
             let job = &table.jobs[below(&mut rng, table.jobs.len() as u64) as usize];
             let size = MINUTES[below(&mut rng, MINUTES.len() as u64) as usize];
             let nano = size * (0.5 + uniform(&mut rng)) * MINUTE_NANO;
             let steps = (nano / job.profile.step_nano(1) as f64).ceil() as u64;
-            let profiles = BTreeMap::from([(kind, job.profile.clone())]);
-            let order = TrainingOrder::new(OrderId(id), profiles, steps)?.with_class(job.class);
-            work_nano += order.remaining_nano(job.profile.step_nano(1));
-            arrivals.push(OrderArrival { at_nano: (minutes * MINUTE_NANO) as u128, order });
+            let at_nano = (minutes * MINUTE_NANO) as u128;
+            let arrival = |profile: &StepProfile| {
+                let profiles = BTreeMap::from([(kind, profile.clone())]);
+                let order = TrainingOrder::new(OrderId(id), profiles, steps)?.with_class(job.class);
+                anyhow::Ok(OrderArrival { at_nano, order })
+            };
+            let arrived = arrival(&job.profile)?;
+            work_nano += arrived.order.remaining_nano(job.profile.step_nano(1));
+            fastest_nano += arrived.order.remaining_nano(job.profile.step_nano(NODE_DEVICES));
+            arrivals.push(arrived);
+            on_all_four.push(arrival(&job.on_all_four)?);
         }
-        Ok(Self { state, arrivals, work_nano })
+        Ok(Self { state, arrivals, on_all_four, fastest_nano, work_nano })
     }
 
-    pub(super) fn run(&self, policy: &SchedulePolicy) -> anyhow::Result<SimulationLog> {
-        Ok(simulate(self.state.clone(), policy, &self.arrivals)?)
+    fn run(&self, serving: &Serving) -> anyhow::Result<SimulationLog> {
+        let (policy, arrivals) = match serving {
+            Serving::Policy(policy) => (*policy, &self.arrivals),
+            Serving::AllOfTheNode => (SchedulePolicy::Exclusive, &self.on_all_four),
+        };
+        Ok(simulate(self.state.clone(), &policy, arrivals)?)
+    }
+
+    /// The mean minutes of an order that never waits and always has its fastest count of devices: no
+    /// policy is faster.
+    pub(super) fn fastest_minutes(&self) -> f64 {
+        self.fastest_nano as f64 / MINUTE_NANO / ORDERS as f64
     }
 }
 
 impl ScheduleFigures {
     pub(super) fn measure(
         workloads: &[Workload],
-        policy: &SchedulePolicy,
+        serving: &Serving,
     ) -> anyhow::Result<Self> {
         let mut figures = Self::default();
         for workload in workloads {
-            let log = workload.run(policy)?;
+            let log = workload.run(serving)?;
             let minutes = log.outcomes.iter().map(|outcome| {
                 (outcome.finished_nano - outcome.arrived_nano) as f64 / MINUTE_NANO
             });
