@@ -4,26 +4,32 @@ use std::collections::BTreeMap;
 
 use super::MarbleSettings;
 use super::planning::Planning;
+use super::rescaling::{Shrinkable, grow};
 use crate::decision::AllotmentChange;
 use crate::devices::{Allotment, DeviceKind};
 use crate::order::{OrderId, TrainingOrder};
 use crate::packing::PackingClass;
-use crate::state::{ClusterState, RunningOrder};
+use crate::state::ClusterState;
 
 /// Starts orders in their order until one has to wait; if none waits, running orders grow.
 pub(super) fn changes(state: &ClusterState, settings: &MarbleSettings) -> Vec<AllotmentChange> {
     let mut plan = Planning::new(state);
     let mut left = state.waiting().len();
-    let mut singles = None;
+    let mut beside = None;
+    let mut before = None;
     for order in state.waiting().values() {
         let is_relaxed = left <= settings.relaxed_waiting;
         let milli = if is_relaxed { settings.relaxed_milli } else { settings.strict_milli };
-        let fitting = plan.best_fit(order, |profile| profile.knee(milli));
-        let packed = || {
-            let least = settings.packed_sum_min_milli?;
-            singles.get_or_insert_with(|| Singles::new(&plan)).take(&plan, order, least)
-        };
-        let Some(allotment) = fitting.or_else(packed) else { break };
+        let mut allotment = plan.best_fit(order, |profile| profile.knee(milli));
+        if let (None, Some(least)) = (allotment, settings.packed_sum_min_milli) {
+            let singles = beside.get_or_insert_with(|| Singles::new(&plan));
+            allotment = singles.take(&plan, order, least);
+        }
+        if let (None, Some(milli)) = (allotment, settings.shrink_milli) {
+            let shrinkable = before.get_or_insert_with(|| Shrinkable::new(&plan, milli));
+            allotment = shrinkable.take(&mut plan, order, settings.strict_milli, left);
+        }
+        let Some(allotment) = allotment else { break };
         plan.start(order.id, allotment);
         left -= 1;
     }
@@ -87,46 +93,4 @@ impl Singles {
         }
         None
     }
-}
-
-/// Gives free devices of their nodes to running orders, the one that gains the most time first,
-/// where the time saved exceeds the pause.
-fn grow(plan: &mut Planning<'_>, milli: u32) {
-    let state = plan.state;
-    let running = state.running().values();
-    let gains = running.filter_map(|running| Some((growth(plan, running, milli)?.0, running)));
-    let mut gains: Vec<(u128, &RunningOrder)> = gains.collect();
-    gains.sort_by_key(|(gain, running)| (std::cmp::Reverse(*gain), running.order.id));
-    for (_, running) in gains {
-        // An earlier order may have taken some of the devices.
-        let Some((_, allotment)) = growth(plan, running, milli) else { continue };
-        let order = running.order.id;
-        plan.board.remove(order, running.allotment);
-        plan.add(order, allotment);
-        plan.changes.push(AllotmentChange::Rescale { order, allotment });
-    }
-}
-
-/// The time that an order saves on more devices of its node, after the pause, and these devices.
-fn growth(plan: &Planning<'_>, running: &RunningOrder, milli: u32) -> Option<(u128, Allotment)> {
-    let Allotment { node, devices } = running.allotment;
-    let free = plan.board.free(node);
-    if free.is_empty() {
-        return None;
-    }
-    let state = plan.state;
-    let profile = running.order.profile(state.nodes()[node].kind)?;
-    // An order that shares its device leaves it.
-    let shares = plan.board.partner(running.order.id, running.allotment).is_some();
-    let usable = if shares { free } else { devices.union(free) };
-    let count = profile.useful_within(usable.len().min(profile.knee(milli)));
-    let now = running.order.remaining_nano(state.step_nano(running));
-    let then = running.order.remaining_nano(profile.step_nano(count));
-    let gain = now.checked_sub(then + u128::from(state.rescale_nano()))?;
-    let own = if shares { usable.lowest(0) } else { devices };
-    if gain == 0 || count <= own.len() {
-        return None;
-    }
-    let devices = own.union(free.lowest(count - own.len()));
-    Some((gain, Allotment { node, devices }))
 }

@@ -5,6 +5,7 @@ mod finish_time;
 mod marble;
 mod optimus;
 mod planning;
+mod rescaling;
 mod targets;
 
 use crate::decision::ScheduleDecision;
@@ -49,6 +50,9 @@ pub struct MarbleSettings {
     pub packed_sum_min_milli: Option<u32>,
     /// The efficiency up to which running orders grow while none waits; `None` never grows.
     pub growth_milli: Option<u32>,
+    /// The efficiency of the knee to which a running order shrinks for the head of the queue, if
+    /// that costs it less than the queue would wait; `None` never shrinks.
+    pub shrink_milli: Option<u32>,
 }
 
 /// The settings of a policy that reconsiders all orders at intervals.

@@ -5,7 +5,7 @@ use crate::decision::AllotmentChange;
 use crate::devices::{Allotment, DeviceKind};
 use crate::order::{OrderId, TrainingOrder};
 use crate::profile::StepProfile;
-use crate::state::ClusterState;
+use crate::state::{ClusterState, RunningOrder};
 
 /// The tenants after the changes so far, and these changes.
 pub(super) struct Planning<'a> {
@@ -25,6 +25,11 @@ impl<'a> Planning<'a> {
     pub(super) fn on(state: &'a ClusterState, board: DeviceBoard) -> Self {
         let free_nodes = board.free_nodes();
         Self { state, board, changes: Vec::new(), free_nodes }
+    }
+
+    /// The nodes with a free device, ascending.
+    pub(super) fn free_nodes(&self) -> &[usize] {
+        &self.free_nodes
     }
 
     pub(super) fn has_free(&self) -> bool {
@@ -65,6 +70,20 @@ impl<'a> Planning<'a> {
     pub(super) fn start(&mut self, order: OrderId, allotment: Allotment) {
         self.add(order, allotment);
         self.changes.push(AllotmentChange::Start { order, allotment });
+    }
+
+    /// Moves a running order to devices that have a place for it, its own included.
+    pub(super) fn rescale(&mut self, running: &RunningOrder, allotment: Allotment) {
+        let order = running.order.id;
+        self.board.remove(order, running.allotment);
+        let freed = running.allotment.node;
+        if !self.board.free(freed).is_empty()
+            && let Err(at) = self.free_nodes.binary_search(&freed)
+        {
+            self.free_nodes.insert(at, freed);
+        }
+        self.add(order, allotment);
+        self.changes.push(AllotmentChange::Rescale { order, allotment });
     }
 
     /// Adds a tenant without a change.

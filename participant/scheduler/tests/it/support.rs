@@ -19,6 +19,7 @@ pub(crate) const PLAIN: MarbleSettings = MarbleSettings {
     relaxed_waiting: 1,
     packed_sum_min_milli: None,
     growth_milli: None,
+    shrink_milli: None,
 };
 
 /// The policies that properties hold for.
@@ -26,6 +27,7 @@ pub(crate) const ALL: [SchedulePolicy; 6] = [
     SchedulePolicy::Marble(MarbleSettings {
         packed_sum_min_milli: Some(1_000),
         growth_milli: Some(400),
+        shrink_milli: Some(800),
         ..PLAIN
     }),
     SchedulePolicy::Exclusive,

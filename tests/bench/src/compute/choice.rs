@@ -16,6 +16,7 @@ const STRICT: [u32; 6] = [500, 600, 700, 800, 900, 1_000];
 const RELAXED_WAITING: [usize; 5] = [0, 1, 2, 4, 8];
 const PACKED_SUMS: [Option<u32>; 5] = [None, Some(1_000), Some(1_200), Some(1_400), Some(1_600)];
 const GROWTH: [Option<u32>; 5] = [None, Some(0), Some(250), Some(500), Some(700)];
+const SHRINK: [Option<u32>; 5] = [None, Some(600), Some(800), Some(900), Some(1_000)];
 const INTERVALS: [u64; 7] = [0, 30, 60, 180, 360, 600, 1_200];
 const REQUESTED: [u32; 5] = [0, 350, 500, 650, 800];
 
@@ -94,6 +95,8 @@ impl Choosing {
                 .map(|packed_sum_min_milli| MarbleSettings { packed_sum_min_milli, ..now });
             now = self.best(policy, of)?;
             let of = GROWTH.map(|growth_milli| MarbleSettings { growth_milli, ..now });
+            now = self.best(policy, of)?;
+            let of = SHRINK.map(|shrink_milli| MarbleSettings { shrink_milli, ..now });
             now = self.best(policy, of)?;
         }
         Ok(now)

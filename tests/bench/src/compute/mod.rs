@@ -18,10 +18,11 @@ use crate::arguments::{BenchCompute, BenchPay};
 /// nodes over all kinds and loads, on seeds that measure nothing.
 pub(super) const MARBLE: MarbleSettings = MarbleSettings {
     relaxed_milli: 0,
-    strict_milli: 900,
+    strict_milli: 800,
     relaxed_waiting: 1,
     packed_sum_min_milli: Some(1_200),
     growth_milli: Some(500),
+    shrink_milli: Some(900),
 };
 const OPTIMUS: IntervalSettings =
     IntervalSettings { interval_nano: 0, requested_milli: 0 };
