@@ -146,6 +146,14 @@ mod tests {
     }
 
     #[test]
+    fn the_time_saved_counts_for_each_added_device() {
+        // Three devices save 300 of the first order, one saves 150 of the second.
+        let state = cluster(5, &[(&[400, 400, 400, 100], 1), (&[400, 250], 1)]);
+        let expected = BTreeMap::from([(OrderId(1), 1), (OrderId(2), 2)]);
+        assert_eq!(counts(&state), expected);
+    }
+
+    #[test]
     fn orders_beyond_the_devices_wait_in_their_order() {
         let state = cluster(2, &[(&[10], 1), (&[10, 1], 9), (&[10], 1)]);
         let expected = BTreeMap::from([(OrderId(1), 1), (OrderId(2), 1)]);

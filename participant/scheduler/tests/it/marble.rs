@@ -171,6 +171,57 @@ fn an_order_leaves_a_shared_device_for_a_free_one() {
 }
 
 #[test]
+fn an_order_moves_to_a_node_on_which_it_is_faster() {
+    let settings = MarbleSettings { growth_milli: Some(500), ..PLAIN };
+    let mut state = cluster(&[1, 2]);
+    state.submit(order(1, &[100, 60], 10)).unwrap();
+    state.submit(order(2, &[100, 60], 10)).unwrap();
+    assert_eq!(marble(&mut state, settings), [(1, 1, 2), (2, 0, 1)]);
+    state.finish(OrderId(1));
+    assert_eq!(marble(&mut state, settings), [(2, 1, 2)]);
+    assert_eq!((state.free(0).len(), state.free(1).len()), (1, 0));
+}
+
+#[test]
+fn a_running_order_shrinks_for_the_head_if_that_costs_less_than_its_wait() {
+    let settings = MarbleSettings { relaxed_milli: 0, shrink_milli: Some(900), ..PLAIN };
+    // Four devices save half of the time on one, so the efficiency is 0.5. The order that runs
+    // needs 50 ns for each step, 100 on the device that its knee leaves it.
+    let mut state = cluster(&[4]);
+    state.submit(order(1, &[100, 0, 0, 50], 10)).unwrap();
+    assert_eq!(marble(&mut state, settings), [(1, 0, 4)]);
+    state.submit(order(2, &[100, 60], 1)).unwrap();
+    // It would lose 10 · 50 ns and the pause of 5; the head waits for 500.
+    assert_eq!(marble(&mut state.clone(), settings), []);
+    assert_eq!(marble(&mut state.clone(), PLAIN), []);
+    // Two orders wait for 1,000 together. Each knee at 0.8 is two devices.
+    state.submit(order(3, &[100, 60], 1)).unwrap();
+    let rows = marble(&mut state, settings);
+    assert_eq!(rows, [(1, 0, 1), (2, 0, 2), (3, 0, 1)]);
+    assert_eq!(state.running()[&OrderId(1)].pause_nano, 5);
+    assert_eq!(state.next_completion_nano(), Some(60));
+}
+
+#[test]
+fn an_order_that_pauses_gets_no_other_devices() {
+    let settings = MarbleSettings { growth_milli: Some(0), ..PLAIN };
+    let mut state = cluster(&[3]);
+    for id in 1..=3 {
+        state.submit(order(id, &[100, 60, 40], 10)).unwrap();
+    }
+    let strict = MarbleSettings { relaxed_milli: 1_000, strict_milli: 1_000, ..PLAIN };
+    assert_eq!(marble(&mut state, strict).len(), 3);
+    state.finish(OrderId(2));
+    assert_eq!(marble(&mut state, settings), [(1, 0, 2)]);
+    state.finish(OrderId(3));
+    assert_eq!(marble(&mut state.clone(), settings), []);
+    let left = state.running()[&OrderId(1)].order.remaining_micro();
+    state.advance(5);
+    assert_eq!(state.running()[&OrderId(1)].order.remaining_micro(), left, "no step in a pause");
+    assert_eq!(marble(&mut state, settings), [(1, 0, 3)]);
+}
+
+#[test]
 fn an_interval_changes_nothing() {
     let mut state = cluster(&[4]);
     state.submit(order(1, &SCALING, 1)).unwrap();

@@ -27,6 +27,15 @@ fn whole_nodes_go_to_the_orders_in_their_order() {
 }
 
 #[test]
+fn a_node_with_an_order_is_not_idle() {
+    let mut state = cluster(&[2]);
+    state.submit(order(1, &[100], 1)).unwrap();
+    step(&mut state, &OPTIMUS, Trigger::Change);
+    state.submit(order(2, &[100], 1)).unwrap();
+    assert_eq!(step(&mut state, &SchedulePolicy::Exclusive, Trigger::Change), []);
+}
+
+#[test]
 fn exclusive_orders_use_no_more_devices_than_help() {
     let orders = arrivals([(0, order(1, &[100, 60, 0, 70], 2))]);
     let log = simulate(cluster(&[4]), &SchedulePolicy::Exclusive, &orders).unwrap();
