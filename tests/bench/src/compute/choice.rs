@@ -45,7 +45,10 @@ impl Choosing {
             for load in Load::ALL {
                 let workloads = SEEDS.map(|seed| Workload::draw(&table, load, seed));
                 let workloads = workloads.collect::<anyhow::Result<Vec<Workload>>>()?;
-                let whole = ScheduleFigures::measure(&workloads, &Serving::Policy(SchedulePolicy::Exclusive))?;
+                let whole = ScheduleFigures::measure(
+                    &workloads,
+                    &Serving::Policy(SchedulePolicy::Exclusive),
+                )?;
                 cases.push((workloads, whole));
             }
         }
@@ -89,7 +92,8 @@ impl Choosing {
             now = self.best(policy, of)?;
             let of = STRICT.map(|strict_milli| MarbleSettings { strict_milli, ..now });
             now = self.best(policy, of)?;
-            let of = RELAXED_WAITING.map(|relaxed_waiting| MarbleSettings { relaxed_waiting, ..now });
+            let of =
+                RELAXED_WAITING.map(|relaxed_waiting| MarbleSettings { relaxed_waiting, ..now });
             now = self.best(policy, of)?;
             let of = PACKED_SUMS
                 .map(|packed_sum_min_milli| MarbleSettings { packed_sum_min_milli, ..now });

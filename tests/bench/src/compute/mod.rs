@@ -24,8 +24,7 @@ pub(super) const MARBLE: MarbleSettings = MarbleSettings {
     growth_milli: Some(500),
     shrink_milli: Some(900),
 };
-const OPTIMUS: IntervalSettings =
-    IntervalSettings { interval_nano: 0, requested_milli: 0 };
+const OPTIMUS: IntervalSettings = IntervalSettings { interval_nano: 0, requested_milli: 0 };
 const FINISH_TIME: IntervalSettings =
     IntervalSettings { interval_nano: 1_200 * workload::SECOND, requested_milli: 0 };
 
@@ -42,7 +41,8 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     if options.choose {
         return choice::run();
     }
-    let is_wanted = |name: &str| seeds.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let is_wanted =
+        |name: &str| seeds.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let mut rows = Vec::new();
     if is_wanted("schedule") {
         rows.extend(schedule::run(seeds)?);

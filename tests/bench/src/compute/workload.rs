@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use florin_random::{below, chacha20, uniform};
 use florin_scheduler::{
     ClusterState, DeviceNode, OrderArrival, OrderId, SchedulePolicy, SimulationLog, StepProfile,
-    TrainingOrder,
-    simulate,
+    TrainingOrder, simulate,
 };
 
 use super::gavel::GavelTable;
@@ -125,16 +124,14 @@ impl Workload {
 }
 
 impl ScheduleFigures {
-    pub(super) fn measure(
-        workloads: &[Workload],
-        serving: &Serving,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn measure(workloads: &[Workload], serving: &Serving) -> anyhow::Result<Self> {
         let mut figures = Self::default();
         for workload in workloads {
             let log = workload.run(serving)?;
-            let minutes = log.outcomes.iter().map(|outcome| {
-                (outcome.finished_nano - outcome.arrived_nano) as f64 / MINUTE_NANO
-            });
+            let minutes = log
+                .outcomes
+                .iter()
+                .map(|outcome| (outcome.finished_nano - outcome.arrived_nano) as f64 / MINUTE_NANO);
             figures.minutes.extend(minutes);
             figures.occupied_nano += log.occupied_nano;
             figures.useful_nano += workload.work_nano;
@@ -174,5 +171,32 @@ impl ScheduleFigures {
     /// How much longer the mean completion takes than another one, in percent.
     pub(super) fn beyond(&self, other: &Self) -> f64 {
         100.0 * (self.mean() / other.mean() - 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::gavel::GavelKind;
+
+    #[test]
+    fn a_seed_has_one_workload_and_every_order_completes() {
+        let table = GavelTable::read(GavelKind::K80).unwrap();
+        let minutes = |seed| {
+            let workload = Workload::draw(&table, Load::ALL[2], seed).unwrap();
+            let serving = Serving::Policy(SchedulePolicy::Exclusive);
+            let figures = ScheduleFigures::measure(&[workload.clone()], &serving).unwrap();
+            assert!(figures.mean() > workload.fastest_minutes());
+            assert!(figures.p99() >= figures.mean() && figures.occupied() <= 100.0);
+            figures.minutes
+        };
+        assert_eq!(minutes(1).len(), 100);
+        assert_eq!(minutes(1), minutes(1));
+        assert_ne!(minutes(1), minutes(2));
+    }
+
+    #[test]
+    fn loads_are_parts_of_the_work_of_all_devices() {
+        assert_eq!(Load::ALL.map(|load| load.percent().round()), [16.0, 47.0, 116.0]);
     }
 }
