@@ -32,7 +32,7 @@ pub(super) fn reconsider(state: &ClusterState) -> Vec<AllotmentChange> {
 
 /// The next useful count of an order: the time it saves for each added device decides.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Step {
+struct NextCount {
     saved_nano: u128,
     order: Reverse<OrderId>,
     added: u32,
@@ -81,12 +81,12 @@ fn next_step(
     profile: &StepProfile,
     count: u32,
     largest: u32,
-) -> Option<Step> {
+) -> Option<NextCount> {
     let next = profile.useful().iter().find(|next| **next > count && **next <= largest)?;
     let saved = profile.step_nano(count) - profile.step_nano(*next);
     let added = next - count;
     let saved_nano = order.remaining_nano(saved) / u128::from(added);
-    Some(Step { saved_nano, order: Reverse(order.id), added })
+    Some(NextCount { saved_nano, order: Reverse(order.id), added })
 }
 
 #[cfg(test)]
