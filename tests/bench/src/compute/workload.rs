@@ -185,7 +185,8 @@ mod tests {
         let minutes = |seed| {
             let workload = Workload::draw(&table, Load::ALL[2], seed).unwrap();
             let serving = Serving::Policy(SchedulePolicy::Exclusive);
-            let figures = ScheduleFigures::measure(&[workload.clone()], &serving).unwrap();
+            let figures =
+                ScheduleFigures::measure(std::slice::from_ref(&workload), &serving).unwrap();
             assert!(figures.mean() > workload.fastest_minutes());
             assert!(figures.p99() >= figures.mean() && figures.occupied() <= 100.0);
             figures.minutes
