@@ -81,6 +81,12 @@ pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
         anstream::eprintln!("compute: one core is one device, so no policy has a choice: skipped");
         return Ok(vec![Measurement::plain("cores: real orders are skipped, cores", 1.0, "")]);
     }
+    if count == 2 {
+        anstream::eprintln!(
+            "compute: two cores are one node with two devices: no placement, and only the choice \
+             between one and two cores"
+        );
+    }
     let (jobs, mut rows) = measured_jobs(count)?;
     for (load, percent) in LOADS {
         let (mut whole, mut marble) = (Vec::new(), Vec::new());
