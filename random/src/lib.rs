@@ -15,6 +15,7 @@
 //! | rows of a round (`protocol`) | BLAKE3's extended output, part of the protocol, which depends on no other crate | rejection |
 //! | valuation, training, partition, rounding (`contribution`, `learning`) | [`chacha20`] | [`below`]: rejection |
 //! | noise of private training (`learning`) | [`chacha20_of_secret`] | [`below`]: rejection |
+//! | orders of the benchmark of a provider's devices (`bench`) | [`chacha20`] | [`below`]: rejection |
 //! | laboratory and simulated faults (`sim`) | ChaCha8 of a BLAKE3 digest, one stream per purpose | multiplication, a bias of at most 2⁻⁶⁴ |
 
 use rand_chacha::ChaCha20Rng;

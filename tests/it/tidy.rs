@@ -17,7 +17,7 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("florin-protocol", &[]),
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),
@@ -40,6 +40,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
+    ("florin-scheduler", &[]),
     ("florin-charts", &[]),
     (
         "florin-sim",
@@ -93,6 +94,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         &[
             "florin",
             "florin-protocol",
+            "florin-random",
             "florin-contribution",
             "florin-learning",
             "florin-work",
@@ -101,6 +103,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "florin-store",
             "florin-coordinator",
             "florin-participant",
+            "florin-scheduler",
             "florin-charts",
             "florin-sim",
         ],
@@ -139,9 +142,10 @@ const OWNERS: [(&str, &[&str]); 8] = [
 ];
 
 /// Words that would break a guarantee of the folder they appear in.
-const FORBIDDEN_WORDS: [(&str, &[&str]); 3] = [
+const FORBIDDEN_WORDS: [(&str, &[&str]); 4] = [
     ("protocol/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
+    ("participant/scheduler/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/ethereum/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
 ];
 

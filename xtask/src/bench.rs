@@ -24,7 +24,7 @@ enum PeerPackages {
     Models,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 19] = [
+const BENCHMARKS: [(&str, PeerPackages); 20] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("models", PeerPackages::Models),
@@ -35,6 +35,7 @@ const BENCHMARKS: [(&str, PeerPackages); 19] = [
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
     ("rounds", PeerPackages::NotNeeded),
+    ("compute", PeerPackages::NotNeeded),
     ("listener", PeerPackages::NotNeeded),
     ("uploads", PeerPackages::NotNeeded),
     ("recovery", PeerPackages::NotNeeded),

@@ -35,7 +35,7 @@ cargo xtask COMMAND
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, make a release build, and measure: aggregate, train, ledger,
                            server, round, listener, recovery, uploads, soak, contribution, attacks,
-                           wire, sim
+                           wire, sim, compute
   fuzz [--seconds N] [--seed N] [--target NAME] [--add N]
                            fuzz every parser with malformed inputs, each target in its own process
   contracts build|test|check|prove|lint

@@ -43,6 +43,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) rounds: BenchRounds,
     #[command(flatten)]
+    pub(crate) compute: BenchCompute,
+    #[command(flatten)]
     pub(crate) log: LogOptions,
 }
 
@@ -68,6 +70,14 @@ pub(crate) struct BenchRounds {
     pub(crate) rounds: u32,
 }
 
+/// Options of `florin-bench compute`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchCompute {
+    /// compute: only choose the settings of the policies, on seeds that measure nothing
+    #[arg(long)]
+    pub(crate) choose: bool,
+}
+
 /// Options of `florin-bench pay`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchPay {
@@ -78,8 +88,8 @@ pub(crate) struct BenchPay {
     /// pay: seed of the first task
     #[arg(long, value_name = "SEED", default_value_t = 101)]
     pub(crate) first_seed: u64,
-    /// pay: only the markets whose name contains this text; models --library: only such models, by
-    /// one of several texts with commas
+    /// pay: only the markets whose name contains this text; compute: only such parts (schedule,
+    /// decision, cores); models --library: only such models, by one of several texts with commas
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
 }
@@ -252,6 +262,9 @@ pub(crate) enum BenchName {
     Round,
     /// Selection, deadlines and asynchronous rounds beside Oort, TiFL, REFL and random selection
     Rounds,
+    /// The devices of a provider: completion times beside whole nodes, Optimus and Gavel, and the time
+    /// of a decision
+    Compute,
     /// Honest requests beside thousands of slow, idle and dribbling connections
     Listener,
     /// Concurrent large uploads, beside copying and hashing the same bytes

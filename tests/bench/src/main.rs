@@ -4,6 +4,7 @@
 mod aggregate;
 mod arguments;
 mod attacks;
+mod compute;
 mod contribution;
 mod devices;
 mod keys;
@@ -123,6 +124,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
     let of_rows = |rows: Vec<Measurement>| anyhow::Ok((serde_json::to_value(&rows)?, rows));
     let (numbers, rows) = match arguments.name {
         BenchName::Rounds => of_rows(rounds::run(&arguments.pay, &arguments.rounds)?)?,
+        BenchName::Compute => of_rows(compute::run(&arguments.pay, &arguments.compute)?)?,
         BenchName::Sim => of_rows(sim::run(python, &arguments.peer)?)?,
         BenchName::Aggregate => of_rows(aggregate::run(python)?)?,
         BenchName::Train => of_rows(train::run(python)?)?,
