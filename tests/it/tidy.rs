@@ -17,8 +17,9 @@ use repository::{Repository, TextFile};
 use source::RustSource;
 
 /// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("florin-protocol", &[]),
+    ("florin-compute", &["florin-protocol"]),
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),
     ("florin-learning", &["florin-random"]),
@@ -94,6 +95,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         &[
             "florin",
             "florin-protocol",
+            "florin-compute",
             "florin-random",
             "florin-contribution",
             "florin-learning",
@@ -142,8 +144,9 @@ const OWNERS: [(&str, &[&str]); 8] = [
 ];
 
 /// Words that would break a guarantee of the folder they appear in.
-const FORBIDDEN_WORDS: [(&str, &[&str]); 4] = [
+const FORBIDDEN_WORDS: [(&str, &[&str]); 5] = [
     ("protocol/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
+    ("protocol/compute/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("participant/scheduler/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
     ("ledger/ethereum/src/", &["f32", "f64", "HashMap", "HashSet", "SystemTime", "Instant"]),
@@ -326,7 +329,12 @@ fn without_wall(sources: &[RustSource]) -> Vec<String> {
         "clippy::as_conversions",
     ];
     let mut violations = Vec::new();
-    for front in ["protocol/src/lib.rs", "ledger/src/lib.rs", "ledger/ethereum/src/lib.rs"] {
+    for front in [
+        "protocol/src/lib.rs",
+        "protocol/compute/src/lib.rs",
+        "ledger/src/lib.rs",
+        "ledger/ethereum/src/lib.rs",
+    ] {
         let source = sources.iter().find(|source| source.path == front);
         let wall = source.and_then(|source| source.code.split("deny(").nth(1)).unwrap_or_default();
         let wall = wall.split(')').next().unwrap_or_default();
@@ -347,10 +355,11 @@ fn a_missing_lint_is_detected() {
     let gap = "//! Doc.\n#![cfg_attr(not(test), deny(clippy::panic, clippy::as_conversions))]\n";
     let found = without_wall(&[
         RustSource::new("protocol/src/lib.rs", gap),
+        RustSource::new("protocol/compute/src/lib.rs", gap),
         RustSource::new("ledger/src/lib.rs", gap),
         RustSource::new("ledger/ethereum/src/lib.rs", gap),
     ]);
-    assert_eq!(found.len(), 3 * 5);
+    assert_eq!(found.len(), 4 * 5);
 }
 
 fn broken_promises(sources: &[RustSource]) -> Vec<String> {

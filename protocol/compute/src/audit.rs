@@ -7,7 +7,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Digest};
 
-/// Bytes that nobody but their owner knows until a commitment is opened.
+/// An end with its salt, secret until its owner opens the commitment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Secret {
     /// Digest of the state at the end of a segment.

@@ -32,7 +32,7 @@ pub(crate) const POOL_MAX: usize = 1_024;
 pub enum Phase {
     /// Sealed bids arrive. Default: they are opened.
     Bidding,
-    /// Bids are opened. Default: who has not opened its bid loses the bond.
+    /// Bids are opened. Default: a bidder that has not opened its bid loses the bond.
     Revealing,
     /// The winner deposits its stake. Default: it loses its bond, and the next bid wins.
     Funding,
@@ -44,7 +44,7 @@ pub enum Phase {
     Serving,
     /// The auditors compute and seal the ends. Default: silent ones lose their bonds and are replaced once.
     Auditing,
-    /// Leaves and ends are opened. Default: who has not opened loses stake or bond.
+    /// Leaves and ends are opened. Default: a side that has not opened loses stake or bond.
     Opening,
     /// Provider and auditor answer in turns. Default: the silent one is wrong.
     Disputing,

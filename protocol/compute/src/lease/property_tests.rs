@@ -11,7 +11,7 @@ use crate::card::StepTimes;
 use crate::order::AuditTerms;
 use crate::{AuditDraw, bid_commitment, draw_auditors, draw_audits};
 
-/// Expiries after which a lease of twenty segments is over, whatever its phase: one for each phase, one for
+/// Expiries after which a lease of twenty segments is over, from any phase: one for each phase, one for
 /// each bid that is not funded and one for each dispute that is left.
 const EXPIRIES_MAX: usize = 64;
 

@@ -175,7 +175,7 @@ impl Market {
         }
     }
 
-    /// The segments that the beacon draws, whatever the leaves: it searches a nonce of the order.
+    /// The drawn segments.
     fn drawn(&self) -> Vec<u32> {
         self.lease.audited().map(|(segment, _)| segment).collect()
     }
@@ -598,7 +598,7 @@ fn commitments_bind_the_opened_values() {
         let secret = Secret { end: market.honest_end(segment), salt: SALT };
         let sealed = end_commitment(market.lease.id, auditor, segment, secret);
         market.go(auditor, &Action::SealEnd(segment, sealed));
-        assert_eq!(market.act(ANN, &Action::SealEnd(segment, sealed)).is_err(), true);
+        assert!(market.act(ANN, &Action::SealEnd(segment, sealed)).is_err());
     }
     let drawn = market.drawn();
     let segment = drawn.into_iter().find(|segment| *segment > 0).unwrap();

@@ -1,11 +1,13 @@
 //! `florin-bench compute`: the devices of a provider. `--only schedule` compares the market's policy with
-//! others on published throughputs, `--only decision` times one decision, and `--only cores` runs real
-//! trainings on the cores of this machine.
+//! others on published throughputs, `--only decision` times one decision, `--only cores` runs real
+//! trainings on the cores of this machine, and `--only leases` plays leases under attack.
 
 mod choice;
 mod cores;
 mod decision;
 mod gavel;
+mod leases;
+mod played;
 mod schedule;
 mod workload;
 
@@ -52,6 +54,9 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     }
     if is_wanted("cores") {
         rows.extend(cores::run(seeds)?);
+    }
+    if is_wanted("leases") {
+        rows.extend(leases::run(seeds)?);
     }
     anyhow::ensure!(!rows.is_empty(), "no part of the benchmark contains the text of --only");
     Ok(rows)

@@ -1,0 +1,285 @@
+//! One lease, played to its end by a provider, a rival, auditors and a referee. The trainings are hashes.
+
+use std::collections::BTreeSet;
+
+use florin_compute::{
+    Action, AuditTerms, Bid, ComputeAccount, Deposits, Lease, LeaseError, Order, PARTS, Phase,
+    Secret, StepTimes, Windows, bid_commitment, end_commitment, segment_leaf,
+};
+use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, Timestamp, blob_digest};
+
+/// Segments of the orders, and the share of them that is audited, in parts per million.
+pub(super) const SEGMENTS: u32 = 100;
+pub(super) const SHARE: u32 = 50_000;
+const STEPS: u32 = 4;
+/// Auditors of a segment, and auditors that stand ready.
+const AUDITORS: u32 = 2;
+const POOL: u8 = 60;
+/// The price that the winner is paid.
+pub(super) const PRICE: u128 = 1_000_000;
+/// Pay for an audit: the price of a segment.
+pub(super) const FEE: u128 = PRICE / SEGMENTS as u128;
+
+pub(super) const PROVIDER: Address = Address([10; 20]);
+const RIVAL: Address = Address([11; 20]);
+pub(super) const RENTER: Address = Address([1; 20]);
+const REFEREE: Address = Address([2; 20]);
+
+/// How the parties deviate from honest work.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conduct {
+    /// Segments that the provider does not compute.
+    pub(super) fakes: BTreeSet<u32>,
+    /// Auditors that return the provider's end, of all.
+    pub(super) colluding: u8,
+    /// The auditor that does not compute and seals some end.
+    pub(super) lazy: Option<u8>,
+    /// Segments after which the provider is gone.
+    pub(super) leaves_after: Option<u32>,
+    /// Whether the audits are never drawn.
+    pub(super) undrawn: bool,
+    /// Whether the leaves are those of another order.
+    pub(super) replays: bool,
+}
+
+/// A lease that is over.
+pub(super) struct Played {
+    pub(super) lease: Lease,
+    /// Audits that an auditor was asked for.
+    pub(super) asked: Vec<(u32, Address)>,
+}
+
+pub(super) fn auditor(number: u8) -> Address {
+    Address([100 + number; 20])
+}
+
+fn units(units: u128) -> Amount {
+    Amount::from_units(units)
+}
+
+/// The order with the stake of its price and a distinct number.
+pub(super) fn order(nonce: u64) -> Order {
+    Order {
+        market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
+        renter: RENTER,
+        referee: REFEREE,
+        job: Digest([4; 32]),
+        class: Digest([5; 32]),
+        start: Digest([6; 32]),
+        nonce,
+        segments: SEGMENTS,
+        steps: STEPS,
+        price_max: units(2 * PRICE),
+        deposits: Deposits {
+            bid_bond: units(PRICE / 100),
+            stake: units(PRICE),
+            audit_bond: units(20 * FEE),
+            default_fine: units(PRICE / 50),
+        },
+        audit: AuditTerms { share: SHARE, auditors: AUDITORS, colluding: 333_333, fee: units(FEE) },
+        windows: Windows {
+            bid: 1_000,
+            reveal: 1_000,
+            fund: 1_000,
+            slack: 2 * PARTS,
+            segment: 500,
+            draw: 1_000,
+            audit: 1_000,
+            answer: 100,
+        },
+    }
+}
+
+fn step(state: Digest) -> Digest {
+    blob_digest(&state.0)
+}
+
+/// The state after some steps.
+fn after(start: Digest, steps: u32) -> Digest {
+    (0..steps).fold(start, |state, _| step(state))
+}
+
+/// An end that was not computed.
+fn made_up(segment: u32, by: u8) -> Digest {
+    let mut bytes = [by; 32];
+    bytes[..4].copy_from_slice(&segment.to_le_bytes());
+    Digest(bytes)
+}
+
+struct Game<'a> {
+    lease: Lease,
+    now: Timestamp,
+    conduct: &'a Conduct,
+    /// The provider's end of each segment.
+    ends: Vec<Digest>,
+}
+
+impl Game<'_> {
+    fn act(&mut self, by: Address, action: &Action) -> Result<(), LeaseError> {
+        self.lease.apply(by, action, self.now)?;
+        assert!(self.lease.books().is_conserved(), "the books of a lease do not balance");
+        Ok(())
+    }
+
+    fn expire(&mut self) -> Result<(), LeaseError> {
+        self.now = self.lease.phase().1.saturating_add_ms(1);
+        self.act(RENTER, &Action::Expire)
+    }
+
+    fn start(&self, segment: u32) -> Digest {
+        match segment.checked_sub(1) {
+            None => self.lease.order().start,
+            Some(before) => self.ends[before as usize],
+        }
+    }
+
+    fn secret(&self, segment: u32) -> Secret {
+        Secret { end: self.ends[segment as usize], salt: made_up(segment, 7) }
+    }
+
+    fn auction(&mut self) -> Result<(), LeaseError> {
+        let id = self.lease.order().id();
+        // The price of 400 steps of 1 s is half the rival's: the second score is a price of 1,000,000.
+        let bid = |per_second: u128, step_us: u64| {
+            let times = StepTimes::new(vec![1_000_000, step_us])?;
+            Ok::<_, LeaseError>(Bid { per_second: units(per_second), devices: 2, times })
+        };
+        let bids = [(PROVIDER, bid(1_250, 600_000)?), (RIVAL, bid(2_500, 600_000)?)];
+        for (bidder, bid) in &bids {
+            let sealed = bid_commitment(id, *bidder, bid, Digest([9; 32]));
+            self.act(*bidder, &Action::SealBid(sealed))?;
+        }
+        for number in 0..POOL {
+            self.act(auditor(number), &Action::JoinAudit)?;
+        }
+        self.expire()?;
+        for (bidder, bid) in bids {
+            self.act(bidder, &Action::OpenBid(bid, Digest([9; 32])))?;
+        }
+        self.act(PROVIDER, &Action::Fund)
+    }
+
+    fn deliver(&mut self) -> Result<(), LeaseError> {
+        let id = match self.conduct.replays {
+            true => Order { nonce: u64::MAX, ..self.lease.order().clone() }.id(),
+            false => self.lease.order().id(),
+        };
+        for segment in 0..self.conduct.leaves_after.unwrap_or(SEGMENTS) {
+            let end = match self.conduct.fakes.contains(&segment) {
+                true => made_up(segment, 1),
+                false => after(self.start(segment), STEPS),
+            };
+            self.ends.push(end);
+            let leaf = segment_leaf(id, PROVIDER, segment, self.secret(segment));
+            self.act(PROVIDER, &Action::Deliver(segment, leaf))?;
+        }
+        Ok(())
+    }
+
+    fn audit(&mut self, beacon: Digest) -> Result<Vec<(u32, Address)>, LeaseError> {
+        self.act(RENTER, &Action::Draw(beacon))?;
+        let drawn: Vec<u32> = self.lease.audited().map(|(segment, _)| segment).collect();
+        for &segment in &drawn {
+            self.act(PROVIDER, &Action::Serve(segment, self.start(segment)))?;
+        }
+        let asked: Vec<(u32, Address)> = self
+            .lease
+            .audited()
+            .flat_map(|(segment, asked)| asked.iter().map(move |auditor| (segment, *auditor)))
+            .collect();
+        let id = self.lease.order().id();
+        for &(segment, auditor) in &asked {
+            let secret = self.returned(segment, auditor);
+            let sealed = end_commitment(id, auditor, segment, secret);
+            self.act(auditor, &Action::SealEnd(segment, sealed))?;
+        }
+        for &segment in &drawn {
+            let salt = segment.checked_sub(1).map_or(Digest([0; 32]), |at| self.secret(at).salt);
+            let opened = Action::OpenLeaf(segment, self.secret(segment), salt);
+            // Leaves of another order cannot be opened.
+            if self.act(PROVIDER, &opened).is_err() {
+                self.expire()?;
+                return Ok(asked);
+            }
+        }
+        for &(segment, auditor) in &asked {
+            let secret = self.returned(segment, auditor);
+            self.act(auditor, &Action::OpenEnd(segment, secret))?;
+        }
+        self.resolve()?;
+        Ok(asked)
+    }
+
+    /// The end that an auditor returns.
+    fn returned(&self, segment: u32, by: Address) -> Secret {
+        let number = by.0[0] - 100;
+        let end = if number < self.conduct.colluding {
+            self.ends[segment as usize]
+        } else if self.conduct.lazy == Some(number) {
+            made_up(segment, 2)
+        } else {
+            after(self.start(segment), STEPS)
+        };
+        Secret { end, salt: made_up(segment, by.0[0]) }
+    }
+
+    /// Answers each dispute. A side without a trace states some state.
+    fn resolve(&mut self) -> Result<(), LeaseError> {
+        while self.lease.phase().0 != Phase::Over {
+            let Some(dispute) = self.lease.dispute().cloned() else { return Ok(()) };
+            let Some(by) = self.lease.answers() else {
+                let ruling = Action::Rule(Some(step(dispute.agreed.1)));
+                self.act(self.lease.order().referee, &ruling)?;
+                continue;
+            };
+            let computed = match by == PROVIDER {
+                true => !self.conduct.fakes.contains(&dispute.segment),
+                false => self.conduct.lazy != Some(by.0[0] - 100),
+            };
+            let middle = dispute.middle().unwrap_or_default();
+            let state = match computed {
+                true => after(self.start(dispute.segment), middle),
+                false => made_up(middle, by.0[0]),
+            };
+            self.act(by, &Action::Answer(state))?;
+        }
+        Ok(())
+    }
+}
+
+/// Plays a lease. The beacon is that of a later block.
+pub(super) fn play(order: Order, beacon: Digest, conduct: &Conduct) -> Result<Played, LeaseError> {
+    let now = Timestamp(1_000);
+    let mut game = Game { lease: Lease::open(order, now)?, now, conduct, ends: Vec::new() };
+    game.auction()?;
+    game.deliver()?;
+    if conduct.leaves_after.is_some_and(|after| after < SEGMENTS) {
+        game.expire()?;
+    }
+    let mut asked = Vec::new();
+    if game.lease.phase().0 == Phase::Delivered {
+        match conduct.undrawn {
+            true => game.expire()?,
+            false => asked = game.audit(beacon)?,
+        }
+    }
+    Ok(Played { lease: game.lease, asked })
+}
+
+impl Played {
+    /// Deposits that returned and pay, of an account.
+    pub(super) fn owed(&self, account: Address) -> i128 {
+        self.lease.books().balance(ComputeAccount::Owed(account)).units() as i128
+    }
+
+    /// What an account gained by the lease, without the cost of its computations.
+    pub(super) fn earned(&self, account: Address) -> i128 {
+        let deposits = &self.lease.order().deposits;
+        let deposited = match account {
+            PROVIDER => deposits.bid_bond.units() + deposits.stake.units(),
+            RENTER => self.lease.order().escrow().map_or(0, Amount::units),
+            _ => deposits.audit_bond.units(),
+        };
+        self.owed(account) - deposited as i128
+    }
+}
