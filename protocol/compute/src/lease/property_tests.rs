@@ -221,7 +221,7 @@ fn the_audited_share_is_rounded_up_to_half_at_most() {
     for (delivered, audited) in [(0, 0), (1, 1), (2, 1), (10, 1), (11, 2), (20, 2)] {
         assert_eq!(order.audited(delivered), audited, "{delivered}");
     }
-    let audit = AuditTerms { share: 500_000, ..order.audit.clone() };
+    let audit = AuditTerms { share: 500_000, ..order.audit };
     let half = Order { audit, ..order };
     for (delivered, audited) in [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)] {
         assert_eq!(half.audited(delivered), audited, "{delivered}");
