@@ -3,6 +3,7 @@
 //! Every rule is a function from files to violations, so that each is also tested on a planted
 //! violation.
 
+mod arrows;
 mod drawing;
 mod feature_sets;
 mod links;
@@ -12,118 +13,10 @@ mod repository;
 mod source;
 mod type_names;
 
+use arrows::ARROWS;
 use manifest::Manifest;
 use repository::{Repository, TextFile};
 use source::RustSource;
-
-/// The workspace crates that each crate may use; any other is refused.
-const ARROWS: [(&str, &[&str]); 22] = [
-    ("florin-protocol", &[]),
-    ("florin-compute", &["florin-protocol"]),
-    ("florin-random", &[]),
-    ("florin-contribution", &["florin-random"]),
-    ("florin-learning", &["florin-random"]),
-    ("florin-work", &["florin-protocol", "florin-contribution", "florin-learning"]),
-    ("florin-ledger", &["florin-protocol"]),
-    ("florin-ledger-ethereum", &["florin-protocol", "florin-ledger"]),
-    ("florin-testkit", &["florin-protocol", "florin-ledger"]),
-    ("florin-engine", &["florin-protocol"]),
-    ("florin-store", &["florin-protocol", "florin-engine"]),
-    (
-        "florin-coordinator",
-        &[
-            "florin-protocol",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-engine",
-            "florin-store",
-        ],
-    ),
-    ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
-    ("florin-scheduler", &[]),
-    ("florin-charts", &[]),
-    (
-        "florin-sim",
-        &[
-            "florin-protocol",
-            "florin-random",
-            "florin-contribution",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-engine",
-            "florin-participant",
-            "florin-charts",
-        ],
-    ),
-    (
-        "florin-faults",
-        &[
-            "florin-protocol",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-engine",
-            "florin-store",
-            "florin-coordinator",
-            "florin-participant",
-            "florin-sim",
-        ],
-    ),
-    ("florin-workspace-hack", &[]),
-    (
-        "florin",
-        &[
-            "florin-protocol",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-ledger-ethereum",
-            "florin-engine",
-            "florin-store",
-            "florin-coordinator",
-            "florin-participant",
-            "florin-charts",
-            "florin-sim",
-            "florin-faults",
-            "florin-workspace-hack",
-        ],
-    ),
-    (
-        "florin-bench",
-        &[
-            "florin",
-            "florin-protocol",
-            "florin-compute",
-            "florin-random",
-            "florin-contribution",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-engine",
-            "florin-store",
-            "florin-coordinator",
-            "florin-participant",
-            "florin-scheduler",
-            "florin-charts",
-            "florin-sim",
-        ],
-    ),
-    (
-        "florin-fuzz",
-        &[
-            "florin",
-            "florin-protocol",
-            "florin-learning",
-            "florin-work",
-            "florin-ledger",
-            "florin-coordinator",
-            "florin-participant",
-        ],
-    ),
-    ("xtask", &[]),
-];
 
 /// The crate of test fixtures: any crate may use it, in its tests only.
 const TESTKIT: &str = "florin-testkit";

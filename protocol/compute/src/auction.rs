@@ -14,7 +14,7 @@ use ruint::aliases::U256;
 
 use crate::card::StepTimes;
 use crate::error::LeaseError;
-use crate::order::Order;
+use crate::order::ComputeOrder;
 
 /// Microseconds of a second.
 const US: u128 = 1_000_000;
@@ -49,7 +49,7 @@ pub fn bid_commitment(order: Digest, bidder: Address, bid: &Bid, salt: Digest) -
 pub struct Award {
     /// The winner.
     pub provider: Address,
-    /// What it is paid for the order.
+    /// Its pay for the order.
     pub price: Amount,
     /// Its devices.
     pub devices: u32,
@@ -80,7 +80,7 @@ impl Bid {
     ///
     /// # Errors
     /// [`AmountError::Overflow`].
-    pub fn price(&self, order: &Order) -> Result<Amount, AmountError> {
+    pub fn price(&self, order: &ComputeOrder) -> Result<Amount, AmountError> {
         let steps = u128::from(order.segments).saturating_mul(order.steps.into());
         let useful = steps.saturating_mul(self.times.useful_us().into());
         // 128 and 71 bits: no overflow.
@@ -109,7 +109,7 @@ struct Scored {
 /// The award of an order: to the lowest score, at the price of the second one, but at most the order's largest
 /// price. Bids above that price do not count. Of equal scores the smaller address wins. `None` without a valid bid.
 #[must_use]
-pub fn award(order: &Order, bids: &BTreeMap<Address, Bid>) -> Option<Award> {
+pub fn award(order: &ComputeOrder, bids: &BTreeMap<Address, Bid>) -> Option<Award> {
     let scored = |(bidder, bid): (&Address, &Bid)| {
         let price = bid.price(order).ok().filter(|price| *price <= order.price_max)?;
         let step_us = bid.step_us();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_price_is_rounded_up_and_counts_useful_seconds() {
-        let order = Order { segments: 3, steps: 1, ..order() };
+        let order = ComputeOrder { segments: 3, steps: 1, ..order() };
         // 3 steps of 10 µs on one device, on any number of devices.
         for (per_second, price) in [(1, 1), (33_334, 2), (100_000, 3), (100_001, 4)] {
             for devices in 1..=2 {

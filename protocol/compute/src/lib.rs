@@ -6,7 +6,7 @@
 //!              └───────────┴──────────┴─ no lease: refund                 └─ silent  └─▶ disputing ─▶ slashed
 //! ```
 //!
-//! * **Order** ([`Order`]): the training that a renter buys, cut into segments. It fixes everything that the
+//! * **Order** ([`ComputeOrder`]): the training that a renter buys, cut into segments. It fixes everything that the
 //!   result depends on, so that a segment that starts at a given state has one end.
 //! * **Bid** ([`Bid`]): a sealed price for a useful device-second. The lowest product of price and predicted
 //!   time wins and is paid the second one ([`award`]).
@@ -52,5 +52,5 @@ pub use card::StepTimes;
 pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
 pub use lease::{Action, Lease, LeaseOutcome, Phase};
-pub use order::{AuditTerms, Deposits, Order, Windows};
+pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use stake::{PARTS, StakeRule, stake_min};

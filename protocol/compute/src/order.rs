@@ -20,7 +20,7 @@ pub(crate) const SLACK_MAX: u32 = 100 * PARTS;
 
 /// A training that a renter buys. Job, start and segments fix every bit of the result inside a class.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub struct Order {
+pub struct ComputeOrder {
     /// Chain and market.
     pub market: MarketId,
     /// The account that pays.
@@ -49,7 +49,7 @@ pub struct Order {
     pub windows: Windows,
 }
 
-/// What each party deposits.
+/// The deposits of the parties.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Deposits {
     /// With a bid. A bidder that does not reveal its bid, or wins and does not fund the lease, loses it.
@@ -98,11 +98,11 @@ pub struct Windows {
     pub answer: u64,
 }
 
-impl Canonical for Order {
+impl Canonical for ComputeOrder {
     const DOMAIN: &'static str = "florin v1 compute order";
 }
 
-impl Order {
+impl ComputeOrder {
     /// The digest of the order, which names it.
     #[must_use]
     pub fn id(&self) -> Digest {
@@ -128,7 +128,7 @@ impl Order {
         self.audit.fee.mul_div_down(audits, 1)
     }
 
-    /// What the renter deposits: the largest price and the audits.
+    /// The deposit of the renter: the largest price and the audits.
     ///
     /// # Errors
     /// [`AmountError::Overflow`].

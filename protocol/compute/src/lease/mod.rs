@@ -20,7 +20,7 @@ use crate::audit::Secret;
 use crate::books::{Books, ComputeAccount};
 use crate::dispute::Dispute;
 use crate::error::LeaseError;
-use crate::order::Order;
+use crate::order::ComputeOrder;
 
 /// Most bids for an order.
 pub(crate) const BIDS_MAX: usize = 1_024;
@@ -93,7 +93,7 @@ pub enum LeaseOutcome {
     },
 }
 
-/// What an account does.
+/// An action of an account.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Action {
     /// Seals a bid, with its bond.
@@ -164,7 +164,7 @@ pub(crate) struct SegmentAudit {
 /// An order with its books. [`Lease::apply`] either performs an action or changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Lease {
-    order: Order,
+    order: ComputeOrder,
     id: Digest,
     phase: Phase,
     deadline: Timestamp,
@@ -188,7 +188,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`LeaseError::Invalid`] with the first number that is out of range.
-    pub fn open(order: Order, now: Timestamp) -> Result<Self, LeaseError> {
+    pub fn open(order: ComputeOrder, now: Timestamp) -> Result<Self, LeaseError> {
         order.check()?;
         let mut books = Books::default();
         books.deposit(ComputeAccount::Escrow, order.escrow()?)?;
@@ -213,7 +213,7 @@ impl Lease {
 
     /// The order.
     #[must_use]
-    pub const fn order(&self) -> &Order {
+    pub const fn order(&self) -> &ComputeOrder {
         &self.order
     }
 

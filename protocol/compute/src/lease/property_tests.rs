@@ -24,9 +24,9 @@ fn state(number: u8) -> Digest {
     Digest([number % 3; 32])
 }
 
-fn small_order() -> Order {
+fn small_order() -> ComputeOrder {
     let audit = AuditTerms { share: 500_000, ..order().audit };
-    Order { segments: 4, steps: 3, audit, ..order() }
+    ComputeOrder { segments: 4, steps: 3, audit, ..order() }
 }
 
 fn bid(number: u8) -> Bid {
@@ -175,7 +175,7 @@ fn every_segment_and_every_auditor_has_the_same_chance() {
 
 #[test]
 fn orders_are_checked() {
-    fn wrong(change: impl FnOnce(&mut Order)) -> String {
+    fn wrong(change: impl FnOnce(&mut ComputeOrder)) -> String {
         let mut order = order();
         change(&mut order);
         Lease::open(order, Timestamp(0)).unwrap_err().to_string()
@@ -222,7 +222,7 @@ fn the_audited_share_is_rounded_up_to_half_at_most() {
         assert_eq!(order.audited(delivered), audited, "{delivered}");
     }
     let audit = AuditTerms { share: 500_000, ..order.audit };
-    let half = Order { audit, ..order };
+    let half = ComputeOrder { audit, ..order };
     for (delivered, audited) in [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4)] {
         assert_eq!(half.audited(delivered), audited, "{delivered}");
     }

@@ -1,13 +1,15 @@
 //! Leases from order to settlement: honest ones, and each deviation.
 
+mod refusals;
+
 use florin_protocol::{ChainId, MarketId};
 
 use super::*;
 use crate::audit::{end_commitment, segment_leaf};
+use crate::bid_commitment;
 use crate::card::StepTimes;
 use crate::order::{AuditTerms, Deposits, Windows};
 use crate::stake::PARTS;
-use crate::{bid_commitment, draw_audits};
 
 const RENTER: Address = Address([1; 20]);
 const REFEREE: Address = Address([2; 20]);
@@ -24,8 +26,8 @@ fn units(units: u128) -> Amount {
     Amount::from_units(units)
 }
 
-pub(crate) fn order() -> Order {
-    Order {
+pub(crate) fn order() -> ComputeOrder {
+    ComputeOrder {
         market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
         renter: RENTER,
         referee: REFEREE,
@@ -80,19 +82,19 @@ fn trace(start: Digest, wrong_from: Option<u32>) -> Vec<Digest> {
 }
 
 /// A market of one order.
-struct Market {
+struct LeaseMarket {
     lease: Lease,
     now: Timestamp,
     /// The provider's states of each segment.
     traces: Vec<Vec<Digest>>,
 }
 
-impl Market {
+impl LeaseMarket {
     fn open() -> Self {
         Self::of(order())
     }
 
-    fn of(order: Order) -> Self {
+    fn of(order: ComputeOrder) -> Self {
         let now = Timestamp(1_000);
         Self { lease: Lease::open(order, now).unwrap(), now, traces: Vec::new() }
     }
@@ -260,10 +262,10 @@ const PRICE: u128 = 14_000;
 
 #[test]
 fn honest_work_is_paid_at_the_second_score() {
-    let mut market = Market::served(20, &[]);
+    let mut market = LeaseMarket::served(20, &[]);
     assert_eq!(market.drawn().len(), 2);
     assert_eq!(market.asked().len(), 4);
-    market.seal_and_open(Market::honest_end_of);
+    market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.lease.award().unwrap().price, units(PRICE));
     assert_eq!(market.owed(ANN), PRICE + 20_000 + 300);
@@ -275,7 +277,7 @@ fn honest_work_is_paid_at_the_second_score() {
     assert_eq!(market.treasury(), 0);
 }
 
-impl Market {
+impl LeaseMarket {
     fn honest_end_of(&self, segment: u32, _: Address) -> Digest {
         self.honest_end(segment)
     }
@@ -284,13 +286,13 @@ impl Market {
 /// A wrong segment that is audited is found in a dispute of four answers of each side, whichever step is wrong.
 #[test]
 fn a_wrong_segment_costs_the_stake() {
-    let probe = Market::served(20, &[]);
+    let probe = LeaseMarket::served(20, &[]);
     let wrong_segment = probe.drawn()[0];
     for from in 1..=order().steps {
-        let mut market = Market::served(20, &[(wrong_segment, from)]);
+        let mut market = LeaseMarket::served(20, &[(wrong_segment, from)]);
         // Leaves differ, so that other segments are drawn: a beacon is searched that draws the wrong one.
         market = market.drawing(wrong_segment, from);
-        market.seal_and_open(Market::honest_end_of);
+        market.seal_and_open(LeaseMarket::honest_end_of);
         market.phase(Phase::Disputing);
         let answers = market.answer_honestly(from);
         assert!(answers <= 8, "{answers} answers");
@@ -313,7 +315,7 @@ fn a_wrong_segment_costs_the_stake() {
     }
 }
 
-impl Market {
+impl LeaseMarket {
     fn audits(&self, auditor: Address) -> u128 {
         self.asked().iter().filter(|(_, own)| *own == auditor).count() as u128
     }
@@ -352,7 +354,7 @@ impl Market {
 
 #[test]
 fn a_false_accusation_costs_the_auditor_its_bond() {
-    let mut market = Market::served(20, &[]);
+    let mut market = LeaseMarket::served(20, &[]);
     let (segment, liar) = market.asked()[0];
     market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, liar) {
         true => Digest([0xee; 32]),
@@ -377,7 +379,7 @@ fn a_false_accusation_costs_the_auditor_its_bond() {
 #[test]
 fn a_silent_side_of_a_dispute_is_wrong() {
     for provider_is_silent in [true, false] {
-        let mut market = Market::served(20, &[]);
+        let mut market = LeaseMarket::served(20, &[]);
         let (segment, liar) = market.asked()[0];
         market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, liar) {
             true => Digest([0xee; 32]),
@@ -400,7 +402,7 @@ fn a_silent_side_of_a_dispute_is_wrong() {
 #[test]
 fn a_difference_within_the_tolerance_costs_neither_side() {
     for expires in [true, false] {
-        let mut market = Market::served(20, &[]);
+        let mut market = LeaseMarket::served(20, &[]);
         let (segment, other) = market.asked()[0];
         market.seal_and_open(|market, own, auditor| match (own, auditor) == (segment, other) {
             true => trace(market.traces[own as usize][0], Some(10))[10],
@@ -424,7 +426,7 @@ fn a_difference_within_the_tolerance_costs_neither_side() {
 /// Auditors that work for the provider return its wrong end; an honest one brings all of them down.
 #[test]
 fn auditors_that_confirm_a_wrong_end_lose_their_bonds() {
-    let mut market = Market::served(20, &[]).drawing(5, 3);
+    let mut market = LeaseMarket::served(20, &[]).drawing(5, 3);
     let honest = market.asked().into_iter().find(|(segment, _)| *segment == 5).unwrap().1;
     let colluding =
         market.asked().into_iter().filter(|(segment, _)| *segment == 5).nth(1).unwrap().1;
@@ -442,7 +444,7 @@ fn auditors_that_confirm_a_wrong_end_lose_their_bonds() {
 
 #[test]
 fn both_sides_of_a_dispute_can_be_wrong() {
-    let mut market = Market::served(20, &[]).drawing(5, 1);
+    let mut market = LeaseMarket::served(20, &[]).drawing(5, 1);
     let first = market.asked().into_iter().find(|(segment, _)| *segment == 5).unwrap().1;
     market.seal_and_open(|market, segment, auditor| match (segment, auditor == first) {
         (5, true) => trace(market.traces[5][0], Some(2))[10],
@@ -467,15 +469,15 @@ fn both_sides_of_a_dispute_can_be_wrong() {
 
 #[test]
 fn a_provider_that_stops_is_paid_for_what_is_audited_and_fined() {
-    let mut market = Market::served(7, &[]);
+    let mut market = LeaseMarket::served(7, &[]);
     assert_eq!(market.drawn().len(), 1);
-    market.seal_and_open(Market::honest_end_of);
+    market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Defaulted { delivered: 7 });
     assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 20_300 - 500);
     assert_eq!(market.owed(RENTER), 20_000 - PRICE * 7 / 20 + 2 * 700);
     assert_eq!(market.treasury(), 500);
 
-    let mut market = Market::funded();
+    let mut market = LeaseMarket::funded();
     market.expire();
     market.ends_with(LeaseOutcome::Defaulted { delivered: 0 });
     assert_eq!(market.owed(ANN), 20_300 - 500);
@@ -485,13 +487,13 @@ fn a_provider_that_stops_is_paid_for_what_is_audited_and_fined() {
 #[test]
 fn silence_has_a_default_in_every_phase() {
     // No bid.
-    let mut market = Market::open();
+    let mut market = LeaseMarket::open();
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
     assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
 
     // A bid that is not opened.
-    let mut market = Market::open();
+    let mut market = LeaseMarket::open();
     market.go(ANN, &Action::SealBid(Digest([1; 32])));
     market.expire();
     market.expire();
@@ -499,28 +501,28 @@ fn silence_has_a_default_in_every_phase() {
     assert_eq!((market.treasury(), market.owed(ANN)), (300, 0));
 
     // A winner that does not fund: the next one wins, at the largest price.
-    let mut market = Market::awarded();
+    let mut market = LeaseMarket::awarded();
     assert_eq!(market.lease.award().unwrap().provider, ANN);
     market.expire();
     let award = market.lease.award().unwrap().clone();
     assert_eq!((award.provider, award.price), (BEN, units(20_000)));
     market.go(BEN, &Action::Fund);
     assert_eq!((market.treasury(), market.owed(ANN), market.owed(BEN)), (300, 0, 300));
-    let mut market = Market::awarded();
+    let mut market = LeaseMarket::awarded();
     market.expire();
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
     assert_eq!(market.treasury(), 600);
 
     // No draw.
-    let mut market = Market::funded();
+    let mut market = LeaseMarket::funded();
     market.deliver(20, &[]);
     market.expire();
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.owed(RENTER), 20_000 - PRICE + 4 * 700);
 
     // A start that is not served.
-    let mut market = Market::funded();
+    let mut market = LeaseMarket::funded();
     market.deliver(20, &[]);
     market.go(RENTER, &Action::Draw(BEACON));
     let segment = market.drawn()[0];
@@ -529,7 +531,7 @@ fn silence_has_a_default_in_every_phase() {
     assert_eq!(market.treasury(), 20_000);
 
     // A leaf that is not opened.
-    let mut market = Market::served(20, &[]);
+    let mut market = LeaseMarket::served(20, &[]);
     for (segment, auditor) in market.asked() {
         let secret = Secret { end: market.honest_end(segment), salt: SALT };
         let sealed = end_commitment(market.lease.id, auditor, segment, secret);
@@ -543,7 +545,7 @@ fn silence_has_a_default_in_every_phase() {
 
 #[test]
 fn silent_auditors_are_replaced_once_and_lose_their_bonds() {
-    let mut market = Market::served(20, &[]);
+    let mut market = LeaseMarket::served(20, &[]);
     let first: BTreeSet<Address> = market.asked().into_iter().map(|(_, auditor)| auditor).collect();
     market.expire();
     market.phase(Phase::Auditing);
@@ -562,7 +564,7 @@ fn silent_auditors_are_replaced_once_and_lose_their_bonds() {
     assert_eq!(market.owed(RENTER), 20_000 - PRICE + 4 * 700, "no audit is paid");
 
     // An auditor that seals and does not open.
-    let mut market = Market::served(20, &[]);
+    let mut market = LeaseMarket::served(20, &[]);
     for (segment, auditor) in market.asked() {
         market.go(auditor, &Action::SealEnd(segment, SALT));
     }
@@ -573,114 +575,4 @@ fn silent_auditors_are_replaced_once_and_lose_their_bonds() {
     market.expire();
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.treasury(), 2_000 * asked.len() as u128);
-}
-
-#[test]
-fn commitments_bind_the_opened_values() {
-    let mut market = Market::open();
-    let own = bid(5_000_000, &[10, 6]);
-    let id = market.lease.order().id();
-    market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
-    // Another account copies the commitment: it cannot open it.
-    market.go(BEN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
-    market.expire();
-    assert_eq!(market.act(BEN, &Action::OpenBid(own.clone(), SALT)), Err("COMPUTE_COMMITMENT"));
-    let other = bid(4_000_000, &[10, 6]);
-    assert_eq!(market.act(ANN, &Action::OpenBid(other, SALT)), Err("COMPUTE_COMMITMENT"));
-    let other = Digest([8; 32]);
-    assert_eq!(market.act(ANN, &Action::OpenBid(own.clone(), other)), Err("COMPUTE_COMMITMENT"));
-    assert_eq!(market.act(RENTER, &Action::OpenBid(own.clone(), SALT)), Err("COMPUTE_ACCOUNT"));
-    market.go(ANN, &Action::OpenBid(own, SALT));
-
-    // Another end, another salt, the leaf of another segment, and another start than the leaf before.
-    let mut market = Market::served(20, &[]);
-    for (segment, auditor) in market.asked() {
-        let secret = Secret { end: market.honest_end(segment), salt: SALT };
-        let sealed = end_commitment(market.lease.id, auditor, segment, secret);
-        market.go(auditor, &Action::SealEnd(segment, sealed));
-        assert!(market.act(ANN, &Action::SealEnd(segment, sealed)).is_err());
-    }
-    let drawn = market.drawn();
-    let segment = drawn.into_iter().find(|segment| *segment > 0).unwrap();
-    let good = market.secret(segment);
-    let before = market.secret(segment - 1).salt;
-    for (secret, salt) in [
-        (Secret { end: SALT, ..good }, before),
-        (Secret { salt: SALT, ..good }, before),
-        (market.secret(segment - 1), before),
-        (good, SALT),
-    ] {
-        let open = Action::OpenLeaf(segment, secret, salt);
-        assert_eq!(market.act(ANN, &open), Err("COMPUTE_COMMITMENT"));
-        assert_eq!(market.act(BEN, &open), Err("COMPUTE_ACCOUNT"));
-    }
-    let (segment, auditor) = market.asked()[0];
-    let secret = Secret { end: SALT, salt: SALT };
-    assert_eq!(market.act(auditor, &Action::OpenEnd(segment, secret)), Err("COMPUTE_COMMITMENT"));
-}
-
-#[test]
-fn accounts_have_one_role() {
-    let mut market = Market::open();
-    for account in [RENTER, REFEREE] {
-        assert_eq!(market.act(account, &Action::SealBid(SALT)), Err("COMPUTE_ACCOUNT"));
-        assert_eq!(market.act(account, &Action::JoinAudit), Err("COMPUTE_ACCOUNT"));
-    }
-    market.go(ANN, &Action::SealBid(SALT));
-    market.go(BEN, &Action::JoinAudit);
-    assert_eq!(market.act(ANN, &Action::JoinAudit), Err("COMPUTE_ACCOUNT"));
-    assert_eq!(market.act(BEN, &Action::SealBid(SALT)), Err("COMPUTE_ACCOUNT"));
-    assert_eq!(market.act(ANN, &Action::SealBid(SALT)), Err("COMPUTE_REPEATED"));
-    assert_eq!(market.act(BEN, &Action::JoinAudit), Err("COMPUTE_REPEATED"));
-    assert_eq!(market.act(ANN, &Action::Fund), Err("COMPUTE_PHASE"));
-    market.now = market.lease.phase().1.saturating_add_ms(1);
-    assert_eq!(market.act(auditor(1), &Action::SealBid(SALT)), Err("COMPUTE_LATE"));
-
-    let mut market = Market::awarded();
-    assert_eq!(market.act(BEN, &Action::Fund), Err("COMPUTE_ACCOUNT"));
-    market.go(ANN, &Action::Fund);
-    assert_eq!(market.act(BEN, &Action::Deliver(0, SALT)), Err("COMPUTE_ACCOUNT"));
-    assert_eq!(market.act(ANN, &Action::Deliver(1, SALT)), Err("COMPUTE_INVALID"));
-
-    // Without auditors there is no lease, and the winner's bond returns.
-    let mut market = Market::open();
-    let own = bid(5_000_000, &[10, 6]);
-    let id = market.lease.order().id();
-    market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
-    market.expire();
-    market.go(ANN, &Action::OpenBid(own, SALT));
-    market.go(auditor(1), &Action::JoinAudit);
-    assert_eq!(market.act(ANN, &Action::Fund), Err("COMPUTE_INVALID"));
-    market.expire();
-    market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (300, 2_000));
-}
-
-#[test]
-fn a_first_segment_starts_where_the_order_does() {
-    for number in 0..=255 {
-        let mut market = Market::funded();
-        market.deliver(20, &[]);
-        market.go(RENTER, &Action::Draw(Digest([number; 32])));
-        if market.drawn()[0] == 0 {
-            assert_eq!(market.act(ANN, &Action::Serve(0, SALT)), Err("COMPUTE_COMMITMENT"));
-            market.go(ANN, &Action::Serve(0, order().start));
-            return;
-        }
-    }
-    panic!("no beacon draws the first segment");
-}
-
-#[test]
-fn draws_follow_the_leaves_and_the_beacon() {
-    let leaves: Vec<Digest> = (0..20).map(|leaf| Digest([leaf; 32])).collect();
-    let draw = |order, leaves: &[Digest], beacon| {
-        draw_audits(&crate::AuditDraw { order, leaves, beacon }, 2)
-    };
-    let own = draw(SALT, &leaves, BEACON);
-    let mut other = leaves.clone();
-    other[19] = SALT;
-    let different =
-        [draw(BEACON, &leaves, BEACON), draw(SALT, &other, BEACON), draw(SALT, &leaves, SALT)];
-    assert!(different.iter().filter(|found| **found != own).count() >= 2, "{own:?} {different:?}");
 }

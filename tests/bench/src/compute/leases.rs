@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use florin_compute::{Bid, LeaseOutcome, Order, StepTimes, award};
+use florin_compute::{Bid, ComputeOrder, LeaseOutcome, StepTimes, award};
 use florin_protocol::{Address, Amount, Digest, blob_digest};
 use florin_random::{below, chacha20, shuffle};
 
@@ -221,9 +221,9 @@ fn book(bidders: &[Bidder]) -> BTreeMap<Address, Bid> {
     bidders.iter().enumerate().map(|(at, own)| (account(at), bid(*own, 100))).collect()
 }
 
-/// What a renter saves by a bid of its own at a level: it lowers the second score, and loses its bond if it wins
+/// The saving of a renter by a bid of its own at a level: it lowers the second score, and loses its bond if it wins
 /// and vanishes. In percent of the price.
-fn shill_gain(order: &Order, bidders: &[Bidder], level: u64) -> f64 {
+fn shill_gain(order: &ComputeOrder, bidders: &[Bidder], level: u64) -> f64 {
     let mut all = book(bidders);
     let price = |bids| award(order, bids).map_or(0, |won| won.price.units()) as f64;
     let honest = price(&all);
@@ -238,7 +238,7 @@ fn shill_gain(order: &Order, bidders: &[Bidder], level: u64) -> f64 {
 }
 
 /// The renter's best level on seeds that measure nothing, and its gain on the others.
-fn shill(order: &Order, seeds: &BenchPay) -> Measurement {
+fn shill(order: &ComputeOrder, seeds: &BenchPay) -> Measurement {
     let of_seeds = |seeds: std::ops::Range<u64>, level: u64| -> Vec<f64> {
         let pairs = seeds.flat_map(|seed| (0..LEASES).map(move |number| (seed, number)));
         let draws = pairs.map(|(seed, number)| draw_bidders(seed, number));
@@ -256,13 +256,14 @@ fn shill(order: &Order, seeds: &BenchPay) -> Measurement {
 /// The best deviation of a bid, a second name, and the time of the awards.
 fn bids(seeds: &BenchPay) -> Vec<Measurement> {
     let order = order(0);
-    let profit = |order: &Order, bids: &BTreeMap<Address, Bid>, names: &[Address], own: Bidder| {
-        let cost = bid(own, 100).price(order).map_or(0, Amount::units) as f64;
-        match award(order, bids) {
-            Some(won) if names.contains(&won.provider) => won.price.units() as f64 - cost,
-            _ => 0.0,
-        }
-    };
+    let profit =
+        |order: &ComputeOrder, bids: &BTreeMap<Address, Bid>, names: &[Address], own: Bidder| {
+            let cost = bid(own, 100).price(order).map_or(0, Amount::units) as f64;
+            match award(order, bids) {
+                Some(won) if names.contains(&won.provider) => won.price.units() as f64 - cost,
+                _ => 0.0,
+            }
+        };
     let mut gains: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for seed in seeds.first_seed..seeds.first_seed + seeds.tasks {
         for number in 0..LEASES {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use florin_compute::{
-    Action, AuditTerms, Bid, ComputeAccount, Deposits, Lease, LeaseError, Order, PARTS, Phase,
-    Secret, StepTimes, Windows, bid_commitment, end_commitment, segment_leaf,
+    Action, AuditTerms, Bid, ComputeAccount, ComputeOrder, Deposits, Lease, LeaseError, PARTS,
+    Phase, Secret, StepTimes, Windows, bid_commitment, end_commitment, segment_leaf,
 };
 use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, Timestamp, blob_digest};
 
@@ -58,8 +58,8 @@ fn units(units: u128) -> Amount {
 }
 
 /// The order with the stake of its price and a distinct number.
-pub(super) fn order(nonce: u64) -> Order {
-    Order {
+pub(super) fn order(nonce: u64) -> ComputeOrder {
+    ComputeOrder {
         market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
         renter: RENTER,
         referee: REFEREE,
@@ -106,7 +106,7 @@ fn made_up(segment: u32, by: u8) -> Digest {
     Digest(bytes)
 }
 
-struct Game<'a> {
+struct LeasePlay<'a> {
     lease: Lease,
     now: Timestamp,
     conduct: &'a Conduct,
@@ -114,7 +114,7 @@ struct Game<'a> {
     ends: Vec<Digest>,
 }
 
-impl Game<'_> {
+impl LeasePlay<'_> {
     fn act(&mut self, by: Address, action: &Action) -> Result<(), LeaseError> {
         self.lease.apply(by, action, self.now)?;
         assert!(self.lease.books().is_conserved(), "the books of a lease do not balance");
@@ -161,7 +161,7 @@ impl Game<'_> {
 
     fn deliver(&mut self) -> Result<(), LeaseError> {
         let id = match self.conduct.replays {
-            true => Order { nonce: u64::MAX, ..self.lease.order().clone() }.id(),
+            true => ComputeOrder { nonce: u64::MAX, ..self.lease.order().clone() }.id(),
             false => self.lease.order().id(),
         };
         for segment in 0..self.conduct.leaves_after.unwrap_or(SEGMENTS) {
@@ -248,9 +248,13 @@ impl Game<'_> {
 }
 
 /// Plays a lease. The beacon is that of a later block.
-pub(super) fn play(order: Order, beacon: Digest, conduct: &Conduct) -> Result<Played, LeaseError> {
+pub(super) fn play(
+    order: ComputeOrder,
+    beacon: Digest,
+    conduct: &Conduct,
+) -> Result<Played, LeaseError> {
     let now = Timestamp(1_000);
-    let mut game = Game { lease: Lease::open(order, now)?, now, conduct, ends: Vec::new() };
+    let mut game = LeasePlay { lease: Lease::open(order, now)?, now, conduct, ends: Vec::new() };
     game.auction()?;
     game.deliver()?;
     if conduct.leaves_after.is_some_and(|after| after < SEGMENTS) {
@@ -272,7 +276,7 @@ impl Played {
         self.lease.books().balance(ComputeAccount::Owed(account)).units() as i128
     }
 
-    /// What an account gained by the lease, without the cost of its computations.
+    /// The gain of an account by the lease, without the cost of its computations.
     pub(super) fn earned(&self, account: Address) -> i128 {
         let deposits = &self.lease.order().deposits;
         let deposited = match account {
