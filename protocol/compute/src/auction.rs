@@ -49,12 +49,14 @@ pub fn bid_commitment(order: Digest, bidder: Address, bid: &Bid, salt: Digest) -
 pub struct Award {
     /// The winner.
     pub provider: Address,
-    /// Its pay for the order.
-    pub price: Amount,
     /// Its devices.
     pub devices: u32,
     /// Its predicted microseconds of a step.
     pub step_us: u64,
+    /// The price of its own bid.
+    pub own_price: Amount,
+    /// Price and microseconds of a step of the second score.
+    pub second: (Amount, u64),
 }
 
 impl Bid {
@@ -89,6 +91,12 @@ impl Bid {
         price.map(Amount::from_units).map_err(|_| AmountError::Overflow)
     }
 
+    /// Whether an order's price and longest step allow the bid.
+    pub(crate) fn can_win(&self, order: &ComputeOrder) -> bool {
+        let is_cheap = self.price(order).is_ok_and(|price| price <= order.price_max);
+        is_cheap && self.step_us() <= order.step_us_max
+    }
+
     /// The predicted microseconds of a step; the longest possible one without a prediction.
     fn step_us(&self) -> u64 {
         self.times.on(self.devices).unwrap_or(u64::MAX)
@@ -107,12 +115,13 @@ struct Scored {
 }
 
 /// The award of an order: to the lowest score, at the price of the second one, but at most the order's largest
-/// price. Bids above that price do not count. Of equal scores the smaller address wins. `None` without a valid bid.
+/// price. Bids above that price, or slower than the order's longest step, do not count; both together are the
+/// second score of a single bid. Of equal scores the smaller address wins. `None` without a valid bid.
 #[must_use]
 pub fn award(order: &ComputeOrder, bids: &BTreeMap<Address, Bid>) -> Option<Award> {
     let scored = |(bidder, bid): (&Address, &Bid)| {
         let price = bid.price(order).ok().filter(|price| *price <= order.price_max)?;
-        let step_us = bid.step_us();
+        let step_us = Some(bid.step_us()).filter(|us| *us <= order.step_us_max)?;
         // 128 and 64 bits: no overflow.
         let score = U256::from(price.units()).saturating_mul(U256::from(step_us));
         Some(Scored { score, price, step_us, devices: bid.devices, bidder: *bidder })
@@ -120,16 +129,23 @@ pub fn award(order: &ComputeOrder, bids: &BTreeMap<Address, Bid>) -> Option<Awar
     let mut valid: Vec<Scored> = bids.iter().filter_map(scored).collect();
     valid.sort_by_key(|bid| (bid.score, bid.bidder));
     let winner = valid.first()?;
-    let price = match valid.get(1) {
-        None => order.price_max,
-        Some(second) => {
-            let price = second.score.checked_div(U256::from(winner.step_us)).unwrap_or_default();
-            let price = u128::try_from(price).map_or(order.price_max, Amount::from_units);
-            price.min(order.price_max).max(winner.price)
-        }
-    };
-    let Scored { step_us, devices, bidder: provider, .. } = *winner;
-    Some(Award { provider, price, devices, step_us })
+    let second =
+        valid.get(1).map_or((order.price_max, order.step_us_max), |bid| (bid.price, bid.step_us));
+    let Scored { price: own_price, step_us, devices, bidder: provider, .. } = *winner;
+    let award = Award { provider, devices, step_us, own_price, second };
+    Some(award)
+}
+
+impl Award {
+    /// The price of the order if its steps take a time: that of the second score, at most the order's largest
+    /// price. A longer time than the bid's earns less, so that a card that is too good gains nothing.
+    #[must_use]
+    pub fn price(&self, order: &ComputeOrder, step_us: u64) -> Amount {
+        let (price, second_us) = self.second;
+        let step_us = step_us.max(self.step_us).max(1);
+        let second = price.mul_div_down(second_us.into(), step_us.into());
+        second.unwrap_or(order.price_max).min(order.price_max)
+    }
 }
 
 #[cfg(test)]
@@ -188,13 +204,17 @@ mod tests {
         ];
         let found = award(&order, &book(&bids)).unwrap();
         // Scores of 60,000 (twice) and 80,000: of equal ones the smaller address wins, at its own price.
-        assert_eq!((found.provider, found.price), (address(0), Amount::from_units(10_000)));
+        assert_eq!(
+            (found.provider, found.price(&order, 0)),
+            (address(0), Amount::from_units(10_000))
+        );
         assert_eq!((found.devices, found.step_us), (2, 6));
         let found = award(&order, &book(&[bids[0].clone(), bids[2].clone()])).unwrap();
-        assert_eq!(found.price, Amount::from_units(80_000 / 6));
+        assert_eq!(found.price(&order, 0), Amount::from_units(80_000 / 6));
         let found = award(&order, &book(&bids[2..])).unwrap();
         assert_eq!(
-            found.price, order.price_max,
+            found.price(&order, 0),
+            order.price_max,
             "a single bid has the largest price as its second"
         );
         assert_eq!(award(&order, &BTreeMap::new()), None);
@@ -202,9 +222,19 @@ mod tests {
         let dear = bid(10_000_500, 2, vec![10, 1]);
         assert_eq!(award(&order, &book(std::slice::from_ref(&dear))), None);
         let found = award(&order, &book(&[bids[2].clone(), dear])).unwrap();
-        assert_eq!((found.provider, found.price), (address(0), order.price_max));
+        assert_eq!((found.provider, found.price(&order, 0)), (address(0), order.price_max));
         let exact = bid(10_000_000, 2, vec![10, 1]);
-        assert_eq!(award(&order, &book(&[exact])).unwrap().price, order.price_max);
+        let found = award(&order, &book(&[exact])).unwrap();
+        assert_eq!((found.price(&order, 0), found.own_price), (order.price_max, order.price_max));
+        // A step that takes longer than predicted earns less: the score of 80,000 at 10 µs instead of 6.
+        let found = award(&order, &book(&[bids[0].clone(), bids[2].clone()])).unwrap();
+        assert_eq!(found.price(&order, 6), Amount::from_units(80_000 / 6));
+        assert_eq!(found.price(&order, 10), Amount::from_units(8_000));
+        // A bid that is slower than the order allows does not count.
+        let slow = bid(1_000_000, 1, vec![order.step_us_max + 1]);
+        assert_eq!(award(&order, &book(&[slow])), None);
+        let slow = bid(1_000_000, 1, vec![order.step_us_max]);
+        assert!(award(&order, &book(&[slow])).is_some());
     }
 
     #[test]
@@ -240,7 +270,9 @@ mod tests {
             let honest: Vec<Bid> = costs.iter().map(of).collect();
             let cost = honest[bidder].price(&order).unwrap().units() as i128;
             let profit = |bids: &[Bid]| match award(&order, &book(bids)) {
-                Some(found) if found.provider == address(bidder) => found.price.units() as i128 - cost,
+                Some(found) if found.provider == address(bidder) => {
+                    found.price(&order, 0).units() as i128 - cost
+                }
                 _ => 0,
             };
             let mut deviating = honest.clone();
@@ -248,6 +280,27 @@ mod tests {
             // A base unit, for the rounding of the price.
             prop_assert!(profit(&deviating) <= profit(&honest) + 1);
             prop_assert!(profit(&honest) >= 0);
+        }
+
+        /// A card that is too good gains nothing: the steps take the time that they take.
+        #[test]
+        fn a_card_that_is_too_good_gains_nothing(
+            costs in prop::collection::vec((1_u128..12_000_000, 2_u64..40), 1..6),
+            claimed in 1_u64..40,
+        ) {
+            let order = order();
+            let of = |(cost, step): &(u128, u64)| bid(*cost, 2, vec![10, *step]);
+            let honest: Vec<Bid> = costs.iter().map(of).collect();
+            let (cost, time) = (honest[0].price(&order).unwrap().units() as i128, costs[0].1);
+            let profit = |bids: &[Bid]| match award(&order, &book(bids)) {
+                Some(found) if found.provider == address(0) => {
+                    found.price(&order, time).units() as i128 - cost
+                }
+                _ => 0,
+            };
+            let mut lying = honest.clone();
+            lying[0] = bid(costs[0].0, 2, vec![10, claimed]);
+            prop_assert!(profit(&lying) <= profit(&honest).max(0) + 1);
         }
 
         /// A second name of the winner does not raise its price, and a bid of another account that loses does
@@ -264,7 +317,7 @@ mod tests {
             let more: Vec<Bid> = bids.iter().cloned().chain([of(&name)]).collect();
             let both = award(&order, &book(&more)).unwrap();
             if both.provider == alone.provider {
-                prop_assert!(both.price <= alone.price);
+                prop_assert!(both.price(&order, 0) <= alone.price(&order, 0));
             } else {
                 prop_assert_eq!(both.provider, address(bids.len()));
             }

@@ -11,6 +11,8 @@ use crate::stake::{PARTS, StakeRule, stake_min};
 pub(crate) const SEGMENTS_MAX: u32 = 10_000;
 /// Most steps of a segment.
 pub(crate) const STEPS_MAX: u32 = 1_000_000;
+/// Largest share of audited segments, in parts per million: as many fit without two neighbours.
+pub(crate) const SHARE_MAX: u32 = 333_333;
 /// Most auditors of one segment.
 pub(crate) const AUDITORS_MAX: u32 = 16;
 /// Longest window in milliseconds: 30 days.
@@ -41,6 +43,8 @@ pub struct ComputeOrder {
     pub steps: u32,
     /// The most that the order costs without its audits.
     pub price_max: Amount,
+    /// The longest step in microseconds: slower bids do not count.
+    pub step_us_max: u64,
     /// Deposits.
     pub deposits: Deposits,
     /// Audits.
@@ -136,6 +140,14 @@ impl ComputeOrder {
         self.price_max.plus(self.audit_budget()?)
     }
 
+    /// The bounty for a fake segment that an auditor found: a fee divided by the share of audits, which is the
+    /// cost of finding one on average.
+    #[must_use]
+    pub fn bounty(&self) -> Amount {
+        let bounty = self.audit.fee.mul_div_down(PARTS.into(), self.audit.share.into());
+        bounty.unwrap_or(Amount::from_units(u128::MAX))
+    }
+
     /// Checks all numbers, and that the stake makes fake segments a loss.
     ///
     /// # Errors
@@ -146,8 +158,10 @@ impl ComputeOrder {
         in_range("steps", self.steps.into(), 1..=STEPS_MAX.into(), "from 1 to 1,000,000")?;
         let auditors = 1..=AUDITORS_MAX.into();
         in_range("audit.auditors", audit.auditors.into(), auditors, "from 1 to 16")?;
-        let rule = "from 1 to 500,000 parts per million: one of two neighbours at most";
-        in_range("audit.share", audit.share.into(), 1..=(PARTS / 2).into(), rule)?;
+        let rule = "from 1 to 333,333 parts per million: no two neighbours are drawn";
+        in_range("audit.share", audit.share.into(), 1..=SHARE_MAX.into(), rule)?;
+        let rule = "from 1 µs to one day";
+        in_range("step_us_max", self.step_us_max.into(), 1..=STEP_US_MAX.into(), rule)?;
         let rule = "less than 1,000,000 parts per million";
         in_range("audit.colluding", audit.colluding.into(), 0..=(PARTS - 1).into(), rule)?;
         let rule = "from 1,000,000 to 100,000,000 parts per million of the predicted time";
@@ -168,14 +182,22 @@ impl ComputeOrder {
         for (what, amount) in [
             ("price_max", self.price_max),
             ("deposits.bid_bond", deposits.bid_bond),
-            ("deposits.audit_bond", deposits.audit_bond),
             ("audit.fee", audit.fee),
         ] {
             in_range(what, amount.units(), positive.clone(), rule)?;
         }
-        let rule = "must be at most the stake";
-        let stake = deposits.stake.units();
-        in_range("deposits.default_fine", deposits.default_fine.units(), 0..=stake, rule)?;
+        let rule =
+            "must be at least the bond of a bid: otherwise a winner funds the lease and leaves";
+        let fine = deposits.default_fine;
+        in_range(
+            "deposits.default_fine",
+            fine.units(),
+            deposits.bid_bond.units()..=u128::MAX,
+            rule,
+        )?;
+        let rule = "must be at least the bounty, fee / share: otherwise accusations cost less than they can earn";
+        let (bounty, bond) = (self.bounty(), deposits.audit_bond.units());
+        in_range("deposits.audit_bond", bond, bounty.units()..=u128::MAX, rule)?;
         self.escrow()?;
         let rule = StakeRule {
             saving: self.price_max,
@@ -185,8 +207,10 @@ impl ComputeOrder {
             colluding: audit.colluding,
         };
         let least = stake_min(&rule)?.unwrap_or(Amount::from_units(u128::MAX));
-        let rule = "with this share of audits a fake segment would pay: (price_max / segments) · (1 − d) / d";
-        in_range("deposits.stake", stake, least.units()..=u128::MAX, rule)
+        // These parts of the stake may be gone, or go to accounts of the provider itself.
+        let least = Amount::total([least, fine, bounty, self.audit_budget()?])?;
+        let rule = "a fake segment would pay: at least (price_max / segments) · (1 − d) / d, and the fine, a bounty and all audits";
+        in_range("deposits.stake", deposits.stake.units(), least.units()..=u128::MAX, rule)
     }
 
     /// Milliseconds of a segment whose steps are predicted to take `step_us`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use florin_protocol::{Address, Digest, Timestamp};
 
-use super::{Lease, Phase, SegmentAudit};
+use super::{Lease, Phase, REPLACEMENTS_MAX, SegmentAudit};
 use crate::audit::{Secret, end_commitment, segment_leaf};
 use crate::error::LeaseError;
 
@@ -77,15 +77,17 @@ impl Lease {
         for &auditor in &silent {
             self.forfeit_audit_bond(auditor)?;
         }
-        let can_replace = !std::mem::replace(&mut self.replaced, true);
+        let can_replace = self.replaced < REPLACEMENTS_MAX;
+        self.replaced = self.replaced.saturating_add(1);
         let auditors = &self.auditors;
         let mut is_complete = true;
         for audit in &mut self.audits {
             let missing = audit.asked.len().saturating_sub(audit.sealed.len());
             audit.asked.retain(|who| audit.sealed.contains_key(who));
             if can_replace {
-                let ready = audit.reserve.iter().filter(|who| auditors.contains(who));
-                audit.asked.extend(ready.take(missing));
+                audit.reserve.retain(|who| auditors.contains(who));
+                let next = audit.reserve.drain(..missing.min(audit.reserve.len()));
+                audit.asked.extend(next);
             }
             is_complete &= audit.asked.len() == audit.sealed.len();
         }
@@ -108,6 +110,15 @@ impl Lease {
             usize::try_from(segment).ok().and_then(|at| self.leaves.get(at)).copied()
         };
         let (own, before) = (leaf(segment), segment.checked_sub(1).and_then(leaf));
+        let is_last = segment.checked_add(1) == Some(self.delivered());
+        let is_drawn = self.audits.iter().any(|audit| audit.segment == segment);
+        if is_last && !is_drawn && self.result.is_none() {
+            if own != Some(segment_leaf(id, by, segment, secret)) {
+                return Err(LeaseError::Commitment("the leaf of the segment"));
+            }
+            self.result = Some(secret.end);
+            return self.judge_if_open(now);
+        }
         let audit = self.audit_mut(segment)?;
         if audit.end.is_some() {
             return Err(LeaseError::Repeated { account: by, done: "opened this leaf" });
@@ -123,6 +134,9 @@ impl Lease {
             }
         }
         audit.end = Some(secret.end);
+        if is_last {
+            self.result = Some(secret.end);
+        }
         self.judge_if_open(now)
     }
 
@@ -151,7 +165,7 @@ impl Lease {
     fn judge_if_open(&mut self, now: Timestamp) -> Result<(), LeaseError> {
         let is_open =
             |audit: &SegmentAudit| audit.end.is_some() && audit.ends.len() == audit.sealed.len();
-        match self.audits.iter().all(is_open) {
+        match self.result.is_some() && self.audits.iter().all(is_open) {
             true => self.judge_next(now),
             false => Ok(()),
         }
@@ -160,6 +174,9 @@ impl Lease {
     pub(super) fn end_opening(&mut self, now: Timestamp) -> Result<(), LeaseError> {
         if let Some(closed) = self.audits.iter().find(|audit| audit.end.is_none()) {
             return self.slash_provider(closed.segment, None);
+        }
+        if self.result.is_none() {
+            return self.slash_provider(self.delivered().saturating_sub(1), None);
         }
         let mut silent = BTreeSet::new();
         for audit in &self.audits {

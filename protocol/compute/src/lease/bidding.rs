@@ -41,7 +41,7 @@ impl Lease {
     }
 
     pub(super) fn end_bidding(&mut self, now: Timestamp) -> Result<(), LeaseError> {
-        if self.sealed.is_empty() {
+        if self.sealed.is_empty() || !self.has_auditors() {
             return self.end_unawarded();
         }
         self.enter(Phase::Revealing, now, self.order.windows.reveal);
@@ -78,6 +78,14 @@ impl Lease {
             let from = ComputeAccount::BidBond(bidder);
             self.books.transfer_all(from, ComputeAccount::Treasury)?;
         }
+        // Bids that cannot win only take the places of others.
+        let order = &self.order;
+        let vain = self.bids.iter().filter(|(_, bid)| !bid.can_win(order));
+        for bidder in vain.map(|(bidder, _)| *bidder).collect::<Vec<_>>() {
+            self.bids.remove(&bidder);
+            let from = ComputeAccount::BidBond(bidder);
+            self.books.transfer_all(from, ComputeAccount::Treasury)?;
+        }
         self.award_next(now)
     }
 
@@ -98,13 +106,9 @@ impl Lease {
 
     pub(super) fn fund(&mut self, by: Address, now: Timestamp) -> Result<(), LeaseError> {
         self.require_provider(by)?;
-        if !self.has_auditors() {
-            let got = u128::try_from(self.auditors.len()).unwrap_or(u128::MAX);
-            let rule = "the lease starts when as many have joined as the order has for a segment";
-            return Err(LeaseError::Invalid { what: "the number of auditors", got, rule });
-        }
         self.books.deposit(ComputeAccount::Stake(by), self.order.deposits.stake)?;
         self.return_bid_bonds()?;
+        self.ran = (now, now);
         self.enter_segment(now);
         Ok(())
     }
@@ -119,10 +123,7 @@ impl Lease {
     }
 
     pub(super) fn end_funding(&mut self, now: Timestamp) -> Result<(), LeaseError> {
-        // A winner cannot start without auditors.
-        let Some(winner) = self.provider().filter(|_| self.has_auditors()) else {
-            return self.end_unawarded();
-        };
+        let Some(winner) = self.provider() else { return self.end_unawarded() };
         self.books.transfer_all(ComputeAccount::BidBond(winner), ComputeAccount::Treasury)?;
         self.bids.remove(&winner);
         self.award_next(now)

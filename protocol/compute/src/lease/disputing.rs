@@ -2,7 +2,8 @@
 
 use florin_protocol::{Address, Digest, Timestamp};
 
-use super::{Lease, Phase};
+use super::{Lease, LeaseOutcome, Phase};
+use crate::books::ComputeAccount;
 use crate::dispute::{Dispute, Party};
 use crate::error::LeaseError;
 
@@ -19,12 +20,13 @@ impl Lease {
         }
     }
 
-    /// The first end of an auditor with a bond that differs from the provider's and was not decided.
+    /// The first end of an auditor that differs from the provider's and was not decided. An auditor that lost its
+    /// bond elsewhere may still be right.
     fn next_dispute(&self) -> Option<Dispute> {
         self.audits.iter().find_map(|audit| {
             let (start, end) = (audit.start?, audit.end?);
             let differs = |(auditor, theirs): &(&Address, &Digest)| {
-                **theirs != end && self.has_bond(**auditor) && !audit.decided.contains(auditor)
+                **theirs != end && !audit.decided.contains(auditor)
             };
             let (auditor, theirs) = audit.ends.iter().find(differs)?;
             Some(Dispute {
@@ -73,7 +75,8 @@ impl Lease {
     pub(super) fn end_disputing(&mut self, now: Timestamp) -> Result<(), LeaseError> {
         let Some(dispute) = self.dispute.clone() else { return Ok(()) };
         match dispute.next() {
-            Some(Party::Provider) => self.slash_provider(dispute.segment, Some(dispute.auditor)),
+            // Silence proves no auditor right.
+            Some(Party::Provider) => self.slash_provider(dispute.segment, None),
             _ => self.reject_auditor(&dispute, now),
         }
     }
@@ -81,32 +84,25 @@ impl Lease {
     /// The auditor was wrong.
     fn reject_auditor(&mut self, dispute: &Dispute, now: Timestamp) -> Result<(), LeaseError> {
         self.forfeit_audit_bond(dispute.auditor)?;
+        for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
+            audit.decided.insert(dispute.auditor);
+        }
         self.judge_next(now)
     }
 
     pub(super) fn rule(
         &mut self,
         by: Address,
-        after: Option<Digest>,
+        after: Digest,
         now: Timestamp,
     ) -> Result<(), LeaseError> {
         if by != self.order.referee {
             return Err(LeaseError::Account { account: by, role: "the order's referee" });
         }
         let Some(dispute) = self.dispute.clone() else { return Ok(()) };
-        let Some(after) = after else { return self.tolerate(now) };
         let (_, of_provider, of_auditor) = dispute.differ;
         if after == of_provider {
             return self.reject_auditor(&dispute, now);
-        }
-        // Auditors that returned the provider's end share its error.
-        let wrong = self.audits.iter().find(|audit| audit.segment == dispute.segment);
-        let wrong = wrong.map_or_else(Vec::new, |audit| {
-            let same = audit.ends.iter().filter(|(_, end)| Some(**end) == audit.end);
-            same.map(|(auditor, _)| *auditor).collect()
-        });
-        for auditor in wrong {
-            self.forfeit_audit_bond(auditor)?;
         }
         if after != of_auditor {
             self.forfeit_audit_bond(dispute.auditor)?;
@@ -115,12 +111,14 @@ impl Lease {
         self.slash_provider(dispute.segment, Some(dispute.auditor))
     }
 
-    /// Neither side is wrong.
-    pub(super) fn tolerate(&mut self, now: Timestamp) -> Result<(), LeaseError> {
-        let Some(dispute) = self.dispute.take() else { return self.judge_next(now) };
-        for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
-            audit.decided.insert(dispute.auditor);
+    /// Without a ruling neither side is wrong.
+    pub(super) fn end_refereeing(&mut self) -> Result<(), LeaseError> {
+        let segment = self.dispute.as_ref().map_or(0, |dispute| dispute.segment);
+        if let Some(provider) = self.provider() {
+            let (from, to) = (ComputeAccount::Stake(provider), ComputeAccount::Owed(provider));
+            self.books.transfer_all(from, to)?;
         }
-        self.judge_next(now)
+        self.pay_audits()?;
+        self.close(LeaseOutcome::Unresolved { segment })
     }
 }

@@ -24,13 +24,15 @@ use crate::order::ComputeOrder;
 
 /// Most bids for an order.
 pub(crate) const BIDS_MAX: usize = 1_024;
+/// How often silent auditors are replaced.
+pub(crate) const REPLACEMENTS_MAX: u8 = 3;
 /// Most auditors that stand ready for an order.
 pub(crate) const POOL_MAX: usize = 1_024;
 
 /// The phase of a lease. Each has a deadline, after which [`Action::Expire`] applies its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub enum Phase {
-    /// Sealed bids arrive. Default: they are opened.
+    /// Sealed bids and auditors arrive. Default: the bids are opened, if there are enough auditors.
     Bidding,
     /// Bids are opened. Default: a bidder that has not opened its bid loses the bond.
     Revealing,
@@ -38,17 +40,17 @@ pub enum Phase {
     Funding,
     /// The provider delivers segments. Default: it pays the fine, and what it has delivered is audited.
     Running,
-    /// The audits are drawn. Default: the delivery is accepted.
+    /// The audits are drawn. Default: the result is opened without audits.
     Delivered,
     /// The provider serves the starts of the drawn segments. Default: it loses its stake.
     Serving,
-    /// The auditors compute and seal the ends. Default: silent ones lose their bonds and are replaced once.
+    /// The auditors compute and seal the ends. Default: silent ones lose their bonds and are replaced.
     Auditing,
     /// Leaves and ends are opened. Default: a side that has not opened loses stake or bond.
     Opening,
     /// Provider and auditor answer in turns. Default: the silent one is wrong.
     Disputing,
-    /// The referee computes one step. Default: neither side is wrong.
+    /// The referee computes one step. Default: neither side is paid or slashed.
     Refereeing,
     /// All amounts are owed or forfeited.
     Over,
@@ -86,6 +88,11 @@ pub enum LeaseOutcome {
         /// Segments that were delivered.
         delivered: u32,
     },
+    /// The referee did not rule on a segment: the provider has its stake, and the renter its price.
+    Unresolved {
+        /// The segment.
+        segment: u32,
+    },
     /// The provider lost its stake over a segment.
     Slashed {
         /// The segment.
@@ -106,20 +113,22 @@ pub enum Action {
     Fund,
     /// Delivers the next segment: its number and its leaf.
     Deliver(u32, Digest),
-    /// Draws the audits with a beacon that appeared after the delivery. The caller of the lease checks that.
+    /// Draws the audits with a beacon. The caller of the lease accepts one alone: the first that appeared after
+    /// the delivery.
     Draw(Digest),
     /// Names the state at the start of a drawn segment. The caller has its bytes.
     Serve(u32, Digest),
     /// Seals an auditor's end of a segment.
     SealEnd(u32, Digest),
-    /// Opens the leaf of a drawn segment, with the salt of the leaf before it.
+    /// Opens the leaf of a drawn segment, with the salt of the leaf before it, or that of the last delivered one. The
+    /// caller has the bytes of the state.
     OpenLeaf(u32, Secret, Digest),
     /// Opens an auditor's end of a segment.
     OpenEnd(u32, Secret),
     /// Answers in the dispute: the state after the step that is asked for.
     Answer(Digest),
-    /// The referee's state after the disputed step; `None` if both sides are within the order's tolerance.
-    Rule(Option<Digest>),
+    /// The referee's state after the disputed step.
+    Rule(Digest),
     /// Applies the default of a phase after its deadline. Any account can do it.
     Expire,
 }
@@ -177,8 +186,12 @@ pub struct Lease {
     leaves: Vec<Digest>,
     defaulted: bool,
     audits: Vec<SegmentAudit>,
-    /// Whether silent auditors were replaced.
-    replaced: bool,
+    /// How often silent auditors were replaced.
+    replaced: u8,
+    /// When the provider began and when it delivered last.
+    ran: (Timestamp, Timestamp),
+    /// The opened end of the last delivered segment: the result.
+    result: Option<Digest>,
     dispute: Option<Dispute>,
     outcome: Option<LeaseOutcome>,
 }
@@ -204,7 +217,9 @@ impl Lease {
             leaves: Vec::new(),
             defaulted: false,
             audits: Vec::new(),
-            replaced: false,
+            replaced: 0,
+            ran: (now, now),
+            result: None,
             dispute: None,
             outcome: None,
             order,
@@ -239,6 +254,12 @@ impl Lease {
     #[must_use]
     pub fn leaves(&self) -> &[Digest] {
         &self.leaves
+    }
+
+    /// The state that the renter bought, once it is opened.
+    #[must_use]
+    pub const fn result(&self) -> Option<Digest> {
+        self.result
     }
 
     /// How it ended.
@@ -288,10 +309,7 @@ impl Lease {
             (Phase::Bidding, Action::Expire) => self.end_bidding(now),
             (Phase::Revealing, Action::OpenBid(bid, salt)) => self.open_bid(by, bid, *salt, now),
             (Phase::Revealing, Action::Expire) => self.end_revealing(now),
-            (
-                Phase::Bidding | Phase::Revealing | Phase::Funding | Phase::Running,
-                Action::JoinAudit,
-            ) => self.join_audit(by),
+            (Phase::Bidding, Action::JoinAudit) => self.join_audit(by),
             (Phase::Funding, Action::Fund) => self.fund(by, now),
             (Phase::Funding, Action::Expire) => self.end_funding(now),
             (Phase::Running, Action::Deliver(segment, leaf)) => {
@@ -299,7 +317,10 @@ impl Lease {
             }
             (Phase::Running, Action::Expire) => self.end_running(now),
             (Phase::Delivered, Action::Draw(beacon)) => self.draw(*beacon, now),
-            (Phase::Delivered, Action::Expire) => self.pay(),
+            (Phase::Delivered, Action::Expire) => {
+                self.enter(Phase::Opening, now, self.order.windows.audit);
+                Ok(())
+            }
             (Phase::Serving, Action::Serve(segment, start)) => {
                 self.serve(by, *segment, *start, now)
             }
@@ -318,7 +339,7 @@ impl Lease {
             (Phase::Disputing, Action::Answer(state)) => self.answer(by, *state, now),
             (Phase::Disputing, Action::Expire) => self.end_disputing(now),
             (Phase::Refereeing, Action::Rule(after)) => self.rule(by, *after, now),
-            (Phase::Refereeing, Action::Expire) => self.tolerate(now),
+            (Phase::Refereeing, Action::Expire) => self.end_refereeing(),
             _ => Err(self.wrong_phase(action)),
         }
     }

@@ -2,7 +2,7 @@
 
 use florin_protocol::{Address, Digest, Timestamp};
 
-use super::{Lease, Phase, SegmentAudit};
+use super::{Lease, Phase, REPLACEMENTS_MAX, SegmentAudit};
 use crate::audit::{AuditDraw, draw_auditors, draw_audits};
 use crate::books::ComputeAccount;
 use crate::error::LeaseError;
@@ -12,6 +12,16 @@ impl Lease {
     pub(super) fn enter_segment(&mut self, now: Timestamp) {
         let step_us = self.award.as_ref().map_or(0, |award| award.step_us);
         self.enter(Phase::Running, now, self.order.segment_ms(step_us));
+    }
+
+    /// The measured microseconds of a step, without the window of each segment for transfers.
+    pub(super) fn measured_us(&self) -> u64 {
+        let (began, ended) = self.ran;
+        let delivered = u64::from(self.delivered());
+        let transfers = self.order.windows.segment.saturating_mul(delivered);
+        let ms = ended.ms_since(began).saturating_sub(transfers);
+        let steps = delivered.saturating_mul(self.order.steps.into());
+        ms.saturating_mul(1_000).checked_div(steps).unwrap_or_default()
     }
 
     /// Segments that were delivered.
@@ -32,6 +42,7 @@ impl Lease {
             return Err(LeaseError::Invalid { what: "the segment", got, rule });
         }
         self.leaves.push(leaf);
+        self.ran.1 = now;
         match self.delivered() == self.order.segments {
             true => self.enter(Phase::Delivered, now, self.order.windows.draw),
             false => self.enter_segment(now),
@@ -59,7 +70,8 @@ impl Lease {
         let segments = draw_audits(&draw, self.order.audited(self.delivered()));
         let audit = |segment| {
             let mut asked = draw_auditors(&draw, segment, self.auditors.iter().copied());
-            let reserve = asked.split_off(wanted.min(asked.len()));
+            let mut reserve = asked.split_off(wanted.min(asked.len()));
+            reserve.truncate(wanted.saturating_mul(REPLACEMENTS_MAX.into()));
             SegmentAudit {
                 segment,
                 asked: asked.into_iter().collect(),

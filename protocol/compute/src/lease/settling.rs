@@ -5,7 +5,6 @@ use florin_protocol::{Address, Amount};
 use super::{Lease, LeaseOutcome, Phase};
 use crate::books::ComputeAccount;
 use crate::error::LeaseError;
-use crate::stake::PARTS;
 
 impl Lease {
     /// Pays the delivered segments, and returns the stake.
@@ -13,7 +12,8 @@ impl Lease {
         let delivered = self.delivered();
         if let Some(award) = &self.award {
             let (provider, segments) = (award.provider, self.order.segments);
-            let pay = award.price.mul_div_down(delivered.into(), segments.into())?;
+            let price = award.price(&self.order, self.measured_us());
+            let pay = price.mul_div_down(delivered.into(), segments.into())?;
             let owed = ComputeAccount::Owed(provider);
             self.books.transfer(ComputeAccount::Escrow, owed, pay)?;
             self.books.transfer_all(ComputeAccount::Stake(provider), owed)?;
@@ -26,7 +26,7 @@ impl Lease {
     }
 
     /// Pays each opened end of an auditor that has its bond. Returns the sum.
-    fn pay_audits(&mut self) -> Result<Amount, LeaseError> {
+    pub(super) fn pay_audits(&mut self) -> Result<Amount, LeaseError> {
         let fee = self.fee();
         let mut sum = Amount::ZERO;
         let audited = self.audits.iter().flat_map(|audit| audit.ends.keys()).copied();
@@ -41,8 +41,7 @@ impl Lease {
     }
 
     /// Takes the provider's stake over a segment. The order is not paid; the renter gets the cost of the audits
-    /// from the stake, and an auditor that was right a bounty of a fee divided by the share of audits: what
-    /// finding one fake segment costs on average.
+    /// from the stake, and an auditor that a ruling found right the bounty.
     pub(super) fn slash_provider(
         &mut self,
         segment: u32,
@@ -54,8 +53,7 @@ impl Lease {
             let renter = ComputeAccount::Owed(self.order.renter);
             self.books.transfer_at_most(stake, renter, audits)?;
             if let Some(accuser) = accuser {
-                let share = self.order.audit.share.into();
-                let bounty = self.fee().mul_div_down(PARTS.into(), share)?;
+                let bounty = self.order.bounty();
                 self.books.transfer_at_most(stake, ComputeAccount::Owed(accuser), bounty)?;
             }
             self.books.transfer_all(stake, ComputeAccount::Treasury)?;

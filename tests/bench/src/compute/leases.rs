@@ -25,8 +25,8 @@ const ORDERS: u64 = 5_000;
 const BIDS: u64 = 20;
 /// Deviations of a bid, in percent of the cost.
 const DEVIATIONS: [u64; 9] = [50, 70, 80, 90, 95, 105, 110, 125, 150];
-/// Levels of a renter's own bid, in base units for a useful second; and the distance of the seeds that choose one.
-const SHILL_LEVELS: [u64; 9] = [800, 1_000, 1_100, 1_200, 1_300, 1_400, 1_600, 2_000, 2_500];
+/// Levels of a renter's own bids, in base units for a useful second; and the distance of the seeds that choose one.
+const LEVELS: [u64; 8] = [1_100, 1_200, 1_300, 1_400, 1_600, 1_800, 2_000, 2_500];
 const CHOOSING_BEYOND: u64 = 10_000;
 const STREAM: u64 = 83;
 /// The cost of a segment to its provider, and of an audit to its auditor.
@@ -47,10 +47,20 @@ pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
     let mut attacks: Vec<Attack> = [1, 10, 50, 100].into_iter().map(one).collect();
     attacks.extend([collude(1, 20), collude(20, 20)]);
     attacks.push(Attack { name: "stops after half".into(), leaves: true, ..Attack::default() });
-    attacks.push(Attack { name: "leaves of another order".into(), replays: true, ..one(100) });
+    attacks.push(Attack {
+        name: "all segments computed, leaves of another order".into(),
+        replays: true,
+        ..Attack::default()
+    });
     attacks.push(Attack {
         name: "an auditor that does not compute".into(),
         lazy: true,
+        ..Attack::default()
+    });
+    attacks.push(Attack {
+        name: "an auditor that copies the end of an honest provider".into(),
+        lazy: true,
+        copies: true,
         ..Attack::default()
     });
     for attack in &attacks {
@@ -105,6 +115,8 @@ struct Attack {
     leaves: bool,
     replays: bool,
     lazy: bool,
+    /// A lazy auditor gets the end from the provider.
+    copies: bool,
 }
 
 impl Attack {
@@ -113,7 +125,7 @@ impl Attack {
             fakes: draw_fakes(self.fakes, seed, lease),
             colluding: self.colluding,
             // Each auditor is asked by every sixth lease.
-            lazy: self.lazy.then_some((lease % 60) as u8),
+            lazy: (self.lazy && !self.copies).then_some((lease % 60) as u8),
             leaves_after: self.leaves.then_some(SEGMENTS / 2),
             undrawn: false,
             replays: self.replays,
@@ -128,9 +140,11 @@ impl Attack {
             for lease in 0..LEASES {
                 let conduct = self.conduct(seed, lease);
                 let own = play(order(lease), beacon(seed, lease), &conduct)?;
-                // The same delivery and draw by honest parties: leaves differ, but not their number.
+                // The same order by honest parties; other leaves draw other segments.
                 let honest = play(order(lease), beacon(seed, lease), &Conduct::default())?;
-                gains.push(self.profit(&own, &conduct) - self.profit(&honest, &Conduct::default()));
+                let own_profit = self.profit(&own, &conduct, lease, false);
+                let honest_profit = self.profit(&honest, &Conduct::default(), lease, true);
+                gains.push(own_profit - honest_profit);
                 losses.push(paid_beyond(&own));
             }
         }
@@ -145,20 +159,17 @@ impl Attack {
     }
 
     /// The profit of the deviating accounts in percent of the price.
-    fn profit(&self, played: &Played, conduct: &Conduct) -> f64 {
+    fn profit(&self, played: &Played, conduct: &Conduct, lease: u64, is_honest: bool) -> f64 {
         let audits = |number: u8| {
             played.asked.iter().filter(|(_, own)| *own == auditor(number)).count() as i128
         };
         let earned = if self.lazy {
-            let number = conduct.lazy.unwrap_or_default();
-            let computed = if conduct.lazy.is_some() { 0 } else { audits(number) };
+            let number = (lease % 60) as u8;
+            let computed = if is_honest { audits(number) } else { 0 };
             played.earned(auditor(number)) - computed * SEGMENT_COST
         } else {
             let delivered = played.lease.leaves().len() as i128;
-            let computed = match self.replays && conduct.replays {
-                true => 0,
-                false => delivered - conduct.fakes.len() as i128,
-            };
+            let computed = delivered - conduct.fakes.len() as i128;
             // Colluding auditors compute nothing, and share their pay with the provider.
             let helpers = (0..conduct.colluding).map(|number| played.earned(auditor(number)));
             played.earned(PROVIDER) - computed * SEGMENT_COST + helpers.sum::<i128>()
@@ -221,35 +232,48 @@ fn book(bidders: &[Bidder]) -> BTreeMap<Address, Bid> {
     bidders.iter().enumerate().map(|(at, own)| (account(at), bid(*own, 100))).collect()
 }
 
-/// The saving of a renter by a bid of its own at a level: it lowers the second score, and loses its bond if it wins
-/// and vanishes. In percent of the price.
-fn shill_gain(order: &ComputeOrder, bidders: &[Bidder], level: u64) -> f64 {
+/// The saving of a renter that seals bids of its own at all levels and reads the others before it opens any: it
+/// opens the one that lowers the second score most, and loses the bonds of the rest. In percent of the price.
+fn ladder_saving(order: &ComputeOrder, bidders: &[Bidder], levels: &[u64]) -> f64 {
     let mut all = book(bidders);
-    let price = |bids| award(order, bids).map_or(0, |won| won.price.units()) as f64;
-    let honest = price(&all);
-    let name = account(bidders.len());
-    all.insert(name, bid(Bidder { cost: level, step_us: 500_000 }, 100));
-    let saved = match award(order, &all) {
-        Some(won) if won.provider == name => -(order.deposits.bid_bond.units() as f64),
-        Some(won) => honest - won.price.units() as f64,
-        None => 0.0,
+    let price = |bids: &BTreeMap<Address, Bid>| {
+        award(order, bids).map_or(0, |won| won.price(order, 0).units())
     };
-    100.0 * saved / PRICE as f64
+    let (honest, winner) = (price(&all), award(order, &all).map(|won| won.provider));
+    let name = account(bidders.len());
+    let mut least = honest;
+    for &level in levels {
+        all.insert(name, bid(Bidder { cost: level, step_us: 500_000 }, 100));
+        if award(order, &all).map(|won| won.provider) == winner {
+            least = least.min(price(&all));
+        }
+    }
+    let opened = u128::from(least < honest);
+    let bonds = order.deposits.bid_bond.units() * (levels.len() as u128 - opened);
+    100.0 * (honest as f64 - least as f64 - bonds as f64) / PRICE as f64
 }
 
-/// The renter's best level on seeds that measure nothing, and its gain on the others.
-fn shill(order: &ComputeOrder, seeds: &BenchPay) -> Measurement {
-    let of_seeds = |seeds: std::ops::Range<u64>, level: u64| -> Vec<f64> {
+/// The renter's best levels on seeds that measure nothing, and its saving on the others.
+fn ladder(order: &ComputeOrder, seeds: &BenchPay) -> Measurement {
+    let of_seeds = |seeds: std::ops::Range<u64>, levels: &[u64]| -> Vec<f64> {
         let pairs = seeds.flat_map(|seed| (0..LEASES).map(move |number| (seed, number)));
         let draws = pairs.map(|(seed, number)| draw_bidders(seed, number));
-        draws.map(|bidders| shill_gain(order, &bidders, level)).collect()
+        draws.map(|bidders| ladder_saving(order, &bidders, levels)).collect()
     };
     let mean = |gains: &[f64]| gains.iter().sum::<f64>() / gains.len() as f64;
     let choosing = seeds.first_seed + CHOOSING_BEYOND..seeds.first_seed + CHOOSING_BEYOND + 10;
-    let levels = SHILL_LEVELS.map(|level| (mean(&of_seeds(choosing.clone(), level)), level));
-    let (_, best) = levels.into_iter().fold((f64::MIN, 0), |a, b| if b.0 > a.0 { b } else { a });
-    let gains = of_seeds(seeds.first_seed..seeds.first_seed + seeds.tasks, best);
-    let name = format!("a renter's own bid at the best level ({best}): saving, upper bound");
+    let mut best: (f64, &[u64]) = (f64::MIN, &[]);
+    for from in 0..LEVELS.len() {
+        for to in from + 1..=LEVELS.len() {
+            let levels = &LEVELS[from..to];
+            let gain = mean(&of_seeds(choosing.clone(), levels));
+            if gain > best.0 {
+                best = (gain, levels);
+            }
+        }
+    }
+    let gains = of_seeds(seeds.first_seed..seeds.first_seed + seeds.tasks, best.1);
+    let name = format!("a renter's own bids at {:?}, opened last: saving, upper bound", best.1);
     Measurement::at_most(name, upper_bound(&gains), "% of the price", 1.0)
 }
 
@@ -260,7 +284,9 @@ fn bids(seeds: &BenchPay) -> Vec<Measurement> {
         |order: &ComputeOrder, bids: &BTreeMap<Address, Bid>, names: &[Address], own: Bidder| {
             let cost = bid(own, 100).price(order).map_or(0, Amount::units) as f64;
             match award(order, bids) {
-                Some(won) if names.contains(&won.provider) => won.price.units() as f64 - cost,
+                Some(won) if names.contains(&won.provider) => {
+                    won.price(order, own.step_us).units() as f64 - cost
+                }
                 _ => 0.0,
             }
         };
@@ -275,6 +301,13 @@ fn bids(seeds: &BenchPay) -> Vec<Measurement> {
                 all.insert(account(0), bid(own, percent));
                 let gain = profit(&order, &all, &[account(0)], own) - honest;
                 let name = format!("a bid of {percent} % of the cost");
+                gains.entry(name).or_default().push(100.0 * gain / PRICE as f64);
+            }
+            for percent in [50, 90] {
+                let claimed = Bidder { step_us: own.step_us * percent / 100, ..own };
+                all.insert(account(0), bid(claimed, 100));
+                let gain = profit(&order, &all, &[account(0)], own) - honest;
+                let name = format!("a card that claims {percent} % of the time");
                 gains.entry(name).or_default().push(100.0 * gain / PRICE as f64);
             }
             all.insert(account(0), bid(own, 100));
@@ -293,7 +326,7 @@ fn bids(seeds: &BenchPay) -> Vec<Measurement> {
             Measurement::at_most(name, upper_bound(gains), "% of the price", 1.0)
         })
         .collect();
-    rows.push(shill(&order, seeds));
+    rows.push(ladder(&order, seeds));
     let books: Vec<_> =
         (0..ORDERS).map(|number| book(&draw_bidders(seeds.first_seed, number))).collect();
     let since = Instant::now();

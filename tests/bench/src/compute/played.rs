@@ -70,6 +70,7 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
         segments: SEGMENTS,
         steps: STEPS,
         price_max: units(2 * PRICE),
+        step_us_max: 1_000_000,
         deposits: Deposits {
             bid_bond: units(PRICE / 100),
             stake: units(PRICE),
@@ -202,12 +203,22 @@ impl LeasePlay<'_> {
                 return Ok(asked);
             }
         }
+        self.open_result()?;
         for &(segment, auditor) in &asked {
             let secret = self.returned(segment, auditor);
             self.act(auditor, &Action::OpenEnd(segment, secret))?;
         }
         self.resolve()?;
         Ok(asked)
+    }
+
+    /// Opens the last leaf, if it is not drawn.
+    fn open_result(&mut self) -> Result<(), LeaseError> {
+        let last = self.ends.len() as u32 - 1;
+        if self.lease.result().is_some() {
+            return Ok(());
+        }
+        self.act(PROVIDER, &Action::OpenLeaf(last, self.secret(last), Digest([0; 32])))
     }
 
     /// The end that an auditor returns.
@@ -228,7 +239,7 @@ impl LeasePlay<'_> {
         while self.lease.phase().0 != Phase::Over {
             let Some(dispute) = self.lease.dispute().cloned() else { return Ok(()) };
             let Some(by) = self.lease.answers() else {
-                let ruling = Action::Rule(Some(step(dispute.agreed.1)));
+                let ruling = Action::Rule(step(dispute.agreed.1));
                 self.act(self.lease.order().referee, &ruling)?;
                 continue;
             };
@@ -263,7 +274,10 @@ pub(super) fn play(
     let mut asked = Vec::new();
     if game.lease.phase().0 == Phase::Delivered {
         match conduct.undrawn {
-            true => game.expire()?,
+            true => {
+                game.expire()?;
+                game.open_result()?;
+            }
             false => asked = game.audit(beacon)?,
         }
     }

@@ -6,6 +6,7 @@ use crate::draw_audits;
 #[test]
 fn commitments_bind_the_opened_values() {
     let mut market = LeaseMarket::open();
+    (0..2).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
     let own = bid(5_000_000, &[10, 6]);
     let id = market.lease.order().id();
     market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
@@ -70,18 +71,15 @@ fn accounts_have_one_role() {
     assert_eq!(market.act(BEN, &Action::Deliver(0, SALT)), Err("COMPUTE_ACCOUNT"));
     assert_eq!(market.act(ANN, &Action::Deliver(1, SALT)), Err("COMPUTE_INVALID"));
 
-    // Without auditors there is no lease, and the winner's bond returns.
+    // Without auditors there is no lease, and all deposits return. They join before the bids are opened.
     let mut market = LeaseMarket::open();
-    let own = bid(5_000_000, &[10, 6]);
-    let id = market.lease.order().id();
-    market.go(ANN, &Action::SealBid(bid_commitment(id, ANN, &own, SALT)));
-    market.expire();
-    market.go(ANN, &Action::OpenBid(own, SALT));
+    market.go(ANN, &Action::SealBid(SALT));
     market.go(auditor(1), &Action::JoinAudit);
-    assert_eq!(market.act(ANN, &Action::Fund), Err("COMPUTE_INVALID"));
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (300, 2_000));
+    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (300, BOND));
+    let mut market = LeaseMarket::awarded();
+    assert_eq!(market.act(auditor(9), &Action::JoinAudit), Err("COMPUTE_PHASE"));
 }
 
 #[test]
