@@ -150,7 +150,7 @@ mod with_torch {
     fn training_agrees_with_pytorch() {
         const TOLERANCE: f64 = 2e-5;
         let _generator = generator();
-        tch::set_num_threads(1);
+        crate::torch::threads::set_threads(1);
         let mut exact = Vec::new();
         for name in models() {
             let mut case = Case::load(&name);

@@ -25,6 +25,7 @@ mod reduced_vector;
 mod segment;
 mod side_stream;
 mod tape;
+pub(crate) mod threads;
 
 use std::ops::{ControlFlow, Range};
 
@@ -176,10 +177,9 @@ impl Torch {
         match ranks {}
     }
 
-    /// Sets the number of threads: libtorch stores it per calling thread, and an engine may move to
-    /// another.
+    /// Sets the number of threads of the calling thread: an engine may move to another.
     fn set_threads(&self) {
-        tch::set_num_threads(self.threads);
+        threads::set_threads(self.threads);
     }
 
     fn to_tensor<T: tch::kind::Element>(&self, numbers: &[T]) -> Result<Tensor, TchError> {

@@ -147,7 +147,7 @@ fn errors_of_devices_name_the_key() {
         ("population.other.devices.card=card.json", "population.other.devices.card = card.json: "),
         ("population.other.devices.card=../card.json", "must be a path from the scenario's folder"),
         ("population.other.machine.spread=1", "population.other.machine = set: is replaced by"),
-        ("task.step.workers=33", "task.step.workers = 33: must be 1 to 32"),
+        ("task.step.workers=65", "task.step.workers = 65: must be 1 to 64"),
         ("task.step.parameters=0", "task.step.parameters = 0: must be 1 to"),
         ("task.step.seconds=0", "task.step.seconds = 0: must be"),
         ("task.step.work={ flops = 1 }", "task.step.work = flops: must be one of steps, "),

@@ -75,7 +75,7 @@ impl Torch {
     ) -> Result<TrainingQuote, TrainError> {
         let _generator = generator();
         if how.execution.virtual_workers.is_some() {
-            tch::set_num_threads(1);
+            crate::torch::threads::set_threads(1);
         }
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?
             .with_precision(how.execution.precision);

@@ -82,7 +82,7 @@ impl Torch {
     ) -> Result<(), TrainError> {
         let RankTraining { how, seed, first_step, measures } = training;
         how.check()?;
-        tch::set_num_threads(1);
+        crate::torch::threads::set_threads(1);
         let _generator = generator();
         let _repeatable = gpu_of(self.device).map(|_| RepeatableConvolutions::start());
         let net = GraphNet::new(model, program(model)?, self.device, Kind::Float)?

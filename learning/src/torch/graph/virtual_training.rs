@@ -66,7 +66,7 @@ impl Torch {
     ) -> Result<TrainedModel, TrainError> {
         let GraphTraining { model, start, data, how, seed } = *training;
         // One thread: the bits of a part must not depend on their number.
-        tch::set_num_threads(1);
+        crate::torch::threads::set_threads(1);
         let _generator = generator();
         let _repeatable = gpu_of(self.device).map(|_| RepeatableConvolutions::start());
         let program = program(model)?;

@@ -179,7 +179,7 @@ impl<'a> VirtualGradients<'a> {
         let received = std::thread::scope(|scope| {
             let reduces = scope.spawn(|| {
                 // As the thread that computes: an addition must not take the other cores.
-                tch::set_num_threads(1);
+                crate::torch::threads::set_threads(1);
                 reduce(sums)
             });
             let end = EndOfElements(ready);

@@ -424,7 +424,12 @@ fn a_part_that_computes_on_other_rows_is_found() {
     };
     let first = &scenario.run(2)[0];
     assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
-    let other = RankScenario { fault: Some((2, Fault::OtherRows)), ..scenario.clone() };
+    // A slow link would leave the second pipeline without workers.
+    let other = RankScenario {
+        fault: Some((2, Fault::OtherRows)),
+        pinned: vec![0..2, 2..4],
+        ..scenario.clone()
+    };
     let first = &other.run(4)[0];
     assert!(line(first, "error ").starts_with("RANK_DIFFERS: "), "{first}");
     let halving = "chunks=2,inner=halving,levels=0,outer=halving".parse().unwrap();

@@ -107,7 +107,7 @@ impl<'n> PrivateRun<'n> {
 #[test]
 fn private_pipelines_have_the_bits_of_one_process_without_rows_elsewhere() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let mut covered = Vec::new();
     for name in models() {
         let case = PipelineCase::new(&name, 11);
@@ -137,7 +137,7 @@ fn private_pipelines_have_the_bits_of_one_process_without_rows_elsewhere() {
 #[test]
 fn neither_rows_nor_gradients_of_parameters_leave_the_owner() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     for name in ["resnet", "gpt"] {
         let case = PipelineCase::new(name, 8);
         let net = case.net();
@@ -243,7 +243,7 @@ fn tensor(values: &mut [PipelineValue]) -> &mut PipelineTensor {
 fn the_owner_refuses_values_of_other_forms() {
     use MessageKind::{Activation, Gradient};
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let case = PipelineCase::new("resnet", 8);
     let changes: [(&str, Change<'_>); 7] = [
         ("fewer values", &|values| drop(values.pop())),
@@ -368,7 +368,7 @@ impl Peers for RecordedPeers {
 #[test]
 fn parameters_of_the_owner_never_travel() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     for name in ["mlp", "resnet", "gpt"] {
         let case = PipelineCase::new(name, 8);
         let net = case.net();

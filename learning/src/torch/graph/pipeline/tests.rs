@@ -139,7 +139,7 @@ fn positions(net: &GraphNet<'_>) -> Vec<usize> {
 #[test]
 fn gradients_of_two_stages_have_the_bits_of_one_process_for_all_cuts() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let mut wrong = Vec::new();
     for name in models() {
         let case = PipelineCase::new(&name, 6);
@@ -163,7 +163,7 @@ fn gradients_of_two_stages_have_the_bits_of_one_process_for_all_cuts() {
 #[test]
 fn steps_of_pipelines_have_the_bits_of_virtual_workers() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let seed = 5;
     println!("seed {seed}");
     let mut random = rng(seed, Purpose::Directions, 0);
@@ -189,7 +189,7 @@ fn steps_of_pipelines_have_the_bits_of_virtual_workers() {
 #[test]
 fn drawn_graphs_have_the_bits_of_virtual_workers() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     for seed in 0..24 {
         let case = PipelineCase::drawn(seed);
         let net = case.net();
@@ -213,7 +213,7 @@ fn drawn_graphs_have_the_bits_of_virtual_workers() {
 #[test]
 fn the_cut_by_measured_costs_trains_to_the_same_bits() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let link = TransferCost { alpha: 1e-5, beta: 1e-9 };
     for name in ["mlp", "resnet", "gpt"] {
         let case = PipelineCase::new(name, 12);
@@ -245,7 +245,7 @@ fn the_cut_by_measured_costs_trains_to_the_same_bits() {
 #[test]
 fn the_bytes_of_a_cut_are_those_of_its_messages() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let case = PipelineCase::new("mlp", 8);
     let net = case.net();
     let nodes = net.program.graph.nodes.len();
@@ -286,7 +286,7 @@ fn wrong_plans_and_products_of_16_bits_are_refused() {
 #[test]
 fn messages_of_another_cut_are_refused() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let case = PipelineCase::new("mlp", 4);
     let net = case.net();
     let nodes = net.program.graph.nodes.len();

@@ -78,7 +78,7 @@ const RATES: MemoryRates = MemoryRates { write: 1e3, read: 1e3, fresh: f64::INFI
 #[test]
 fn a_trace_of_few_rows_predicts_the_memory_of_many() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     for name in models() {
         for rows in [1, 7, 24] {
             let case = MemoryCase::new(&name, rows, Device::Cpu);
@@ -100,7 +100,7 @@ fn a_trace_of_few_rows_predicts_the_memory_of_many() {
 #[test]
 fn a_step_by_a_plan_has_the_same_bits_within_the_limit() {
     let _generator = generator();
-    tch::set_num_threads(1);
+    crate::torch::threads::set_threads(1);
     let settings = MemorySettings::default();
     let mut planned = [0_usize; 3];
     for name in models() {
