@@ -111,10 +111,3 @@ pub fn draw_auditors(
     tickets.sort_unstable();
     tickets.into_iter().map(|(_, who)| who).collect()
 }
-
-/// The segments that an auditor has to compute, of those drawn with their auditors.
-#[must_use]
-pub fn audits_of(drawn: &[(u32, Vec<Address>)], auditor: Address) -> Vec<u32> {
-    let own = drawn.iter().filter(|(_, auditors)| auditors.contains(&auditor));
-    own.map(|(segment, _)| *segment).collect()
-}

@@ -42,11 +42,6 @@ impl Books {
         self.balances.get(&account).copied().unwrap_or_default()
     }
 
-    /// All balances that are not zero.
-    pub fn balances(&self) -> impl Iterator<Item = (ComputeAccount, Amount)> + '_ {
-        self.balances.iter().map(|(account, amount)| (*account, *amount))
-    }
-
     /// The amount that is neither owed nor forfeited.
     ///
     /// # Errors
@@ -116,5 +111,25 @@ impl Books {
             true => self.balances.remove(&account),
             false => self.balances.insert(account, amount),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_from_nowhere_is_seen() {
+        let mut books = Books::default();
+        let one = Amount::from_units(1);
+        books.deposit(ComputeAccount::Escrow, one).unwrap();
+        assert!(books.is_conserved());
+        books.set(ComputeAccount::Treasury, one);
+        assert!(!books.is_conserved());
+        let more = Amount::from_units(2);
+        let moved = books.transfer(ComputeAccount::Escrow, ComputeAccount::Treasury, more);
+        assert!(moved.is_err());
+        let escrow = ComputeAccount::Escrow;
+        assert_eq!(books.transfer_at_most(escrow, ComputeAccount::Treasury, more), Ok(one));
     }
 }

@@ -44,9 +44,7 @@ mod order;
 mod stake;
 
 pub use auction::{Award, Bid, award, bid_commitment};
-pub use audit::{
-    AuditDraw, Secret, audits_of, draw_auditors, draw_audits, end_commitment, segment_leaf,
-};
+pub use audit::{AuditDraw, Secret, draw_auditors, draw_audits, end_commitment, segment_leaf};
 pub use books::{Books, ComputeAccount};
 pub use card::StepTimes;
 pub use dispute::{Dispute, Party};

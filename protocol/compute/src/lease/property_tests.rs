@@ -1,7 +1,7 @@
 //! Random histories: after each action the deposits are the balances, a refused action changes nothing, and
 //! silence ends every lease.
 
-use florin_protocol::Address;
+use florin_protocol::{Address, Canonical};
 use proptest::prelude::*;
 
 use super::tests::order;
@@ -242,4 +242,11 @@ fn a_segment_has_the_predicted_time_with_slack() {
     assert_eq!(order.segment_ms(51), 502);
     assert_eq!(order.segment_ms(1_000_000), 20_500);
     assert_eq!(order.segment_ms(u64::MAX), 2 * 864_000_000 + 500);
+}
+
+#[test]
+fn orders_have_ids_of_their_own() {
+    let other = ComputeOrder { nonce: 2, ..order() };
+    assert_ne!(order().id(), other.id());
+    assert_eq!(order().id(), order().digest());
 }

@@ -159,6 +159,14 @@ impl LeaseMarket {
         let mut market = Self::awarded();
         market.go(ANN, &Action::Fund);
         market.phase(Phase::Running);
+        // Both bonds of bids are owed; stake, escrow and four bonds of auditors are locked.
+        let escrow = order().escrow().unwrap();
+        let locked = units(20_000 + 4 * BOND).plus(escrow);
+        assert_eq!(market.lease.books().locked(), locked);
+        assert_eq!(
+            Ok(market.lease.books().deposited()),
+            locked.and_then(|sum| sum.plus(units(600)))
+        );
         market
     }
 
