@@ -43,6 +43,11 @@ fn commitments_bind_the_opened_values() {
         assert_eq!(market.act(ANN, &open), Err("COMPUTE_COMMITMENT"));
         assert_eq!(market.act(BEN, &open), Err("COMPUTE_ACCOUNT"));
     }
+    // A segment that is neither drawn nor the last one is not opened, with the right end.
+    let undrawn = (1..19).find(|segment| !market.drawn().contains(segment)).unwrap();
+    let open = Action::OpenLeaf(undrawn, market.secret(undrawn), market.secret(undrawn - 1).salt);
+    assert_eq!(market.act(ANN, &open), Err("COMPUTE_INVALID"));
+    assert_eq!(market.lease.result(), None);
     let (segment, auditor) = market.asked()[0];
     let secret = Secret { end: SALT, salt: SALT };
     assert_eq!(market.act(auditor, &Action::OpenEnd(segment, secret)), Err("COMPUTE_COMMITMENT"));

@@ -129,3 +129,21 @@ fn a_bid_above_the_largest_price_loses_its_bond() {
     market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(10_000_500, &[10, 7]))]);
     assert_eq!((market.treasury(), market.lease.award().unwrap().provider), (300, ANN));
 }
+
+/// With many auditors the silent ones are replaced three times, and not more.
+#[test]
+fn replacements_have_a_limit() {
+    let mut market = LeaseMarket::open();
+    (4..20).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
+    market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
+    market.go(ANN, &Action::Fund);
+    market.deliver(20, &[]);
+    market.go(RENTER, &Action::Draw(BEACON));
+    market.serve();
+    for _ in 0..4 {
+        market.phase(Phase::Auditing);
+        assert!(!market.asked().is_empty());
+        market.expire();
+    }
+    market.phase(Phase::Opening);
+}
