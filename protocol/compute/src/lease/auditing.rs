@@ -112,8 +112,9 @@ impl Lease {
         let (own, before) = (leaf(segment), segment.checked_sub(1).and_then(leaf));
         let is_last = segment.checked_add(1) == Some(self.delivered());
         let is_drawn = self.audits.iter().any(|audit| audit.segment == segment);
+        let is_right = own == Some(segment_leaf(id, by, segment, secret));
         if is_last && !is_drawn && self.result.is_none() {
-            if own != Some(segment_leaf(id, by, segment, secret)) {
+            if !is_right {
                 return Err(LeaseError::Commitment("the leaf of the segment"));
             }
             self.result = Some(secret.end);
@@ -123,7 +124,7 @@ impl Lease {
         if audit.end.is_some() {
             return Err(LeaseError::Repeated { account: by, done: "opened this leaf" });
         }
-        if own != Some(segment_leaf(id, by, segment, secret)) {
+        if !is_right {
             return Err(LeaseError::Commitment("the leaf of the segment"));
         }
         // The start that the auditors were served is the end of the segment before.

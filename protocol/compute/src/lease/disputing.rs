@@ -20,15 +20,12 @@ impl Lease {
         }
     }
 
-    /// The first end of an auditor that differs from the provider's and was not decided. An auditor that lost its
-    /// bond elsewhere may still be right.
+    /// The first end of an auditor that differs from the provider's. An auditor that lost its bond elsewhere may
+    /// still be right.
     fn next_dispute(&self) -> Option<Dispute> {
         self.audits.iter().find_map(|audit| {
             let (start, end) = (audit.start?, audit.end?);
-            let differs = |(auditor, theirs): &(&Address, &Digest)| {
-                **theirs != end && !audit.decided.contains(auditor)
-            };
-            let (auditor, theirs) = audit.ends.iter().find(differs)?;
+            let (auditor, theirs) = audit.ends.iter().find(|(_, theirs)| **theirs != end)?;
             Some(Dispute {
                 segment: audit.segment,
                 auditor: *auditor,
@@ -81,11 +78,11 @@ impl Lease {
         }
     }
 
-    /// The auditor was wrong.
+    /// The auditor was wrong: its end no longer counts.
     fn reject_auditor(&mut self, dispute: &Dispute, now: Timestamp) -> Result<(), LeaseError> {
         self.forfeit_audit_bond(dispute.auditor)?;
         for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
-            audit.decided.insert(dispute.auditor);
+            audit.ends.remove(&dispute.auditor);
         }
         self.judge_next(now)
     }

@@ -166,8 +166,6 @@ pub(crate) struct SegmentAudit {
     /// The provider's start and end.
     pub(crate) start: Option<Digest>,
     pub(crate) end: Option<Digest>,
-    /// Auditors whose difference was decided.
-    pub(crate) decided: BTreeSet<Address>,
 }
 
 /// An order with its books. [`Lease::apply`] either performs an action or changes nothing.
@@ -184,7 +182,6 @@ pub struct Lease {
     auditors: BTreeSet<Address>,
     award: Option<Award>,
     leaves: Vec<Digest>,
-    defaulted: bool,
     audits: Vec<SegmentAudit>,
     /// How often silent auditors were replaced.
     replaced: u8,
@@ -215,7 +212,6 @@ impl Lease {
             auditors: BTreeSet::new(),
             award: None,
             leaves: Vec::new(),
-            defaulted: false,
             audits: Vec::new(),
             replaced: 0,
             ran: (now, now),

@@ -51,7 +51,6 @@ impl Lease {
     }
 
     pub(super) fn end_running(&mut self, now: Timestamp) -> Result<(), LeaseError> {
-        self.defaulted = true;
         if let Some(provider) = self.provider() {
             let fine = self.order.deposits.default_fine;
             let from = ComputeAccount::Stake(provider);
@@ -80,7 +79,6 @@ impl Lease {
                 ends: Default::default(),
                 start: None,
                 end: None,
-                decided: Default::default(),
             }
         };
         self.audits = segments.into_iter().map(audit).collect();

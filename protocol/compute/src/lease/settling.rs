@@ -19,9 +19,9 @@ impl Lease {
             self.books.transfer_all(ComputeAccount::Stake(provider), owed)?;
         }
         self.pay_audits()?;
-        self.close(match self.defaulted {
-            true => LeaseOutcome::Defaulted { delivered },
-            false => LeaseOutcome::Settled,
+        self.close(match delivered == self.order.segments {
+            true => LeaseOutcome::Settled,
+            false => LeaseOutcome::Defaulted { delivered },
         })
     }
 

@@ -13,8 +13,8 @@ use florin_random::{below, chacha20, shuffle};
 use super::played::{
     Conduct, FEE, PRICE, PROVIDER, Played, RENTER, SEGMENTS, SHARE, auditor, order, play,
 };
-use crate::Measurement;
 use crate::arguments::BenchPay;
+use crate::{Measurement, mean_and_std};
 
 /// Leases of each attack and seed.
 const LEASES: u64 = 200;
@@ -188,10 +188,8 @@ fn paid_beyond(played: &Played) -> f64 {
 
 /// The upper end of a confidence interval of 95 % of a mean.
 fn upper_bound(values: &[f64]) -> f64 {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    mean + 1.96 * (square / count).sqrt()
+    let (mean, std) = mean_and_std(values);
+    mean + 1.96 * std / (values.len() as f64).sqrt()
 }
 
 /// A provider whose audits are never drawn is paid after the deadline.
@@ -260,13 +258,12 @@ fn ladder(order: &ComputeOrder, seeds: &BenchPay) -> Measurement {
         let draws = pairs.map(|(seed, number)| draw_bidders(seed, number));
         draws.map(|bidders| ladder_saving(order, &bidders, levels)).collect()
     };
-    let mean = |gains: &[f64]| gains.iter().sum::<f64>() / gains.len() as f64;
     let choosing = seeds.first_seed + CHOOSING_BEYOND..seeds.first_seed + CHOOSING_BEYOND + 10;
     let mut best: (f64, &[u64]) = (f64::MIN, &[]);
     for from in 0..LEVELS.len() {
         for to in from + 1..=LEVELS.len() {
             let levels = &LEVELS[from..to];
-            let gain = mean(&of_seeds(choosing.clone(), levels));
+            let (gain, _) = mean_and_std(&of_seeds(choosing.clone(), levels));
             if gain > best.0 {
                 best = (gain, levels);
             }
