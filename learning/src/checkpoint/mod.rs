@@ -1,9 +1,11 @@
-//! The state of a training on disk, from which it continues after a stop or a crash.
+//! The state of a training between two steps, from which it continues after a stop or a crash, or on another
+//! machine.
 //!
-//! The file is in the format of safetensors. Its key is a digest of everything that decides the
+//! A file is in the format of safetensors. Its key is a digest of everything that decides the
 //! training, so that a file of another training is never used.
 
 #[cfg(feature = "torch")]
+mod file;
 mod state;
 
 use std::fmt;
@@ -14,7 +16,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 #[cfg(feature = "torch")]
-pub(crate) use state::{Checkpoint, CheckpointNumbers};
+pub(crate) use file::Checkpoint;
+#[cfg(feature = "torch")]
+pub(crate) use state::StateNumbers;
+pub use state::{StateError, TrainingState};
 
 /// News of the state of a training.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,28 +1,34 @@
-//! The file with the state of a training.
+//! A training between two steps.
 
-use std::io::Write;
-use std::path::Path;
+use std::collections::HashMap;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::training::Training;
 
 /// The entry of the header with the numbers beside the tensors.
-const ENTRY: &str = "training";
+const NUMBERS: &str = "training";
+/// The entry with the key of the training, in a file of its own.
+const KEY: &str = "key";
+/// The most tensors of a state: the parameters and what an optimizer carries.
+const TENSORS_MAX: usize = 3;
 
-/// A training between two steps.
+/// A training between two steps: with the model, the rows and the settings, everything that its next steps
+/// follow from.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Checkpoint {
-    pub(crate) numbers: CheckpointNumbers,
-    /// Parameters, and what the optimizer carries.
+pub struct TrainingState {
+    pub(crate) numbers: StateNumbers,
+    /// Parameters, and what the optimizer carries, each with as many numbers as the model has parameters.
     pub(crate) tensors: Vec<Vec<f32>>,
 }
 
 /// The numbers of a state. Those with a fraction are bits, so that they return as they were.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CheckpointNumbers {
-    /// The key of the training.
-    pub(crate) key: String,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateNumbers {
     /// Steps that were done.
     pub(crate) step: u64,
     /// Bits of the losses of the epoch so far.
@@ -33,56 +39,132 @@ pub(crate) struct CheckpointNumbers {
     pub(crate) scale: (u64, u32),
 }
 
-impl Checkpoint {
-    /// Replaces the file: after a crash it has the old state or the new one.
+/// Bytes are not a state of a training.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("not a state of this training: {why}; fetch it again, or from another provider")]
+pub struct StateError {
+    /// The reason.
+    pub why: String,
+}
+
+fn invalid(why: impl ToString) -> StateError {
+    StateError { why: why.to_string() }
+}
+
+impl TrainingState {
+    /// The state before the first step, from the initial parameters.
+    #[must_use]
+    pub fn initial(start: &[f32], how: &Training) -> Self {
+        let carried = (0..how.state_tensors()).map(|_| vec![0.0; start.len()]);
+        let tensors = std::iter::once(start.to_vec()).chain(carried).collect();
+        Self { numbers: StateNumbers::default(), tensors }
+    }
+
+    /// Number of steps that were done.
+    #[must_use]
+    pub const fn step(&self) -> u64 {
+        self.numbers.step
+    }
+
+    /// The parameters of the model.
+    #[must_use]
+    pub fn params(&self) -> &[f32] {
+        self.tensors.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The mean loss of the last epoch that ended, in nats; 0 before.
+    #[must_use]
+    pub const fn mean_loss(&self) -> f64 {
+        f64::from_bits(self.numbers.mean_loss)
+    }
+
+    /// BLAKE3 of all bits.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let StateNumbers { step, sum, mean_loss, scale } = self.numbers;
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 training state");
+        for number in [step, sum, mean_loss, scale.0, scale.1.into()] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(&(self.tensors.len() as u64).to_le_bytes());
+        for tensor in &self.tensors {
+            hasher.update(&(tensor.len() as u64).to_le_bytes());
+            hasher.update(bytemuck::cast_slice(tensor));
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// The state in the format of safetensors.
     ///
     /// # Errors
-    /// The reason, with the file.
-    pub(crate) fn write(&self, file: &Path) -> Result<(), String> {
-        let name = file.display();
-        let failed =
-            |why: String| format!("{name}: the state of the training cannot be stored: {why}");
-        let json =
-            serde_json::to_string(&self.numbers).map_err(|error| failed(error.to_string()))?;
-        let header = [(ENTRY.to_owned(), json)].into();
+    /// [`StateError`] if the format cannot have it.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
+        self.encode(None)
+    }
+
+    /// The reverse, for a model with this number of parameters and a training with these settings.
+    ///
+    /// # Errors
+    /// [`StateError`] for any other bytes.
+    pub fn from_bytes(bytes: &[u8], parameters: usize, how: &Training) -> Result<Self, StateError> {
+        let (state, _) = Self::decode(bytes, parameters)?;
+        state.check(parameters, how)?;
+        Ok(state)
+    }
+
+    /// Whether a training can continue from it.
+    pub(crate) fn check(&self, parameters: usize, how: &Training) -> Result<(), StateError> {
+        let expected = 1 + how.state_tensors() as usize;
+        if self.tensors.len() != expected {
+            let found = self.tensors.len();
+            return Err(invalid(format!("it has {found} tensors and not {expected}")));
+        }
+        match self.tensors.iter().find(|tensor| tensor.len() != parameters) {
+            Some(tensor) => {
+                let found = tensor.len();
+                let why = format!("a tensor has {found} numbers, and the model {parameters}");
+                Err(invalid(why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn encode(&self, key: Option<&str>) -> Result<Vec<u8>, StateError> {
+        let json = serde_json::to_string(&self.numbers).map_err(invalid)?;
+        let mut header: HashMap<String, String> = [(NUMBERS.to_owned(), json)].into();
+        header.extend(key.map(|key| (KEY.to_owned(), key.to_owned())));
         let views = self.tensors.iter().enumerate().map(|(number, tensor)| {
             let bytes = bytemuck::cast_slice(tensor);
             let view = TensorView::new(Dtype::F32, vec![tensor.len()], bytes);
             view.map(|view| (number.to_string(), view))
         });
-        let views =
-            views.collect::<Result<Vec<_>, _>>().map_err(|error| failed(error.to_string()))?;
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let bytes = safetensors::serialize(views, Some(header));
-        let bytes = bytes.map_err(|error| failed(error.to_string()))?;
-        let write = || {
-            std::fs::create_dir_all(folder)?;
-            let mut new = tempfile::NamedTempFile::new_in(folder)?;
-            new.write_all(&bytes)?;
-            new.as_file().sync_all()?;
-            new.persist(file).map_err(|error| error.error)?;
-            std::fs::File::open(folder)?.sync_all()
-        };
-        write().map_err(|error| failed(error.to_string()))
+        let views = views.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        safetensors::serialize(views, Some(header)).map_err(invalid)
     }
 
-    /// The state in the file, if it belongs to the training with this key and has tensors of this
-    /// length. A file that cannot be read counts as none: the training begins anew.
-    pub(crate) fn read(file: &Path, key: &str, length: usize) -> Option<Self> {
-        let bytes = std::fs::read(file).ok()?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).ok()?;
-        let json = header.metadata().as_ref()?.get(ENTRY)?;
-        let numbers: CheckpointNumbers = serde_json::from_str(json).ok()?;
-        if numbers.key != key {
-            return None;
+    /// The state with its key, if its tensors have this length.
+    pub(super) fn decode(
+        bytes: &[u8],
+        parameters: usize,
+    ) -> Result<(Self, Option<String>), StateError> {
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(invalid)?;
+        let entries = header.metadata().as_ref();
+        let entry = |name: &str| entries.and_then(|entries| entries.get(name));
+        let json = entry(NUMBERS).ok_or_else(|| invalid("its header has no numbers"))?;
+        let numbers = serde_json::from_str(json).map_err(invalid)?;
+        let found = SafeTensors::deserialize(bytes).map_err(invalid)?;
+        if found.len() > TENSORS_MAX {
+            return Err(invalid("it has too many tensors"));
         }
-        let found = SafeTensors::deserialize(&bytes).ok()?;
         let tensors = (0..found.len()).map(|number| {
-            let view = found.tensor(&number.to_string()).ok()?;
-            let is_ours = view.dtype() == Dtype::F32 && view.shape() == [length];
-            is_ours.then(|| bytemuck::pod_collect_to_vec(view.data()))
+            let view = found.tensor(&number.to_string()).map_err(invalid)?;
+            match view.dtype() == Dtype::F32 && view.shape() == [parameters] {
+                true => Ok(bytemuck::pod_collect_to_vec(view.data())),
+                false => Err(invalid("a tensor is not a vector of all parameters in f32")),
+            }
         });
-        Some(Self { tensors: tensors.collect::<Option<_>>()?, numbers })
+        let tensors = tensors.collect::<Result<_, _>>()?;
+        Ok((Self { numbers, tensors }, entry(KEY).cloned()))
     }
 }
 
@@ -90,30 +172,57 @@ impl Checkpoint {
 mod tests {
     use super::*;
 
+    fn state() -> TrainingState {
+        let numbers = StateNumbers { step: 7, sum: 0.1_f64.to_bits(), mean_loss: 2, scale: (3, 4) };
+        TrainingState { numbers, tensors: vec![vec![1.5, -0.0, 1e-30], vec![0.25, 0.5, 0.75]] }
+    }
+
     #[test]
-    fn a_state_returns_with_its_bits() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("own/training.safetensors");
-        let numbers = CheckpointNumbers {
-            key: "a".to_owned(),
-            step: 7,
-            sum: 0.1_f64.to_bits(),
-            mean_loss: f64::MIN_POSITIVE.to_bits(),
-            scale: (65_536.0_f64.to_bits(), 3),
+    fn a_state_returns_from_its_bytes_and_other_bytes_are_refused() {
+        let how = Training { momentum: 0.5, ..Training::sgd(1, 1, 0.1) };
+        let bytes = state().to_bytes().unwrap();
+        let read = TrainingState::from_bytes(&bytes, 3, &how).unwrap();
+        assert_eq!(read, state());
+        assert_eq!(read.digest(), state().digest());
+        let why = |bytes: &[u8], parameters, how: &Training| {
+            TrainingState::from_bytes(bytes, parameters, how).unwrap_err().why
         };
-        let tensors = vec![vec![1.5, -0.0, 1e-30], vec![0.25, 0.5, 0.75]];
-        let state = Checkpoint { numbers, tensors };
-        state.write(&file).unwrap();
-        let read = Checkpoint::read(&file, "a", 3).unwrap();
-        assert_eq!(read, state);
-        assert_eq!(read.tensors[0][1].to_bits(), (-0.0_f32).to_bits());
-        assert_eq!(Checkpoint::read(&file, "b", 3), None, "another training");
-        assert_eq!(Checkpoint::read(&file, "a", 4), None, "another model");
-        let whole = std::fs::read(&file).unwrap();
-        for length in [0, 7, whole.len() / 2, whole.len() - 1] {
-            std::fs::write(&file, &whole[..length]).unwrap();
-            assert_eq!(Checkpoint::read(&file, "a", 3), None, "{length} bytes");
+        assert!(why(&bytes, 4, &how).contains("a vector of all parameters"));
+        assert!(why(&bytes, 3, &Training::sgd(1, 1, 0.1)).contains("2 tensors and not 1"));
+        for length in [0, 7, bytes.len() / 2, bytes.len() - 1] {
+            why(&bytes[..length], 3, &how);
         }
-        assert_eq!(Checkpoint::read(&folder.path().join("none"), "a", 3), None);
+    }
+
+    #[test]
+    fn each_bit_of_a_state_changes_its_digest() {
+        let digest = state().digest();
+        let changes: [fn(&mut TrainingState); 8] = [
+            |state| state.numbers.step += 1,
+            |state| state.numbers.sum += 1,
+            |state| state.numbers.mean_loss += 1,
+            |state| state.numbers.scale.0 += 1,
+            |state| state.numbers.scale.1 += 1,
+            |state| state.tensors[0][1] = 0.0,
+            |state| state.tensors[1][2] += 1.0,
+            |state| {
+                let moved = state.tensors[1].remove(0);
+                state.tensors[0].push(moved);
+            },
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut other = state();
+            change(&mut other);
+            assert_ne!(other.digest(), digest, "change {number}");
+        }
+    }
+
+    #[test]
+    fn the_initial_state_has_zeros_for_the_optimizer() {
+        let how = Training { momentum: 0.5, ..Training::sgd(1, 1, 0.1) };
+        let initial = TrainingState::initial(&[1.0, 2.0], &how);
+        assert_eq!((initial.step(), initial.params()), (0, &[1.0, 2.0][..]));
+        assert_eq!(initial.tensors[1], [0.0, 0.0]);
+        assert_eq!(initial.check(2, &how), Ok(()));
     }
 }

@@ -34,20 +34,21 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::checkpoint::CheckpointSettings;
 use crate::data::Dataset;
 use crate::engine::{
-    BackendError, Engine, EvalError, Evaluator, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingQuote, TrainingStep, check_evaluation,
-    check_execution, check_row_gradients, check_training, chunks, mean, predicts_label,
+    BackendError, Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient,
+    SegmentPoint, TrainError, TrainedModel, TrainedSegment, Trainer, TrainingQuote,
+    TrainingSegment, TrainingStep, check_evaluation, check_execution, check_row_gradients,
+    check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::memory::MemorySettings;
 use crate::model::ModelSpec;
 use crate::ranks::Ranks;
 use crate::select::EngineError;
-use crate::training::Training;
+use crate::training::{Execution, Precision, Training};
 use batches::{BatchRows, RESIDENT_BYTES_MAX, Rows};
 use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
-use graph::GraphTraining;
+use graph::{GraphTraining, SegmentRecord};
 use net::{Objective, TensorNet};
 use peers::Peers;
 
@@ -262,6 +263,40 @@ impl Trainer for Torch {
             Ok(net.gradient(&batch.numbers, &labels, objective, &slots)?)
         };
         self.descend(&steps, &rows, &mut descent, progress, &mut gradient)
+    }
+
+    fn train_segment(
+        &mut self,
+        segment: &TrainingSegment<'_>,
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedSegment, TrainError> {
+        let TrainingSegment { model, start, data, how, seed, from, to, is_traced } = *segment;
+        check_training(model, start, data, how)?;
+        let Execution { precision, virtual_workers, .. } = how.execution;
+        let (ModelSpec::Graph(model), Some(workers)) = (model, virtual_workers) else {
+            return Err(InputError::Segments { engine: ENGINE }.into());
+        };
+        if precision != Precision::F32 {
+            return Err(InputError::Precision { engine: ENGINE, precision }.into());
+        }
+        from.check(start.len(), how)?;
+        let steps = how.steps(data.rows());
+        if from.step() >= to || to > steps {
+            return Err(InputError::Steps { from: from.step(), to, steps }.into());
+        }
+        self.set_threads();
+        let training = GraphTraining { model, start, data, how, seed };
+        let mut record = SegmentRecord::new(from.clone(), to, is_traced);
+        let mut until_end = |step: TrainingStep| match progress(step) {
+            ControlFlow::Continue(()) if step.step == to => ControlFlow::Break(()),
+            next => next,
+        };
+        let trained = self.train_graph_segment(&training, workers, &mut record, &mut until_end);
+        match (trained, record.into_trained()) {
+            (Ok(_) | Err(TrainError::Stopped { .. }), Some(segment)) => Ok(segment),
+            (Err(error), _) => Err(error),
+            (Ok(_), None) => Err(InputError::Steps { from: from.step(), to, steps }.into()),
+        }
     }
 
     fn quote(

@@ -9,6 +9,7 @@ mod net;
 mod parameters;
 mod pipeline;
 mod quote;
+mod segment_record;
 #[cfg(feature = "distributed")]
 mod serving;
 mod step_memory;
@@ -30,6 +31,7 @@ use crate::engine::{
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use net::{GraphFailure, GraphNet, program};
+pub(super) use segment_record::SegmentRecord;
 #[cfg(feature = "distributed")]
 pub(super) use serving::ServedRows;
 pub(super) use training::GraphTraining;
@@ -387,5 +389,7 @@ fn count_correct(model: &GraphModel, output: &Tensor, rows: &Rows) -> Result<usi
 mod archive_tests;
 #[cfg(test)]
 mod plain_tests;
+#[cfg(test)]
+mod segment_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -8,10 +8,13 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
+use super::segment_record::SegmentRecord;
 use super::step_memory::{ESTIMATE_DIVISOR, StepMemory};
 use super::training::{GraphTraining, LossScale};
 use super::virtual_workers::VirtualGradients;
-use crate::checkpoint::{Checkpoint, CheckpointNews, CheckpointNumbers, CheckpointSettings};
+use crate::checkpoint::{
+    Checkpoint, CheckpointNews, CheckpointSettings, StateNumbers, TrainingState,
+};
 use crate::data::Dataset;
 use crate::engine::{TrainError, TrainedModel, TrainingProgress};
 use crate::graph::GraphModel;
@@ -52,7 +55,24 @@ impl Torch {
     ) -> Result<TrainedModel, TrainError> {
         let mut peers = self.peers.take();
         let peers_of_training = peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
-        let trained = self.virtual_training(training, workers, peers_of_training, progress);
+        let trained = self.virtual_training(training, workers, peers_of_training, None, progress);
+        self.peers = peers;
+        trained
+    }
+
+    /// Trains a segment by virtual workers, with the other ranks if there are any. The caller has checked
+    /// the segment, and stops the training after its last step.
+    pub(in crate::torch) fn train_graph_segment(
+        &mut self,
+        training: &GraphTraining<'_>,
+        workers: u32,
+        segment: &mut SegmentRecord,
+        progress: TrainingProgress<'_>,
+    ) -> Result<TrainedModel, TrainError> {
+        let mut peers = self.peers.take();
+        let of_training = peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
+        let trained =
+            self.virtual_training(training, workers, of_training, Some(segment), progress);
         self.peers = peers;
         trained
     }
@@ -62,6 +82,7 @@ impl Torch {
         training: &GraphTraining<'_>,
         workers: u32,
         peers: Option<&mut dyn Peers>,
+        segment: Option<&mut SegmentRecord>,
         progress: TrainingProgress<'_>,
     ) -> Result<TrainedModel, TrainError> {
         let GraphTraining { model, start, data, how, seed } = *training;
@@ -79,14 +100,19 @@ impl Torch {
         own.shallow_clone().f_copy_(&start)?;
         let mut descent = GradientDescent::on(own, &start, how)?.with_fixed(net.aligned_buffers());
         let mut scale = LossScale::new(how.execution.precision);
-        let store = self.checkpoints.as_ref().map(|settings| {
+        let settings = self.checkpoints.as_ref().filter(|_| segment.is_none());
+        let store = settings.map(|settings| {
             let key = key(model, training);
             StateFile { settings, key, last: Instant::now() }
         });
         let total_steps = how.steps(data.rows());
-        let stored = store.as_ref().and_then(|store| store.read(length as usize));
-        let from = match stored.filter(|stored| stored.numbers.step < total_steps) {
-            Some(stored) => restore(&stored, &descent, &mut scale)?,
+        let stored = store.as_ref().and_then(|store| store.read(training.start.len()));
+        let stored = match &segment {
+            Some(segment) => Some(&segment.from),
+            None => stored.as_ref().map(|stored| &stored.state),
+        };
+        let from = match stored.filter(|stored| stored.step() < total_steps) {
+            Some(stored) => restore(&net, stored, &descent, &mut scale)?,
             None => Progress::default(),
         };
         let steps = Steps { first: from.step, ..Steps::all(data.rows(), how, seed) };
@@ -102,6 +128,7 @@ impl Torch {
             length,
             buffers: Vec::new(),
             store,
+            segment,
             check,
             is_16_bit: how.execution.precision != Precision::F32,
             total: total_steps,
@@ -178,7 +205,7 @@ fn rand_seed() -> u64 {
 /// The key of a training's state: a digest of everything that decides the training.
 fn key(model: &GraphModel, training: &GraphTraining<'_>) -> String {
     let GraphTraining { start, data, how, seed, .. } = training;
-    let mut hasher = blake3::Hasher::new_derive_key("florin v2 state of a training");
+    let mut hasher = blake3::Hasher::new_derive_key("florin v3 state of a training");
     // The bits do not depend on the memory.
     let execution = Execution { memory_bytes: None, ..how.execution };
     let how = Training { execution, ..(*how).clone() };
@@ -202,35 +229,39 @@ impl StateFile<'_> {
         Checkpoint::read(&self.settings.file, &self.key, length)
     }
 
-    fn write(
-        &mut self,
-        descent: &GradientDescent<'_>,
-        done: &Progress,
-        scale: Option<&LossScale>,
-    ) -> Result<(), TrainError> {
-        let tensors = descent
-            .state()
-            .into_iter()
-            .map(|tensor| Vec::<f32>::try_from(tensor.f_to_device(Device::Cpu)?.f_contiguous()?));
-        let numbers = CheckpointNumbers {
-            key: self.key.clone(),
-            step: done.step,
-            sum: done.sum.to_bits(),
-            mean_loss: done.mean_loss.to_bits(),
-            scale: scale.map_or((0, 0), LossScale::bits),
-        };
-        let state = Checkpoint { numbers, tensors: tensors.collect::<Result<_, _>>()? };
+    fn write(&mut self, state: TrainingState) {
+        let state = Checkpoint { key: self.key.clone(), state };
         if let Err(why) = state.write(&self.settings.file) {
             (self.settings.notify)(&CheckpointNews::NotStored { why });
         }
         self.last = Instant::now();
-        Ok(())
     }
+}
+
+/// The state of a descent.
+fn state_of(
+    net: &GraphNet<'_>,
+    descent: &GradientDescent<'_>,
+    done: &Progress,
+    scale: Option<&LossScale>,
+) -> Result<TrainingState, TrainError> {
+    let tensors = descent.state().into_iter().map(|tensor| {
+        let aligned = Vec::<f32>::try_from(tensor.f_to_device(Device::Cpu)?.f_contiguous()?)?;
+        Ok::<_, TchError>(net.unalign(&aligned))
+    });
+    let numbers = StateNumbers {
+        step: done.step,
+        sum: done.sum.to_bits(),
+        mean_loss: done.mean_loss.to_bits(),
+        scale: scale.map_or((0, 0), LossScale::bits),
+    };
+    Ok(TrainingState { numbers, tensors: tensors.collect::<Result<_, _>>()? })
 }
 
 /// Puts a stored state into a descent.
 fn restore(
-    stored: &Checkpoint,
+    net: &GraphNet<'_>,
+    stored: &TrainingState,
     descent: &GradientDescent<'_>,
     scale: &mut Option<LossScale>,
 ) -> Result<Progress, TrainError> {
@@ -239,15 +270,15 @@ fn restore(
         return Ok(Progress::default());
     }
     for (tensor, numbers) in own.iter().zip(&stored.tensors) {
-        tensor.shallow_clone().f_copy_(&Tensor::f_from_slice(numbers)?)?;
+        tensor.shallow_clone().f_copy_(&Tensor::f_from_slice(&net.align(numbers))?)?;
     }
-    let CheckpointNumbers { step, sum, mean_loss, scale: bits, .. } = stored.numbers;
+    let StateNumbers { step, sum, mean_loss, scale: bits } = stored.numbers;
     *scale = scale.take().map(|_| LossScale::from_bits(bits));
     Ok(Progress { step, sum: f64::from_bits(sum), mean_loss: f64::from_bits(mean_loss) })
 }
 
 /// The steps of rank 0.
-struct VirtualSteps<'a, 'p> {
+struct VirtualSteps<'a, 'p, 's> {
     net: &'a GraphNet<'a>,
     gradients: VirtualGradients<'a>,
     peers: Option<&'p mut dyn Peers>,
@@ -258,6 +289,8 @@ struct VirtualSteps<'a, 'p> {
     /// The buffers that the parts of the batch have made.
     buffers: Vec<Tensor>,
     store: Option<StateFile<'a>>,
+    /// The segment that is trained, unless it is a whole training.
+    segment: Option<&'s mut SegmentRecord>,
     check: Option<Check>,
     /// Whether products have 16 bits.
     is_16_bit: bool,
@@ -267,7 +300,7 @@ struct VirtualSteps<'a, 'p> {
     is_awaited: bool,
 }
 
-impl VirtualSteps<'_, '_> {
+impl VirtualSteps<'_, '_, '_> {
     /// Announces the training, gives its start to all ranks, and assigns the workers.
     fn begin(
         &mut self,
@@ -369,7 +402,7 @@ impl VirtualSteps<'_, '_> {
     }
 }
 
-impl BatchGradients for VirtualSteps<'_, '_> {
+impl BatchGradients for VirtualSteps<'_, '_, '_> {
     fn gradient(
         &mut self,
         batch: &Batch,
@@ -424,7 +457,11 @@ impl BatchGradients for VirtualSteps<'_, '_> {
             && done.step < self.total
             && (is_over || store.last.elapsed() >= store.settings.every)
         {
-            store.write(descent, done, self.scale.as_ref())?;
+            store.write(state_of(self.net, descent, done, self.scale.as_ref())?);
+        }
+        if let Some(segment) = &mut self.segment {
+            segment
+                .stepped(done.step, || state_of(self.net, descent, done, self.scale.as_ref()))?;
         }
         Ok(())
     }

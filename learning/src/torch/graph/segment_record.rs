@@ -1,0 +1,43 @@
+//! What a training of a segment records.
+
+use crate::checkpoint::TrainingState;
+use crate::engine::{TrainError, TrainedSegment};
+
+/// A segment, and its states.
+pub(in crate::torch) struct SegmentRecord {
+    pub(super) from: TrainingState,
+    to: u64,
+    /// Digests of the states after each step, where they are asked for.
+    trace: Option<Vec<[u8; 32]>>,
+    end: Option<TrainingState>,
+}
+
+impl SegmentRecord {
+    pub(in crate::torch) fn new(from: TrainingState, to: u64, is_traced: bool) -> Self {
+        Self { from, to, trace: is_traced.then(Vec::new), end: None }
+    }
+
+    pub(super) fn stepped(
+        &mut self,
+        step: u64,
+        state: impl FnOnce() -> Result<TrainingState, TrainError>,
+    ) -> Result<(), TrainError> {
+        let is_last = step == self.to;
+        if !is_last && self.trace.is_none() {
+            return Ok(());
+        }
+        let state = state()?;
+        if let Some(trace) = &mut self.trace {
+            trace.push(state.digest());
+        }
+        if is_last {
+            self.end = Some(state);
+        }
+        Ok(())
+    }
+
+    /// The trained segment; `None` if the training was stopped before its last step.
+    pub(in crate::torch) fn into_trained(self) -> Option<TrainedSegment> {
+        Some(TrainedSegment { end: self.end?, trace: self.trace.unwrap_or_default() })
+    }
+}
