@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, AmountError};
 
 /// An account of an order.
@@ -16,10 +17,12 @@ pub enum ComputeAccount {
     Stake(Address),
     /// An auditor's bond.
     AuditBond(Address),
-    /// Pay, fees, bounties, refunds and returned deposits that an account can claim.
+    /// Pay, fees and bounties from the escrow that an account can claim.
     Owed(Address),
-    /// Forfeited deposits.
-    Treasury,
+    /// Deposits and refunds that an account has back.
+    Returned(Address),
+    /// Deposits that an account lost: the treasury has them, and no other account of the order gains.
+    Forfeited(Address),
 }
 
 /// The balances of an order. Amounts enter by deposits alone.
@@ -48,10 +51,52 @@ impl Books {
     /// [`AmountError::Overflow`].
     pub fn locked(&self) -> Result<Amount, AmountError> {
         let ends = |account: &ComputeAccount| {
-            matches!(account, ComputeAccount::Owed(_) | ComputeAccount::Treasury)
+            matches!(
+                account,
+                ComputeAccount::Owed(_)
+                    | ComputeAccount::Returned(_)
+                    | ComputeAccount::Forfeited(_)
+            )
         };
         let locked = self.balances.iter().filter(|(account, _)| !ends(account));
         Amount::total(locked.map(|(_, amount)| *amount))
+    }
+
+    /// All deposits that accounts lost.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub fn forfeited(&self) -> Result<Amount, AmountError> {
+        let is_lost = |account: &ComputeAccount| matches!(account, ComputeAccount::Forfeited(_));
+        let lost = self.balances.iter().filter(|(account, _)| is_lost(account));
+        Amount::total(lost.map(|(_, amount)| *amount))
+    }
+
+    /// The bond that an account needs in the order: its deposits that are not returned.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub fn bond_needed(&self, account: Address) -> Result<Amount, AmountError> {
+        use ComputeAccount::{AuditBond, BidBond, Forfeited, Stake};
+        let deposits = [BidBond(account), Stake(account), AuditBond(account), Forfeited(account)];
+        Amount::total(deposits.map(|deposit| self.balance(deposit)))
+    }
+
+    /// What each account is paid from the escrow, and what its bond loses: the running totals of a
+    /// settlement. Accounts without either are left out.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<Address, ClaimTotals> {
+        let mut totals: BTreeMap<Address, ClaimTotals> = BTreeMap::new();
+        for (account, amount) in &self.balances {
+            match *account {
+                ComputeAccount::Owed(account) => totals.entry(account).or_default().paid = *amount,
+                ComputeAccount::Forfeited(account) => {
+                    totals.entry(account).or_default().debited = *amount;
+                }
+                _ => {}
+            }
+        }
+        totals
     }
 
     /// Whether the balances are what was deposited.
@@ -124,12 +169,13 @@ mod tests {
         let one = Amount::from_units(1);
         books.deposit(ComputeAccount::Escrow, one).unwrap();
         assert!(books.is_conserved());
-        books.set(ComputeAccount::Treasury, one);
+        let lost = ComputeAccount::Forfeited(Address([1; 20]));
+        books.set(lost, one);
         assert!(!books.is_conserved());
         let more = Amount::from_units(2);
-        let moved = books.transfer(ComputeAccount::Escrow, ComputeAccount::Treasury, more);
+        let moved = books.transfer(ComputeAccount::Escrow, lost, more);
         assert!(moved.is_err());
         let escrow = ComputeAccount::Escrow;
-        assert_eq!(books.transfer_at_most(escrow, ComputeAccount::Treasury, more), Ok(one));
+        assert_eq!(books.transfer_at_most(escrow, lost, more), Ok(one));
     }
 }

@@ -5,6 +5,7 @@ use florin_protocol::{Address, Amount, AmountError, Canonical, Digest, MarketId}
 
 use crate::card::STEP_US_MAX;
 use crate::error::LeaseError;
+use crate::lease::{BIDS_MAX, REPLACEMENTS_MAX};
 use crate::stake::{PARTS, StakeRule, stake_min};
 
 /// Most segments of an order.
@@ -102,6 +103,14 @@ pub struct Windows {
     pub answer: u64,
 }
 
+impl Deposits {
+    /// The most that one account can lose in an order.
+    #[must_use]
+    pub fn largest(&self) -> Amount {
+        self.bid_bond.max(self.stake).max(self.audit_bond)
+    }
+}
+
 impl Canonical for ComputeOrder {
     const DOMAIN: &'static str = "florin v1 compute order";
 }
@@ -146,6 +155,29 @@ impl ComputeOrder {
     pub fn bounty(&self) -> Amount {
         let bounty = self.audit.fee.mul_div_down(PARTS.into(), self.audit.share.into());
         bounty.unwrap_or(Amount::from_units(u128::MAX))
+    }
+
+    /// The most milliseconds from the opening of an order to its end, if every account waits as long as it may:
+    /// the time for which deposits are at risk.
+    #[must_use]
+    pub fn duration_ms_max(&self) -> u64 {
+        let Windows { bid, reveal, fund, draw, audit, answer, .. } = self.windows;
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let segments = self.segment_ms(self.step_us_max).saturating_mul(self.segments.into());
+        // Serving, sealing with its replacements, and opening.
+        let rounds = u64::from(REPLACEMENTS_MAX).saturating_add(3);
+        // Each dispute halves the steps by an answer of each side, and ends with a ruling.
+        let answers = u64::from(u32::BITS.saturating_sub(self.steps.leading_zeros()));
+        let answers = answers.saturating_mul(2).saturating_add(1);
+        let disputes = u64::from(self.audited(self.segments))
+            .saturating_mul(self.audit.auditors.into())
+            .saturating_mul(answers);
+        bid.saturating_add(reveal)
+            .saturating_add(fund.saturating_mul(count(BIDS_MAX)))
+            .saturating_add(segments)
+            .saturating_add(draw)
+            .saturating_add(audit.saturating_mul(rounds))
+            .saturating_add(answer.saturating_mul(disputes))
     }
 
     /// Checks all numbers, and that the stake makes fake segments a loss.
@@ -199,6 +231,9 @@ impl ComputeOrder {
         let (bounty, bond) = (self.bounty(), deposits.audit_bond.units());
         in_range("deposits.audit_bond", bond, bounty.units()..=u128::MAX, rule)?;
         self.escrow()?;
+        let rule =
+            "must be at least the bounty, fee / share: the renter pays it for a fake segment";
+        in_range("price_max", self.price_max.units(), bounty.units()..=u128::MAX, rule)?;
         let rule = StakeRule {
             saving: self.price_max,
             segments: self.segments,
@@ -207,7 +242,7 @@ impl ComputeOrder {
             colluding: audit.colluding,
         };
         let least = stake_min(&rule)?.unwrap_or(Amount::from_units(u128::MAX));
-        // These parts of the stake may be gone, or go to accounts of the provider itself.
+        // The fine may be gone; audits and a bounty may be paid to accounts of the provider itself.
         let least = Amount::total([least, fine, bounty, self.audit_budget()?])?;
         let rule = "a fake segment would pay: at least (price_max / segments) · (1 − d) / d, and the fine, a bounty and all audits";
         in_range("deposits.stake", deposits.stake.units(), least.units()..=u128::MAX, rule)

@@ -76,7 +76,7 @@ impl Lease {
         let silent = self.sealed.keys().filter(|bidder| !self.bids.contains_key(bidder));
         for bidder in silent.copied().collect::<Vec<_>>() {
             let from = ComputeAccount::BidBond(bidder);
-            self.books.transfer_all(from, ComputeAccount::Treasury)?;
+            self.books.transfer_all(from, ComputeAccount::Forfeited(bidder))?;
         }
         // Bids that cannot win only take the places of others.
         let order = &self.order;
@@ -84,7 +84,7 @@ impl Lease {
         for bidder in vain.map(|(bidder, _)| *bidder).collect::<Vec<_>>() {
             self.bids.remove(&bidder);
             let from = ComputeAccount::BidBond(bidder);
-            self.books.transfer_all(from, ComputeAccount::Treasury)?;
+            self.books.transfer_all(from, ComputeAccount::Forfeited(bidder))?;
         }
         self.award_next(now)
     }
@@ -116,7 +116,7 @@ impl Lease {
     /// Returns the bonds of the bids that are left.
     pub(super) fn return_bid_bonds(&mut self) -> Result<(), LeaseError> {
         for bidder in self.sealed.keys() {
-            let (from, to) = (ComputeAccount::BidBond(*bidder), ComputeAccount::Owed(*bidder));
+            let (from, to) = (ComputeAccount::BidBond(*bidder), ComputeAccount::Returned(*bidder));
             self.books.transfer_all(from, to)?;
         }
         Ok(())
@@ -124,7 +124,8 @@ impl Lease {
 
     pub(super) fn end_funding(&mut self, now: Timestamp) -> Result<(), LeaseError> {
         let Some(winner) = self.provider() else { return self.end_unawarded() };
-        self.books.transfer_all(ComputeAccount::BidBond(winner), ComputeAccount::Treasury)?;
+        let (from, to) = (ComputeAccount::BidBond(winner), ComputeAccount::Forfeited(winner));
+        self.books.transfer_all(from, to)?;
         self.bids.remove(&winner);
         self.award_next(now)
     }

@@ -112,7 +112,7 @@ impl Lease {
     pub(super) fn end_refereeing(&mut self) -> Result<(), LeaseError> {
         let segment = self.dispute.as_ref().map_or(0, |dispute| dispute.segment);
         if let Some(provider) = self.provider() {
-            let (from, to) = (ComputeAccount::Stake(provider), ComputeAccount::Owed(provider));
+            let (from, to) = (ComputeAccount::Stake(provider), ComputeAccount::Returned(provider));
             self.books.transfer_all(from, to)?;
         }
         self.pay_audits()?;

@@ -365,7 +365,7 @@ impl Lease {
     fn forfeit_audit_bond(&mut self, auditor: Address) -> Result<(), LeaseError> {
         self.auditors.remove(&auditor);
         let from = ComputeAccount::AuditBond(auditor);
-        Ok(self.books.transfer_all(from, ComputeAccount::Treasury)?)
+        Ok(self.books.transfer_all(from, ComputeAccount::Forfeited(auditor))?)
     }
 
     /// Whether an auditor still has its bond.

@@ -117,7 +117,20 @@ proptest! {
             prop_assert!(lease.books().is_conserved());
         }
         prop_assert!(lease.outcome().is_some(), "{:?}", lease.phase());
+        // Each expiry is a millisecond late.
+        let spent = now.ms_since(Timestamp(5));
+        prop_assert!(spent <= lease.order().duration_ms_max() + 1_000, "{spent} ms");
         prop_assert_eq!(lease.books().locked(), Ok(Amount::ZERO));
+        // A settlement pays from the escrow alone, and an account loses no more than one of its deposits.
+        let order = lease.order();
+        let totals = lease.books().totals();
+        let paid = Amount::total(totals.values().map(|totals| totals.paid)).unwrap();
+        let refund = lease.books().balance(ComputeAccount::Returned(order.renter));
+        prop_assert_eq!(paid.plus(refund), order.escrow());
+        for (account, of_account) in &totals {
+            prop_assert!(of_account.debited <= order.deposits.largest(), "{account}");
+            prop_assert_eq!(lease.books().bond_needed(*account), Ok(of_account.debited));
+        }
         let unchanged = lease.clone();
         prop_assert!(lease.apply(account(0), &Action::Expire, now).is_err());
         prop_assert_eq!(lease, unchanged);
@@ -209,6 +222,7 @@ fn orders_are_checked() {
             "deposits.audit_bond",
         ),
         (wrong(|order| order.audit.fee = Amount::ZERO), "audit.fee"),
+        (wrong(|order| order.price_max = Amount::from_units(6_999)), "price_max"),
         (
             wrong(|order| order.deposits.default_fine = Amount::from_units(299)),
             "deposits.default_fine",
@@ -242,6 +256,23 @@ fn a_segment_has_the_predicted_time_with_slack() {
     assert_eq!(order.segment_ms(51), 502);
     assert_eq!(order.segment_ms(1_000_000), 20_500);
     assert_eq!(order.segment_ms(u64::MAX), 2 * 864_000_000 + 500);
+}
+
+/// Bids, 1,024 winners that do not fund, 20 segments of 501 ms, a draw, six windows of audits, and 36
+/// answers: 2 segments of 2 auditors, each with 4 answers of both sides and a ruling.
+#[test]
+fn the_longest_duration_adds_all_deadlines() {
+    let sum = 2_000 + 1_024_000 + 20 * 501 + 1_000 + 6_000 + 36 * 100;
+    assert_eq!(order().duration_ms_max(), sum);
+}
+
+#[test]
+fn an_account_loses_its_largest_deposit_at_most() {
+    for (bid_bond, stake, audit_bond) in [(3, 1, 2), (1, 3, 2), (2, 1, 3)] {
+        let [bid_bond, stake, audit_bond] = [bid_bond, stake, audit_bond].map(Amount::from_units);
+        let deposits = Deposits { bid_bond, stake, audit_bond, ..order().deposits };
+        assert_eq!(deposits.largest(), Amount::from_units(3));
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Lease {
         if let Some(provider) = self.provider() {
             let fine = self.order.deposits.default_fine;
             let from = ComputeAccount::Stake(provider);
-            self.books.transfer_at_most(from, ComputeAccount::Treasury, fine)?;
+            self.books.transfer_at_most(from, ComputeAccount::Forfeited(provider), fine)?;
         }
         if self.leaves.is_empty() {
             return self.pay();

@@ -3,6 +3,7 @@
 mod refusals;
 mod silence;
 
+use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{ChainId, MarketId};
 
 use super::*;
@@ -270,12 +271,14 @@ impl LeaseMarket {
         self.go(ANN, &Action::OpenLeaf(segment, self.secret(segment), before));
     }
 
+    /// What an account has at the end: pay and returned deposits.
     fn owed(&self, account: Address) -> u128 {
-        self.lease.books().balance(ComputeAccount::Owed(account)).units()
+        let balance = |of: ComputeAccount| self.lease.books().balance(of).units();
+        balance(ComputeAccount::Owed(account)) + balance(ComputeAccount::Returned(account))
     }
 
     fn treasury(&self) -> u128 {
-        self.lease.books().balance(ComputeAccount::Treasury).units()
+        self.lease.books().forfeited().unwrap().units()
     }
 
     /// Nothing is locked at the end.
@@ -335,14 +338,19 @@ fn a_wrong_segment_costs_the_stake() {
         market.ends_with(LeaseOutcome::Slashed { segment: wrong_segment });
         // Bond of the bid; nothing else.
         assert_eq!(market.owed(ANN), 300);
-        // The renter's whole deposit: the audits are paid from the stake.
-        assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
+        // The renter pays the audits and the bounty: nobody gains by a stake.
+        let escrow = order().escrow().unwrap().units();
+        assert_eq!(market.owed(RENTER), escrow - 4 * 700 - 7_000);
         // The bounty of a fee divided by a tenth.
         assert_eq!(
             market.owed(dispute.auditor),
             BOND + market.audits(dispute.auditor) * 700 + 7_000
         );
-        assert_eq!(market.treasury(), 20_000 - 4 * 700 - 7_000);
+        assert_eq!(market.treasury(), 20_000);
+        let totals = market.lease.books().totals();
+        assert_eq!(totals[&ANN], ClaimTotals { paid: units(0), debited: units(20_000) });
+        assert_eq!(market.lease.books().bond_needed(ANN), Ok(units(20_000)));
+        assert_eq!(market.lease.books().bond_needed(dispute.auditor), Ok(units(0)));
     }
 }
 
@@ -455,7 +463,10 @@ fn one_honest_auditor_finds_a_wrong_end() {
     let agreed = market.lease.dispute().unwrap().agreed.1;
     market.go(REFEREE, &Action::Rule(step(agreed)));
     market.ends_with(LeaseOutcome::Slashed { segment: 5 });
-    assert!(market.owed(RENTER) >= order().escrow().unwrap().units());
+    let books = market.lease.books();
+    let paid = books.totals().values().map(|totals| totals.paid.units()).sum::<u128>();
+    assert_eq!(market.owed(RENTER) + paid, order().escrow().unwrap().units());
+    assert_eq!(books.totals()[&honest].debited, units(BOND));
 }
 
 #[test]

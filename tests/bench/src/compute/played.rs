@@ -287,7 +287,8 @@ pub(super) fn play(
 impl Played {
     /// Deposits that returned and pay, of an account.
     pub(super) fn owed(&self, account: Address) -> i128 {
-        self.lease.books().balance(ComputeAccount::Owed(account)).units() as i128
+        let accounts = [ComputeAccount::Owed(account), ComputeAccount::Returned(account)];
+        accounts.map(|account| self.lease.books().balance(account).units() as i128).iter().sum()
     }
 
     /// The gain of an account by the lease, without the cost of its computations.
