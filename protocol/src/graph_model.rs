@@ -228,7 +228,11 @@ impl GraphModel {
         !matches!(self.form, GraphForm::Trainer { has_gradient: false })
     }
 
-    pub(crate) fn check(&self) -> Result<(), SpecError> {
+    /// Checks all settings of the model.
+    ///
+    /// # Errors
+    /// [`SpecError`] with the first that is invalid.
+    pub fn check(&self) -> Result<(), SpecError> {
         self.check_blobs()?;
         self.check_trainer()?;
         let width = self.width().unwrap_or(u32::MAX);

@@ -132,7 +132,11 @@ pub enum Schedule {
 }
 
 impl Training {
-    pub(crate) fn check(&self) -> Result<(), SpecError> {
+    /// Checks all settings but the augmentation, which depends on the rows.
+    ///
+    /// # Errors
+    /// [`SpecError`] with the first that is invalid.
+    pub fn check(&self) -> Result<(), SpecError> {
         require(
             (1..=1_000).contains(&self.epochs),
             "training.epochs",

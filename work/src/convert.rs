@@ -9,7 +9,7 @@ use florin_learning::wire::WireFormat;
 use florin_learning::{AggregationRule, Augmentation, Betas, ModelSpec, TaskPart, TensorSpec};
 use florin_protocol::{
     Aggregation, FeatureEncoding, GraphForm, GraphModel, Micro, ModelArchitecture, ModelLoss,
-    Optimizer, RoundNumber, Schedule, TaskSpec, UpdateFormat,
+    Optimizer, RoundNumber, Schedule, TaskSpec, Training, UpdateFormat,
 };
 
 fn to_usize(n: u32) -> usize {
@@ -49,8 +49,9 @@ pub fn model_spec(model: &ModelArchitecture) -> ModelSpec {
     }
 }
 
-/// The graph that a task declares.
-pub(crate) fn graph_declaration(graph: &GraphModel) -> GraphDeclaration {
+/// The graph that a task or an order declares.
+#[must_use]
+pub fn graph_declaration(graph: &GraphModel) -> GraphDeclaration {
     let tensor = |tensor: &florin_protocol::TensorShape| TensorSpec {
         name: tensor.name.clone(),
         shape: tensor.shape.iter().map(|&size| to_usize(size)).collect(),
@@ -90,7 +91,15 @@ fn graph_loss(loss: ModelLoss) -> GraphLoss {
 /// The training settings of a round of a task.
 #[must_use]
 pub fn training(spec: &TaskSpec, round: RoundNumber) -> florin_learning::Training {
-    let training = &spec.training;
+    florin_learning::Training {
+        augmentation: augmentation(spec),
+        part: TaskPart { round: round.0, rounds: spec.rounds.count },
+        ..training_settings(&spec.training)
+    }
+}
+
+/// The settings of a training that is no part of a task, without changes of its rows.
+pub(crate) fn training_settings(training: &Training) -> florin_learning::Training {
     let unless_zero = |micro: Micro| (micro != Micro::ZERO).then(|| to_f64(micro));
     let (epochs, batch, rate) = (training.epochs, training.batch, to_f64(training.learning_rate));
     florin_learning::Training {
@@ -105,8 +114,6 @@ pub fn training(spec: &TaskSpec, round: RoundNumber) -> florin_learning::Trainin
             Schedule::Cosine => florin_learning::Schedule::Cosine,
         },
         warmup_steps: training.warmup_steps,
-        augmentation: augmentation(spec),
-        part: TaskPart { round: round.0, rounds: spec.rounds.count },
         ..florin_learning::Training::sgd(epochs, batch, rate)
     }
 }

@@ -5,7 +5,9 @@ use florin_learning::graph::{Graph, GraphModel, ROW_BYTES_MAX};
 use florin_learning::trainer::TrainerCode;
 use florin_learning::{ModelSpec, Reference};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
-use florin_protocol::{Digest, ErrorCode, ModelArchitecture, Rejection, TaskSpec, blob_digest};
+use florin_protocol::{
+    Blob, Digest, ErrorCode, ModelArchitecture, Rejection, TaskSpec, blob_digest,
+};
 
 use crate::convert::{graph_declaration, model_spec};
 
@@ -27,21 +29,37 @@ pub fn load_graph<E: From<Rejection>>(
     mut read: impl FnMut(Digest, u64) -> Result<Vec<u8>, E>,
 ) -> Result<Option<GraphModel>, E> {
     let ModelArchitecture::Graph(declared) = &spec.model else { return Ok(None) };
+    let loaded = load_declared(declared, &mut read)?;
+    check_baseline(spec, &loaded)?;
+    Ok(Some(loaded))
+}
+
+/// Loads a declared graph from its blobs.
+pub(crate) fn load_declared<E: From<Rejection>>(
+    declared: &florin_protocol::GraphModel,
+    read: &mut dyn FnMut(Digest, u64) -> Result<Vec<u8>, E>,
+) -> Result<GraphModel, E> {
     let mut blobs = Vec::new();
     for blob in declared.blobs() {
-        let bytes = read(blob.digest, blob.bytes)?;
-        if blob_digest(&bytes) != blob.digest {
-            let message = format!("the bytes of blob {} have another digest", blob.digest);
-            return Err(Rejection::new(ErrorCode::Malformed, message).into());
-        }
-        blobs.push(bytes);
+        blobs.push(read_blob(blob, read)?);
     }
     let frozen = blobs.get(1).map(Vec::as_slice);
     let graph = blobs.first().map(Vec::as_slice).unwrap_or_default();
     let loaded = GraphModel::load(graph_declaration(declared), graph, frozen);
-    let loaded = loaded.map_err(|error| invalid(&error.to_string()))?;
-    check_baseline(spec, &loaded)?;
-    Ok(Some(loaded))
+    Ok(loaded.map_err(|error| invalid(&error.to_string()))?)
+}
+
+/// The bytes of a blob, whose digest is checked.
+pub(crate) fn read_blob<E: From<Rejection>>(
+    blob: Blob,
+    read: &mut dyn FnMut(Digest, u64) -> Result<Vec<u8>, E>,
+) -> Result<Vec<u8>, E> {
+    let bytes = read(blob.digest, blob.bytes)?;
+    if blob_digest(&bytes) != blob.digest {
+        let message = format!("the bytes of blob {} have another digest", blob.digest);
+        return Err(Rejection::new(ErrorCode::Malformed, message).into());
+    }
+    Ok(bytes)
 }
 
 /// The floating-point operations of the public baseline after one round, for `epochs`; saturates.

@@ -16,6 +16,7 @@ mod cross_check;
 mod encoding;
 mod graph;
 mod holdout;
+mod leased_training;
 mod model_check;
 pub mod preprocess;
 mod public_baseline;
@@ -31,10 +32,11 @@ pub use codec::{
     derived_model, encode_parameters, encode_update, initial_model, inspect_model, inspect_update,
     model_bytes, update_bytes,
 };
-pub use convert::{aggregation_rule, model_spec, training, update_format};
+pub use convert::{aggregation_rule, graph_declaration, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding, target_scale};
 pub use graph::{BASELINE_FLOPS_MAX, baseline_flops, inspect_blob, load_graph, task_model};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
+pub use leased_training::{LeasedTraining, LeasedTrainingError, initial_state};
 pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{
@@ -54,6 +56,8 @@ mod duplicate_tests;
 mod gap_rule_vectors;
 #[cfg(test)]
 mod large_cohort_tests;
+#[cfg(test)]
+mod leased_training_tests;
 #[cfg(test)]
 mod model_check_tests;
 #[cfg(test)]

@@ -47,8 +47,12 @@ pub struct StateError {
     pub why: String,
 }
 
-fn invalid(why: impl ToString) -> StateError {
-    StateError { why: why.to_string() }
+fn invalid(why: impl Into<String>) -> StateError {
+    StateError { why: why.into() }
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error>>) -> StateError {
+    invalid(error.into().to_string())
 }
 
 impl TrainingState {
@@ -130,7 +134,7 @@ impl TrainingState {
     }
 
     pub(super) fn encode(&self, key: Option<&str>) -> Result<Vec<u8>, StateError> {
-        let json = serde_json::to_string(&self.numbers).map_err(invalid)?;
+        let json = serde_json::to_string(&self.numbers).map_err(failed)?;
         let mut header: HashMap<String, String> = [(NUMBERS.to_owned(), json)].into();
         header.extend(key.map(|key| (KEY.to_owned(), key.to_owned())));
         let views = self.tensors.iter().enumerate().map(|(number, tensor)| {
@@ -138,8 +142,8 @@ impl TrainingState {
             let view = TensorView::new(Dtype::F32, vec![tensor.len()], bytes);
             view.map(|view| (number.to_string(), view))
         });
-        let views = views.collect::<Result<Vec<_>, _>>().map_err(invalid)?;
-        safetensors::serialize(views, Some(header)).map_err(invalid)
+        let views = views.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        safetensors::serialize(views, Some(header)).map_err(failed)
     }
 
     /// The state with its key, if its tensors have this length.
@@ -147,17 +151,17 @@ impl TrainingState {
         bytes: &[u8],
         parameters: usize,
     ) -> Result<(Self, Option<String>), StateError> {
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(invalid)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(failed)?;
         let entries = header.metadata().as_ref();
         let entry = |name: &str| entries.and_then(|entries| entries.get(name));
         let json = entry(NUMBERS).ok_or_else(|| invalid("its header has no numbers"))?;
-        let numbers = serde_json::from_str(json).map_err(invalid)?;
-        let found = SafeTensors::deserialize(bytes).map_err(invalid)?;
+        let numbers = serde_json::from_str(json).map_err(failed)?;
+        let found = SafeTensors::deserialize(bytes).map_err(failed)?;
         if found.len() > TENSORS_MAX {
             return Err(invalid("it has too many tensors"));
         }
         let tensors = (0..found.len()).map(|number| {
-            let view = found.tensor(&number.to_string()).map_err(invalid)?;
+            let view = found.tensor(&number.to_string()).map_err(failed)?;
             match view.dtype() == Dtype::F32 && view.shape() == [parameters] {
                 true => Ok(bytemuck::pod_collect_to_vec(view.data())),
                 false => Err(invalid("a tensor is not a vector of all parameters in f32")),

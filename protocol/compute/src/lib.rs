@@ -8,6 +8,7 @@
 //!
 //! * **Order** ([`ComputeOrder`]): the training that a renter buys, cut into segments. It fixes everything that the
 //!   result depends on, so that a segment that starts at a given state has one end.
+//! * **Job** ([`ComputeJob`]): the training, by the digests of its graph, rows and settings.
 //! * **Bid** ([`Bid`]): a sealed price for a useful device-second. The lowest product of price and predicted
 //!   time wins and is paid the second one ([`award`]).
 //! * **Segment**: the unit of delivery and audit. The provider commits to its end by a salted leaf.
@@ -39,6 +40,7 @@ mod books;
 mod card;
 mod dispute;
 mod error;
+mod job;
 mod lease;
 mod order;
 mod stake;
@@ -49,6 +51,7 @@ pub use books::{Books, ComputeAccount};
 pub use card::StepTimes;
 pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
+pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
 pub use lease::{Action, Lease, LeaseOutcome, Phase};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use stake::{PARTS, StakeRule, stake_min};

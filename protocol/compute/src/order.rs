@@ -36,6 +36,9 @@ pub struct ComputeOrder {
     pub class: Digest,
     /// Digest of the state before the first segment.
     pub start: Digest,
+    /// Segments of the job that another order computed before: 0, or those that an order delivered whose
+    /// provider has stopped.
+    pub first_segment: u32,
     /// Distinguishes orders of the same job.
     pub nonce: u64,
     /// Number of segments.

@@ -47,6 +47,23 @@ impl GraphTask {
         Ok(Self { declared, graph: parts.graph, frozen: parts.frozen, initial: parts.initial })
     }
 
+    /// The graph as a task or an order declares it.
+    #[must_use]
+    pub const fn declared(&self) -> &GraphModel {
+        &self.declared
+    }
+
+    /// The blobs of the graph.
+    pub fn blobs(&self) -> impl Iterator<Item = &Vec<u8>> {
+        [Some(&self.graph), self.frozen.as_ref()].into_iter().flatten()
+    }
+
+    /// The initial parameters.
+    #[must_use]
+    pub fn parameters(&self) -> &[f32] {
+        &self.initial
+    }
+
     /// Makes the graph the model of a task.
     pub(super) fn declare(&self, spec: &mut TaskSpec) {
         spec.model = ModelArchitecture::Graph(self.declared.clone());
@@ -63,8 +80,7 @@ impl GraphTask {
         spec: &TaskSpec,
     ) -> Result<Option<florin_learning::graph::GraphModel>, SimError> {
         let loaded = florin_work::load_graph(spec, |digest, _| {
-            let all = [Some(&self.graph), self.frozen.as_ref()];
-            let found = all.into_iter().flatten().find(|bytes| blob_digest(bytes) == digest);
+            let found = self.blobs().find(|bytes| blob_digest(bytes) == digest);
             Ok::<_, florin_protocol::Rejection>(found.cloned().unwrap_or_default())
         });
         loaded.map_err(|why| SimError::from(WorkError::Model(why.to_string())))

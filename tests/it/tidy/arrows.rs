@@ -7,7 +7,10 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
     ("florin-random", &[]),
     ("florin-contribution", &["florin-random"]),
     ("florin-learning", &["florin-random"]),
-    ("florin-work", &["florin-protocol", "florin-contribution", "florin-learning"]),
+    (
+        "florin-work",
+        &["florin-protocol", "florin-compute", "florin-contribution", "florin-learning"],
+    ),
     ("florin-ledger", &["florin-protocol"]),
     ("florin-ledger-ethereum", &["florin-protocol", "florin-ledger"]),
     ("florin-testkit", &["florin-protocol", "florin-ledger"]),

@@ -93,15 +93,15 @@ fn what_is_no_segment_of_a_training_is_refused() {
         let expected = InputError::Steps { from: 0, to, steps };
         assert_eq!(refused(&how, &initial, to), expected.into());
     }
-    let momentum = Training { momentum: 0.5, ..how.clone() };
+    let momentum = Training { momentum: 0.5, ..how };
     assert!(matches!(refused(&momentum, &initial, 1), TrainError::State(StateError { .. })));
     let short = TrainingState::initial(&task.start[1..], &how);
     assert!(matches!(refused(&how, &short, 1), TrainError::State(StateError { .. })));
-    let alone = Training { execution: Execution::default(), ..how.clone() };
+    let alone = Training { execution: Execution::default(), ..how };
     let error = refused(&alone, &initial, 1);
     assert!(error.to_string().contains("virtual workers"), "{error}");
     let execution = Execution { precision: Precision::Bf16, ..how.execution };
-    let half = Training { execution, ..how.clone() };
+    let half = Training { execution, ..how };
     assert!(matches!(
         refused(&half, &initial, 1),
         TrainError::Input(InputError::Precision { precision: Precision::Bf16, .. })

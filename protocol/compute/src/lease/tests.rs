@@ -38,6 +38,7 @@ pub(crate) fn order() -> ComputeOrder {
         job: Digest([4; 32]),
         class: Digest([5; 32]),
         start: Digest([6; 32]),
+        first_segment: 0,
         nonce: 1,
         segments: 20,
         steps: 10,

@@ -72,12 +72,12 @@ pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
 }
 
 /// The beacon of a lease.
-fn beacon(seed: u64, lease: u64) -> Digest {
+pub(super) fn beacon(seed: u64, lease: u64) -> Digest {
     blob_digest(&[seed.to_le_bytes(), lease.to_le_bytes()].concat())
 }
 
 /// Distinct segments.
-fn draw_fakes(count: u32, seed: u64, lease: u64) -> BTreeSet<u32> {
+pub(super) fn draw_fakes(count: u32, seed: u64, lease: u64) -> BTreeSet<u32> {
     let mut all: Vec<u32> = (0..SEGMENTS).collect();
     shuffle(&mut chacha20(seed ^ lease << 20, STREAM), &mut all);
     all.into_iter().take(count as usize).collect()

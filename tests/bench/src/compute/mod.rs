@@ -1,12 +1,14 @@
 //! `florin-bench compute`: the devices of a provider. `--only schedule` compares the market's policy with
 //! others on published throughputs, `--only decision` times one decision, `--only cores` runs real
-//! trainings on the cores of this machine, and `--only leases` plays leases under attack.
+//! trainings on the cores of this machine, `--only leases` plays leases under attack, and `--only orders`
+//! plays some with real trainings.
 
 mod choice;
 mod cores;
 mod decision;
 mod gavel;
 mod leases;
+mod orders;
 mod played;
 mod schedule;
 mod workload;
@@ -57,6 +59,9 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     }
     if is_wanted("leases") {
         rows.extend(leases::run(seeds)?);
+    }
+    if is_wanted("orders") {
+        rows.extend(orders::run(seeds)?);
     }
     anyhow::ensure!(!rows.is_empty(), "no part of the benchmark contains the text of --only");
     Ok(rows)

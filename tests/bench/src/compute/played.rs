@@ -1,4 +1,4 @@
-//! One lease, played to its end by a provider, a rival, auditors and a referee. The trainings are hashes.
+//! One lease, played to its end by a provider, a rival, auditors and a referee.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, Timestamp, blo
 /// Segments of the orders, and the share of them that is audited, in parts per million.
 pub(super) const SEGMENTS: u32 = 100;
 pub(super) const SHARE: u32 = 50_000;
-const STEPS: u32 = 4;
+pub(super) const STEPS: u32 = 4;
 /// Auditors of a segment, and auditors that stand ready.
 const AUDITORS: u32 = 2;
 const POOL: u8 = 60;
@@ -42,6 +42,42 @@ pub(super) struct Conduct {
     pub(super) replays: bool,
 }
 
+/// What the parties of a lease compute.
+pub(super) trait OrderWork {
+    /// The state after some steps of the segment that starts at a state, as `by` computes it.
+    fn after(&mut self, by: Address, start: Digest, steps: u32) -> anyhow::Result<Digest>;
+
+    /// The end of a segment by a provider that saves work.
+    fn fake(&mut self, segment: u32, start: Digest) -> anyhow::Result<Digest>;
+
+    /// The state after a single step.
+    fn step(&mut self, state: Digest) -> anyhow::Result<Digest>;
+
+    /// The state that a provider states in a dispute after some steps of a segment that it did not compute.
+    fn claimed(&mut self, start: Digest, steps: u32) -> anyhow::Result<Digest>;
+}
+
+/// Trainings whose states are hashes of the states before them.
+pub(super) struct HashWork;
+
+impl OrderWork for HashWork {
+    fn after(&mut self, _by: Address, start: Digest, steps: u32) -> anyhow::Result<Digest> {
+        Ok((0..steps).fold(start, |state, _| blob_digest(&state.0)))
+    }
+
+    fn fake(&mut self, segment: u32, _start: Digest) -> anyhow::Result<Digest> {
+        Ok(made_up(segment, 1))
+    }
+
+    fn step(&mut self, state: Digest) -> anyhow::Result<Digest> {
+        Ok(blob_digest(&state.0))
+    }
+
+    fn claimed(&mut self, _start: Digest, steps: u32) -> anyhow::Result<Digest> {
+        Ok(made_up(steps, PROVIDER.0[0]))
+    }
+}
+
 /// A lease that is over.
 pub(super) struct Played {
     pub(super) lease: Lease,
@@ -66,6 +102,7 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
         job: Digest([4; 32]),
         class: Digest([5; 32]),
         start: Digest([6; 32]),
+        first_segment: 0,
         nonce,
         segments: SEGMENTS,
         steps: STEPS,
@@ -91,15 +128,6 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
     }
 }
 
-fn step(state: Digest) -> Digest {
-    blob_digest(&state.0)
-}
-
-/// The state after some steps.
-fn after(start: Digest, steps: u32) -> Digest {
-    (0..steps).fold(start, |state, _| step(state))
-}
-
 /// An end that was not computed.
 fn made_up(segment: u32, by: u8) -> Digest {
     let mut bytes = [by; 32];
@@ -108,6 +136,7 @@ fn made_up(segment: u32, by: u8) -> Digest {
 }
 
 struct LeasePlay<'a> {
+    work: &'a mut dyn OrderWork,
     lease: Lease,
     now: Timestamp,
     conduct: &'a Conduct,
@@ -160,15 +189,17 @@ impl LeasePlay<'_> {
         self.act(PROVIDER, &Action::Fund)
     }
 
-    fn deliver(&mut self) -> Result<(), LeaseError> {
+    fn deliver(&mut self) -> anyhow::Result<()> {
         let id = match self.conduct.replays {
             true => ComputeOrder { nonce: u64::MAX, ..self.lease.order().clone() }.id(),
             false => self.lease.order().id(),
         };
-        for segment in 0..self.conduct.leaves_after.unwrap_or(SEGMENTS) {
+        let ComputeOrder { segments, steps, .. } = *self.lease.order();
+        for segment in 0..self.conduct.leaves_after.unwrap_or(segments) {
+            let start = self.start(segment);
             let end = match self.conduct.fakes.contains(&segment) {
-                true => made_up(segment, 1),
-                false => after(self.start(segment), STEPS),
+                true => self.work.fake(segment, start)?,
+                false => self.work.after(PROVIDER, start, steps)?,
             };
             self.ends.push(end);
             let leaf = segment_leaf(id, PROVIDER, segment, self.secret(segment));
@@ -177,7 +208,7 @@ impl LeasePlay<'_> {
         Ok(())
     }
 
-    fn audit(&mut self, beacon: Digest) -> Result<Vec<(u32, Address)>, LeaseError> {
+    fn audit(&mut self, beacon: Digest) -> anyhow::Result<Vec<(u32, Address)>> {
         self.act(RENTER, &Action::Draw(beacon))?;
         let drawn: Vec<u32> = self.lease.audited().map(|(segment, _)| segment).collect();
         for &segment in &drawn {
@@ -189,10 +220,12 @@ impl LeasePlay<'_> {
             .flat_map(|(segment, asked)| asked.iter().map(move |auditor| (segment, *auditor)))
             .collect();
         let id = self.lease.order().id();
+        let mut returned = Vec::new();
         for &(segment, auditor) in &asked {
-            let secret = self.returned(segment, auditor);
+            let secret = self.returned(segment, auditor)?;
             let sealed = end_commitment(id, auditor, segment, secret);
             self.act(auditor, &Action::SealEnd(segment, sealed))?;
+            returned.push((segment, auditor, secret));
         }
         for &segment in &drawn {
             let salt = segment.checked_sub(1).map_or(Digest([0; 32]), |at| self.secret(at).salt);
@@ -204,8 +237,7 @@ impl LeasePlay<'_> {
             }
         }
         self.open_result()?;
-        for &(segment, auditor) in &asked {
-            let secret = self.returned(segment, auditor);
+        for (segment, auditor, secret) in returned {
             self.act(auditor, &Action::OpenEnd(segment, secret))?;
         }
         self.resolve()?;
@@ -222,24 +254,24 @@ impl LeasePlay<'_> {
     }
 
     /// The end that an auditor returns.
-    fn returned(&self, segment: u32, by: Address) -> Secret {
-        let number = by.0[0] - 100;
+    fn returned(&mut self, segment: u32, by: Address) -> anyhow::Result<Secret> {
+        let (number, steps) = (by.0[0] - 100, self.lease.order().steps);
         let end = if number < self.conduct.colluding {
             self.ends[segment as usize]
         } else if self.conduct.lazy == Some(number) {
             made_up(segment, 2)
         } else {
-            after(self.start(segment), STEPS)
+            self.work.after(by, self.start(segment), steps)?
         };
-        Secret { end, salt: made_up(segment, by.0[0]) }
+        Ok(Secret { end, salt: made_up(segment, by.0[0]) })
     }
 
     /// Answers each dispute. A side without a trace states some state.
-    fn resolve(&mut self) -> Result<(), LeaseError> {
+    fn resolve(&mut self) -> anyhow::Result<()> {
         while self.lease.phase().0 != Phase::Over {
             let Some(dispute) = self.lease.dispute().cloned() else { return Ok(()) };
             let Some(by) = self.lease.answers() else {
-                let ruling = Action::Rule(step(dispute.agreed.1));
+                let ruling = Action::Rule(self.work.step(dispute.agreed.1)?);
                 self.act(self.lease.order().referee, &ruling)?;
                 continue;
             };
@@ -248,8 +280,10 @@ impl LeasePlay<'_> {
                 false => self.conduct.lazy != Some(by.0[0] - 100),
             };
             let middle = dispute.middle().unwrap_or_default();
+            let start = self.start(dispute.segment);
             let state = match computed {
-                true => after(self.start(dispute.segment), middle),
+                true => self.work.after(by, start, middle)?,
+                false if by == PROVIDER => self.work.claimed(start, middle)?,
                 false => made_up(middle, by.0[0]),
             };
             self.act(by, &Action::Answer(state))?;
@@ -258,17 +292,28 @@ impl LeasePlay<'_> {
     }
 }
 
-/// Plays a lease. The beacon is that of a later block.
+/// Plays a lease whose trainings are hashes. The beacon is that of a later block.
 pub(super) fn play(
     order: ComputeOrder,
     beacon: Digest,
     conduct: &Conduct,
-) -> Result<Played, LeaseError> {
-    let now = Timestamp(1_000);
-    let mut game = LeasePlay { lease: Lease::open(order, now)?, now, conduct, ends: Vec::new() };
+) -> anyhow::Result<Played> {
+    play_on(&mut HashWork, order, beacon, conduct)
+}
+
+/// Plays a lease.
+pub(super) fn play_on(
+    work: &mut dyn OrderWork,
+    order: ComputeOrder,
+    beacon: Digest,
+    conduct: &Conduct,
+) -> anyhow::Result<Played> {
+    let (now, segments) = (Timestamp(1_000), order.segments);
+    let lease = Lease::open(order, now)?;
+    let mut game = LeasePlay { work, lease, now, conduct, ends: Vec::new() };
     game.auction()?;
     game.deliver()?;
-    if conduct.leaves_after.is_some_and(|after| after < SEGMENTS) {
+    if conduct.leaves_after.is_some_and(|after| after < segments) {
         game.expire()?;
     }
     let mut asked = Vec::new();
