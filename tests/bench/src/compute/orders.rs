@@ -1,4 +1,5 @@
-//! Orders whose segments are trained: a vision transformer of PyTorch on digits, by the libtorch engine.
+//! Orders whose segments are trained: a vision transformer of PyTorch on digits, by the libtorch
+//! engine.
 //!
 //! Ten orders have honest parties, and one provider of another order trains half of the segments on an eighth of
 //! the rows. Auditors start from the bytes of a state and compute drawn segments again; a difference is halved
@@ -26,6 +27,8 @@ use super::played::{Conduct, OrderWork, PROVIDER, Played, SEGMENTS, SHARE, STEPS
 use crate::Measurement;
 use crate::arguments::BenchPay;
 
+/// The classes of the model: the remainder of a digit by three.
+const CLASSES: u32 = 3;
 /// Orders of a run.
 const ORDERS: u64 = 10;
 /// Batches of an epoch: with the epochs 400 steps, 100 segments of 4.
@@ -181,8 +184,11 @@ impl OrderWork for TrainedWork {
 
 pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../learning/data/graphs");
-    let graph = GraphTask::read(&folder.join("vit.pt2"), 10)?;
+    let graph = GraphTask::read(&folder.join("vit.pt2"), CLASSES)?;
     let digits = load(&DataSource::Digits)?;
+    let labels = digits.labels().iter().map(|label| label % CLASSES).collect();
+    let digits =
+        Dataset::new(digits.features().to_vec(), labels, digits.width(), CLASSES as usize)?;
     let rows = digits.slice(0..BATCHES * BATCH as usize)?;
     let honest = StoredJob::new(&graph, &rows, BATCH)?;
     let fewer = digits.slice(0..rows.rows() / SAVED as usize)?;
