@@ -12,6 +12,7 @@ mod accounts;
 mod bonds_and_stakes;
 mod coverage;
 mod debits;
+mod leases;
 mod scenario;
 mod signer;
 mod splits;
@@ -114,6 +115,9 @@ const CASES: &[ConformanceCase] = &[
         coverage::return_after_close,
     ),
     ("a coordinator that is the arbiter needs no bond", coverage::trusted_coordinator),
+    ("a lease pays from its escrow and returns the bonds", leases::settled),
+    ("a slashed lease debits the stake and pays who found it", leases::slashed),
+    ("an order without a lease is refunded", leases::unawarded),
     ("a split is set once, before the account takes part", splits::setting),
     ("a claim of a split account pays its members, to the unit", splits::paying),
     ("a split leaves bond and debits with its account", splits::debiting),

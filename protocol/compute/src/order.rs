@@ -189,6 +189,10 @@ impl ComputeOrder {
     /// [`LeaseError::Invalid`] with the field, or an overflow.
     pub fn check(&self) -> Result<(), LeaseError> {
         let Self { deposits, audit, windows, .. } = self;
+        if self.renter == self.referee {
+            let role = "independent: an order has a referee that is not its renter";
+            return Err(LeaseError::Account { account: self.referee, role });
+        }
         in_range("segments", self.segments.into(), 1..=SEGMENTS_MAX.into(), "from 1 to 10,000")?;
         in_range("steps", self.steps.into(), 1..=STEPS_MAX.into(), "from 1 to 1,000,000")?;
         let auditors = 1..=AUDITORS_MAX.into();

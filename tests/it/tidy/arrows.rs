@@ -11,7 +11,7 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
         "florin-work",
         &["florin-protocol", "florin-compute", "florin-contribution", "florin-learning"],
     ),
-    ("florin-ledger", &["florin-protocol"]),
+    ("florin-ledger", &["florin-protocol", "florin-compute"]),
     ("florin-ledger-ethereum", &["florin-protocol", "florin-ledger"]),
     ("florin-testkit", &["florin-protocol", "florin-ledger"]),
     ("florin-engine", &["florin-protocol"]),

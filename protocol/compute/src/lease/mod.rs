@@ -13,7 +13,7 @@ pub(crate) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Address, Amount, Digest, Timestamp};
+use florin_protocol::{Address, Amount, Canonical, Digest, Timestamp};
 
 use crate::auction::{Award, Bid};
 use crate::audit::Secret;
@@ -191,6 +191,10 @@ pub struct Lease {
     result: Option<Digest>,
     dispute: Option<Dispute>,
     outcome: Option<LeaseOutcome>,
+}
+
+impl Canonical for Lease {
+    const DOMAIN: &'static str = "florin v1 compute lease";
 }
 
 impl Lease {

@@ -258,6 +258,12 @@ fn a_segment_has_the_predicted_time_with_slack() {
     assert_eq!(order.segment_ms(u64::MAX), 2 * 864_000_000 + 500);
 }
 
+#[test]
+fn a_renter_is_not_its_own_referee() {
+    let own = ComputeOrder { referee: order().renter, ..order() };
+    assert_eq!(Lease::open(own, Timestamp(0)).unwrap_err().code(), "COMPUTE_ACCOUNT");
+}
+
 /// Bids, 1,024 winners that do not fund, 20 segments of 501 ms, a draw, six windows of audits, and 36
 /// answers: 2 segments of 2 auditors, each with 4 answers of both sides and a ruling.
 #[test]

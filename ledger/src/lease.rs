@@ -1,0 +1,198 @@
+//! A lease of compute on a ledger: the terms that hold its deposits, and the settlement that ends it.
+//!
+//! An order is a task of one round. Its escrow is the infrastructure pool; stake and bonds are bonds in the
+//! task. A settlement pays from the escrow and debits the bonds, whose debits go to the treasury; what is
+//! left of the escrow returns to the renter with the close. Both kinds of ledgers have all of this without a
+//! rule of its own.
+
+use florin_compute::{ComputeOrder, Lease, LeaseError};
+use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
+use florin_protocol::merkle::ClaimTree;
+use florin_protocol::{
+    Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, TaskId,
+    Timestamp,
+};
+
+use crate::api::{Claim, Settlement, Terms};
+
+/// Time for the settlement after the longest duration of a lease, in milliseconds: one day.
+pub const LEASE_SETTLE_MS: u64 = 86_400_000;
+
+/// The task of an order on the ledger.
+#[must_use]
+pub fn lease_task(order: &ComputeOrder) -> TaskId {
+    TaskId(order.id().0)
+}
+
+impl Terms {
+    /// The terms of an order that is opened at a moment. Its referee may cancel the settlement within the
+    /// challenge window, so the coordinator covers the pay by a bond until then.
+    ///
+    /// # Errors
+    /// [`LeaseError`] for an order that is invalid, or whose deposits could be at risk for more than 30 days.
+    pub fn from_order(
+        order: &ComputeOrder,
+        coordinator: Address,
+        challenge_ms: u64,
+        now: Timestamp,
+    ) -> Result<Self, LeaseError> {
+        order.check()?;
+        let duration = order.duration_ms_max();
+        // The last claim is proven within a second window.
+        let unbond_ms =
+            duration.saturating_add(LEASE_SETTLE_MS).saturating_add(challenge_ms.saturating_mul(2));
+        if unbond_ms > PHASE_MS_MAX {
+            return Err(LeaseError::Invalid {
+                what: "the longest duration with its settlement, in milliseconds",
+                got: unbond_ms.into(),
+                rule: "at most 30 days: use shorter windows or fewer segments",
+            });
+        }
+        let life = duration.saturating_add(LEASE_SETTLE_MS).min(TASK_MS_MAX);
+        Ok(Self {
+            task: lease_task(order),
+            buyer: order.renter,
+            coordinator,
+            arbiter: order.referee,
+            // The smallest pool, which no settlement of a lease pays from.
+            data: DATA_PER_ROUND_MIN,
+            infrastructure: order.escrow()?,
+            rounds: 1,
+            per_nat_max: Amount::ZERO,
+            floor_share: Micro::ZERO,
+            bond_min: order.deposits.bid_bond.min(order.deposits.audit_bond),
+            debit_max: order.deposits.largest(),
+            stake_min: Amount::ZERO,
+            challenge_ms,
+            unbond_ms,
+            expires: now.saturating_add_ms(life),
+        })
+    }
+}
+
+impl Settlement {
+    /// The settlement of a lease that is over; `None` before, and if no account is paid or debited.
+    ///
+    /// # Errors
+    /// [`LeaseError::Amount`] if the sum of all pay overflows.
+    pub fn from_lease(lease: &Lease) -> Result<Option<Self>, LeaseError> {
+        let totals = lease.books().totals();
+        if lease.outcome().is_none() || totals.is_empty() {
+            return Ok(None);
+        }
+        let task = lease_task(lease.order());
+        let paid = Amount::total(totals.values().map(|totals| totals.paid))?;
+        Ok(Some(Self {
+            task,
+            payout: Report::settlement_id(task, RoundNumber::FIRST),
+            round: RoundNumber::FIRST,
+            report: lease.digest(),
+            previous_root: Digest::default(),
+            root: ClaimTree::new(totals).root(),
+            data_total: Amount::ZERO,
+            score_pay_total: Amount::ZERO,
+            infrastructure_total: paid,
+            improvement_total_nano: 0,
+        }))
+    }
+}
+
+/// The claims of a settled lease, one for each account. Any account may send them.
+#[must_use]
+pub fn lease_claims(lease: &Lease) -> Vec<Claim> {
+    let totals = lease.books().totals();
+    let tree = ClaimTree::new(totals.clone());
+    let task = lease_task(lease.order());
+    let claims = totals.into_iter().filter_map(|(account, totals)| {
+        let proof = tree.proof(account, totals)?;
+        Some(Claim { task, account, totals, proof })
+    });
+    claims.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_compute::{AuditTerms, Deposits, Windows};
+    use florin_protocol::{ChainId, MarketId};
+
+    use super::*;
+
+    fn units(units: u128) -> Amount {
+        Amount::from_units(units)
+    }
+
+    fn order() -> ComputeOrder {
+        ComputeOrder {
+            market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
+            renter: Address([1; 20]),
+            referee: Address([2; 20]),
+            job: Digest([4; 32]),
+            class: Digest([5; 32]),
+            start: Digest([6; 32]),
+            first_segment: 0,
+            nonce: 1,
+            segments: 20,
+            steps: 10,
+            price_max: units(20_000),
+            step_us_max: 40,
+            deposits: Deposits {
+                bid_bond: units(300),
+                stake: units(20_000),
+                audit_bond: units(8_000),
+                default_fine: units(500),
+            },
+            audit: AuditTerms { share: 100_000, auditors: 2, colluding: 200_000, fee: units(700) },
+            windows: Windows {
+                bid: 1_000,
+                reveal: 1_000,
+                fund: 1_000,
+                slack: 2_000_000,
+                segment: 500,
+                draw: 1_000,
+                audit: 1_000,
+                answer: 100,
+            },
+        }
+    }
+
+    #[test]
+    fn the_terms_are_those_of_the_order() {
+        let (order, now) = (order(), Timestamp(7));
+        let terms = Terms::from_order(&order, Address([9; 20]), 60_000, now).unwrap();
+        assert_eq!((terms.buyer, terms.arbiter), (order.renter, order.referee));
+        assert_eq!((terms.coordinator, terms.rounds), (Address([9; 20]), 1));
+        assert_eq!(terms.infrastructure, order.escrow().unwrap());
+        assert_eq!((terms.bond_min, terms.debit_max), (units(300), units(20_000)));
+        let duration = order.duration_ms_max();
+        assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 120_000);
+        assert_eq!(terms.expires, Timestamp(7 + duration + LEASE_SETTLE_MS));
+        assert_eq!(terms.task.0, order.id().0);
+    }
+
+    /// A deposit must not be withdrawn before its lease can be settled.
+    #[test]
+    fn an_order_that_outlasts_the_ledgers_delays_is_refused() {
+        let fixed = order().duration_ms_max() + LEASE_SETTLE_MS + 120_000;
+        let longest = PHASE_MS_MAX - fixed + order().windows.bid;
+        let with = |bid: u64| {
+            let windows = Windows { bid, ..order().windows };
+            Terms::from_order(
+                &ComputeOrder { windows, ..order() },
+                Address([9; 20]),
+                60_000,
+                Timestamp(0),
+            )
+        };
+        assert_eq!(with(longest).unwrap().unbond_ms, PHASE_MS_MAX);
+        assert_eq!(with(longest + 1).unwrap_err().code(), "COMPUTE_INVALID");
+        let wrong = ComputeOrder { segments: 0, ..order() };
+        assert!(Terms::from_order(&wrong, Address([9; 20]), 1, Timestamp(0)).is_err());
+    }
+
+    #[test]
+    fn a_lease_that_is_not_over_has_no_settlement() {
+        let lease = Lease::open(order(), Timestamp(0)).unwrap();
+        assert_eq!(Settlement::from_lease(&lease), Ok(None));
+        assert!(lease_claims(&lease).is_empty());
+    }
+}
