@@ -14,9 +14,8 @@ use crate::data::Dataset;
 use crate::model::ModelSpec;
 use crate::training::Training;
 
-pub(crate) use checks::{
-    check_evaluation, check_execution, check_groups, check_row_gradients, check_training,
-};
+pub use checks::check_training;
+pub(crate) use checks::{check_evaluation, check_execution, check_groups, check_row_gradients};
 pub use error::{BackendError, CommandError, EvalError, InputError, TrainError};
 pub(crate) use error::{TRAINER_FAILED, TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT};
 
@@ -132,6 +131,8 @@ pub trait Trainer {
     /// Trains consecutive steps from a state, as a training of all steps would take them: with the same
     /// bits, on each machine of the same engine, threads and instruction set, and with any number of
     /// processes.
+    ///
+    /// A step has diverged, too, if a number of the state after it is not finite.
     ///
     /// # Errors
     /// [`InputError::Segments`] unless the model is a graph that virtual workers train in `f32`, and those of
@@ -324,6 +325,12 @@ pub struct SegmentPoint {
 pub trait Engine: Trainer + Evaluator + Send {
     /// The name for display: `torch 2.11.0 (CPU)`, `reference`.
     fn name(&self) -> &'static str;
+
+    /// Everything beside its settings that the bits of a training depend on: library, processor and vector
+    /// instructions. `None` if the engine trains no segments, or its bits are not known to repeat.
+    fn bit_class(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Mean of the row values, added in order; 0 for none.

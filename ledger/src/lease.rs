@@ -9,14 +9,17 @@ use florin_compute::{ComputeOrder, Lease, LeaseError};
 use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
 use florin_protocol::merkle::ClaimTree;
 use florin_protocol::{
-    Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, Micro, Report, RoundNumber, TaskId,
-    Timestamp,
+    Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber,
+    TaskId, Timestamp,
 };
 
 use crate::api::{Claim, Settlement, Terms};
 
 /// Time for the settlement after the longest duration of a lease, in milliseconds: one day.
 pub const LEASE_SETTLE_MS: u64 = 86_400_000;
+
+/// Shortest challenge window of a lease, in milliseconds: ten minutes.
+pub const LEASE_CHALLENGE_MS_MIN: u64 = 600_000;
 
 /// The task of an order on the ledger.
 #[must_use]
@@ -25,18 +28,35 @@ pub fn lease_task(order: &ComputeOrder) -> TaskId {
 }
 
 impl Terms {
-    /// The terms of an order that is opened at a moment. Its referee may cancel the settlement within the
-    /// challenge window, so the coordinator covers the pay by a bond until then.
+    /// The terms of an order that is opened on a market at a moment. Its referee may cancel the settlement within
+    /// the challenge window, so the coordinator covers the pay by a bond until then.
     ///
     /// # Errors
-    /// [`LeaseError`] for an order that is invalid, or whose deposits could be at risk for more than 30 days.
+    /// [`LeaseError`] for an order that is invalid or of another market, whose coordinator is its renter or its
+    /// referee, or whose deposits could be at risk for more than 30 days.
     pub fn from_order(
         order: &ComputeOrder,
+        market: MarketId,
         coordinator: Address,
         challenge_ms: u64,
         now: Timestamp,
     ) -> Result<Self, LeaseError> {
         order.check()?;
+        if order.market != market {
+            return Err(LeaseError::Commitment("the market of the order"));
+        }
+        if coordinator == order.renter || coordinator == order.referee {
+            let role =
+                "independent: the coordinator of a lease is neither its renter nor its referee";
+            return Err(LeaseError::Account { account: coordinator, role });
+        }
+        if challenge_ms < LEASE_CHALLENGE_MS_MIN {
+            return Err(LeaseError::Invalid {
+                what: "the challenge window in milliseconds",
+                got: challenge_ms.into(),
+                rule: "at least ten minutes: each debit is proven within one window",
+            });
+        }
         let duration = order.duration_ms_max();
         // The last claim is proven within a second window.
         let unbond_ms =
@@ -60,13 +80,37 @@ impl Terms {
             rounds: 1,
             per_nat_max: Amount::ZERO,
             floor_share: Micro::ZERO,
-            bond_min: order.deposits.bid_bond.min(order.deposits.audit_bond),
+            // The coordinator requires the deposits of each action. An arbiter may slash as much as the smallest
+            // bond without a ruling: nothing.
+            bond_min: Amount::ZERO,
             debit_max: order.deposits.largest(),
             stake_min: Amount::ZERO,
             challenge_ms,
             unbond_ms,
             expires: now.saturating_add_ms(life),
         })
+    }
+}
+
+impl Terms {
+    /// Checks that a task on the ledger has the terms of an order, and outlasts it by half a day, so that all
+    /// deposits are safe in it.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn check_order(
+        &self,
+        order: &ComputeOrder,
+        market: MarketId,
+        now: Timestamp,
+    ) -> Result<(), LeaseError> {
+        let own = Self::from_order(order, market, self.coordinator, self.challenge_ms, now)?;
+        let differ = Self { expires: self.expires, ..own } != *self;
+        let is_late = self.expires.saturating_add_ms(LEASE_SETTLE_MS / 2) < own.expires;
+        match differ || is_late {
+            true => Err(LeaseError::Commitment("the task of the order on the ledger")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -117,6 +161,13 @@ mod tests {
 
     use super::*;
 
+    const HOST: Address = Address([9; 20]);
+    const CHALLENGE: u64 = LEASE_CHALLENGE_MS_MIN;
+
+    fn terms(order: &ComputeOrder, host: Address, now: Timestamp) -> Result<Terms, LeaseError> {
+        Terms::from_order(order, super::tests::order().market, host, CHALLENGE, now)
+    }
+
     fn units(units: u128) -> Amount {
         Amount::from_units(units)
     }
@@ -136,7 +187,7 @@ mod tests {
             price_max: units(20_000),
             step_us_max: 40,
             deposits: Deposits {
-                bid_bond: units(300),
+                bid_bond: units(500),
                 stake: units(20_000),
                 audit_bond: units(8_000),
                 default_fine: units(500),
@@ -158,13 +209,13 @@ mod tests {
     #[test]
     fn the_terms_are_those_of_the_order() {
         let (order, now) = (order(), Timestamp(7));
-        let terms = Terms::from_order(&order, Address([9; 20]), 60_000, now).unwrap();
+        let terms = terms(&order, HOST, now).unwrap();
         assert_eq!((terms.buyer, terms.arbiter), (order.renter, order.referee));
-        assert_eq!((terms.coordinator, terms.rounds), (Address([9; 20]), 1));
+        assert_eq!((terms.coordinator, terms.rounds), (HOST, 1));
         assert_eq!(terms.infrastructure, order.escrow().unwrap());
-        assert_eq!((terms.bond_min, terms.debit_max), (units(300), units(20_000)));
+        assert_eq!((terms.bond_min, terms.debit_max), (units(0), units(20_000)));
         let duration = order.duration_ms_max();
-        assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 120_000);
+        assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 2 * CHALLENGE);
         assert_eq!(terms.expires, Timestamp(7 + duration + LEASE_SETTLE_MS));
         assert_eq!(terms.task.0, order.id().0);
     }
@@ -172,21 +223,58 @@ mod tests {
     /// A deposit must not be withdrawn before its lease can be settled.
     #[test]
     fn an_order_that_outlasts_the_ledgers_delays_is_refused() {
-        let fixed = order().duration_ms_max() + LEASE_SETTLE_MS + 120_000;
+        let fixed = order().duration_ms_max() + LEASE_SETTLE_MS + 2 * CHALLENGE;
         let longest = PHASE_MS_MAX - fixed + order().windows.bid;
         let with = |bid: u64| {
             let windows = Windows { bid, ..order().windows };
-            Terms::from_order(
-                &ComputeOrder { windows, ..order() },
-                Address([9; 20]),
-                60_000,
-                Timestamp(0),
-            )
+            terms(&ComputeOrder { windows, ..order() }, HOST, Timestamp(0))
         };
         assert_eq!(with(longest).unwrap().unbond_ms, PHASE_MS_MAX);
         assert_eq!(with(longest + 1).unwrap_err().code(), "COMPUTE_INVALID");
-        let wrong = ComputeOrder { segments: 0, ..order() };
-        assert!(Terms::from_order(&wrong, Address([9; 20]), 1, Timestamp(0)).is_err());
+    }
+
+    #[test]
+    fn terms_without_independent_roles_or_a_window_are_refused() {
+        let order = order();
+        let code = |order: &ComputeOrder, host, challenge| {
+            let market = super::tests::order().market;
+            Terms::from_order(order, market, host, challenge, Timestamp(0)).unwrap_err().code()
+        };
+        let invalid = ComputeOrder { segments: 0, ..order.clone() };
+        assert_eq!(code(&invalid, HOST, CHALLENGE), "COMPUTE_INVALID");
+        assert_eq!(code(&order, HOST, CHALLENGE - 1), "COMPUTE_INVALID");
+        for host in [order.renter, order.referee] {
+            assert_eq!(code(&order, host, CHALLENGE), "COMPUTE_ACCOUNT");
+        }
+        let market = MarketId { chain: ChainId(2), ..order.market };
+        let elsewhere = ComputeOrder { market, ..order };
+        assert_eq!(code(&elsewhere, HOST, CHALLENGE), "COMPUTE_COMMITMENT");
+    }
+
+    #[test]
+    fn a_task_with_other_terms_holds_no_deposits_of_an_order() {
+        let order = order();
+        let own = terms(&order, HOST, Timestamp(0)).unwrap();
+        let check = |terms: &Terms, now| terms.check_order(&order, order.market, Timestamp(now));
+        assert_eq!(check(&own, 0), Ok(()));
+        // Half a day is left for the settlement.
+        assert_eq!(check(&own, LEASE_SETTLE_MS / 2), Ok(()));
+        assert_eq!(check(&own, LEASE_SETTLE_MS / 2 + 1).unwrap_err().code(), "COMPUTE_COMMITMENT");
+        let longer = Terms { expires: Timestamp(own.expires.0 + 1), ..own };
+        assert_eq!(check(&longer, 0), Ok(()));
+        let changes: [fn(&mut Terms); 6] = [
+            |terms| terms.debit_max = Amount::ZERO,
+            |terms| terms.rounds = 2,
+            |terms| terms.infrastructure = units(1),
+            |terms| terms.unbond_ms -= 1,
+            |terms| terms.buyer = HOST,
+            |terms| terms.task = TaskId([1; 32]),
+        ];
+        for change in changes {
+            let mut other = own.clone();
+            change(&mut other);
+            assert!(check(&other, 0).is_err(), "{other:?}");
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub use embedded::{
     LedgerClock, SignedHead, SnapshotHead, Verification, follow_head, verify_served_chain,
 };
 pub use entry::{Account, Cause, Movement, Pool};
-pub use lease::{LEASE_SETTLE_MS, lease_claims, lease_task};
+pub use lease::{LEASE_CHALLENGE_MS_MIN, LEASE_SETTLE_MS, lease_claims, lease_task};
 pub use remote::RemoteLedger;
 pub use transaction::{
     SignedTransaction, Transaction, TransactionOutcome, TransactionStatus, VerifiedTransaction,

@@ -7,10 +7,12 @@
 use std::ops::{ControlFlow, Range};
 
 use florin_compute::{ComputeJob, ComputeOrder};
-use florin_learning::checkpoint::{StateError, TrainingState};
+use florin_learning::checkpoint::TrainingState;
 use florin_learning::data::from_canonical_bytes;
-use florin_learning::engine::{TrainError, TrainingSegment};
-use florin_learning::{Dataset, Execution, ModelSpec, Trainer, Training};
+use florin_learning::engine::{
+    Engine, TrainError, TrainedSegment, TrainingSegment, check_training,
+};
+use florin_learning::{Dataset, Execution, ModelSpec, Training};
 use florin_protocol::{Digest, ErrorCode, Rejection};
 
 use crate::convert::training_settings;
@@ -22,19 +24,56 @@ pub enum LeasedTrainingError {
     /// The engine cannot train it, or the state is none of this training.
     #[error(transparent)]
     Training(#[from] TrainError),
-    /// The state is not the start of a segment of the order.
+    /// The state is after other steps than those before the segment.
     #[error(
-        "a state after step {step} is not the start of a segment of {steps} steps, of {total} in all: \
-         ask for another one"
+        "a state after {step} steps is not that of segment {segment}, which follows {from} steps"
     )]
     NoStart {
+        /// The segment of the order, from 0.
+        segment: u32,
         /// Steps before the state.
         step: u64,
-        /// Steps of a segment.
-        steps: u32,
-        /// Steps of the training.
-        total: u64,
+        /// Steps before the segment.
+        from: u64,
     },
+    /// The bytes are those of another state.
+    #[error("the bytes are a state with another digest: fetch them again")]
+    Digest,
+    /// The engine has other bits than those of the order's class.
+    #[error("{engine} on this machine is not of the order's class: its bits would differ")]
+    Class {
+        /// The engine.
+        engine: &'static str,
+    },
+}
+
+/// The class of an engine on this machine, inside which equal trainings have equal bits. `None` if it has none.
+#[must_use]
+pub fn compute_class(engine: &dyn Engine) -> Option<Digest> {
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 compute class");
+    hasher.update(engine.bit_class()?.as_bytes());
+    Some(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// A state that starts a segment of an order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SegmentStart {
+    segment: u32,
+    state: TrainingState,
+}
+
+impl SegmentStart {
+    /// The state.
+    #[must_use]
+    pub const fn state(&self) -> &TrainingState {
+        &self.state
+    }
+
+    /// The start of the next segment, from the end of this one.
+    #[must_use]
+    pub fn next(&self, end: TrainingState) -> Self {
+        Self { segment: self.segment.saturating_add(1), state: end }
+    }
 }
 
 /// The settings of a job for an engine.
@@ -58,6 +97,10 @@ pub struct LeasedTraining {
     rows: Dataset,
     how: Training,
     seed: u64,
+    class: Digest,
+    /// Segments that other orders computed, and those of this one.
+    first_segment: u32,
+    segments: u32,
     /// Steps of a segment; the last one may have fewer.
     steps: u32,
     total: u64,
@@ -88,8 +131,11 @@ impl LeasedTraining {
             return Err(invalid(format!("the job states {stated} rows, and its blob has {found}")));
         }
         let how = settings(job);
+        check_training(&model, &start, &rows, &how).map_err(|error| invalid(error.to_string()))?;
+        let ComputeOrder { class, first_segment, segments, .. } = *order;
         let (seed, steps, total) = (job.seed, order.steps.max(1), job.steps());
-        let training = Self { model, start, rows, how, seed, steps, total };
+        let training =
+            Self { model, start, rows, how, seed, class, first_segment, segments, steps, total };
         let is_own = Digest(training.initial().digest()) == order.start;
         match is_own || order.first_segment > 0 {
             true => Ok(training),
@@ -103,95 +149,161 @@ impl LeasedTraining {
         TrainingState::initial(&self.start, &self.how)
     }
 
-    /// A state of this training from its bytes.
+    /// The state at the start of a segment of the order, from its bytes: what a provider continues from, and what
+    /// auditors are served. Bytes that are refused here are no start.
     ///
     /// # Errors
-    /// [`StateError`].
-    pub fn state(&self, bytes: &[u8]) -> Result<TrainingState, StateError> {
-        TrainingState::from_bytes(bytes, self.start.len(), &self.how)
+    /// [`LeasedTrainingError::NoStart`] if the state is after other steps or the segment is none of the order,
+    /// [`LeasedTrainingError::Digest`], and [`StateError`] for bytes that are no state.
+    pub fn start(
+        &self,
+        segment: u32,
+        digest: Digest,
+        bytes: &[u8],
+    ) -> Result<SegmentStart, LeasedTrainingError> {
+        let start = SegmentStart { segment, state: self.state(digest, bytes)? };
+        self.steps_of(&start).map(|_| start)
     }
 
-    /// The steps of the segment that starts at a state, counted from 0.
-    fn segment_from(&self, from: &TrainingState) -> Result<Range<u64>, LeasedTrainingError> {
-        let (step, steps, total) = (from.step(), self.steps, self.total);
-        let is_start = step < total && step.is_multiple_of(steps.into());
-        match is_start {
-            true => Ok(step..step.saturating_add(steps.into()).min(total)),
-            false => Err(LeasedTrainingError::NoStart { step, steps, total }),
+    /// The first segment of an order that continues no other one.
+    #[must_use]
+    pub fn first(&self) -> SegmentStart {
+        SegmentStart { segment: 0, state: self.initial() }
+    }
+
+    fn state(&self, digest: Digest, bytes: &[u8]) -> Result<TrainingState, LeasedTrainingError> {
+        let state = TrainingState::from_bytes(bytes, self.start.len(), &self.how);
+        let state = state.map_err(TrainError::from)?;
+        match Digest(state.digest()) == digest {
+            true => Ok(state),
+            false => Err(LeasedTrainingError::Digest),
         }
     }
 
-    /// The state at the end of the segment that starts at `from`.
+    /// The steps of a segment, from the first step of the training.
+    fn steps_of(&self, start: &SegmentStart) -> Result<Range<u64>, LeasedTrainingError> {
+        let SegmentStart { segment, state } = start;
+        let number = u64::from(self.first_segment).saturating_add((*segment).into());
+        let from = number.saturating_mul(self.steps.into());
+        match *segment < self.segments && from < self.total && state.step() == from {
+            true => Ok(from..from.saturating_add(self.steps.into()).min(self.total)),
+            false => {
+                Err(LeasedTrainingError::NoStart { segment: *segment, step: state.step(), from })
+            }
+        }
+    }
+
+    /// The state at the end of a segment.
     ///
     /// # Errors
     /// [`LeasedTrainingError`].
     pub fn end_of_segment(
         &self,
-        engine: &mut dyn Trainer,
-        from: &TrainingState,
+        engine: &mut dyn Engine,
+        start: &SegmentStart,
     ) -> Result<TrainingState, LeasedTrainingError> {
-        let to = self.segment_from(from)?.end;
-        Ok(self.train(engine, from, to, false)?.0)
+        self.state_in_segment(engine, start, self.steps)
     }
 
-    /// The digests of the states after each step of the segment that starts at `from`. The last digest is
-    /// repeated if the segment has fewer steps than others.
+    /// The digests of the states after each step of a segment. The last digest is repeated if the segment has
+    /// fewer steps than others.
     ///
     /// # Errors
     /// [`LeasedTrainingError`].
     pub fn trace_of_segment(
         &self,
-        engine: &mut dyn Trainer,
-        from: &TrainingState,
+        engine: &mut dyn Engine,
+        start: &SegmentStart,
     ) -> Result<Vec<Digest>, LeasedTrainingError> {
-        let to = self.segment_from(from)?.end;
-        let (end, mut trace) = self.train(engine, from, to, true)?;
+        let to = self.steps_of(start)?.end;
+        let (end, mut trace) = self.train(engine, &start.state, to, true)?;
         let steps = usize::try_from(self.steps).unwrap_or(usize::MAX);
         trace.resize(steps, Digest(end.digest()));
         Ok(trace)
     }
 
-    /// The state after some steps of the segment that starts at `from`; at most its end.
+    /// The state after some steps of a segment; at most its end.
     ///
     /// # Errors
     /// [`LeasedTrainingError`].
     pub fn state_in_segment(
         &self,
-        engine: &mut dyn Trainer,
-        from: &TrainingState,
+        engine: &mut dyn Engine,
+        start: &SegmentStart,
         steps: u32,
     ) -> Result<TrainingState, LeasedTrainingError> {
-        let segment = self.segment_from(from)?;
+        let segment = self.steps_of(start)?;
         let to = segment.start.saturating_add(steps.into()).min(segment.end);
-        match to == segment.start {
-            true => Ok(from.clone()),
-            false => Ok(self.train(engine, from, to, false)?.0),
-        }
+        Ok(self.train(engine, &start.state, to, false)?.0)
     }
 
-    /// The state after one step from any state: what a referee computes. After the last step of the training
-    /// the state stays as it is.
+    /// The state after the step that a dispute ends with: what a referee computes. `before` steps of the segment
+    /// lead to the state on which both sides agree, whose bytes a side has served. Behind the last step of the
+    /// training the state stays as it is.
     ///
     /// # Errors
-    /// [`LeasedTrainingError`].
-    pub fn step(
+    /// [`LeasedTrainingError::NoStart`] if the state is after other steps, and as for [`Self::start`].
+    pub fn ruling(
         &self,
-        engine: &mut dyn Trainer,
-        from: &TrainingState,
-    ) -> Result<TrainingState, LeasedTrainingError> {
-        match from.step() < self.total {
-            true => Ok(self.train(engine, from, from.step().saturating_add(1), false)?.0),
-            false => Ok(from.clone()),
+        engine: &mut dyn Engine,
+        (segment, before): (u32, u32),
+        digest: Digest,
+        bytes: &[u8],
+    ) -> Result<Digest, LeasedTrainingError> {
+        let state = self.state(digest, bytes)?;
+        let number = u64::from(self.first_segment).saturating_add(segment.into());
+        let from = number.saturating_mul(self.steps.into()).saturating_add(before.into());
+        let from = from.min(self.total);
+        if state.step() != from || segment >= self.segments {
+            return Err(LeasedTrainingError::NoStart { segment, step: state.step(), from });
         }
+        let to = from.saturating_add(1).min(self.total);
+        Ok(Digest(self.train(engine, &state, to, false)?.0.digest()))
     }
 
+    /// Trains the steps up to `to`. A step that diverges is left out, so that every segment has an end.
     fn train(
         &self,
-        engine: &mut dyn Trainer,
+        engine: &mut dyn Engine,
         from: &TrainingState,
         to: u64,
         is_traced: bool,
     ) -> Result<(TrainingState, Vec<Digest>), LeasedTrainingError> {
+        if compute_class(engine) != Some(self.class) {
+            return Err(LeasedTrainingError::Class { engine: engine.name() });
+        }
+        let (mut state, mut trace) = (from.clone(), Vec::new());
+        while state.step() < to {
+            let diverged = match self.train_segment(engine, &state, to, is_traced) {
+                Ok(trained) => {
+                    trace.extend(trained.trace.into_iter().map(Digest));
+                    state = trained.end;
+                    continue;
+                }
+                Err(TrainError::Diverged { step }) => step,
+                Err(error) => return Err(error.into()),
+            };
+            let before = diverged.saturating_sub(1);
+            if before > state.step() {
+                let trained = self.train_segment(engine, &state, before, is_traced)?;
+                trace.extend(trained.trace.into_iter().map(Digest));
+                state = trained.end;
+            }
+            state = state.without_next_step();
+            if is_traced {
+                trace.push(Digest(state.digest()));
+            }
+        }
+        Ok((state, trace))
+    }
+
+    fn train_segment(
+        &self,
+        engine: &mut dyn Engine,
+        from: &TrainingState,
+        to: u64,
+        is_traced: bool,
+    ) -> Result<TrainedSegment, TrainError> {
         let segment = TrainingSegment {
             model: &self.model,
             start: &self.start,
@@ -202,7 +314,6 @@ impl LeasedTraining {
             to,
             is_traced,
         };
-        let trained = engine.train_segment(&segment, &mut |_| ControlFlow::Continue(()))?;
-        Ok((trained.end, trained.trace.into_iter().map(Digest).collect()))
+        engine.train_segment(&segment, &mut |_| ControlFlow::Continue(()))
     }
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 use florin_compute::{AuditTerms, ComputeJob, ComputeOrder, Deposits, PARTS, Windows};
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::data::{DataSource, canonical_bytes, load};
+use florin_learning::engine::{Engine, TrainError};
 use florin_learning::graph::{BufferPolicy, GraphParts, read_archive, split};
-use florin_learning::{Dataset, EngineKind, Trainer, engine, tensors};
+use florin_learning::{Dataset, EngineKind, Reference, engine, tensors};
 use florin_protocol::*;
 
 use crate::graph::load_declared;
-use crate::{LeasedTraining, LeasedTrainingError};
+use crate::{LeasedTraining, LeasedTrainingError, SegmentStart, compute_class};
 
 /// Steps of a segment. The last segment of the 18 steps has three.
 const STEPS: u32 = 5;
@@ -23,7 +24,7 @@ struct TestOrder {
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
 
-fn trainer() -> Box<dyn florin_learning::engine::Engine> {
+fn trainer() -> Box<dyn Engine> {
     engine(EngineKind::Torch, 1).unwrap()
 }
 
@@ -110,7 +111,7 @@ fn order(job: &ComputeJob) -> ComputeOrder {
         renter: Address([1; 20]),
         referee: Address([2; 20]),
         job: job.digest(),
-        class: Digest([5; 32]),
+        class: compute_class(&*trainer()).unwrap(),
         start: Digest([6; 32]),
         first_segment: 0,
         nonce: 1,
@@ -119,7 +120,7 @@ fn order(job: &ComputeJob) -> ComputeOrder {
         price_max: units(20_000),
         step_us_max: 1_000_000,
         deposits: Deposits {
-            bid_bond: units(300),
+            bid_bond: units(500),
             stake: units(100_000),
             audit_bond: units(8_000),
             default_fine: units(500),
@@ -138,55 +139,133 @@ fn order(job: &ComputeJob) -> ComputeOrder {
     }
 }
 
-/// The state at the start of each segment, and the last one; each segment on an engine of its own, from bytes.
-fn segments(training: &LeasedTraining) -> Vec<TrainingState> {
-    let mut states = vec![training.initial()];
-    for _ in 0..4 {
-        let bytes = states.last().unwrap().to_bytes().unwrap();
-        let from = training.state(&bytes).unwrap();
-        states.push(training.end_of_segment(&mut *trainer(), &from).unwrap());
+fn bytes(state: &TrainingState) -> Vec<u8> {
+    state.to_bytes().unwrap()
+}
+
+fn digest(state: &TrainingState) -> Digest {
+    Digest(state.digest())
+}
+
+/// The start of each segment, and the state after the last one; each segment on an engine of its own, from bytes.
+fn segments(training: &LeasedTraining) -> (Vec<SegmentStart>, TrainingState) {
+    let mut starts: Vec<SegmentStart> = Vec::new();
+    let mut state = training.initial();
+    for segment in 0..4 {
+        let start = training.start(segment, digest(&state), &bytes(&state)).unwrap();
+        state = training.end_of_segment(&mut *trainer(), &start).unwrap();
+        starts.push(start);
     }
-    states
+    (starts, state)
 }
 
 #[test]
-fn each_segment_has_one_end_on_every_machine_of_a_class() {
+fn each_segment_has_one_end_for_every_party() {
     let betas = Optimizer::AdamW { beta1: Micro(900_000), beta2: Micro(990_000) };
     // Statistics of batches; dropout and the moments of an optimizer.
     for (name, optimizer) in [("resnet", Optimizer::Sgd), ("vit", betas)] {
         let test = TestOrder::new(name, optimizer);
         test.order.check_job(&test.job).unwrap();
         let training = test.load().unwrap();
-        let states = segments(&training);
-        let steps: Vec<u64> = states.iter().map(TrainingState::step).collect();
-        assert_eq!(steps, [0, 5, 10, 15, 18], "{name}");
-        // An auditor of the last segment starts from a state that it was served.
+        let (starts, last) = segments(&training);
+        assert_eq!(starts[0], training.first());
+        let steps: Vec<u64> = starts.iter().map(|start| start.state().step()).collect();
+        assert_eq!((steps, last.step()), (vec![0, 5, 10, 15], 18), "{name}");
+        // An auditor of each segment starts from a state that it was served.
         let audited = test.load().unwrap();
-        for (number, pair) in states.windows(2).enumerate() {
-            let mut engine = trainer();
-            let trace = audited.trace_of_segment(&mut *engine, &pair[0]).unwrap();
+        for (number, start) in starts.iter().enumerate() {
+            let end = starts.get(number + 1).map_or(&last, SegmentStart::state);
+            let trace = audited.trace_of_segment(&mut *trainer(), start).unwrap();
             assert_eq!(trace.len(), STEPS as usize);
-            assert_eq!(trace.last(), Some(&Digest(pair[1].digest())), "{name} {number}");
+            assert_eq!(trace.last(), Some(&digest(end)), "{name} {number}");
             // Each side of a dispute has the states of the trace, and a referee computes the next step.
-            let mut before = pair[0].clone();
-            for (step, digest) in trace.iter().enumerate() {
-                let state =
-                    audited.state_in_segment(&mut *trainer(), &pair[0], step as u32 + 1).unwrap();
-                assert_eq!(Digest(state.digest()), *digest, "{name} {number} {step}");
-                let ruled = audited.step(&mut *trainer(), &before).unwrap();
-                assert_eq!(Digest(ruled.digest()), *digest, "{name} {number} {step}");
-                before = ruled;
+            let mut before = start.state().clone();
+            for (step, expected) in (0..).zip(&trace) {
+                let at = (number as u32, step);
+                let ruled = audited.ruling(&mut *trainer(), at, digest(&before), &bytes(&before));
+                assert_eq!(ruled.as_ref(), Ok(expected), "{name} {number} {step}");
+                before = audited.state_in_segment(&mut *trainer(), start, step + 1).unwrap();
+                assert_eq!(digest(&before), *expected, "{name} {number} {step}");
             }
         }
-        assert!(states[4].mean_loss() < 1.5, "{}", states[4].mean_loss());
+        assert!(last.mean_loss() < 1.5, "{}", last.mean_loss());
     }
+}
+
+/// A provider whose fake state claims to be after other steps would leave later segments without an end.
+#[test]
+fn a_state_after_other_steps_is_no_start() {
+    let test = TestOrder::new("resnet", Optimizer::Sgd);
+    let training = test.load().unwrap();
+    let (starts, last) = segments(&training);
+    for (segment, state) in [(1, &last), (1, starts[2].state()), (2, starts[1].state()), (4, &last)]
+    {
+        let error = training.start(segment, digest(state), &bytes(state)).unwrap_err();
+        let from = u64::from(segment * STEPS);
+        let step = state.step();
+        assert_eq!(error, LeasedTrainingError::NoStart { segment, step, from });
+        let ruled = training.ruling(&mut *trainer(), (segment, 0), digest(state), &bytes(state));
+        assert!(matches!(ruled, Err(LeasedTrainingError::NoStart { .. })), "{segment}");
+    }
+    let error = training.start(1, digest(&last), &bytes(starts[1].state())).unwrap_err();
+    assert_eq!(error, LeasedTrainingError::Digest);
+    let mut damaged = bytes(starts[1].state());
+    let at = damaged.len() - 4;
+    damaged[at..].copy_from_slice(&f32::NAN.to_le_bytes());
+    let error = training.start(1, digest(starts[1].state()), &damaged).unwrap_err();
+    assert!(error.to_string().contains("not finite"), "{error}");
+}
+
+/// Another order continues after two segments, and counts its own from 0.
+#[test]
+fn an_order_continues_another_one() {
+    let test = TestOrder::new("resnet", Optimizer::Sgd);
+    let (starts, last) = segments(&test.load().unwrap());
+    let start = digest(starts[2].state());
+    let order = ComputeOrder { first_segment: 2, segments: 2, start, ..test.order.clone() };
+    let rest = TestOrder { order, ..test };
+    let training = rest.load().unwrap();
+    let first = training.start(0, start, &bytes(starts[2].state())).unwrap();
+    let middle = training.end_of_segment(&mut *trainer(), &first).unwrap();
+    let end = training.end_of_segment(&mut *trainer(), &first.next(middle)).unwrap();
+    assert_eq!(digest(&end), digest(&last));
+    // A bidder sees that such an order has no start.
+    let other = training.initial();
+    assert!(training.start(0, digest(&other), &bytes(&other)).is_err());
+}
+
+/// A renter cannot order a training whose segments have no end.
+#[test]
+fn a_step_that_diverges_is_left_out() {
+    let mut test = TestOrder::new("resnet", Optimizer::Sgd);
+    test.job.training.learning_rate = Micro(100_000_000);
+    test.job.training.weight_decay = Micro(1_000_000);
+    test.order.job = test.job.digest();
+    let training = test.load().unwrap();
+    let (starts, last) = segments(&training);
+    assert_eq!(last.step(), 18);
+    let is_finite = |state: &TrainingState| state.params().iter().all(|number| number.is_finite());
+    assert!(starts.iter().all(|start| is_finite(start.state())) && is_finite(&last));
+    let mut diverged = 0;
+    for start in &starts {
+        let trace = training.trace_of_segment(&mut *trainer(), start).unwrap();
+        let mut before = start.state().clone();
+        for (step, expected) in (1..).zip(&trace) {
+            let state = training.state_in_segment(&mut *trainer(), start, step).unwrap();
+            assert_eq!(digest(&state), *expected);
+            let is_left_out = state.step() > before.step() && state.params() == before.params();
+            diverged += u32::from(is_left_out);
+            before = state;
+        }
+    }
+    assert!(diverged > 0, "no step diverged");
 }
 
 #[test]
 fn other_work_has_another_end() {
     let test = TestOrder::new("resnet", Optimizer::Sgd);
     let training = test.load().unwrap();
-    let honest = training.end_of_segment(&mut *trainer(), &training.initial()).unwrap();
+    let honest = training.end_of_segment(&mut *trainer(), &training.first()).unwrap();
     let changes: [fn(&mut ComputeJob); 4] = [
         |job| job.seed += 1,
         |job| job.virtual_workers = 2,
@@ -200,7 +279,7 @@ fn other_work_has_another_end() {
         let order = ComputeOrder { job: job.digest(), segments, ..test.order.clone() };
         let other = TestOrder { order, job, blobs: test.blobs.clone() };
         let loaded = other.load().unwrap();
-        let end = loaded.end_of_segment(&mut *trainer(), &loaded.initial()).unwrap();
+        let end = loaded.end_of_segment(&mut *trainer(), &loaded.first()).unwrap();
         assert_ne!(end.digest(), honest.digest());
     }
 }
@@ -238,21 +317,17 @@ fn a_job_that_is_not_the_orders_is_refused() {
 }
 
 #[test]
-fn a_state_inside_a_segment_is_no_start() {
+fn an_engine_of_another_class_is_refused() {
     let test = TestOrder::new("resnet", Optimizer::Sgd);
     let training = test.load().unwrap();
-    let mut engine = trainer();
-    let inside = training.state_in_segment(&mut *engine, &training.initial(), 3).unwrap();
-    let error = training.end_of_segment(&mut *engine, &inside).unwrap_err();
-    assert_eq!(error, LeasedTrainingError::NoStart { step: 3, steps: STEPS, total: 18 });
-    let last = segments(&training).pop().unwrap();
-    let error = training.end_of_segment(&mut *engine, &last).unwrap_err();
-    assert_eq!(error, LeasedTrainingError::NoStart { step: 18, steps: STEPS, total: 18 });
-    assert_eq!(training.step(&mut *engine, &last).unwrap(), last, "nothing follows the last step");
-    let first = training.state_in_segment(&mut *engine, &training.initial(), 0).unwrap();
-    assert_eq!(first, training.initial());
-    // The plain engine has other bits, and says that it cannot.
-    let mut plain = florin_learning::Reference::new();
-    let error = training.end_of_segment(&mut plain as &mut dyn Trainer, &training.initial());
-    assert!(error.unwrap_err().to_string().contains("trains no segments"));
+    let error = training.end_of_segment(&mut Reference::new(), &training.first()).unwrap_err();
+    assert!(matches!(error, LeasedTrainingError::Class { .. }), "{error}");
+    let order = ComputeOrder { class: Digest([5; 32]), ..test.order.clone() };
+    let other = TestOrder { order, ..test };
+    let training = other.load().unwrap();
+    let error = training.end_of_segment(&mut *trainer(), &training.first()).unwrap_err();
+    assert!(error.to_string().contains("not of the order's class"), "{error}");
+    let none = florin_learning::engine::InputError::Segments { engine: "chosen" };
+    let plain = LeasedTrainingError::Training(TrainError::from(none));
+    assert!(plain.to_string().contains("trains no segments"));
 }

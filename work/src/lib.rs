@@ -36,7 +36,9 @@ pub use convert::{aggregation_rule, graph_declaration, model_spec, training, upd
 pub use encoding::{number_encoding, row_encoder, row_encoding, target_scale};
 pub use graph::{BASELINE_FLOPS_MAX, baseline_flops, inspect_blob, load_graph, task_model};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
-pub use leased_training::{LeasedTraining, LeasedTrainingError, initial_state};
+pub use leased_training::{
+    LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, initial_state,
+};
 pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{

@@ -7,12 +7,14 @@ use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::training::Training;
+use crate::training::{Precision, Training};
 
 /// The entry of the header with the numbers beside the tensors.
 const NUMBERS: &str = "training";
 /// The entry with the key of the training, in a file of its own.
 const KEY: &str = "key";
+/// Longest header in bytes: the numbers, a key and three tensors take some hundred.
+const HEADER_BYTES_MAX: u64 = 4_096;
 /// The most tensors of a state: the parameters and what an optimizer carries.
 const TENSORS_MAX: usize = 3;
 
@@ -106,14 +108,18 @@ impl TrainingState {
         self.encode(None)
     }
 
-    /// The reverse, for a model with this number of parameters and a training with these settings.
+    /// The reverse, for a model with this number of parameters and a training with these settings. A state has one
+    /// form.
     ///
     /// # Errors
-    /// [`StateError`] for any other bytes.
+    /// [`StateError`] for any other bytes, and for numbers that are not finite.
     pub fn from_bytes(bytes: &[u8], parameters: usize, how: &Training) -> Result<Self, StateError> {
         let (state, _) = Self::decode(bytes, parameters)?;
         state.check(parameters, how)?;
-        Ok(state)
+        match state.encode(None)? == bytes {
+            true => Ok(state),
+            false => Err(invalid("its bytes are not in canonical form")),
+        }
     }
 
     /// Whether a training can continue from it.
@@ -123,14 +129,28 @@ impl TrainingState {
             let found = self.tensors.len();
             return Err(invalid(format!("it has {found} tensors and not {expected}")));
         }
-        match self.tensors.iter().find(|tensor| tensor.len() != parameters) {
-            Some(tensor) => {
-                let found = tensor.len();
-                let why = format!("a tensor has {found} numbers, and the model {parameters}");
-                Err(invalid(why))
-            }
-            None => Ok(()),
+        if let Some(tensor) = self.tensors.iter().find(|tensor| tensor.len() != parameters) {
+            let found = tensor.len();
+            let why = format!("a tensor has {found} numbers, and the model {parameters}");
+            return Err(invalid(why));
         }
+        if how.execution.precision == Precision::F32 && self.numbers.scale != (0, 0) {
+            return Err(invalid("it has a scale of the loss, and the training has none"));
+        }
+        let losses = [self.numbers.sum, self.numbers.mean_loss].map(f64::from_bits);
+        let is_finite = losses.iter().all(|loss| loss.is_finite())
+            && self.tensors.iter().flatten().all(|number| number.is_finite());
+        match is_finite {
+            true => Ok(()),
+            false => Err(invalid("a number of it is not finite")),
+        }
+    }
+
+    /// The state after a step that is left out, because it would diverge: only the count of steps changes.
+    #[must_use]
+    pub fn without_next_step(&self) -> Self {
+        let step = self.numbers.step.saturating_add(1);
+        Self { numbers: StateNumbers { step, ..self.numbers }, ..self.clone() }
     }
 
     pub(super) fn encode(&self, key: Option<&str>) -> Result<Vec<u8>, StateError> {
@@ -151,6 +171,10 @@ impl TrainingState {
         bytes: &[u8],
         parameters: usize,
     ) -> Result<(Self, Option<String>), StateError> {
+        let length = bytes.first_chunk().map(|length| u64::from_le_bytes(*length));
+        if length.is_none_or(|length| length > HEADER_BYTES_MAX) {
+            return Err(invalid("its header is missing or too long"));
+        }
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(failed)?;
         let entries = header.metadata().as_ref();
         let entry = |name: &str| entries.and_then(|entries| entries.get(name));
@@ -177,7 +201,8 @@ mod tests {
     use super::*;
 
     fn state() -> TrainingState {
-        let numbers = StateNumbers { step: 7, sum: 0.1_f64.to_bits(), mean_loss: 2, scale: (3, 4) };
+        let (sum, mean_loss) = (0.1_f64.to_bits(), 0.5_f64.to_bits());
+        let numbers = StateNumbers { step: 7, sum, mean_loss, scale: (0, 0) };
         TrainingState { numbers, tensors: vec![vec![1.5, -0.0, 1e-30], vec![0.25, 0.5, 0.75]] }
     }
 
@@ -196,6 +221,40 @@ mod tests {
         for length in [0, 7, bytes.len() / 2, bytes.len() - 1] {
             why(&bytes[..length], 3, &how);
         }
+        why(&[bytes, vec![0]].concat(), 3, &how);
+        // The same state with a key has other bytes.
+        let keyed = state().encode(Some("a")).unwrap();
+        assert!(why(&keyed, 3, &how).contains("canonical form"));
+        let long = [5_000_u64.to_le_bytes().to_vec(), vec![b' '; 5_000]].concat();
+        assert!(why(&long, 3, &how).contains("header is missing or too long"));
+    }
+
+    #[test]
+    fn numbers_from_which_no_training_continues_are_refused() {
+        let how = Training { momentum: 0.5, ..Training::sgd(1, 1, 0.1) };
+        type Change = fn(&mut TrainingState);
+        let changes: [(Change, &str); 5] = [
+            (|state| state.tensors[0][1] = f32::NAN, "not finite"),
+            (|state| state.tensors[1][0] = f32::INFINITY, "not finite"),
+            (|state| state.numbers.sum = f64::NAN.to_bits(), "not finite"),
+            (|state| state.numbers.mean_loss = f64::INFINITY.to_bits(), "not finite"),
+            (|state| state.numbers.scale = (0, 1), "scale of the loss"),
+        ];
+        for (change, why) in changes {
+            let mut other = state();
+            change(&mut other);
+            let bytes = other.to_bytes().unwrap();
+            let error = TrainingState::from_bytes(&bytes, 3, &how).unwrap_err();
+            assert!(error.why.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_left_out_changes_the_count_alone() {
+        let after = state().without_next_step();
+        assert_eq!((after.step(), &after.tensors), (8, &state().tensors));
+        assert_eq!(after.numbers.sum, state().numbers.sum);
+        assert_ne!(after.digest(), state().digest());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::params::first_not_finite;
 use crate::training::{Precision, Training};
 
 /// Preconditions of every engine's training.
-pub(crate) fn check_training(
+pub fn check_training(
     model: &ModelSpec,
     start: &[f32],
     data: &Dataset,

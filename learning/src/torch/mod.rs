@@ -233,6 +233,13 @@ impl Engine for Torch {
     fn name(&self) -> &'static str {
         if self.device == Device::Cpu { NAME_CPU } else { NAME_GPU }
     }
+
+    #[cfg(feature = "distributed")]
+    fn bit_class(&self) -> Option<String> {
+        let is_cpu = self.device == Device::Cpu;
+        is_cpu
+            .then(|| format!("{NAME_CPU}, {}, {}", std::env::consts::ARCH, c10d::cpu_capability()))
+    }
 }
 
 impl Trainer for Torch {

@@ -1,5 +1,5 @@
-//! Leases of compute: deposits are bonds, pay comes from the escrow, and what a lease says is what the accounts
-//! have at the end.
+//! Leases of compute: deposits are bonds, pay comes from the escrow, and at the end each account
+//! has what the books of the lease state.
 
 use florin_compute::{
     Action, AuditTerms, Bid, ComputeOrder, Deposits, Lease, LeaseOutcome, Secret, StepTimes,
@@ -10,6 +10,7 @@ use florin_protocol::{
 };
 
 use crate::api::{Claim, Settlement, Terms};
+use crate::conformance::INITIAL_BALANCE;
 use crate::conformance::scenario::{CHALLENGE_MS, Scenario, TASK, expect_equal, fln, total};
 use crate::lease::lease_claims;
 
@@ -76,9 +77,12 @@ impl<'a> LeasedTask<'a> {
     fn open(stage: &'a Scenario) -> Result<Self, String> {
         let (order, now) = (order(stage)?, stage.now()?);
         let coordinator = stage.coordinator()?;
-        let terms = Terms::from_order(&order, coordinator.address(), CHALLENGE_MS, now);
-        let terms = Terms { task: TASK, ..terms.map_err(failed)? };
-        stage.ok(stage.ledger().open_task(stage.buyer()?, &terms))?;
+        let market = stage.ledger().market();
+        let terms = Terms::from_order(&order, market, coordinator.address(), CHALLENGE_MS, now);
+        let terms = terms.map_err(failed)?;
+        stage.ok(stage.ledger().open_task(stage.buyer()?, &Terms { task: TASK, ..terms }))?;
+        let opened = Terms { task: terms.task, ..stage.task(TASK)?.terms };
+        opened.check_order(&order, market, now).map_err(failed)?;
         // The coordinator covers the most that it could settle.
         let cover = order.escrow().map_err(failed)?;
         stage.ok(stage.ledger().bond(coordinator, TASK, cover))?;
@@ -175,7 +179,7 @@ impl<'a> LeasedTask<'a> {
         stage.ok(ledger.close(coordinator, TASK))
     }
 
-    /// Withdraws all bonds after the close.
+    /// Withdraws all bonds after the close. Then each account has what the books of the lease state.
     fn withdraw(&self) -> Result<(), String> {
         let stage = self.stage;
         stage.advance_past(CHALLENGE_MS.saturating_mul(2));
@@ -190,7 +194,23 @@ impl<'a> LeasedTask<'a> {
                 stage.ok(stage.ledger().withdraw_bond(owner, TASK))?;
             }
         }
-        Ok(())
+        let totals = self.lease.books().totals();
+        for owner in [
+            stage.coordinator()?,
+            stage.arbiter()?,
+            stage.alice()?,
+            stage.bob()?,
+            stage.provider()?,
+            stage.stranger()?,
+        ] {
+            let own = totals.get(&owner.address()).copied().unwrap_or_default();
+            let gained = total([INITIAL_BALANCE, own.paid])?.minus(own.debited).map_err(failed)?;
+            expect_equal("balance by the books", stage.balance(owner.address())?, gained)?;
+        }
+        let paid = total(totals.values().map(|totals| totals.paid))?;
+        stage.expect_lost(stage.buyer()?.address(), paid)?;
+        let forfeited = self.lease.books().forfeited().map_err(failed)?;
+        expect_equal("treasury", stage.expect_read(stage.ledger().treasury())?, forfeited)
     }
 }
 
@@ -216,8 +236,6 @@ pub(super) fn settled(stage: &Scenario) -> Result<(), String> {
     stage.expect_gained(stage.alice()?.address(), fln(FEE))?;
     stage.expect_lost(stage.buyer()?.address(), fln(PRICE.saturating_add(FEE)))?;
     stage.expect_lost(stage.stranger()?.address(), fln(BID_BOND))?;
-    stage.expect_gained(stage.bob()?.address(), Amount::ZERO)?;
-    stage.expect_gained(stage.coordinator()?.address(), Amount::ZERO)?;
     expect_equal("treasury", stage.expect_read(stage.ledger().treasury())?, fln(BID_BOND))
 }
 
@@ -249,9 +267,38 @@ pub(super) fn unawarded(stage: &Scenario) -> Result<(), String> {
     expect_equal("outcome", leased.lease.outcome(), Some(LeaseOutcome::Unawarded))?;
     expect_equal("nothing to settle", Settlement::from_lease(&leased.lease), Ok(None))?;
     stage.close_after_window(TASK)?;
+    leased.withdraw()
+}
+
+/// A bid that stays closed is debited, although no account is paid.
+pub(super) fn debited_alone(stage: &Scenario) -> Result<(), String> {
+    let mut leased = LeasedTask::open(stage)?;
+    leased.act(stage.alice()?, &Action::JoinAudit)?;
+    leased.act(stage.stranger()?, &Action::SealBid(Digest([1; 32])))?;
+    leased.expire()?;
+    leased.expire()?;
+    expect_equal("outcome", leased.lease.outcome(), Some(LeaseOutcome::Unawarded))?;
+    leased.settle()?;
     leased.withdraw()?;
-    for account in [stage.buyer()?, stage.alice()?, stage.coordinator()?] {
-        stage.expect_gained(account.address(), Amount::ZERO)?;
-    }
-    Ok(())
+    stage.expect_lost(stage.stranger()?.address(), fln(BID_BOND))
+}
+
+/// A provider that stops is paid for what it delivered, and fined, by one claim.
+pub(super) fn paid_and_debited(stage: &Scenario) -> Result<(), String> {
+    let mut leased = LeasedTask::open(stage)?;
+    leased.fund()?;
+    let (provider, own) = (stage.provider()?, stage.provider()?.address());
+    let secret = Secret { end: end(0), salt: SALT };
+    let leaf = segment_leaf(leased.lease.order().id(), own, 0, secret);
+    leased.act(provider, &Action::Deliver(0, leaf))?;
+    leased.expire()?;
+    // The audits are not drawn: the result is opened without.
+    leased.expire()?;
+    leased.act(provider, &Action::OpenLeaf(0, secret, SALT))?;
+    let outcome = Some(LeaseOutcome::Defaulted { delivered: 1 });
+    expect_equal("outcome", leased.lease.outcome(), outcome)?;
+    leased.settle()?;
+    leased.withdraw()?;
+    let quarter = PRICE.checked_div(SEGMENTS.into()).unwrap_or_default();
+    stage.expect_gained(own, fln(quarter.saturating_sub(BID_BOND)))
 }

@@ -118,6 +118,8 @@ const CASES: &[ConformanceCase] = &[
     ("a lease pays from its escrow and returns the bonds", leases::settled),
     ("a slashed lease debits the stake and pays who found it", leases::slashed),
     ("an order without a lease is refunded", leases::unawarded),
+    ("a bid that stays closed is debited", leases::debited_alone),
+    ("one claim of a lease pays and fines", leases::paid_and_debited),
     ("a split is set once, before the account takes part", splits::setting),
     ("a claim of a split account pays its members, to the unit", splits::paying),
     ("a split leaves bond and debits with its account", splits::debiting),

@@ -82,7 +82,7 @@ impl Books {
         Amount::total(deposits.map(|deposit| self.balance(deposit)))
     }
 
-    /// What each account is paid from the escrow, and what its bond loses: the running totals of a
+    /// The pay of each account from the escrow, and the loss of its bond: the running totals of a
     /// settlement. Accounts without either are left out.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<Address, ClaimTotals> {

@@ -16,6 +16,8 @@ pub(crate) const STEPS_MAX: u32 = 1_000_000;
 pub(crate) const SHARE_MAX: u32 = 333_333;
 /// Most auditors of one segment.
 pub(crate) const AUDITORS_MAX: u32 = 16;
+/// The bond of a bid is at least this part of the largest price.
+pub(crate) const BID_BOND_SHARE: u128 = 40;
 /// Longest window in milliseconds: 30 days.
 pub(crate) const WINDOW_MS_MAX: u64 = 2_592_000_000;
 /// Largest multiple of the predicted time that a segment may take.
@@ -216,6 +218,12 @@ impl ComputeOrder {
         ] {
             in_range(what, window.into(), 1..=WINDOW_MS_MAX.into(), "from 1 ms to 30 days")?;
         }
+        self.check_amounts()
+    }
+
+    /// Checks the amounts, and that the stake makes fake segments a loss.
+    fn check_amounts(&self) -> Result<(), LeaseError> {
+        let Self { deposits, audit, .. } = self;
         let positive = 1..=u128::MAX;
         let rule = "must be more than zero";
         for (what, amount) in [
@@ -225,6 +233,10 @@ impl ComputeOrder {
         ] {
             in_range(what, amount.units(), positive.clone(), rule)?;
         }
+        let rule = "must be at least price_max / 40: otherwise a renter seals bids of its own and opens the best";
+        let least = self.price_max.mul_div_down(1, BID_BOND_SHARE)?;
+        let bid_bond = deposits.bid_bond.units();
+        in_range("deposits.bid_bond", bid_bond, least.units()..=u128::MAX, rule)?;
         let rule =
             "must be at least the bond of a bid: otherwise a winner funds the lease and leaves";
         let fine = deposits.default_fine;

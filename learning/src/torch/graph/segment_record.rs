@@ -1,4 +1,4 @@
-//! What a training of a segment records.
+//! The record of a training of a segment.
 
 use crate::checkpoint::TrainingState;
 use crate::engine::{TrainError, TrainedSegment};

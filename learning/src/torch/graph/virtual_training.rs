@@ -238,6 +238,15 @@ impl StateFile<'_> {
     }
 }
 
+fn is_finite(tensors: &[Tensor]) -> Result<bool, TchError> {
+    for tensor in tensors {
+        if !bool::try_from(tensor.f_isfinite()?.f_all()?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The state of a descent.
 fn state_of(
     net: &GraphNet<'_>,
@@ -449,6 +458,10 @@ impl BatchGradients for VirtualSteps<'_, '_, '_> {
         let views = self.net.aligned_views(&self.flat)?;
         for (view, made) in self.net.buffers_of(&views).zip(&self.buffers) {
             view.shallow_clone().f_copy_(made)?;
+        }
+        // A state with other numbers has no next one: in a segment, this step has diverged.
+        if self.segment.is_some() && !is_finite(&descent.state())? {
+            return Err(TrainError::Diverged { step: done.step });
         }
         self.gradients.remember_buffers()?;
         self.gradients.recycle();

@@ -2,8 +2,7 @@
 
 use florin_protocol::{Address, Digest, Timestamp};
 
-use super::{Lease, LeaseOutcome, Phase};
-use crate::books::ComputeAccount;
+use super::{Lease, Phase};
 use crate::dispute::{Dispute, Party};
 use crate::error::LeaseError;
 
@@ -108,14 +107,15 @@ impl Lease {
         self.slash_provider(dispute.segment, Some(dispute.auditor))
     }
 
-    /// Without a ruling neither side is wrong.
-    pub(super) fn end_refereeing(&mut self) -> Result<(), LeaseError> {
-        let segment = self.dispute.as_ref().map_or(0, |dispute| dispute.segment);
-        if let Some(provider) = self.provider() {
-            let (from, to) = (ComputeAccount::Stake(provider), ComputeAccount::Returned(provider));
-            self.books.transfer_all(from, to)?;
+    /// Without a ruling the end of the provider counts: the renter chose the referee. The auditor has its bond and
+    /// its fee.
+    pub(super) fn end_refereeing(&mut self, now: Timestamp) -> Result<(), LeaseError> {
+        let Some(dispute) = self.dispute.clone() else { return Ok(()) };
+        for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
+            if let (Some(own), Some(end)) = (audit.end, audit.ends.get_mut(&dispute.auditor)) {
+                *end = own;
+            }
         }
-        self.pay_audits()?;
-        self.close(LeaseOutcome::Unresolved { segment })
+        self.judge_next(now)
     }
 }

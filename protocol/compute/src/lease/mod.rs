@@ -50,7 +50,7 @@ pub enum Phase {
     Opening,
     /// Provider and auditor answer in turns. Default: the silent one is wrong.
     Disputing,
-    /// The referee computes one step. Default: neither side is paid or slashed.
+    /// The referee computes one step. Default: the end of the provider counts.
     Refereeing,
     /// All amounts are owed or forfeited.
     Over,
@@ -88,11 +88,6 @@ pub enum LeaseOutcome {
         /// Segments that were delivered.
         delivered: u32,
     },
-    /// The referee did not rule on a segment: the provider has its stake, and the renter its price.
-    Unresolved {
-        /// The segment.
-        segment: u32,
-    },
     /// The provider lost its stake over a segment.
     Slashed {
         /// The segment.
@@ -116,7 +111,8 @@ pub enum Action {
     /// Draws the audits with a beacon. The caller of the lease accepts one alone: the first that appeared after
     /// the delivery.
     Draw(Digest),
-    /// Names the state at the start of a drawn segment. The caller has its bytes.
+    /// Names the state at the start of a drawn segment. The caller has its bytes, and has checked that they are a
+    /// state after the steps before the segment with finite numbers; it refuses any other.
     Serve(u32, Digest),
     /// Seals an auditor's end of a segment.
     SealEnd(u32, Digest),
@@ -339,7 +335,7 @@ impl Lease {
             (Phase::Disputing, Action::Answer(state)) => self.answer(by, *state, now),
             (Phase::Disputing, Action::Expire) => self.end_disputing(now),
             (Phase::Refereeing, Action::Rule(after)) => self.rule(by, *after, now),
-            (Phase::Refereeing, Action::Expire) => self.end_refereeing(),
+            (Phase::Refereeing, Action::Expire) => self.end_refereeing(now),
             _ => Err(self.wrong_phase(action)),
         }
     }

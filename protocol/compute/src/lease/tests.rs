@@ -45,7 +45,7 @@ pub(crate) fn order() -> ComputeOrder {
         price_max: units(20_000),
         step_us_max: 40,
         deposits: Deposits {
-            bid_bond: units(300),
+            bid_bond: units(500),
             stake: units(20_000),
             audit_bond: units(BOND),
             default_fine: units(500),
@@ -167,7 +167,7 @@ impl LeaseMarket {
         assert_eq!(market.lease.books().locked(), locked);
         assert_eq!(
             Ok(market.lease.books().deposited()),
-            locked.and_then(|sum| sum.plus(units(600)))
+            locked.and_then(|sum| sum.plus(units(1_000)))
         );
         market
     }
@@ -272,7 +272,7 @@ impl LeaseMarket {
         self.go(ANN, &Action::OpenLeaf(segment, self.secret(segment), before));
     }
 
-    /// What an account has at the end: pay and returned deposits.
+    /// The balance of an account at the end: pay and returned deposits.
     fn owed(&self, account: Address) -> u128 {
         let balance = |of: ComputeAccount| self.lease.books().balance(of).units();
         balance(ComputeAccount::Owed(account)) + balance(ComputeAccount::Returned(account))
@@ -303,8 +303,8 @@ fn honest_work_is_paid_at_the_second_score() {
     market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.lease.award().unwrap().price(&order(), 0), units(PRICE));
-    assert_eq!(market.owed(ANN), PRICE + 20_000 + 300);
-    assert_eq!(market.owed(BEN), 300);
+    assert_eq!(market.owed(ANN), PRICE + 20_000 + 500);
+    assert_eq!(market.owed(BEN), 500);
     // Of the escrow of 20,000 and four audits, the price and the audits are spent.
     assert_eq!(market.owed(RENTER), 20_000 - PRICE);
     let audits: u128 = (0..4).map(|number| market.owed(auditor(number))).sum();
@@ -338,8 +338,8 @@ fn a_wrong_segment_costs_the_stake() {
         market.go(REFEREE, &Action::Rule(step(dispute.agreed.1)));
         market.ends_with(LeaseOutcome::Slashed { segment: wrong_segment });
         // Bond of the bid; nothing else.
-        assert_eq!(market.owed(ANN), 300);
-        // The renter pays the audits and the bounty: nobody gains by a stake.
+        assert_eq!(market.owed(ANN), 500);
+        // The renter pays the audits and the bounty: no account gains by a stake.
         let escrow = order().escrow().unwrap().units();
         assert_eq!(market.owed(RENTER), escrow - 4 * 700 - 7_000);
         // The bounty of a fee divided by a tenth.
@@ -411,7 +411,7 @@ fn a_false_accusation_costs_the_auditor_its_bond() {
     let dispute = market.lease.dispute().unwrap().clone();
     market.go(REFEREE, &Action::Rule(step(dispute.agreed.1)));
     market.ends_with(LeaseOutcome::Settled);
-    assert_eq!(market.owed(ANN), PRICE + 20_000 + 300);
+    assert_eq!(market.owed(ANN), PRICE + 20_000 + 500);
     assert_eq!(market.owed(liar), 0, "no bond and no fees, also of its other audits");
     assert_eq!(market.treasury(), BOND);
 }
@@ -439,15 +439,21 @@ fn a_silent_side_of_a_dispute_is_wrong() {
     }
 }
 
+/// A renter cannot save the price by a referee that does not rule.
 #[test]
-fn without_a_ruling_neither_side_is_slashed_or_paid_for_the_order() {
+fn without_a_ruling_the_end_of_the_provider_counts() {
     let mut market = LeaseMarket::served(20, &[]).drawing(5, 10);
     market.seal_and_open(LeaseMarket::honest_end_of);
-    market.answer_honestly(10);
-    market.expire();
-    market.ends_with(LeaseOutcome::Unresolved { segment: 5 });
-    assert_eq!((market.treasury(), market.owed(ANN)), (0, 20_300));
-    assert_eq!(market.owed(RENTER), 20_000);
+    // Two auditors found the difference: each of them has a dispute.
+    for _ in 0..2 {
+        market.answer_honestly(10);
+        market.expire();
+    }
+    market.ends_with(LeaseOutcome::Settled);
+    assert_eq!((market.treasury(), market.owed(ANN)), (0, PRICE + 20_500));
+    for (_, auditor) in market.asked() {
+        assert_eq!(market.owed(auditor), BOND + market.audits(auditor) * 700);
+    }
 }
 
 /// One honest auditor is enough, beside one that works for the provider, and if it lost its bond elsewhere.
@@ -492,7 +498,7 @@ fn both_sides_of_a_dispute_can_be_wrong() {
     market.go(REFEREE, &Action::Rule(step(agreed.1)));
     market.ends_with(LeaseOutcome::Slashed { segment: 5 });
     assert!(market.owed(first) < BOND, "{}", market.owed(first));
-    assert_eq!(market.owed(ANN), 300);
+    assert_eq!(market.owed(ANN), 500);
 }
 
 #[test]
@@ -501,13 +507,13 @@ fn a_provider_that_stops_is_paid_for_what_is_audited_and_fined() {
     assert_eq!(market.drawn().len(), 1);
     market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Defaulted { delivered: 7 });
-    assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 20_300 - 500);
+    assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 20_500 - 500);
     assert_eq!(market.owed(RENTER), 20_000 - PRICE * 7 / 20 + 2 * 700);
     assert_eq!(market.treasury(), 500);
 
     let mut market = LeaseMarket::funded();
     market.expire();
     market.ends_with(LeaseOutcome::Defaulted { delivered: 0 });
-    assert_eq!(market.owed(ANN), 20_300 - 500);
+    assert_eq!(market.owed(ANN), 20_500 - 500);
     assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
 }

@@ -42,7 +42,7 @@ pub(super) struct Conduct {
     pub(super) replays: bool,
 }
 
-/// What the parties of a lease compute.
+/// The computations of the parties of a lease.
 pub(super) trait OrderWork {
     /// The state after some steps of the segment that starts at a state, as `by` computes it.
     fn after(&mut self, by: Address, start: Digest, steps: u32) -> anyhow::Result<Digest>;
@@ -109,10 +109,10 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
         price_max: units(2 * PRICE),
         step_us_max: 1_000_000,
         deposits: Deposits {
-            bid_bond: units(PRICE / 100),
+            bid_bond: units(PRICE / 20),
             stake: units(PRICE),
             audit_bond: units(20 * FEE),
-            default_fine: units(PRICE / 50),
+            default_fine: units(PRICE / 20),
         },
         audit: AuditTerms { share: SHARE, auditors: AUDITORS, colluding: 333_333, fee: units(FEE) },
         windows: Windows {

@@ -82,7 +82,7 @@ fn accounts_have_one_role() {
     market.go(auditor(1), &Action::JoinAudit);
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (300, BOND));
+    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (500, BOND));
     let mut market = LeaseMarket::awarded();
     assert_eq!(market.act(auditor(9), &Action::JoinAudit), Err("COMPUTE_PHASE"));
 }
