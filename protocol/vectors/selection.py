@@ -94,6 +94,11 @@ def reliability(member):
     return (member["delivered"] + 7) * LEVEL // (member["delivered"] + member["failed"] + 8)
 
 
+def work(member):
+    """In thirds of an update: a round that asked in vain counts one, or three before the first update."""
+    return member["selected"] + 2 * (member["delivered"] or member["selected"])
+
+
 def share(value, highest):
     return min(value, highest) * LEVEL // highest if highest else 0
 
@@ -116,7 +121,7 @@ class Scale:
         utilities = sorted(self.utility(member) for member in members if member["delivered"])
         clip = min(len(utilities) * 95 // 100, max(len(utilities) - 1, 0))
         self.utility_max = utilities[clip] if utilities else 0
-        self.selected_max = max((member["selected"] for member in members), default=0)
+        self.work_max = max(map(work, members), default=0)
         self.counts_speed = weights(knob, history.is_stalled())[0] > 0 if knob != "random" else False
 
     def predicted(self, account):
@@ -144,7 +149,7 @@ class Scale:
         levels = (
             self.speed(account), reliability(member),
             self.utility_level(member),
-            min((waited.bit_length() - 1) * 4, LEVEL), LEVEL - share(member["selected"], self.selected_max),
+            min((waited.bit_length() - 1) * 4, LEVEL), LEVEL - share(work(member), self.work_max),
         )
         weighted = zip(weights(self.knob, self.history.is_stalled()), levels)
         return sum(weight * level for weight, level in weighted)

@@ -11,6 +11,8 @@ const PRIOR_SUCCESSES: u64 = 7;
 const PRIOR_TRIES: u64 = 8;
 /// The utility of a participant that delivered nothing yet.
 const PRIOR_UTILITY: u64 = LEVEL_MAX >> 1;
+/// An update is as much work as this many rounds without one.
+const UPDATE_PARTS: u64 = 3;
 /// The share of the scores, in percent, above which a score counts as the highest.
 const CLIP_PERCENT: usize = 95;
 
@@ -22,7 +24,7 @@ struct LevelWeights {
     utility: u64,
     /// Rounds since the last selection.
     waiting: u64,
-    /// Few selections so far.
+    /// Little work so far.
     work: u64,
 }
 
@@ -59,7 +61,7 @@ pub(super) struct Scale<'a> {
     /// A participant with at most this predicted time is fast.
     fast_ms: u64,
     utility_max: u64,
-    selected_max: u64,
+    work_max: u64,
     /// Ratio of observed to quoted times, in parts of [`QUOTE_PARTS`].
     quote_factor: u64,
 }
@@ -84,7 +86,7 @@ impl<'a> Scale<'a> {
             knob,
             fast_ms: u64::MAX,
             utility_max: 0,
-            selected_max: 0,
+            work_max: 0,
             quote_factor: quote_factor(candidates, history),
         };
         let mut times: Vec<u64> =
@@ -102,7 +104,7 @@ impl<'a> Scale<'a> {
         let clip = utilities.len().saturating_mul(CLIP_PERCENT).checked_div(100);
         let clip = clip.unwrap_or_default().min(utilities.len().saturating_sub(1));
         scale.utility_max = utilities.get(clip).copied().unwrap_or_default();
-        scale.selected_max = known().map(|member| member.selected.into()).max().unwrap_or_default();
+        scale.work_max = known().map(|member| work(&member)).max().unwrap_or_default();
         scale
     }
 
@@ -186,8 +188,20 @@ impl<'a> Scale<'a> {
     }
 
     fn work_level(&self, member: &MemberHistory) -> u64 {
-        LEVEL_MAX.saturating_sub(share_level(member.selected.into(), self.selected_max))
+        LEVEL_MAX.saturating_sub(share_level(work(member), self.work_max))
     }
+}
+
+/// The work of a participant in thirds of an update. A round that asked it in vain counts a third,
+/// so that those that are away by day get as much work. Before its first update such a round counts
+/// whole, or else those that never deliver would be asked first.
+fn work(member: &MemberHistory) -> u64 {
+    let (selected, delivered) = (u64::from(member.selected), u64::from(member.delivered));
+    if delivered == 0 {
+        return selected.saturating_mul(UPDATE_PARTS);
+    }
+    let parts = UPDATE_PARTS.saturating_sub(1);
+    selected.saturating_add(delivered.saturating_mul(parts))
 }
 
 /// How reliably a participant delivers, with a prior for those without history.

@@ -371,6 +371,27 @@ fn those_that_never_deliver_are_not_preferred() {
 }
 
 #[test]
+fn work_is_what_was_delivered_and_absence_is_a_part_of_it() {
+    let share = |away: (u32, u32), others: (u32, u32)| {
+        let one = |i: u8| {
+            let (selected, delivered) = if i < 50 { away } else { others };
+            let failed = selected - delivered;
+            let member = MemberHistory { selected, delivered, failed, ..Default::default() };
+            (account(i), member)
+        };
+        let history = TaskHistory::from_members((0..MEMBERS).map(one).collect());
+        share_below(SelectionKnob::FairWork, &history, 50)
+    };
+    assert!(share((6, 3), (6, 6)) > 0.9, "asked as often, half of the work");
+    assert!(share((6, 4), (4, 4)) < 0.1, "as much work, and two rounds in vain");
+    // Three rounds in vain count as one update, or as three before the first.
+    assert!(share((9, 6), (8, 8)) > 0.9);
+    assert!(share((12, 3), (8, 8)) > 0.9);
+    assert!(share((21, 3), (8, 8)) < 0.1);
+    assert!(share((9, 0), (8, 8)) < 0.1);
+}
+
+#[test]
 fn the_scores_of_few_count_among_many_that_were_never_asked() {
     let one = |i: u8| {
         let (selected, delivered, failed) = match i {

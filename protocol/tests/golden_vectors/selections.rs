@@ -44,15 +44,18 @@ fn account(number: u8) -> Address {
 }
 
 /// A report of a round in which a window of the members was selected: every seventh failed, some
-/// were too slow for an early end, and scores and times follow from the members' numbers.
+/// were too slow for an early end, and scores and times follow from the members' numbers. After
+/// round 10 others fail in each round.
 fn report(example: &Report, round: u32) -> Report {
     let first = u8::try_from(round * 7 % u32::from(MEMBERS)).unwrap();
     let mut asked: Vec<(Address, u8)> =
         (first..first + 12).map(|at| at % MEMBERS).map(|at| (account(at), at)).collect();
     asked.sort_unstable();
+    let others = u8::try_from(round.saturating_sub(10)).unwrap();
+    let at_fault = |number: u8| ((number + others) % 7 == 3, (number + others) % 11 == 5);
     let opened = Timestamp(u64::from(round) * 1_000_000);
     let (delivered, missing): (Vec<_>, Vec<_>) =
-        asked.into_iter().partition(|(_, number)| number % 7 != 3 && number % 11 != 5);
+        asked.into_iter().partition(|(_, number)| at_fault(*number) == (false, false));
     let late = round.is_multiple_of(3);
     let closed = opened.saturating_add_ms(if late { 600_001 } else { 40_000 });
     let at = |number: u8| opened.saturating_add_ms(1_000 + 900 * u64::from(number));
@@ -89,8 +92,8 @@ fn report(example: &Report, round: u32) -> Report {
         missing: missing
             .iter()
             .map(|(who, number)| {
-                let reason = match number % 7 {
-                    3 => MissingReason::NoCommit,
+                let reason = match at_fault(*number) {
+                    (true, _) => MissingReason::NoCommit,
                     _ => MissingReason::NoReveal,
                 };
                 (*who, reason)
@@ -201,6 +204,8 @@ pub(super) fn selections() -> Value {
     }
     all.push(one(SelectionKnob::Fast, 3, (36, 4), 0));
     all.push(one(SelectionKnob::Random, 2, (40, 4), 0));
+    // The same members deliver and fail.
+    all.push(one(SelectionKnob::FairWork, 17, (8, 2), 0));
     // Late updates count. The windows of two rounds overlap.
     for (knob, late) in SelectionKnob::ALL.into_iter().zip([1, 2, 3, 8, 64]) {
         all.push(one(knob, 5, (10, 6), late));
