@@ -190,7 +190,7 @@ impl ComputeOrder {
     /// # Errors
     /// [`LeaseError::Invalid`] with the field, or an overflow.
     pub fn check(&self) -> Result<(), LeaseError> {
-        let Self { deposits, audit, windows, .. } = self;
+        let Self { audit, windows, .. } = self;
         if self.renter == self.referee {
             let role = "independent: an order has a referee that is not its renter";
             return Err(LeaseError::Account { account: self.referee, role });
