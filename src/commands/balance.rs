@@ -4,6 +4,7 @@ use florin_participant::{TaskBalance, balance};
 use serde_json::json;
 
 use crate::cli::Balance;
+use crate::commands::silo::print_split;
 use crate::commands::wallet;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
@@ -45,14 +46,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         table.print();
     }
     for task in &owns.tasks {
-        let members = ledger.split_of(task.task, account)?.len();
-        if members > 0 {
-            let task = task.task.short();
-            show::hint(&format!(
-                "The pay of task {task} goes to {members} members: florin silo show --task {task} \
-                 --account {account}"
-            ));
-        }
+        print_split(&*ledger, task.task, account)?;
     }
     Ok(Exit::Done)
 }

@@ -11,6 +11,7 @@ use florin_protocol::{Address, Amount, TaskId, WalletSigner};
 
 use crate::cli::Claim;
 use crate::commands::participate::state_folder;
+use crate::commands::silo::print_split;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, find_task};
@@ -41,13 +42,7 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
         show::json(&fields)?;
     } else {
         show::sentence(&summary(account, drawn, balance));
-        if members > 0 {
-            let short = task.short();
-            show::hint(&format!(
-                "The pay goes to {members} members: florin silo show --task {short} --account \
-                 {account}"
-            ));
-        }
+        print_split(&*ledger, task, account)?;
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
             show::hint("A settlement can be claimed after its challenge window.");
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::participate::state_folder;
+use crate::commands::silo::print_split;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
@@ -29,6 +30,10 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
         show::json(&rows)?;
     } else {
         print(&all)?;
+        // Without a node of the ledger the statement is still right.
+        if let Ok(ledger) = market.ledger() {
+            let _of_unreachable_node = print_split(&*ledger, task, account);
+        }
         print_privacy(&privacy);
     }
     Ok(Exit::Done)

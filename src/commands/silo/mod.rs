@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Participate, SiloCommand};
 use crate::failure::{Exit, Failure};
-use crate::show::{TextTable, fln, units};
+use crate::show::{TextTable, fln, hint, units};
 
 pub(super) fn run(command: SiloCommand) -> anyhow::Result<Exit> {
     match command {
@@ -19,6 +19,23 @@ pub(super) fn run(command: SiloCommand) -> anyhow::Result<Exit> {
         SiloCommand::Show(arguments) => show::run(&arguments),
         SiloCommand::Claim(arguments) => claim::run(&arguments),
     }
+}
+
+/// Names the members to which the pay of an account goes, if it has a split in the task.
+pub(super) fn print_split(
+    ledger: &dyn Ledger,
+    task: TaskId,
+    account: Address,
+) -> anyhow::Result<()> {
+    let members = ledger.split_of(task, account)?.len();
+    if members > 0 {
+        let short = task.short();
+        hint(&format!(
+            "The pay of task {short} goes to {members} members: florin silo show --task {short} \
+             --account {account}"
+        ));
+    }
+    Ok(())
 }
 
 /// The split of an account, which must have one.
