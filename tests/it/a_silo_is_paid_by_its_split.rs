@@ -88,19 +88,21 @@ fn a_silo_is_paid_by_its_split(on: On) {
     let own = market.run_command_as("ann", &["claim", &id, "--json"]).expect(0).json();
     assert_eq!((&own["paid"], &own["members"]), (&"0".into(), &3.into()));
 
-    let name = ann.to_string();
+    assert_members_are_named(&market, &id, &ann.to_string());
+    assert_paid_to_the_unit(&market, &last);
+    assert_eq!(shown(&market, task, "claimable"), 0);
+    all.iter_mut().for_each(Process::finish);
+}
+
+fn assert_members_are_named(market: &TestMarket, id: &str, ann: &str) {
     for shown in [
-        market.run_command(&["statement", &id, &name]),
-        market.run_command(&["balance", &name]),
-        market.run_command_as("ann", &["claim", &id]),
+        market.run_command(&["statement", id, ann]),
+        market.run_command(&["balance", ann]),
+        market.run_command_as("ann", &["claim", id]),
     ] {
         let out = shown.expect(0).out;
         assert!(out.contains("goes to 3 members: florin silo show"), "{out}");
     }
-
-    assert_paid_to_the_unit(&market, &last);
-    assert_eq!(shown(&market, task, "claimable"), 0);
-    all.iter_mut().for_each(Process::finish);
 }
 
 /// The sum of a column that `florin silo show` prints, which needs no key of the silo.
