@@ -130,20 +130,28 @@ fn a_bid_above_the_largest_price_loses_its_bond() {
     assert_eq!((market.treasury(), market.lease.award().unwrap().provider), (500, ANN));
 }
 
-/// With many auditors the silent ones are replaced three times, and not more.
+/// With many auditors the silent ones are replaced three times, and not more, also if others are left because one
+/// of two has sealed its end.
 #[test]
 fn replacements_have_a_limit() {
-    let mut market = LeaseMarket::open();
-    (4..20).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
-    market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
-    market.go(ANN, &Action::Fund);
-    market.deliver(20, &[]);
-    market.go(RENTER, &Action::Draw(BEACON));
-    market.serve();
-    for _ in 0..4 {
-        market.phase(Phase::Auditing);
-        assert!(!market.asked().is_empty());
-        market.expire();
+    for one_seals in [false, true] {
+        let mut market = LeaseMarket::open();
+        (4..20).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
+        market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
+        market.go(ANN, &Action::Fund);
+        market.deliver(20, &[]);
+        market.go(RENTER, &Action::Draw(BEACON));
+        market.serve();
+        for segment in market.drawn().into_iter().filter(|_| one_seals) {
+            let asked = market.asked().into_iter().find(|(own, _)| *own == segment).unwrap();
+            market.go(asked.1, &Action::SealEnd(segment, SALT));
+        }
+        for _ in 0..4 {
+            market.phase(Phase::Auditing);
+            assert!(!market.asked().is_empty());
+            market.expire();
+        }
+        market.phase(Phase::Opening);
+        assert_eq!(market.asked().len(), if one_seals { 2 } else { 0 });
     }
-    market.phase(Phase::Opening);
 }
