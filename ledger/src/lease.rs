@@ -90,9 +90,7 @@ impl Terms {
             expires: now.saturating_add_ms(life),
         })
     }
-}
 
-impl Terms {
     /// Checks that a task on the ledger has the terms of an order, and outlasts it by half a day, so that all
     /// deposits are safe in it.
     ///
@@ -156,8 +154,8 @@ pub fn lease_claims(lease: &Lease) -> Vec<Claim> {
 
 #[cfg(test)]
 mod tests {
-    use florin_compute::{AuditTerms, Deposits, Windows};
-    use florin_protocol::{ChainId, MarketId};
+    use florin_compute::Windows;
+    use florin_protocol::ChainId;
 
     use super::*;
 
@@ -165,50 +163,16 @@ mod tests {
     const CHALLENGE: u64 = LEASE_CHALLENGE_MS_MIN;
 
     fn terms(order: &ComputeOrder, host: Address, now: Timestamp) -> Result<Terms, LeaseError> {
-        Terms::from_order(order, super::tests::order().market, host, CHALLENGE, now)
+        Terms::from_order(order, ComputeOrder::example().market, host, CHALLENGE, now)
     }
 
     fn units(units: u128) -> Amount {
         Amount::from_units(units)
     }
 
-    fn order() -> ComputeOrder {
-        ComputeOrder {
-            market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
-            renter: Address([1; 20]),
-            referee: Address([2; 20]),
-            job: Digest([4; 32]),
-            class: Digest([5; 32]),
-            start: Digest([6; 32]),
-            first_segment: 0,
-            nonce: 1,
-            segments: 20,
-            steps: 10,
-            price_max: units(20_000),
-            step_us_max: 40,
-            deposits: Deposits {
-                bid_bond: units(500),
-                stake: units(20_000),
-                audit_bond: units(8_000),
-                default_fine: units(500),
-            },
-            audit: AuditTerms { share: 100_000, auditors: 2, colluding: 200_000, fee: units(700) },
-            windows: Windows {
-                bid: 1_000,
-                reveal: 1_000,
-                fund: 1_000,
-                slack: 2_000_000,
-                segment: 500,
-                draw: 1_000,
-                audit: 1_000,
-                answer: 100,
-            },
-        }
-    }
-
     #[test]
     fn the_terms_are_those_of_the_order() {
-        let (order, now) = (order(), Timestamp(7));
+        let (order, now) = (ComputeOrder::example(), Timestamp(7));
         let terms = terms(&order, HOST, now).unwrap();
         assert_eq!((terms.buyer, terms.arbiter), (order.renter, order.referee));
         assert_eq!((terms.coordinator, terms.rounds), (HOST, 1));
@@ -223,11 +187,11 @@ mod tests {
     /// A deposit must not be withdrawn before its lease can be settled.
     #[test]
     fn an_order_that_outlasts_the_ledgers_delays_is_refused() {
-        let fixed = order().duration_ms_max() + LEASE_SETTLE_MS + 2 * CHALLENGE;
-        let longest = PHASE_MS_MAX - fixed + order().windows.bid;
+        let fixed = ComputeOrder::example().duration_ms_max() + LEASE_SETTLE_MS + 2 * CHALLENGE;
+        let longest = PHASE_MS_MAX - fixed + ComputeOrder::example().windows.bid;
         let with = |bid: u64| {
-            let windows = Windows { bid, ..order().windows };
-            terms(&ComputeOrder { windows, ..order() }, HOST, Timestamp(0))
+            let windows = Windows { bid, ..ComputeOrder::example().windows };
+            terms(&ComputeOrder { windows, ..ComputeOrder::example() }, HOST, Timestamp(0))
         };
         assert_eq!(with(longest).unwrap().unbond_ms, PHASE_MS_MAX);
         assert_eq!(with(longest + 1).unwrap_err().code(), "COMPUTE_INVALID");
@@ -235,9 +199,9 @@ mod tests {
 
     #[test]
     fn terms_without_independent_roles_or_a_window_are_refused() {
-        let order = order();
+        let order = ComputeOrder::example();
         let code = |order: &ComputeOrder, host, challenge| {
-            let market = super::tests::order().market;
+            let market = ComputeOrder::example().market;
             Terms::from_order(order, market, host, challenge, Timestamp(0)).unwrap_err().code()
         };
         let invalid = ComputeOrder { segments: 0, ..order.clone() };
@@ -253,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_task_with_other_terms_holds_no_deposits_of_an_order() {
-        let order = order();
+        let order = ComputeOrder::example();
         let own = terms(&order, HOST, Timestamp(0)).unwrap();
         let check = |terms: &Terms, now| terms.check_order(&order, order.market, Timestamp(now));
         assert_eq!(check(&own, 0), Ok(()));
@@ -279,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_not_over_has_no_settlement() {
-        let lease = Lease::open(order(), Timestamp(0)).unwrap();
+        let lease = Lease::open(ComputeOrder::example(), Timestamp(0)).unwrap();
         assert_eq!(Settlement::from_lease(&lease), Ok(None));
         assert!(lease_claims(&lease).is_empty());
     }

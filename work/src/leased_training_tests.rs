@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use florin_compute::{AuditTerms, ComputeJob, ComputeOrder, Deposits, PARTS, Windows};
+use florin_compute::{AuditTerms, ComputeJob, ComputeOrder, Deposits};
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::data::{DataSource, canonical_bytes, load};
 use florin_learning::engine::{Engine, TrainError};
@@ -105,37 +105,16 @@ impl TestOrder {
 }
 
 fn order(job: &ComputeJob) -> ComputeOrder {
-    let units = Amount::from_units;
+    let example = ComputeOrder::example();
     ComputeOrder {
-        market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
-        renter: Address([1; 20]),
-        referee: Address([2; 20]),
         job: job.digest(),
         class: compute_class(&*trainer()).unwrap(),
-        start: Digest([6; 32]),
-        first_segment: 0,
-        nonce: 1,
         segments: 4,
         steps: STEPS,
-        price_max: units(20_000),
         step_us_max: 1_000_000,
-        deposits: Deposits {
-            bid_bond: units(500),
-            stake: units(100_000),
-            audit_bond: units(8_000),
-            default_fine: units(500),
-        },
-        audit: AuditTerms { share: 250_000, auditors: 1, colluding: 0, fee: units(700) },
-        windows: Windows {
-            bid: 1_000,
-            reveal: 1_000,
-            fund: 1_000,
-            slack: 2 * PARTS,
-            segment: 500,
-            draw: 1_000,
-            audit: 1_000,
-            answer: 100,
-        },
+        deposits: Deposits { stake: Amount::from_units(100_000), ..example.deposits },
+        audit: AuditTerms { share: 250_000, auditors: 1, colluding: 0, ..example.audit },
+        ..example
     }
 }
 

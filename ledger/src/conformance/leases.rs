@@ -3,7 +3,7 @@
 
 use florin_compute::{
     Action, AuditTerms, Bid, ComputeOrder, Deposits, Lease, LeaseOutcome, Secret, StepTimes,
-    Windows, bid_commitment, end_commitment, segment_leaf,
+    bid_commitment, end_commitment, segment_leaf,
 };
 use florin_protocol::{
     Amount, DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, Timestamp, WalletSigner,
@@ -33,11 +33,6 @@ fn order(stage: &Scenario) -> Result<ComputeOrder, String> {
         market: stage.ledger().market(),
         renter: stage.buyer()?.address(),
         referee: stage.arbiter()?.address(),
-        job: Digest([4; 32]),
-        class: Digest([5; 32]),
-        start: Digest([6; 32]),
-        first_segment: 0,
-        nonce: 1,
         segments: SEGMENTS,
         steps: STEPS,
         price_max: fln(PRICE_MAX),
@@ -49,16 +44,7 @@ fn order(stage: &Scenario) -> Result<ComputeOrder, String> {
             default_fine: fln(BID_BOND),
         },
         audit: AuditTerms { share: 250_000, auditors: 1, colluding: 0, fee: fln(FEE) },
-        windows: Windows {
-            bid: 1_000,
-            reveal: 1_000,
-            fund: 1_000,
-            slack: 2_000_000,
-            segment: 500,
-            draw: 1_000,
-            audit: 1_000,
-            answer: 1_000,
-        },
+        ..ComputeOrder::example()
     })
 }
 

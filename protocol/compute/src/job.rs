@@ -101,9 +101,7 @@ impl ComputeOrder {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use florin_protocol::{
-        Digest, GraphForm, ModelLoss, Optimizer, Schedule, TensorShape, blob_digest,
-    };
+    use florin_protocol::{Digest, GraphForm, ModelLoss, TaskSpec, TensorShape, blob_digest};
 
     use super::*;
     use crate::lease::tests::order;
@@ -124,20 +122,7 @@ pub(crate) mod tests {
             start: blob(200),
             rows: blob(300),
             row_count: 101,
-            training: Training {
-                epochs: 3,
-                batch: 10,
-                learning_rate: Micro(100_000),
-                momentum: Micro::ZERO,
-                weight_decay: Micro::ZERO,
-                clip_gradient: Micro::ZERO,
-                fedprox: Micro::ZERO,
-                noise_min: Micro::ZERO,
-                optimizer: Optimizer::Sgd,
-                schedule: Schedule::Constant,
-                warmup_steps: 0,
-                augmentation: Augmentation::NONE,
-            },
+            training: Training { epochs: 3, batch: 10, ..TaskSpec::example().training },
             virtual_workers: 4,
             seed: 7,
         }

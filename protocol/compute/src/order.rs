@@ -1,7 +1,7 @@
 //! The order: what is to be computed, by which rules it is audited, and what each party deposits.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Address, Amount, AmountError, Canonical, Digest, MarketId};
+use florin_protocol::{Address, Amount, AmountError, Canonical, ChainId, Digest, MarketId};
 
 use crate::card::STEP_US_MAX;
 use crate::error::LeaseError;
@@ -121,6 +121,48 @@ impl Canonical for ComputeOrder {
 }
 
 impl ComputeOrder {
+    /// A valid order of twenty segments of ten steps, for tests and benchmarks that replace the values that matter
+    /// to them.
+    #[must_use]
+    pub const fn example() -> Self {
+        Self {
+            market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
+            renter: Address([1; 20]),
+            referee: Address([2; 20]),
+            job: Digest([4; 32]),
+            class: Digest([5; 32]),
+            start: Digest([6; 32]),
+            first_segment: 0,
+            nonce: 1,
+            segments: 20,
+            steps: 10,
+            price_max: Amount::from_units(20_000),
+            step_us_max: 40,
+            deposits: Deposits {
+                bid_bond: Amount::from_units(500),
+                stake: Amount::from_units(20_000),
+                audit_bond: Amount::from_units(8_000),
+                default_fine: Amount::from_units(500),
+            },
+            audit: AuditTerms {
+                share: 100_000,
+                auditors: 2,
+                colluding: 200_000,
+                fee: Amount::from_units(700),
+            },
+            windows: Windows {
+                bid: 1_000,
+                reveal: 1_000,
+                fund: 1_000,
+                slack: 2 * PARTS,
+                segment: 500,
+                draw: 1_000,
+                audit: 1_000,
+                answer: 100,
+            },
+        }
+    }
+
     /// The digest of the order, which names it.
     #[must_use]
     pub fn id(&self) -> Digest {

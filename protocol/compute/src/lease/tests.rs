@@ -4,14 +4,11 @@ mod refusals;
 mod silence;
 
 use florin_protocol::merkle::ClaimTotals;
-use florin_protocol::{ChainId, MarketId};
 
 use super::*;
 use crate::audit::{end_commitment, segment_leaf};
 use crate::bid_commitment;
 use crate::card::StepTimes;
-use crate::order::{AuditTerms, Deposits, Windows};
-use crate::stake::PARTS;
 
 const RENTER: Address = Address([1; 20]);
 const REFEREE: Address = Address([2; 20]);
@@ -31,37 +28,7 @@ fn units(units: u128) -> Amount {
 }
 
 pub(crate) fn order() -> ComputeOrder {
-    ComputeOrder {
-        market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
-        renter: RENTER,
-        referee: REFEREE,
-        job: Digest([4; 32]),
-        class: Digest([5; 32]),
-        start: Digest([6; 32]),
-        first_segment: 0,
-        nonce: 1,
-        segments: 20,
-        steps: 10,
-        price_max: units(20_000),
-        step_us_max: 40,
-        deposits: Deposits {
-            bid_bond: units(500),
-            stake: units(20_000),
-            audit_bond: units(BOND),
-            default_fine: units(500),
-        },
-        audit: AuditTerms { share: 100_000, auditors: 2, colluding: 200_000, fee: units(700) },
-        windows: Windows {
-            bid: 1_000,
-            reveal: 1_000,
-            fund: 1_000,
-            slack: 2 * PARTS,
-            segment: 500,
-            draw: 1_000,
-            audit: 1_000,
-            answer: 100,
-        },
-    }
+    ComputeOrder::example()
 }
 
 fn bid(per_second: u128, times: &[u64]) -> Bid {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use florin_compute::{
-    Action, AuditTerms, Bid, ComputeAccount, ComputeOrder, Deposits, Lease, LeaseError, PARTS,
-    Phase, Secret, StepTimes, Windows, bid_commitment, end_commitment, segment_leaf,
+    Action, AuditTerms, Bid, ComputeAccount, ComputeOrder, Deposits, Lease, LeaseError, Phase,
+    Secret, StepTimes, bid_commitment, end_commitment, segment_leaf,
 };
-use florin_protocol::{Address, Amount, ChainId, Digest, MarketId, Timestamp, blob_digest};
+use florin_protocol::{Address, Amount, Digest, Timestamp, blob_digest};
 
 /// Segments of the orders, and the share of them that is audited, in parts per million.
 pub(super) const SEGMENTS: u32 = 100;
@@ -23,7 +23,6 @@ pub(super) const FEE: u128 = PRICE / SEGMENTS as u128;
 pub(super) const PROVIDER: Address = Address([10; 20]);
 const RIVAL: Address = Address([11; 20]);
 pub(super) const RENTER: Address = Address([1; 20]);
-const REFEREE: Address = Address([2; 20]);
 
 /// How the parties deviate from honest work.
 #[derive(Clone, Debug, Default)]
@@ -96,13 +95,7 @@ fn units(units: u128) -> Amount {
 /// The order with the stake of its price and a distinct number.
 pub(super) fn order(nonce: u64) -> ComputeOrder {
     ComputeOrder {
-        market: MarketId { chain: ChainId(1), genesis: Digest([3; 32]) },
         renter: RENTER,
-        referee: REFEREE,
-        job: Digest([4; 32]),
-        class: Digest([5; 32]),
-        start: Digest([6; 32]),
-        first_segment: 0,
         nonce,
         segments: SEGMENTS,
         steps: STEPS,
@@ -115,16 +108,7 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
             default_fine: units(PRICE / 20),
         },
         audit: AuditTerms { share: SHARE, auditors: AUDITORS, colluding: 333_333, fee: units(FEE) },
-        windows: Windows {
-            bid: 1_000,
-            reveal: 1_000,
-            fund: 1_000,
-            slack: 2 * PARTS,
-            segment: 500,
-            draw: 1_000,
-            audit: 1_000,
-            answer: 100,
-        },
+        ..ComputeOrder::example()
     }
 }
 
