@@ -291,14 +291,14 @@ impl Trainer for Torch {
         if from.step() >= to || to > steps {
             return Err(InputError::Steps { from: from.step(), to, steps }.into());
         }
-        self.set_threads();
         let training = GraphTraining { model, start, data, how, seed };
-        let mut record = SegmentRecord::new(from.clone(), to, is_traced);
+        let mut record = SegmentRecord::new(to, is_traced);
         let mut until_end = |step: TrainingStep| match progress(step) {
             ControlFlow::Continue(()) if step.step == to => ControlFlow::Break(()),
             next => next,
         };
-        let trained = self.train_graph_segment(&training, workers, &mut record, &mut until_end);
+        let segment = Some((from, &mut record));
+        let trained = self.train_graph_virtually(&training, workers, segment, &mut until_end);
         match (trained, record.into_trained()) {
             (Ok(_) | Err(TrainError::Stopped { .. }), Some(segment)) => Ok(segment),
             (Err(error), _) => Err(error),

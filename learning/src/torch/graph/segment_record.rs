@@ -5,7 +5,6 @@ use crate::engine::{TrainError, TrainedSegment};
 
 /// A segment, and its states.
 pub(in crate::torch) struct SegmentRecord {
-    pub(super) from: TrainingState,
     to: u64,
     /// Digests of the states after each step, where they are asked for.
     trace: Option<Vec<[u8; 32]>>,
@@ -13,8 +12,8 @@ pub(in crate::torch) struct SegmentRecord {
 }
 
 impl SegmentRecord {
-    pub(in crate::torch) fn new(from: TrainingState, to: u64, is_traced: bool) -> Self {
-        Self { from, to, trace: is_traced.then(Vec::new), end: None }
+    pub(in crate::torch) fn new(to: u64, is_traced: bool) -> Self {
+        Self { to, trace: is_traced.then(Vec::new), end: None }
     }
 
     pub(super) fn stepped(

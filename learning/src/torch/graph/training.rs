@@ -43,7 +43,7 @@ impl Torch {
         progress: TrainingProgress<'_>,
     ) -> Result<TrainedModel, TrainError> {
         if let Some(workers) = training.how.execution.virtual_workers {
-            return self.train_graph_virtually(training, workers, progress);
+            return self.train_graph_virtually(training, workers, None, progress);
         }
         let GraphTraining { model, start, data, how, seed } = *training;
         let _generator = generator();

@@ -46,33 +46,19 @@ struct Check {
 }
 
 impl Torch {
-    /// Trains by virtual workers, with the other ranks if there are any.
+    /// Trains by virtual workers, with the other ranks if there are any. A segment starts from its state; the
+    /// caller has checked it, and stops the training after its last step.
     pub(in crate::torch) fn train_graph_virtually(
         &mut self,
         training: &GraphTraining<'_>,
         workers: u32,
+        segment: Option<(&TrainingState, &mut SegmentRecord)>,
         progress: TrainingProgress<'_>,
     ) -> Result<TrainedModel, TrainError> {
         let mut peers = self.peers.take();
         let peers_of_training = peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
-        let trained = self.virtual_training(training, workers, peers_of_training, None, progress);
-        self.peers = peers;
-        trained
-    }
-
-    /// Trains a segment by virtual workers, with the other ranks if there are any. The caller has checked
-    /// the segment, and stops the training after its last step.
-    pub(in crate::torch) fn train_graph_segment(
-        &mut self,
-        training: &GraphTraining<'_>,
-        workers: u32,
-        segment: &mut SegmentRecord,
-        progress: TrainingProgress<'_>,
-    ) -> Result<TrainedModel, TrainError> {
-        let mut peers = self.peers.take();
-        let of_training = peers.as_deref_mut().map(|peers| peers as &mut dyn Peers);
         let trained =
-            self.virtual_training(training, workers, of_training, Some(segment), progress);
+            self.virtual_training(training, workers, peers_of_training, segment, progress);
         self.peers = peers;
         trained
     }
@@ -82,9 +68,10 @@ impl Torch {
         training: &GraphTraining<'_>,
         workers: u32,
         peers: Option<&mut dyn Peers>,
-        segment: Option<&mut SegmentRecord>,
+        segment: Option<(&TrainingState, &mut SegmentRecord)>,
         progress: TrainingProgress<'_>,
     ) -> Result<TrainedModel, TrainError> {
+        let (start_of_segment, segment) = segment.unzip();
         let GraphTraining { model, start, data, how, seed } = *training;
         // One thread: the bits of a part must not depend on their number.
         crate::torch::threads::set_threads(1);
@@ -107,10 +94,7 @@ impl Torch {
         });
         let total_steps = how.steps(data.rows());
         let stored = store.as_ref().and_then(|store| store.read(training.start.len()));
-        let stored = match &segment {
-            Some(segment) => Some(&segment.from),
-            None => stored.as_ref().map(|stored| &stored.state),
-        };
+        let stored = start_of_segment.or(stored.as_ref().map(|stored| &stored.state));
         let from = match stored.filter(|stored| stored.step() < total_steps) {
             Some(stored) => restore(&net, stored, &descent, &mut scale)?,
             None => Progress::default(),
