@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         table.print();
     }
     for task in &owns.tasks {
-        print_split(&*ledger, task.task, account)?;
+        print_split(ledger.split_of(task.task, account)?.len(), task.task, account);
     }
     Ok(Exit::Done)
 }

@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Claim) -> anyhow::Result<Exit> {
         show::json(&fields)?;
     } else {
         show::sentence(&summary(account, drawn, balance));
-        print_split(&*ledger, task, account)?;
+        print_split(members, task, account);
         if drawn.paid.is_zero() && drawn.taken.is_zero() {
             show::hint("A settlement can be claimed after its challenge window.");
         }

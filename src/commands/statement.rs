@@ -31,9 +31,8 @@ pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
     } else {
         print(&all)?;
         // Without a node of the ledger the statement is still right.
-        if let Ok(ledger) = market.ledger() {
-            let _of_unreachable_node = print_split(&*ledger, task, account);
-        }
+        let members = market.ledger().and_then(|ledger| Ok(ledger.split_of(task, account)?.len()));
+        print_split(members.unwrap_or_default(), task, account);
         print_privacy(&privacy);
     }
     Ok(Exit::Done)

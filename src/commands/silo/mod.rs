@@ -21,13 +21,8 @@ pub(super) fn run(command: SiloCommand) -> anyhow::Result<Exit> {
     }
 }
 
-/// Names the members to which the pay of an account goes, if it has a split in the task.
-pub(super) fn print_split(
-    ledger: &dyn Ledger,
-    task: TaskId,
-    account: Address,
-) -> anyhow::Result<()> {
-    let members = ledger.split_of(task, account)?.len();
+/// Names the number of members to which the pay of an account goes, if it has a split in the task.
+pub(super) fn print_split(members: usize, task: TaskId, account: Address) {
     if members > 0 {
         let short = task.short();
         hint(&format!(
@@ -35,7 +30,6 @@ pub(super) fn print_split(
              --account {account}"
         ));
     }
-    Ok(())
 }
 
 /// The split of an account, which must have one.
