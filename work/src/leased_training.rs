@@ -180,11 +180,16 @@ impl LeasedTraining {
         }
     }
 
+    /// Steps of the training before a segment.
+    fn steps_before(&self, segment: u32) -> u64 {
+        let number = u64::from(self.first_segment).saturating_add(segment.into());
+        number.saturating_mul(self.steps.into())
+    }
+
     /// The steps of a segment, from the first step of the training.
     fn steps_of(&self, start: &SegmentStart) -> Result<Range<u64>, LeasedTrainingError> {
         let SegmentStart { segment, state } = start;
-        let number = u64::from(self.first_segment).saturating_add((*segment).into());
-        let from = number.saturating_mul(self.steps.into());
+        let from = self.steps_before(*segment);
         match *segment < self.segments && from < self.total && state.step() == from {
             true => Ok(from..from.saturating_add(self.steps.into()).min(self.total)),
             false => {
@@ -251,9 +256,7 @@ impl LeasedTraining {
         bytes: &[u8],
     ) -> Result<Digest, LeasedTrainingError> {
         let state = self.state(digest, bytes)?;
-        let number = u64::from(self.first_segment).saturating_add(segment.into());
-        let from = number.saturating_mul(self.steps.into()).saturating_add(before.into());
-        let from = from.min(self.total);
+        let from = self.steps_before(segment).saturating_add(before.into()).min(self.total);
         if state.step() != from || segment >= self.segments {
             return Err(LeasedTrainingError::NoStart { segment, step: state.step(), from });
         }

@@ -47,10 +47,8 @@ struct TrainedWork {
     honest: LeasedTraining,
     saving: LeasedTraining,
     engine: Box<dyn Engine>,
-    /// The bytes of all states that were computed.
-    states: BTreeMap<Digest, Vec<u8>>,
-    /// Steps before each of them.
-    steps: BTreeMap<Digest, u32>,
+    /// All states that were computed: the steps before each, and its bytes.
+    states: BTreeMap<Digest, (u32, Vec<u8>)>,
     seconds: PartySeconds,
 }
 
@@ -129,15 +127,17 @@ impl StoredJob {
 impl TrainedWork {
     /// A start from its bytes, as an auditor is served it. Both trainings are those of whole orders.
     fn start(&self, training: &LeasedTraining, digest: Digest) -> anyhow::Result<SegmentStart> {
-        let bytes = self.states.get(&digest).context("a state that was never computed")?;
-        let segment = self.steps.get(&digest).context("a state without steps")? / STEPS;
-        Ok(training.start(segment, digest, bytes)?)
+        let (steps, bytes) = self.stored(digest)?;
+        Ok(training.start(steps / STEPS, digest, bytes)?)
+    }
+
+    fn stored(&self, digest: Digest) -> anyhow::Result<&(u32, Vec<u8>)> {
+        self.states.get(&digest).context("a state that was never computed")
     }
 
     fn store(&mut self, state: &TrainingState) -> anyhow::Result<Digest> {
         let digest = Digest(state.digest());
-        self.states.insert(digest, state.to_bytes()?);
-        self.steps.insert(digest, state.step() as u32);
+        self.states.insert(digest, (state.step() as u32, state.to_bytes()?));
         Ok(digest)
     }
 
@@ -149,7 +149,6 @@ impl TrainedWork {
             saving: own(saving)?,
             engine: engine(EngineKind::Torch, 1)?,
             states: BTreeMap::new(),
-            steps: BTreeMap::new(),
             seconds: PartySeconds::default(),
         };
         let initial = work.honest.initial();
@@ -179,10 +178,9 @@ impl OrderWork for TrainedWork {
     }
 
     fn step(&mut self, state: Digest) -> anyhow::Result<Digest> {
-        let bytes = self.states.get(&state).context("a state that was never computed")?;
-        let before = *self.steps.get(&state).context("a state without steps")?;
+        let (before, bytes) = self.stored(state)?.clone();
         let at = (before / STEPS, before % STEPS);
-        Ok(self.honest.ruling(&mut *self.engine, at, state, bytes)?)
+        Ok(self.honest.ruling(&mut *self.engine, at, state, &bytes)?)
     }
 
     fn claimed(&mut self, start: Digest, steps: u32) -> anyhow::Result<Digest> {
