@@ -18,8 +18,11 @@ use crate::api::{Claim, Settlement, Terms};
 /// Time for the settlement after the longest duration of a lease, in milliseconds: one day.
 pub const LEASE_SETTLE_MS: u64 = 86_400_000;
 
-/// Shortest challenge window of a lease, in milliseconds: ten minutes.
-pub const LEASE_CHALLENGE_MS_MIN: u64 = 600_000;
+/// Shortest challenge window of a lease, in milliseconds.
+pub const LEASE_CHALLENGE_MS_MIN: u64 = 1_000;
+
+/// Time to prove the debits of a final settlement before a bond returns, in milliseconds: ten minutes.
+const LEASE_PROOF_MS: u64 = 600_000;
 
 /// The task of an order on the ledger.
 #[must_use]
@@ -54,13 +57,15 @@ impl Terms {
             return Err(LeaseError::Invalid {
                 what: "the challenge window in milliseconds",
                 got: challenge_ms.into(),
-                rule: "at least ten minutes: each debit is proven within one window",
+                rule: "at least a second: the referee cancels a wrong settlement within it",
             });
         }
         let duration = order.duration_ms_max();
-        // The last claim is proven within a second window.
-        let unbond_ms =
-            duration.saturating_add(LEASE_SETTLE_MS).saturating_add(challenge_ms.saturating_mul(2));
+        // The last debit is proven after the challenge window.
+        let unbond_ms = duration
+            .saturating_add(LEASE_SETTLE_MS)
+            .saturating_add(challenge_ms.saturating_mul(2))
+            .saturating_add(LEASE_PROOF_MS);
         if unbond_ms > PHASE_MS_MAX {
             return Err(LeaseError::Invalid {
                 what: "the longest duration with its settlement, in milliseconds",
@@ -179,7 +184,7 @@ mod tests {
         assert_eq!(terms.infrastructure, order.escrow().unwrap());
         assert_eq!((terms.bond_min, terms.debit_max), (units(0), units(20_000)));
         let duration = order.duration_ms_max();
-        assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 2 * CHALLENGE);
+        assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 2 * CHALLENGE + LEASE_PROOF_MS);
         assert_eq!(terms.expires, Timestamp(7 + duration + LEASE_SETTLE_MS));
         assert_eq!(terms.task.0, order.id().0);
     }
@@ -187,7 +192,10 @@ mod tests {
     /// A deposit must not be withdrawn before its lease can be settled.
     #[test]
     fn an_order_that_outlasts_the_ledgers_delays_is_refused() {
-        let fixed = ComputeOrder::example().duration_ms_max() + LEASE_SETTLE_MS + 2 * CHALLENGE;
+        let fixed = ComputeOrder::example().duration_ms_max()
+            + LEASE_SETTLE_MS
+            + 2 * CHALLENGE
+            + LEASE_PROOF_MS;
         let longest = PHASE_MS_MAX - fixed + ComputeOrder::example().windows.bid;
         let with = |bid: u64| {
             let windows = Windows { bid, ..ComputeOrder::example().windows };

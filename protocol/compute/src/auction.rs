@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Amount, AmountError, Digest};
 use ruint::aliases::U256;
+use serde::{Deserialize, Serialize};
 
 use crate::card::StepTimes;
 use crate::error::LeaseError;
@@ -20,7 +21,8 @@ use crate::order::ComputeOrder;
 const US: u128 = 1_000_000;
 
 /// A provider's bid.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Bid {
     /// Price of a useful device-second.
     pub per_second: Amount,

@@ -6,9 +6,13 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Digest};
+use serde::{Deserialize, Serialize};
 
 /// An end with its salt, secret until its owner opens the commitment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Secret {
     /// Digest of the state at the end of a segment.
     pub end: Digest,

@@ -1,6 +1,7 @@
 //! The step times of a job on a provider's devices, and the useful part of device time.
 
 use borsh::{BorshDeserialize, BorshSerialize};
+use serde::{Deserialize, Serialize};
 
 use crate::error::LeaseError;
 
@@ -10,7 +11,8 @@ pub(crate) const DEVICES_MAX: usize = 1_024;
 pub(crate) const STEP_US_MAX: u64 = 86_400_000_000;
 
 /// Microseconds of a step on 1, 2, … devices, as the provider's card predicts them.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct StepTimes(Vec<u64>);
 
 impl StepTimes {

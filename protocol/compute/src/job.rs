@@ -2,6 +2,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Augmentation, Blob, Canonical, GraphModel, Micro, SpecError, Training};
+use serde::{Deserialize, Serialize};
 
 use crate::error::LeaseError;
 use crate::order::ComputeOrder;
@@ -12,7 +13,8 @@ pub const VIRTUAL_WORKERS_MAX: u32 = 1_024;
 pub const JOB_ROWS_MAX: u64 = 1 << 32;
 
 /// A training of a graph by virtual workers. With the class of an order it fixes every bit of each state.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ComputeJob {
     /// The graph of operators, with the digests of its blobs.
     pub graph: GraphModel,

@@ -43,6 +43,7 @@ mod error;
 mod job;
 mod lease;
 mod order;
+mod record;
 mod stake;
 
 pub use auction::{Award, Bid, award, bid_commitment};
@@ -54,4 +55,8 @@ pub use error::LeaseError;
 pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
 pub use lease::{Action, Lease, LeaseOutcome, Phase};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
+pub use record::{
+    LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,
+    RecordedLease, SignedLeaseAction, StateUpload, beacon_commitment,
+};
 pub use stake::{PARTS, StakeRule, stake_min};

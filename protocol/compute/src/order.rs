@@ -2,6 +2,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Amount, AmountError, Canonical, ChainId, Digest, MarketId};
+use serde::{Deserialize, Serialize};
 
 use crate::card::STEP_US_MAX;
 use crate::error::LeaseError;
@@ -24,7 +25,8 @@ pub(crate) const WINDOW_MS_MAX: u64 = 2_592_000_000;
 pub(crate) const SLACK_MAX: u32 = 100 * PARTS;
 
 /// A training that a renter buys. Job, start and segments fix every bit of the result inside a class.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct ComputeOrder {
     /// Chain and market.
     pub market: MarketId,
@@ -60,7 +62,8 @@ pub struct ComputeOrder {
 }
 
 /// The deposits of the parties.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Deposits {
     /// With a bid. A bidder that does not reveal its bid, or wins and does not fund the lease, loses it.
     pub bid_bond: Amount,
@@ -73,7 +76,8 @@ pub struct Deposits {
 }
 
 /// How segments are audited.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct AuditTerms {
     /// The share of the delivered segments that is audited, in parts per million; rounded up, and at most one
     /// of two neighbours.
@@ -88,7 +92,8 @@ pub struct AuditTerms {
 }
 
 /// How long each phase takes, at most, in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub struct Windows {
     /// For sealed bids.
     pub bid: u64,

@@ -20,6 +20,7 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
         "florin-coordinator",
         &[
             "florin-protocol",
+            "florin-compute",
             "florin-learning",
             "florin-work",
             "florin-ledger",
@@ -27,7 +28,10 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
             "florin-store",
         ],
     ),
-    ("florin-participant", &["florin-protocol", "florin-learning", "florin-work", "florin-ledger"]),
+    (
+        "florin-participant",
+        &["florin-protocol", "florin-compute", "florin-learning", "florin-work", "florin-ledger"],
+    ),
     ("florin-scheduler", &[]),
     ("florin-charts", &[]),
     (
@@ -63,6 +67,7 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
         "florin",
         &[
             "florin-protocol",
+            "florin-compute",
             "florin-learning",
             "florin-work",
             "florin-ledger",

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Address, Amount, Canonical, Digest, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::auction::{Award, Bid};
 use crate::audit::Secret;
@@ -30,7 +31,11 @@ pub(crate) const REPLACEMENTS_MAX: u8 = 3;
 pub(crate) const POOL_MAX: usize = 1_024;
 
 /// The phase of a lease. Each has a deadline, after which [`Action::Expire`] applies its default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Phase {
     /// Sealed bids and auditors arrive. Default: the bids are opened, if there are enough auditors.
     Bidding,
@@ -77,7 +82,11 @@ impl Phase {
 }
 
 /// How a lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum LeaseOutcome {
     /// No provider took the order: the renter has its deposit back.
     Unawarded,
@@ -96,7 +105,9 @@ pub enum LeaseOutcome {
 }
 
 /// An action of an account.
-#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
 pub enum Action {
     /// Seals a bid, with its bond.
     SealBid(Digest),
@@ -130,7 +141,9 @@ pub enum Action {
 }
 
 impl Action {
-    const fn name(&self) -> &'static str {
+    /// What it does, in a few words.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::SealBid(_) => "a sealed bid",
             Self::OpenBid(..) => "opening a bid",
