@@ -312,6 +312,8 @@ pub struct OrderView {
     pub missing: Vec<Blob>,
     /// When the bids began; `None` before.
     pub opened: Option<Timestamp>,
+    /// Why the bids never begin: the renter's escrow returns.
+    pub refused: Option<String>,
     /// The commitment to the beacon of the audits.
     pub beacon: Digest,
     /// Number of recorded actions.
