@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    Action, LeaseOpening, LeaseRecord, OrderMoney, OrderView, Phase, RecordedAction, RecordedLease,
-    SignedLeaseAction, beacon_commitment,
+    ComputeAction, LeaseOpening, LeaseRecord, OrderMoney, OrderView, Phase, RecordedAction,
+    RecordedLease, SignedLeaseAction, beacon_commitment,
 };
 use florin_protocol::{Blob, Digest, ErrorCode, Rejection, Timestamp};
 
@@ -104,15 +104,15 @@ impl HostedOrder {
     }
 
     /// Checks what only the holder of the bytes can: that a named state is stored, and is after the right steps.
-    pub(super) fn check_states(&self, action: &Action) -> Result<(), Rejection> {
+    pub(super) fn check_states(&self, action: &ComputeAction) -> Result<(), Rejection> {
         let order = &self.stored.request.order;
         let steps = |segments: u32| {
             let before = u64::from(order.first_segment).saturating_add(segments.into());
             before.saturating_mul(order.steps.into()).min(self.stored.request.job.steps())
         };
         let (state, step) = match action {
-            Action::Serve(segment, start) => (*start, steps(*segment)),
-            Action::OpenLeaf(segment, secret, _) if self.is_last(*segment) => {
+            ComputeAction::Serve { segment, start } => (*start, steps(*segment)),
+            ComputeAction::OpenLeaf { segment, secret, .. } if self.is_last(*segment) => {
                 (secret.end, steps(segment.saturating_add(1)))
             }
             _ => return Ok(()),

@@ -103,7 +103,7 @@ impl From<LeaseStoreError> for Rejection {
 
 /// The blobs of a job.
 fn job_blobs(job: &ComputeJob) -> impl Iterator<Item = Blob> {
-    [Some(job.graph.graph), job.graph.frozen, Some(job.start), Some(job.rows)].into_iter().flatten()
+    job.graph.blobs().into_iter().chain([job.start, job.rows])
 }
 
 impl LeaseHost {
