@@ -2,6 +2,7 @@
 //! block. The keys derive from public numbers.
 
 use borsh::BorshSchema;
+use florin_compute::{ComputeAction, ComputeOrder, LeaseAction};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::embedded::BlockHeader;
 use florin_ledger::{Action, Block, Genesis, SignedTransaction, Transaction};
@@ -87,6 +88,22 @@ fn block() -> Block {
     Block { header: operator().sign(header), transactions }
 }
 
+/// A signed action on a lease of the example order.
+fn lease_action() -> Value {
+    let order = ComputeOrder::example();
+    let action = ComputeAction::Deliver { segment: 3, leaf: Digest([0x71; 32]) };
+    let body = LeaseAction { order: order.id(), by: signer(1).address(), nonce: 2, action };
+    let signed = body.clone().sign(order.market, &signer(1)).unwrap();
+    signed.verify(order.market).unwrap();
+    let mut vector = message("an action on a lease", &body);
+    vector["summary"] = json!(body.action.name());
+    vector["market"] = json!(order.market);
+    vector["hash"] = json!(hex(&body.signing_hash(order.market)));
+    vector["wallet"] = json!(body.by);
+    vector["wallet_signature"] = json!(hex(&signed.signature.0));
+    vector
+}
+
 pub(crate) fn vectors() -> Value {
     let mut vectors = vec![message("a genesis", &genesis())];
     for (nonce, (action, when)) in (0..).zip(examples()) {
@@ -106,5 +123,7 @@ pub(crate) fn vectors() -> Value {
     vectors.push(header);
     vectors.push(message("a signed block header", &block.header));
     vectors.push(message("a block", &block));
+    vectors.push(message("an order for compute", &ComputeOrder::example()));
+    vectors.push(lease_action());
     vectors.into()
 }
