@@ -15,8 +15,6 @@ use super::{BLOBS_MS_MAX, refused};
 #[derive(Clone, Debug)]
 pub(super) struct HostedOrder {
     pub(super) stored: StoredOrder,
-    /// The secret whose commitment is published at once, and which draws the audits.
-    pub(super) beacon: Digest,
     /// Blobs of the job that have not arrived.
     pub(super) missing: Vec<Blob>,
     /// The lease, once the bids have begun.
@@ -36,19 +34,15 @@ pub(super) enum DueAction {
 
 impl HostedOrder {
     /// An order that was just received.
-    pub(super) fn new(stored: StoredOrder, beacon: Digest, missing: Vec<Blob>) -> Self {
+    pub(super) fn new(stored: StoredOrder, missing: Vec<Blob>) -> Self {
         let (records, states) = (Vec::new(), BTreeMap::new());
-        Self { stored, beacon, missing, lease: None, records, states }
+        Self { stored, missing, lease: None, records, states }
     }
 
     /// An order from its stored record.
-    pub(super) fn load(
-        loaded: LoadedOrder,
-        beacon: Digest,
-        missing: Vec<Blob>,
-    ) -> Result<Self, String> {
+    pub(super) fn load(loaded: LoadedOrder, missing: Vec<Blob>) -> Result<Self, String> {
         let LoadedOrder { stored, records, states } = loaded;
-        let mut order = Self { states, ..Self::new(stored, beacon, missing) };
+        let mut order = Self { states, ..Self::new(stored, missing) };
         if let Some(opened) = order.stored.opened {
             let mut lease = RecordedLease::open(order.opening(opened))
                 .map_err(|error| format!("a stored order is invalid: {error}"))?;
@@ -63,7 +57,7 @@ impl HostedOrder {
 
     fn opening(&self, opened: Timestamp) -> LeaseOpening {
         let order = self.stored.request.order.clone();
-        let beacon = beacon_commitment(order.id(), self.beacon);
+        let beacon = beacon_commitment(order.id(), self.stored.beacon);
         LeaseOpening { order, opened, beacon }
     }
 
@@ -155,7 +149,7 @@ impl HostedOrder {
         let (phase, deadline) = self.lease.as_ref()?.lease().phase();
         let action = match (phase, now > deadline) {
             (_, true) => RecordedAction::Expired,
-            (Phase::Delivered, false) => RecordedAction::Beacon(self.beacon),
+            (Phase::Delivered, false) => RecordedAction::Beacon(self.stored.beacon),
             (_, false) => return None,
         };
         Some(LeaseRecord { at: now, action })
@@ -169,7 +163,7 @@ impl HostedOrder {
         let (phase, deadline) = lease.map_or((Phase::Bidding, waits_until), |lease| lease.phase());
         OrderView {
             id,
-            beacon: beacon_commitment(id, self.beacon),
+            beacon: beacon_commitment(id, self.stored.beacon),
             missing: self.missing.clone(),
             opened: self.stored.opened,
             refused: self.stored.refused.clone(),

@@ -46,6 +46,36 @@ const JOB_BYTES_MAX: u64 = 1 << 30;
 const BLOBS_MS_MAX: u64 = 600_000;
 /// Most records in one reply.
 const RECORDS_PER_REPLY_MAX: usize = 512;
+/// The leases of a data folder, read without a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredLeases {
+    /// Number of orders.
+    pub orders: u64,
+    /// Number of recorded actions.
+    pub records: u64,
+    /// The blobs of their jobs and states.
+    pub blobs: BTreeSet<Digest>,
+}
+
+/// Reads the leases of a data folder that no process uses, and folds each record; `None` if it never had any.
+///
+/// # Errors
+/// [`LeaseStoreError`] for a damaged file, or a record that contradicts the rules.
+pub fn read_leases(folder: &Path) -> Result<Option<StoredLeases>, LeaseStoreError> {
+    let Some(store) = LeaseStore::read_only(folder)? else { return Ok(None) };
+    let loaded = store.load()?;
+    let mut found = StoredLeases { blobs: loaded.blobs, ..StoredLeases::default() };
+    for order in loaded.orders.into_values() {
+        found.orders = found.orders.saturating_add(1);
+        let records = u64::try_from(order.records.len()).unwrap_or(u64::MAX);
+        found.records = found.records.saturating_add(records);
+        found.blobs.extend(order.states.values().map(|state| state.blob));
+        let folded = HostedOrder::load(order, Vec::new());
+        folded.map_err(|why| store.inconsistent(&why))?;
+    }
+    Ok(Some(found))
+}
+
 /// The resources of the leases.
 pub(crate) struct LeaseParts {
     pub(crate) blobs: Arc<BlobStore>,
@@ -103,7 +133,7 @@ impl From<LeaseStoreError> for Rejection {
 
 /// The blobs of a job.
 fn job_blobs(job: &ComputeJob) -> impl Iterator<Item = Blob> {
-    job.graph.blobs().into_iter().chain([job.start, job.rows])
+    job.graph.blobs().chain([job.start, job.rows])
 }
 
 impl LeaseHost {
@@ -117,8 +147,7 @@ impl LeaseHost {
         let mut state = HostState { blobs: loaded.blobs, ..HostState::default() };
         for (id, order) in loaded.orders {
             let missing = state.missing(&order.stored.request.job);
-            let beacon = beacon_secret(&parts.node, id);
-            let hosted = HostedOrder::load(order, beacon, missing);
+            let hosted = HostedOrder::load(order, missing);
             let hosted = hosted.map_err(|why| store.inconsistent(&why))?;
             state.orders.insert(id, hosted);
         }
@@ -246,10 +275,11 @@ impl LeaseHost {
         }
         let (received, missing) = (self.now(), state.missing(&request.job));
         let money = OrderMoney::Locked;
-        let stored = StoredOrder { request, received, opened: None, refused: None, money };
-        self.inner.store.put_order(id, &stored)?;
         let beacon = beacon_secret(&self.inner.parts.node, id);
-        let mut hosted = HostedOrder::new(stored, beacon, missing);
+        let (opened, refused) = (None, None);
+        let stored = StoredOrder { request, beacon, received, opened, refused, money };
+        self.inner.store.put_order(id, &stored)?;
+        let mut hosted = HostedOrder::new(stored, missing);
         if let Some(start) = start {
             self.inner.store.put_state(id, digest, start)?;
             hosted.states.insert(digest, start);
@@ -440,8 +470,8 @@ impl HostState {
     }
 }
 
-/// The secret of an order's beacon. It follows from the node key, so that a restart has the same one; the signature
-/// is published nowhere.
+/// The secret of an order's beacon. It follows from the node key, so that no account can guess it; the signature is
+/// published nowhere.
 fn beacon_secret(node: &NodeSigner, order: Digest) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 compute beacon secret");
     let preimage = [&b"florin v1 compute beacon secret"[..], &order.0].concat();

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_compute::{LeaseRecord, OrderMoney, OrderRequest};
 use florin_protocol::{Digest, Timestamp};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 
 /// The file in a data folder. It exists from the first order on.
 pub const LEASES_FILE: &str = "leases.redb";
@@ -26,6 +27,8 @@ const BLOBS: TableDefinition<'_, [u8; 32], ()> = TableDefinition::new("blobs");
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct StoredOrder {
     pub(super) request: OrderRequest,
+    /// The secret whose commitment is published at once, and which draws the audits.
+    pub(super) beacon: Digest,
     pub(super) received: Timestamp,
     /// When its bids began.
     pub(super) opened: Option<Timestamp>,
@@ -93,6 +96,24 @@ impl LeaseStore {
             *store.database.lock().unwrap_or_else(PoisonError::into_inner) = Some(database);
         }
         Ok(store)
+    }
+
+    /// A copy in memory of the file of a data folder, which stays as it is; `None` without a file.
+    pub(super) fn read_only(folder: &Path) -> Result<Option<Self>, LeaseStoreError> {
+        let path = folder.join(LEASES_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let store = Self { path, database: Mutex::new(None) };
+        let database = store.run(|| {
+            let bytes = std::fs::read(&store.path)?;
+            let memory = InMemoryBackend::new();
+            memory.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+            memory.write(0, &bytes)?;
+            Ok(Database::builder().create_with_backend(memory)?)
+        })?;
+        *store.database.lock().unwrap_or_else(PoisonError::into_inner) = Some(database);
+        Ok(Some(store))
     }
 
     fn failed(&self, error: &redb::Error) -> LeaseStoreError {

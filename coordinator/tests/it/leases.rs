@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::http::{Request, StatusCode};
 use florin_compute::*;
 use florin_coordinator::host::{HostThreads, ManualClock};
+use florin_coordinator::leases::{LEASES_FILE, read_leases};
 use florin_coordinator::{App, Clock, Config, DataFolder, Host, HostParts, backup, router};
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::data::{DataSource, canonical_bytes, load};
@@ -538,10 +539,13 @@ async fn a_restored_backup_settles_what_its_ledger_has_not() {
     // The ledger of the backup is from before the settlement, and the records from after it.
     let moment = market.host.checkpoint().await.unwrap();
     let now = market.clock.now();
+    let market_blobs = market.job.blobs.len();
     market.settled().await;
     let folders = backup::BackupFolders { data: &data, backup: &copy };
     backup::copy(folders, moment).unwrap();
     market.stop().await;
+    let read = read_leases(&copy).unwrap().unwrap();
+    assert_eq!((read.orders, read.blobs.len()), (1, market_blobs + 2));
     let folders = backup::BackupFolders { data: &restored, backup: &copy };
     backup::restore(folders, |_, _| Ok::<_, backup::BackupError>(())).unwrap();
     let market = LeaseMarket::open_at(&restored, now);
@@ -559,4 +563,23 @@ async fn a_restored_backup_settles_what_its_ledger_has_not() {
     let owed = |n: u8| books.balance(ComputeAccount::Owed(address(n)));
     assert_eq!(paid, Amount::total([owed(LENDER), owed(2), owed(3)]).unwrap());
     market.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_records_are_found_before_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = LeaseMarket::open(dir.path());
+    assert_eq!(read_leases(dir.path()).unwrap(), None);
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    market.stop().await;
+    let read = read_leases(dir.path()).unwrap().unwrap();
+    assert_eq!((read.orders, read.records), (1, 0));
+    let file = dir.path().join(LEASES_FILE);
+    std::fs::write(&file, b"no database").unwrap();
+    let error = read_leases(dir.path()).unwrap_err();
+    assert!(error.to_string().ends_with("[LEASES_UNUSABLE]"), "{error}");
+    let found = florin_coordinator::check::check(dir.path(), None, None).unwrap();
+    assert!(found.parts.iter().any(|part| part.code == "LEASES_UNUSABLE"));
+    assert_eq!(std::fs::read(&file).unwrap(), b"no database", "a check changes nothing");
 }
