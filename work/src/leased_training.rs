@@ -37,7 +37,9 @@ pub enum LeasedTrainingError {
         from: u64,
     },
     /// The state is after other steps than those of the delivered segments.
-    #[error("a state after {step} steps is not the result of the order, which follows {from} steps")]
+    #[error(
+        "a state after {step} steps is not the result of the order, which follows {from} steps"
+    )]
     NoResult {
         /// Steps before the state.
         step: u64,

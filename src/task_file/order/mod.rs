@@ -156,6 +156,12 @@ fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     check_model(&file.model)?;
     let graph = read_graph(&file.model, Some(folder))?;
     file.data.check_keys()?;
+    let expected = graph.declared.inputs.saturating_add(graph.declared.targets);
+    if file.data.width != expected {
+        let right = format!("a row of the model has {expected} numbers, its targets included");
+        let error = TaskFileError::key("data.width", file.data.width.to_string(), right);
+        return Err(error.into());
+    }
     let tokens = file.data.tokens.as_ref().map(|tokens| tokens.read(Some(folder)));
     let tokenizer = tokens.transpose()?;
     let rows = read_rows(&file, folder, tokenizer.as_ref())?;
@@ -292,13 +298,18 @@ impl OrderDraft {
         let total = self.job.steps();
         let count = |steps: u64| u32::try_from(steps).unwrap_or(u32::MAX);
         match (self.file.order.segments, self.file.order.steps) {
+            (Some(0), None) => {
+                Err(TaskFileError::key("order.segments", "0", "from 1 to 10,000 segments"))
+            }
+            (None, Some(0)) => {
+                Err(TaskFileError::key("order.steps", "0", "from 1 to 1,000,000 steps"))
+            }
             (Some(segments), None) => {
                 // Rounded up, so that some segments may be left over.
-                let steps = total.div_ceil(u64::from(segments.max(1)));
-                let segments = if segments == 0 { 0 } else { total.div_ceil(steps.max(1)) };
-                Ok((count(segments), count(steps)))
+                let steps = total.div_ceil(u64::from(segments));
+                Ok((count(total.div_ceil(steps.max(1))), count(steps)))
             }
-            (None, Some(steps)) => Ok((count(total.div_ceil(u64::from(steps.max(1)))), steps)),
+            (None, Some(steps)) => Ok((count(total.div_ceil(u64::from(steps))), steps)),
             (segments, _) => {
                 let value = segments.map_or("nothing".to_owned(), |segments| segments.to_string());
                 let right = format!(

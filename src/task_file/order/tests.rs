@@ -17,7 +17,8 @@ fn rows(folder: &Path) -> DataSource {
     let mut text: String = (0..64).map(|column| format!("x{column},")).collect();
     text.push_str("label\n");
     for row in 0..40_u32 {
-        (0..64).for_each(|column| text.push_str(&format!("{},", (row * 7 + column * 3) % 17)));
+        let number = |column: u32| (row * 64 + column).wrapping_mul(2_654_435_761) >> 20;
+        (0..64).for_each(|column| text.push_str(&format!("{},", number(column))));
         text.push_str(&format!("{}\n", row % 3));
     }
     let file = folder.join("rows.csv");
