@@ -36,7 +36,7 @@ pub fn load_graph<E: From<Rejection>>(
 }
 
 /// The numbers of a row that a graph returns and is compared with, and the meaning of both.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphOutput {
     /// Numbers of the output for each row.
     pub outputs: u32,
