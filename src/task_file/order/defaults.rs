@@ -54,7 +54,7 @@ pub(super) fn audit(
 ) -> Result<AuditTerms, AmountError> {
     let parts = |micro: u64| u32::try_from(micro).unwrap_or(u32::MAX);
     // At least one segment is audited at the price of one, and the bounty is at most the price.
-    let enough = PARTS.div_ceil(segments.max(1)).max(SHARE).min(SHARE_MAX);
+    let enough = PARTS.div_ceil(segments.max(1)).clamp(SHARE, SHARE_MAX);
     let share = section.share.map_or(enough, |share| parts(share.0.0));
     let of_segment = price.mul_div_down(1, segments.max(1).into())?;
     let most = price.mul_div_down(share.into(), PARTS.into())?;
