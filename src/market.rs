@@ -209,7 +209,7 @@ pub(crate) fn find_task(
 }
 
 /// The things that ids name.
-struct Named {
+struct IdKind {
     noun: &'static str,
     /// The command that lists them.
     list: &'static str,
@@ -217,15 +217,15 @@ struct Named {
     unknown: &'static str,
 }
 
-const TASKS: Named = Named { noun: "task", list: "florin task list", unknown: "UNKNOWN_TASK" };
-const ORDERS: Named = Named { noun: "order", list: "florin market", unknown: "UNKNOWN_ORDER" };
+const TASKS: IdKind = IdKind { noun: "task", list: "florin task list", unknown: "UNKNOWN_TASK" };
+const ORDERS: IdKind = IdKind { noun: "order", list: "florin market", unknown: "UNKNOWN_ORDER" };
 
 fn find(
-    named: &Named,
+    kind: &IdKind,
     text: &str,
     known: impl FnOnce() -> anyhow::Result<Vec<TaskId>>,
 ) -> anyhow::Result<TaskId> {
-    let noun = named.noun;
+    let noun = kind.noun;
     if let Ok(id) = text.parse::<TaskId>() {
         return Ok(id);
     }
@@ -238,15 +238,15 @@ fn find(
         );
         return Err(Failure::input("INVALID_ID", message).into());
     }
-    unique_match(named, known()?.into_iter(), &digits)
+    unique_match(kind, known()?.into_iter(), &digits)
 }
 
 fn unique_match(
-    named: &Named,
+    kind: &IdKind,
     ids: impl Iterator<Item = TaskId>,
     digits: &str,
 ) -> anyhow::Result<TaskId> {
-    let Named { noun, list, unknown } = named;
+    let IdKind { noun, list, unknown } = kind;
     let found: Vec<TaskId> = ids.filter(|id| id.to_string().starts_with(digits)).collect();
     match found.as_slice() {
         [one] => Ok(*one),

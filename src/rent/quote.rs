@@ -63,8 +63,11 @@ impl OrderQuote {
 
     /// The quote for people.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
-        let ComputeOrder { audit, deposits, windows, .. } = &self.order;
-        let fln = |amount: Amount| format!("{} FLN", show::fln(amount));
+        [self.size_facts(), self.risk_facts(), self.time_facts()].concat()
+    }
+
+    /// Size and cost for people.
+    fn size_facts(&self) -> Vec<(&'static str, String)> {
         let first = match self.order.first_segment {
             0 => String::new(),
             first => format!(", from segment {first} of the job on"),
@@ -89,6 +92,13 @@ impl OrderQuote {
                     fln(self.audit_budget)
                 ),
             ),
+        ]
+    }
+
+    /// Deposits and audits for people.
+    fn risk_facts(&self) -> Vec<(&'static str, String)> {
+        let ComputeOrder { audit, deposits, .. } = &self.order;
+        vec![
             (
                 "provider",
                 format!(
@@ -118,6 +128,13 @@ impl OrderQuote {
                     percent(self.detection)
                 ),
             ),
+        ]
+    }
+
+    /// Times and parties for people.
+    fn time_facts(&self) -> Vec<(&'static str, String)> {
+        let windows = &self.order.windows;
+        vec![
             (
                 "steps",
                 format!(
@@ -172,6 +189,10 @@ impl OrderQuote {
             "referee": self.order.referee,
         })
     }
+}
+
+fn fln(amount: Amount) -> String {
+    format!("{} FLN", show::fln(amount))
 }
 
 /// A share in per cent, with one decimal.
