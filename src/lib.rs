@@ -33,6 +33,7 @@ mod otlp;
 mod otlp;
 pub mod program;
 pub mod progress;
+mod rent;
 pub mod show;
 pub mod task_file;
 pub mod trace;

@@ -10,7 +10,7 @@ use florin_participant::{
     Backoff, Client, ClientConfig, ClientError, ParticipantEvent, Shutdown, Transient, Wallet,
     is_local_market, retry_with_backoff,
 };
-use florin_protocol::{LedgerInfo, Report, RoundNumber, TaskId};
+use florin_protocol::{Digest, LedgerInfo, Report, RoundNumber, TaskId};
 
 use crate::cli::{MarketArg, WalletArg, WeightsArg};
 use crate::compose;
@@ -135,6 +135,15 @@ impl MarketConnection {
         find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()))
     }
 
+    /// Finds an order by its whole or shortened id.
+    ///
+    /// # Errors
+    /// `INVALID_ID`, `UNKNOWN_ORDER`, `AMBIGUOUS_ID`.
+    pub(crate) fn find_order(&self, text: &str) -> anyhow::Result<Digest> {
+        let known = || Ok(self.orders()?.iter().map(|order| TaskId(order.id.0)).collect());
+        Ok(Digest(find(&ORDERS, text, known)?.0))
+    }
+
     /// Fetches all reports of a task, in order.
     pub(crate) fn reports(&self, task: TaskId) -> anyhow::Result<Vec<Report>> {
         let reported = self.task(task)?.reported;
@@ -196,6 +205,27 @@ pub(crate) fn find_task(
     text: &str,
     known: impl FnOnce() -> anyhow::Result<Vec<TaskId>>,
 ) -> anyhow::Result<TaskId> {
+    find(&TASKS, text, known)
+}
+
+/// The things that ids name.
+struct IdKind {
+    noun: &'static str,
+    /// The command that lists them.
+    list: &'static str,
+    /// The code of an unknown one.
+    unknown: &'static str,
+}
+
+const TASKS: IdKind = IdKind { noun: "task", list: "florin task list", unknown: "UNKNOWN_TASK" };
+const ORDERS: IdKind = IdKind { noun: "order", list: "florin market", unknown: "UNKNOWN_ORDER" };
+
+fn find(
+    kind: &IdKind,
+    text: &str,
+    known: impl FnOnce() -> anyhow::Result<Vec<TaskId>>,
+) -> anyhow::Result<TaskId> {
+    let noun = kind.noun;
     if let Ok(id) = text.parse::<TaskId>() {
         return Ok(id);
     }
@@ -203,27 +233,31 @@ pub(crate) fn find_task(
     let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
         let message = format!(
-            "{text:?} is not a task id: write its 64 hexadecimal digits, or at least the first \
+            "{text:?} is not the id of a {noun}: write its 64 hexadecimal digits, or at least the first \
              {ID_DIGITS_MIN}"
         );
         return Err(Failure::input("INVALID_ID", message).into());
     }
-    unique_match(known()?.into_iter(), &digits)
+    unique_match(kind, known()?.into_iter(), &digits)
 }
 
-fn unique_match(ids: impl Iterator<Item = TaskId>, digits: &str) -> anyhow::Result<TaskId> {
+fn unique_match(
+    kind: &IdKind,
+    ids: impl Iterator<Item = TaskId>,
+    digits: &str,
+) -> anyhow::Result<TaskId> {
+    let IdKind { noun, list, unknown } = kind;
     let found: Vec<TaskId> = ids.filter(|id| id.to_string().starts_with(digits)).collect();
     match found.as_slice() {
         [one] => Ok(*one),
         [] => {
-            let message =
-                format!("no task id starts with {digits}: `florin task list` prints all ids");
-            Err(Failure::negative("UNKNOWN_TASK", message).into())
+            let message = format!("no {noun} id starts with {digits}: `{list}` prints all ids");
+            Err(Failure::negative(unknown, message).into())
         }
         many => {
             let many: Vec<String> = many.iter().map(ToString::to_string).collect();
             let message = format!(
-                "{digits} is the start of {} task ids, write more digits: {}",
+                "{digits} is the start of {} {noun} ids, write more digits: {}",
                 many.len(),
                 many.join(", ")
             );
@@ -250,9 +284,9 @@ mod tests {
     #[test]
     fn a_shortened_id_must_match_exactly_one_task() {
         let ids = [TaskId([0xab; 32]), TaskId([0xac; 32])];
-        assert_eq!(unique_match(ids.into_iter(), "ababab").unwrap(), ids[0]);
+        assert_eq!(unique_match(&TASKS, ids.into_iter(), "ababab").unwrap(), ids[0]);
         let code = |digits: &str| {
-            crate::failure::classify(&unique_match(ids.into_iter(), digits).unwrap_err()).0
+            crate::failure::classify(&unique_match(&TASKS, ids.into_iter(), digits).unwrap_err()).0
         };
         assert_eq!(code("a"), "AMBIGUOUS_ID");
         assert_eq!(code("ff"), "UNKNOWN_TASK");

@@ -10,6 +10,7 @@ mod execution;
 mod market;
 mod producer;
 mod quote;
+mod rent;
 mod silo;
 mod sim;
 mod tools;
@@ -47,6 +48,9 @@ pub(crate) use market::{
 };
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
+pub(crate) use rent::{
+    MarketTable, RentCheck, RentCommand, RentFetch, RentNew, RentOrder, RentStatement, RentWatch,
+};
 pub(crate) use silo::{SiloClaim, SiloCommand, SiloShow, SiloSplit};
 pub(crate) use sim::{
     PlayArg, ScenarioArg, SimCommand, SimCompare, SimFaults, SimList, SimReplay, SimRun, SimSweep,
@@ -89,6 +93,11 @@ pub(crate) enum Command {
     /// For buyers: write, check, publish, show and close a task, and fetch its model
     #[command(subcommand)]
     Task(TaskCommand),
+    /// For renters: write, check and place an order for compute, follow it, and fetch its model
+    #[command(subcommand)]
+    Rent(RentCommand),
+    /// Show the orders, the providers and the prices of a market for compute
+    Market(MarketTable),
     /// Run a market: its rounds, and its ledger unless the ledger is on Ethereum
     Coordinate(Coordinate),
     /// For coordinators: back up a market's data folder; the coordinator may keep running

@@ -14,6 +14,7 @@ mod doctor;
 mod event_printer;
 mod ledger;
 mod man;
+mod market;
 mod model;
 mod openapi;
 mod participate;
@@ -23,6 +24,7 @@ mod producer;
 mod provide;
 mod quote;
 mod ranks;
+mod rent;
 mod restore;
 mod silo;
 mod sim;
@@ -55,6 +57,7 @@ pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit
         Command::Coordinate(command) => coordinate::run(&command, log, trace),
         Command::Data(command) => data::run(command),
         Command::Quote(arguments) => quote::run(&arguments),
+        Command::Market(command) => market::run(&command),
         Command::Model(ModelCommand::Show(arguments)) => model::show(&arguments),
         Command::Demo(command) => demo::run(&command),
         Command::Doctor(command) => doctor::run(&command),
@@ -64,6 +67,7 @@ pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit
         Command::Predict(command) => predict::run(&command),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),
+        Command::Rent(command) => rent::run(command),
         Command::Restore(command) => restore::run(&command),
         Command::Silo(command) => silo::run(command),
         Command::Sim(command) => sim::run(command),

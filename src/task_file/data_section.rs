@@ -92,9 +92,6 @@ impl<'de> Deserialize<'de> for TomlNumber {
     }
 }
 
-/// The key that an error of the holdout's cells names.
-const SOURCE: &str = "holdout.source";
-
 impl DataSection {
     /// Whether the section declares an encoding.
     pub(super) fn is_encoded(&self) -> bool {
@@ -158,10 +155,15 @@ impl DataSection {
         self.declaration(features, class_names, target).map(Some)
     }
 
-    /// The encoding, with the numbers that the section leaves out from the rows of the holdout.
-    pub(super) fn encoding(&self, holdout: &Table) -> Result<RowEncoding, TaskFileError> {
+    /// The encoding, with the numbers that the section leaves out from rows: those of the holdout or the
+    /// order. `section` names them: an error of their cells is one of its source.
+    pub(super) fn encoding(
+        &self,
+        holdout: &Table,
+        section: &str,
+    ) -> Result<RowEncoding, TaskFileError> {
         let unfit = |error: florin_learning::data::FitError| {
-            TaskFileError::key(SOURCE, "…", error.to_string())
+            TaskFileError::key(&format!("{section}.source"), "…", error.to_string())
         };
         let class_names = match &self.class_names {
             Some(names) => names.clone(),

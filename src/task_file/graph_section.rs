@@ -6,9 +6,8 @@ use clap::ValueEnum;
 use florin_learning::graph::{
     BufferPolicy, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
 };
-use florin_protocol::{
-    Blob, Digest, GraphForm, GraphModel, Micro, ModelLoss, TensorShape, blob_digest,
-};
+use florin_protocol::{Digest, GraphModel, Micro, ModelLoss};
+use florin_work::{GraphOutput, declared_graph};
 use serde::Deserialize;
 
 use super::TaskFileError;
@@ -116,22 +115,8 @@ fn declare(
         | ModelLoss::Absolute { .. }
         | ModelLoss::Huber { .. } => outputs,
     };
-    let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-    let tensor = |tensor: &florin_learning::TensorSpec| TensorShape {
-        name: tensor.name.clone(),
-        shape: tensor.shape.iter().map(|&size| count(size)).collect(),
-    };
-    let blob = |bytes: &Vec<u8>| Blob { digest: blob_digest(bytes), bytes: bytes.len() as u64 };
-    let declared = GraphModel {
-        form: GraphForm::Operators,
-        graph: blob(&parts.graph),
-        frozen: parts.frozen.as_ref().map(blob),
-        inputs: count(parts.inputs),
-        targets: section.targets.unwrap_or(targets),
-        outputs,
-        loss,
-        tensors: parts.tensors.iter().map(tensor).collect(),
-    };
+    let output = GraphOutput { outputs, targets: section.targets.unwrap_or(targets), loss };
+    let declared = declared_graph(&parts, output);
     let bytes = [Some(parts.graph), parts.frozen].into_iter().flatten();
     let blobs = declared.blobs().map(|blob| blob.digest).zip(bytes).collect();
     Ok(GraphFile { declared, initial: parts.initial, blobs })

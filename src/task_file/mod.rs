@@ -9,7 +9,9 @@ mod file;
 mod graph_section;
 mod image_section;
 mod locate;
+mod named_rows;
 mod new_task;
+pub(crate) mod order;
 mod overlay;
 mod relative;
 mod rows;
@@ -21,12 +23,9 @@ mod trainer_section;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::data::{
-    FEATURE_MEAN_MAX, FEATURE_SD_MAX, SourceError, canonical_bytes, load, load_table, load_tokens,
-    unscaled_feature,
-};
+use florin_learning::data::canonical_bytes;
 use florin_learning::graph::GraphModel;
-use florin_learning::{DataSource, Dataset, Table};
+use florin_learning::{Dataset, Table};
 use florin_protocol::limits::TASK_MS_MAX;
 use florin_protocol::{
     Address, DataSchema, Digest, Holdout, MarketId, ModelArchitecture, Rejection, SPEC_VERSION,
@@ -37,6 +36,7 @@ pub use duration::half_year_date;
 pub(crate) use duration::{civil, parse_date, parse_moment, parse_ms};
 pub(crate) use graph_section::{BuffersName, LossName};
 pub(crate) use image_section::ImageArgument;
+pub(crate) use named_rows::schema_mismatch;
 pub(crate) use new_task::ignored_because;
 pub use new_task::{FittedTask, task_for_data};
 pub(crate) use new_task::{NewGraph, task_for_graph, task_for_trainer};
@@ -52,6 +52,7 @@ pub(crate) use trainer_section::NewTrainer;
 use crate::failure::Failure;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 use graph_section::{GraphFile, read_graph};
+use named_rows::{NamedRows, RowFiles};
 use token_section::TokenizerFile;
 use trainer_section::read_trainer;
 
@@ -220,8 +221,14 @@ fn from_text_with_table(
 ) -> Result<PreparedTask, TaskFileError> {
     let file: TaskFile = toml::from_str(text)?;
     let BuiltSpec { mut spec, graph, tokenizer } = build_spec(&file, parties, Some(folder))?;
-    let source = HoldoutSource { folder, tokenizer: tokenizer.as_ref(), table };
-    let rows = read_holdout(&file, source, &mut spec)?;
+    let source = RowFiles { folder, tokenizer: tokenizer.as_ref(), table };
+    let named = NamedRows {
+        section: "holdout",
+        source: &file.holdout.source,
+        rows: file.holdout.rows.as_deref(),
+        data: &file.data,
+    };
+    let rows = named.read(source, &mut spec.data)?;
     let holdout = canonical_bytes(&rows);
     spec.holdout = commit_holdout(rows, file.holdout.rows_per_round, spec.rounds.count)?;
     // Everything but the digest of the base model is known here: check before building a model that
@@ -257,15 +264,6 @@ struct BuiltSpec {
     spec: TaskSpec,
     graph: Option<GraphFile>,
     tokenizer: Option<TokenizerFile>,
-}
-
-/// The source of a holdout.
-struct HoldoutSource<'a> {
-    /// The folder of the task file.
-    folder: &'a Path,
-    tokenizer: Option<&'a TokenizerFile>,
-    /// The table of the source, if the caller has read it.
-    table: Option<Table>,
 }
 
 /// The task's arbiter. A task whose coordinator decides alone must say so.
@@ -473,127 +471,6 @@ fn commit_holdout(
     }
     let root = florin_work::CommittedHoldout::new(rows).root();
     Ok(Holdout { root, rows: count, rows_per_round: rows_per_round.unwrap_or(shared) })
-}
-
-/// Reads the holdout rows, selects the range, completes the task's encoding with their numbers,
-/// encodes them, and checks them against the task's data schema.
-fn read_holdout(
-    file: &TaskFile,
-    from: HoldoutSource<'_>,
-    spec: &mut TaskSpec,
-) -> Result<Dataset, TaskFileError> {
-    let written = format!("{:?}", file.holdout.source);
-    let wrong = |right: String| TaskFileError::key("holdout.source", written.as_str(), right);
-    let source: DataSource =
-        file.holdout.source.parse().map_err(|e: SourceError| wrong(e.to_string()))?;
-    let source = relative_to(from.folder, source);
-    let (data, names) = if file.data.is_encoded() {
-        if let DataSource::Florin { .. } = source {
-            let right = "features of a florin: file are used as they are: remove the encoding from \
-                [data], or use the original table";
-            return Err(wrong(right.to_owned()));
-        }
-        let loaded = match (from.table, from.tokenizer) {
-            (Some(table), _) => Ok(table),
-            (None, Some(own)) => load_tokens(&source, &own.tokenizer, own.encoder()),
-            (None, None) => load_table(&source),
-        };
-        let table = select_holdout(file, loaded.map_err(|e| wrong(e.to_string()))?)?;
-        if from.tokenizer.is_none() {
-            spec.data.encoding = Some(file.data.encoding(&table)?);
-        }
-        let data = encode_holdout(spec, &table).map_err(wrong)?;
-        (data, Some(table))
-    } else {
-        let data = load(&source).map_err(|e| wrong(e.to_string()))?;
-        let data = match holdout_range(file, data.rows())? {
-            None => data,
-            Some(range) => select_rows(&data, range).map_err(wrong)?,
-        };
-        // A holdout becomes a blob of the task, as a whole.
-        data.check_fits_memory().map_err(|error| wrong(error.to_string()))?;
-        (data, None)
-    };
-    if !file.data.accept_unscaled && from.tokenizer.is_none() {
-        refuse_unscaled(file, spec, &data, names.as_ref())?;
-    }
-    if let Some(right) = schema_mismatch(&data, spec) {
-        return Err(TaskFileError::key("holdout.source", written.as_str(), right));
-    }
-    Ok(data)
-}
-
-/// The rows that `holdout.rows` selects; `None` stands for all.
-fn holdout_range(
-    file: &TaskFile,
-    rows: usize,
-) -> Result<Option<std::ops::Range<usize>>, TaskFileError> {
-    let Some(text) = &file.holdout.rows else { return Ok(None) };
-    let wrong = |right: String| TaskFileError::key("holdout.rows", format!("{text:?}"), right);
-    let range = parse_rows(text).map_err(wrong)?;
-    if range.end > rows {
-        let right = format!("the data has {rows} rows: write 0..{rows} or a range within it");
-        return Err(wrong(right));
-    }
-    Ok(Some(range))
-}
-
-fn select_holdout(file: &TaskFile, table: Table) -> Result<Table, TaskFileError> {
-    match holdout_range(file, table.rows())? {
-        None => Ok(table),
-        Some(range) => Ok(table.slice(range).unwrap_or(table)),
-    }
-}
-
-/// The rows of the holdout, encoded as the task declares. The error is a sentence.
-fn encode_holdout(spec: &TaskSpec, table: &Table) -> Result<Dataset, String> {
-    let encoder = florin_work::row_encoder(&spec.data).ok_or("the task has no encoding")?;
-    let (encoded, width) = (encoder.width(), spec.data.width);
-    if encoded != width as usize {
-        return Err(format!(
-            "its encoded rows have {encoded} features, but the task has data.width = {width}: \
-             make both equal, and model.inputs as well"
-        ));
-    }
-    encoder.encode(table).map_err(|error| error.to_string())
-}
-
-/// Refuses features that are far from unit scale: gradient descent does not train on them.
-fn refuse_unscaled(
-    file: &TaskFile,
-    spec: &TaskSpec,
-    data: &Dataset,
-    table: Option<&Table>,
-) -> Result<(), TaskFileError> {
-    let Some(found) = unscaled_feature(data) else { return Ok(()) };
-    let encoder = florin_work::row_encoder(&spec.data);
-    let name = table.map_or_else(
-        || format!("feature {}", found.feature),
-        |table| data_section::feature_name(encoder.as_ref(), table, found.feature),
-    );
-    let right = format!(
-        "{name} has mean {:.3} and standard deviation {:.3} in the holdout, and features need a \
-         mean within ±{FEATURE_MEAN_MAX} and a standard deviation of at most {FEATURE_SD_MAX}: \
-         write scale = \"standard\", or accept_unscaled = true to publish them as they are",
-        found.mean, found.sd
-    );
-    let written = file.data.scale_name().map_or("nothing".to_owned(), |name| format!("{name:?}"));
-    Err(TaskFileError::key("data.scale", written, right))
-}
-
-/// The reason why data does not fit a task's schema, as a sentence; `None` if it fits. Data in
-/// which the highest labels do not occur still fits.
-pub(crate) fn schema_mismatch(data: &Dataset, spec: &TaskSpec) -> Option<String> {
-    let (width, classes) = (spec.data.width as usize, spec.data.classes as usize);
-    if data.width() != width {
-        return Some(format!(
-            "its rows have {} features, but the task requires data.width = {width}",
-            data.width()
-        ));
-    }
-    let used = data.labels().iter().max().map_or(0, |label| *label as usize + 1);
-    (used > classes)
-        .then(|| format!("it has {used} labels, but the task requires data.classes = {classes}"))
 }
 
 #[cfg(test)]

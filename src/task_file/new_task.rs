@@ -36,7 +36,7 @@ const BATCH: (u32, u32) = (8, 32);
 const LEARNING_RATE: &str = "0.05";
 const MOMENTUM: &str = "0.9";
 /// Step size of a graph: its rows are usually few for its size, and its loss may be a square.
-const GRAPH_LEARNING_RATE: &str = "0.01";
+pub(super) const GRAPH_LEARNING_RATE: &str = "0.01";
 /// Passes of the public baseline of a graph.
 const BASELINE_EPOCHS: u32 = 2;
 /// Longest name of a task, in characters.
@@ -71,13 +71,13 @@ pub(crate) struct NewGraph<'a> {
 }
 
 /// The shape of a task's rows.
-struct RowShape {
-    rows: usize,
-    width: usize,
-    classes: usize,
+pub(super) struct RowShape {
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) classes: usize,
     /// The keys of the encoding, for `[data]`.
-    encoding: String,
-    notes: Vec<String>,
+    pub(super) encoding: String,
+    pub(super) notes: Vec<String>,
 }
 
 /// Writes the task that fits a source: all of its rows are the holdout. `folder` is the folder of
@@ -118,8 +118,18 @@ pub(crate) fn task_for_graph(
     salt: u64,
     parties: &Parties,
 ) -> anyhow::Result<FittedTask> {
+    let (shape, table) = shape_for_graph(graph, source, folder)?;
+    written_for_graph(graph, source, folder, salt, parties, shape, table)
+}
+
+/// The shape of the rows of a source for a graph, and their table.
+pub(super) fn shape_for_graph(
+    graph: &NewGraph<'_>,
+    source: &DataSource,
+    folder: &Path,
+) -> anyhow::Result<(RowShape, Table)> {
     if let Some(tokens) = graph.tokens {
-        return task_for_tokens(graph, tokens, source, folder, salt, parties);
+        return shape_of_tokens(graph, tokens, source, folder);
     }
     let table = load_table(source)?;
     let are_images = graph.image.is_some() || matches!(table.features(), TableFeatures::Images(_));
@@ -138,7 +148,7 @@ pub(crate) fn task_for_graph(
         LossName::TokenCrossEntropy | LossName::Output | LossName::Binary => shape_as_is(&table),
         LossName::CrossEntropy => shape(source, &table)?,
     };
-    written_for_graph(graph, source, folder, salt, parties, shape, table)
+    Ok((shape, table))
 }
 
 /// As [`task_for_data`], for a trainer of the buyer's.
@@ -206,21 +216,19 @@ pub(crate) fn task_for_trainer(
 }
 
 /// A task file with other lines from one section's line to that of another.
-fn with_section(text: &str, from: &str, to: &str, lines: &[String]) -> String {
+pub(super) fn with_section(text: &str, from: &str, to: &str, lines: &[String]) -> String {
     let bounds = text.find(from).zip(text.find(to));
     let Some((start, end)) = bounds else { return text.to_owned() };
     format!("{}{}\n\n{}", &text[..start], lines.join("\n"), &text[end..])
 }
 
-/// As [`task_for_graph`], for rows of tokens.
-fn task_for_tokens(
+/// As [`shape_for_graph`], for rows of tokens.
+fn shape_of_tokens(
     graph: &NewGraph<'_>,
     tokens: NewTokens<'_>,
     source: &DataSource,
     folder: &Path,
-    salt: u64,
-    parties: &Parties,
-) -> anyhow::Result<FittedTask> {
+) -> anyhow::Result<(RowShape, Table)> {
     let invalid = |why: String| Failure::input("INVALID_MODEL", why);
     let length = match tokens.length {
         Some(length) => length,
@@ -234,8 +242,7 @@ fn task_for_tokens(
         .map_err(|why| Failure::input("INVALID_TOKENIZER", why))?;
     let table = load_tokens(source, &file.tokenizer, file.encoder())?;
     let encoding = tokens.keys(&absolute_unless_here(folder)?, length);
-    let shape = RowShape { encoding, ..shape_as_is(&table) };
-    written_for_graph(graph, source, folder, salt, parties, shape, table)
+    Ok((RowShape { encoding, ..shape_as_is(&table) }, table))
 }
 
 /// The text of a task with a graph, after a check.
@@ -267,6 +274,14 @@ fn written_for_graph(
 
 /// A task file whose section `[model]` is a graph. `here` is the folder of the model's file.
 fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
+    let section = graph_lines(graph, here);
+    let text = with_value(text, "rounds", "baseline_epochs", "0");
+    let text = with_value(&text, "training", "learning_rate", GRAPH_LEARNING_RATE);
+    with_section(&text, "[model]\n", "[data]\n", &section)
+}
+
+/// The section `[model]` of a graph. `here` is the folder of the model's file.
+pub(super) fn graph_lines(graph: &NewGraph<'_>, here: &Path) -> Vec<String> {
     let mut section = vec![
         "[model]".to_owned(),
         "# A model of PyTorch, as torch.export.save writes it: docs/models.md.".to_owned(),
@@ -284,14 +299,12 @@ fn with_graph(text: &str, graph: &NewGraph<'_>, here: &Path) -> String {
     let trainable = if graph.trainable.is_empty() { &all } else { graph.trainable };
     section.push(format!("trainable = {}", list(trainable)));
     section.extend(graph.loss_bound.map(|bound| format!("loss_bound = {bound}")));
-    let text = with_value(text, "rounds", "baseline_epochs", "0");
-    let text = with_value(&text, "training", "learning_rate", GRAPH_LEARNING_RATE);
-    with_section(&text, "[model]\n", "[data]\n", &section)
+    section
 }
 
 /// The working directory, if the task file is in another folder: file names in it would otherwise be
 /// relative to that folder. Empty if it is in this one.
-fn absolute_unless_here(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
+pub(super) fn absolute_unless_here(folder: &Path) -> anyhow::Result<std::path::PathBuf> {
     if folder == Path::new("") || folder == Path::new(".") {
         return Ok(std::path::PathBuf::new());
     }
@@ -448,7 +461,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// A task file with another value of one key. Comments remain.
-fn with_value(file: &str, section: &str, key: &str, value: &str) -> String {
+pub(super) fn with_value(file: &str, section: &str, key: &str, value: &str) -> String {
     let mut here = String::new();
     let line = |line: &str| {
         if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

@@ -31,6 +31,7 @@ mod a_task_is_quoted_before_it_is_published;
 mod a_training_longer_than_a_round_is_refused;
 mod an_arbiter_watches_and_cancels;
 mod an_injected_delay_is_blamed;
+mod an_order_is_placed_and_fetched;
 mod an_upload_survives_disconnects_and_kills;
 mod anyone_can_recompute_a_payout;
 mod bad_files_are_refused;

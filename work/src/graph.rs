@@ -1,12 +1,13 @@
 //! The graph of a task: its blobs, checked and loaded.
 
 use florin_learning::engine::InputError;
-use florin_learning::graph::{Graph, GraphModel, ROW_BYTES_MAX};
+use florin_learning::graph::{Graph, GraphModel, GraphParts, ROW_BYTES_MAX};
 use florin_learning::trainer::TrainerCode;
-use florin_learning::{ModelSpec, Reference};
+use florin_learning::{ModelSpec, Reference, TensorSpec};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
 use florin_protocol::{
-    Blob, Digest, ErrorCode, ModelArchitecture, Rejection, TaskSpec, blob_digest,
+    Blob, Digest, ErrorCode, GraphForm, ModelArchitecture, ModelLoss, Rejection, TaskSpec,
+    TensorShape, blob_digest,
 };
 
 use crate::convert::{graph_declaration, model_spec};
@@ -32,6 +33,41 @@ pub fn load_graph<E: From<Rejection>>(
     let loaded = load_declared(declared, &mut read)?;
     check_baseline(spec, &loaded)?;
     Ok(Some(loaded))
+}
+
+/// The numbers of a row that a graph returns and is compared with, and the meaning of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphOutput {
+    /// Numbers of the output for each row.
+    pub outputs: u32,
+    /// Numbers of a row that are targets.
+    pub targets: u32,
+    /// The loss.
+    pub loss: ModelLoss,
+}
+
+/// The declaration of a graph of operators, from the parts of a file of `torch.export.save`.
+#[must_use]
+pub fn declared_graph(parts: &GraphParts, output: GraphOutput) -> florin_protocol::GraphModel {
+    let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+    let blob = |bytes: &Vec<u8>| Blob {
+        digest: blob_digest(bytes),
+        bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
+    };
+    let tensor = |tensor: &TensorSpec| TensorShape {
+        name: tensor.name.clone(),
+        shape: tensor.shape.iter().map(|&size| count(size)).collect(),
+    };
+    florin_protocol::GraphModel {
+        form: GraphForm::Operators,
+        graph: blob(&parts.graph),
+        frozen: parts.frozen.as_ref().map(blob),
+        inputs: count(parts.inputs),
+        targets: output.targets,
+        outputs: output.outputs,
+        loss: output.loss,
+        tensors: parts.tensors.iter().map(tensor).collect(),
+    }
 }
 
 /// Loads a declared graph from its blobs.

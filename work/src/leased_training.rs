@@ -13,9 +13,9 @@ use florin_learning::engine::{
     Engine, TrainError, TrainedSegment, TrainingSegment, check_training,
 };
 use florin_learning::{Dataset, Execution, ModelSpec, Training};
-use florin_protocol::{Digest, ErrorCode, Rejection};
+use florin_protocol::{Digest, ErrorCode, ModelArchitecture, Rejection};
 
-use crate::convert::training_settings;
+use crate::convert::{model_spec, training_settings};
 use crate::graph::{load_declared, read_blob};
 
 /// A segment of an order cannot be computed.
@@ -36,6 +36,19 @@ pub enum LeasedTrainingError {
         /// Steps before the segment.
         from: u64,
     },
+    /// The state is after other steps than those of the delivered segments.
+    #[error(
+        "a state after {step} steps is not the result of the order, which follows {from} steps"
+    )]
+    NoResult {
+        /// Steps before the state.
+        step: u64,
+        /// Steps of the delivered segments and of those before the order.
+        from: u64,
+    },
+    /// The job is not the order's.
+    #[error("the order has another job: {0}")]
+    Job(String),
     /// The bytes are those of another state.
     #[error("the bytes are a state with another digest: fetch them again")]
     Digest,
@@ -87,6 +100,33 @@ fn settings(job: &ComputeJob) -> Training {
 #[must_use]
 pub fn initial_state(job: &ComputeJob, parameters: &[f32]) -> TrainingState {
     TrainingState::initial(parameters, &settings(job))
+}
+
+/// The state after the delivered segments of an order, from its bytes: the result that its renter bought.
+/// It needs neither the graph nor the rows.
+///
+/// # Errors
+/// [`LeasedTrainingError::Job`] for a job of another order, [`LeasedTrainingError::NoResult`] for a state after
+/// other steps, [`LeasedTrainingError::Digest`], and those of bytes that are no state.
+pub fn delivered_state(
+    order: &ComputeOrder,
+    job: &ComputeJob,
+    delivered: u32,
+    (digest, bytes): (Digest, &[u8]),
+) -> Result<TrainingState, LeasedTrainingError> {
+    order.check_job(job).map_err(|error| LeasedTrainingError::Job(error.to_string()))?;
+    let model = model_spec(&ModelArchitecture::Graph(job.graph.clone()));
+    let state = TrainingState::from_bytes(bytes, model.parameters(), &settings(job));
+    let state = state.map_err(TrainError::from)?;
+    if Digest(state.digest()) != digest {
+        return Err(LeasedTrainingError::Digest);
+    }
+    let segments = u64::from(order.first_segment).saturating_add(delivered.into());
+    let from = segments.saturating_mul(order.steps.into()).min(job.steps());
+    match state.step() {
+        step if step == from => Ok(state),
+        step => Err(LeasedTrainingError::NoResult { step, from }),
+    }
 }
 
 /// The training of an order, with its model and its rows.

@@ -12,7 +12,10 @@ use florin_learning::{Dataset, EngineKind, Reference, engine, tensors};
 use florin_protocol::*;
 
 use crate::graph::load_declared;
-use crate::{LeasedTraining, LeasedTrainingError, SegmentStart, compute_class};
+use crate::{
+    GraphOutput, LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, declared_graph,
+    delivered_state,
+};
 
 /// Steps of a segment. The last segment of the 18 steps has three.
 const STEPS: u32 = 5;
@@ -50,20 +53,10 @@ impl TestOrder {
             blobs.insert(blob.digest, bytes);
             blob
         };
-        let shape = |tensor: &florin_learning::TensorSpec| TensorShape {
-            name: tensor.name.clone(),
-            shape: tensor.shape.iter().map(|&size| size as u32).collect(),
-        };
-        let graph = GraphModel {
-            form: GraphForm::Operators,
-            graph: blob(parts.graph.clone()),
-            frozen: parts.frozen.clone().map(&mut blob),
-            inputs: parts.inputs as u32,
-            targets: 0,
-            outputs: 3,
-            loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
-            tensors: parts.tensors.iter().map(shape).collect(),
-        };
+        let loss = ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO };
+        let graph = declared_graph(&parts, GraphOutput { outputs: 3, targets: 0, loss });
+        blob(parts.graph.clone());
+        parts.frozen.clone().map(&mut blob);
         let all = [Some(&parts.graph), parts.frozen.as_ref()];
         let loaded = load_declared(&graph, &mut |digest, _| {
             let found = all.into_iter().flatten().find(|bytes| blob_digest(bytes) == digest);
@@ -309,4 +302,25 @@ fn an_engine_of_another_class_is_refused() {
     let none = florin_learning::engine::InputError::Segments { engine: "chosen" };
     let plain = LeasedTrainingError::Training(TrainError::from(none));
     assert!(plain.to_string().contains("trains no segments"));
+}
+
+#[test]
+fn a_result_is_the_state_after_the_delivered_segments() {
+    let test = TestOrder::new("vit", Optimizer::Sgd);
+    let training = test.load().unwrap();
+    let (starts, last) = segments(&training);
+    let result = |delivered, state: &TrainingState| {
+        delivered_state(&test.order, &test.job, delivered, (digest(state), &bytes(state)))
+    };
+    // Four segments of five steps have the eighteen steps of the job.
+    assert_eq!(result(4, &last), Ok(last.clone()));
+    assert_eq!(result(3, starts[3].state()).unwrap().step(), 15);
+    let early = LeasedTrainingError::NoResult { step: 15, from: 18 };
+    assert_eq!(result(4, starts[3].state()), Err(early));
+    let of_other = (digest(&last), &*bytes(starts[3].state()));
+    let wrong = delivered_state(&test.order, &test.job, 3, of_other);
+    assert_eq!(wrong, Err(LeasedTrainingError::Digest));
+    let job = ComputeJob { seed: 6, ..test.job.clone() };
+    let wrong = delivered_state(&test.order, &job, 4, (digest(&last), &bytes(&last)));
+    assert!(matches!(wrong, Err(LeasedTrainingError::Job(_))));
 }

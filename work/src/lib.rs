@@ -34,10 +34,14 @@ pub use codec::{
 };
 pub use convert::{aggregation_rule, graph_declaration, model_spec, training, update_format};
 pub use encoding::{number_encoding, row_encoder, row_encoding, target_scale};
-pub use graph::{BASELINE_FLOPS_MAX, baseline_flops, inspect_blob, load_graph, task_model};
+pub use graph::{
+    BASELINE_FLOPS_MAX, GraphOutput, baseline_flops, declared_graph, inspect_blob, load_graph,
+    task_model,
+};
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use leased_training::{
-    LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, initial_state,
+    LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, delivered_state,
+    initial_state,
 };
 pub use model_check::{ModelCheck, check_model};
 pub use public_baseline::{baseline_rows, disclosed_indices};

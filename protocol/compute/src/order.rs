@@ -300,18 +300,32 @@ impl ComputeOrder {
         let rule =
             "must be at least the bounty, fee / share: the renter pays it for a fake segment";
         in_range("price_max", self.price_max.units(), bounty.units()..=u128::MAX, rule)?;
-        let rule = StakeRule {
+        let least = self.stake_min()?;
+        let rule = "a fake segment would pay: at least (price_max / segments) · (1 − d) / d, and the fine, a bounty and all audits";
+        in_range("deposits.stake", deposits.stake.units(), least.units()..=u128::MAX, rule)
+    }
+
+    /// The numbers on which the smallest stake depends.
+    #[must_use]
+    pub fn stake_rule(&self) -> StakeRule {
+        StakeRule {
             saving: self.price_max,
             segments: self.segments,
             audited: self.audited(self.segments),
-            auditors: audit.auditors,
-            colluding: audit.colluding,
-        };
-        let least = stake_min(&rule)?.unwrap_or(Amount::from_units(u128::MAX));
+            auditors: self.audit.auditors,
+            colluding: self.audit.colluding,
+        }
+    }
+
+    /// The smallest stake with which a fake segment does not pay.
+    ///
+    /// # Errors
+    /// [`LeaseError::Amount`] if a sum overflows.
+    pub fn stake_min(&self) -> Result<Amount, LeaseError> {
+        let least = stake_min(&self.stake_rule())?.unwrap_or(Amount::from_units(u128::MAX));
         // The fine may be gone; audits and a bounty may be paid to accounts of the provider itself.
-        let least = Amount::total([least, fine, bounty, self.audit_budget()?])?;
-        let rule = "a fake segment would pay: at least (price_max / segments) · (1 − d) / d, and the fine, a bounty and all audits";
-        in_range("deposits.stake", deposits.stake.units(), least.units()..=u128::MAX, rule)
+        let fine = self.deposits.default_fine;
+        Ok(Amount::total([least, fine, self.bounty(), self.audit_budget()?])?)
     }
 
     /// Milliseconds of a segment whose steps are predicted to take `step_us`.

@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use florin_learning::graph::{BufferPolicy, GraphError, read_archive, split};
-use florin_protocol::{
-    Blob, GraphForm, GraphModel, Micro, ModelArchitecture, ModelLoss, TaskSpec, TensorShape,
-    blob_digest,
-};
-use florin_work::WorkError;
+use florin_protocol::{GraphModel, Micro, ModelArchitecture, ModelLoss, TaskSpec, blob_digest};
+use florin_work::{GraphOutput, WorkError, declared_graph};
 
 use crate::error::SimError;
 
@@ -28,22 +25,9 @@ impl GraphTask {
     pub fn read(path: &Path, classes: u32) -> Result<Self, GraphError> {
         let (graph, weights) = read_archive(path)?;
         let parts = split(&graph, &weights, &["*".to_owned()], BufferPolicy::Refuse)?;
-        let count = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
-        let blob = |bytes: &Vec<u8>| Blob { digest: blob_digest(bytes), bytes: bytes.len() as u64 };
-        let tensors = parts.tensors.iter().map(|tensor| TensorShape {
-            name: tensor.name.clone(),
-            shape: tensor.shape.iter().map(|size| count(*size)).collect(),
-        });
-        let declared = GraphModel {
-            form: GraphForm::Operators,
-            graph: blob(&parts.graph),
-            frozen: parts.frozen.as_ref().map(blob),
-            inputs: count(parts.inputs),
-            targets: 0,
-            outputs: classes,
-            loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
-            tensors: tensors.collect(),
-        };
+        let loss = ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO };
+        let output = GraphOutput { outputs: classes, targets: 0, loss };
+        let declared = declared_graph(&parts, output);
         Ok(Self { declared, graph: parts.graph, frozen: parts.frozen, initial: parts.initial })
     }
 

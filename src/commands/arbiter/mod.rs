@@ -20,11 +20,11 @@ pub(super) fn run(command: &ArbiterCommand) -> anyhow::Result<Exit> {
 
 /// How a command that cannot be undone is confirmed.
 #[derive(Clone, Copy, Debug)]
-struct Confirmation {
+pub(in crate::commands) struct Confirmation {
     /// Whether --yes is given.
-    yes: bool,
+    pub(in crate::commands) yes: bool,
     /// Whether the output is JSON, which no person reads.
-    json: bool,
+    pub(in crate::commands) json: bool,
 }
 
 impl Confirmation {
@@ -32,7 +32,7 @@ impl Confirmation {
     ///
     /// # Errors
     /// `CONFIRMATION_REQUIRED`.
-    fn require(self) -> anyhow::Result<()> {
+    pub(in crate::commands) fn require(self) -> anyhow::Result<()> {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         if self.yes || is_terminal && !self.json {
             return Ok(());
@@ -46,7 +46,7 @@ impl Confirmation {
     ///
     /// # Errors
     /// `DECLINED`.
-    fn ask(self, question: &str) -> anyhow::Result<()> {
+    pub(in crate::commands) fn ask(self, question: &str) -> anyhow::Result<()> {
         if self.yes {
             return Ok(());
         }

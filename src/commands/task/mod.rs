@@ -15,6 +15,7 @@ mod quote;
 mod show;
 
 pub(super) use file::prepared_task;
+pub(super) use model::write_whole;
 
 use crate::cli::TaskCommand;
 use crate::failure::Exit;

@@ -1,10 +1,11 @@
 //! `florin task model`: fetches the trained model, checks its digest, and evaluates it.
 
 use std::fs::File;
+use std::path::Path;
 
 use anyhow::Context;
 use florin_learning::graph::{GraphError, read_archive_from, write_archive};
-use florin_protocol::{ModelArchitecture, TaskSpec, blob_digest};
+use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
 use crate::cli::TaskModel;
@@ -24,7 +25,14 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     let parameters = florin_work::decode_model(&view.spec, &bytes)?;
     let out = &arguments.out;
     match out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pt2")) {
-        true => write_whole(arguments, &view.spec, &parameters)?,
+        true => {
+            let ModelArchitecture::Graph(declared) = &view.spec.model else {
+                let message = "only a model of torch.export is written as a .pt2 file; choose a name \
+                               that ends in .safetensors";
+                return Err(Failure::input("NOT_A_GRAPH", message).into());
+            };
+            write_whole(declared, &parameters, arguments.from.as_deref(), out)?;
+        }
         false => std::fs::write(out, &bytes).with_context(|| out.display().to_string())?,
     }
     let measured = match &arguments.evaluate {
@@ -69,15 +77,15 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Writes the file that the task was made from with the trained parameters.
-fn write_whole(arguments: &TaskModel, spec: &TaskSpec, parameters: &[f32]) -> anyhow::Result<()> {
-    let ModelArchitecture::Graph(declared) = &spec.model else {
-        let message = "only a model of torch.export is written as a .pt2 file; choose a name that \
-                       ends in .safetensors";
-        return Err(Failure::input("NOT_A_GRAPH", message).into());
-    };
-    let Some(from) = &arguments.from else {
-        let message = "a .pt2 file is written from the one that the task was made from: add \
+/// Writes the file that a task or an order was made from with the trained parameters.
+pub(in crate::commands) fn write_whole(
+    declared: &GraphModel,
+    parameters: &[f32],
+    from: Option<&Path>,
+    out: &Path,
+) -> anyhow::Result<()> {
+    let Some(from) = from else {
+        let message = "a .pt2 file is written from the one that the training was made from: add \
                        --from FILE.pt2";
         return Err(Failure::input("MODEL_FILE_MISSING", message).into());
     };
@@ -86,11 +94,11 @@ fn write_whole(arguments: &TaskModel, spec: &TaskSpec, parameters: &[f32]) -> an
         |error: GraphError| Failure::input(error.code(), format!("{}: {error}", from.display()));
     let (graph, _) = read_archive_from(open()?).map_err(invalid)?;
     if blob_digest(&graph.to_bytes()) != declared.graph.digest {
-        let message = format!("{} is not the model that the task was made from", from.display());
+        let message = format!("{} is not the model that was trained", from.display());
         return Err(Failure::input("WRONG_MODEL_FILE", message).into());
     }
-    let out = &arguments.out;
-    let tensors = florin_work::model_spec(&spec.model).tensors();
+    let model = ModelArchitecture::Graph(declared.clone());
+    let tensors = florin_work::model_spec(&model).tensors();
     // Written beside it first: the two may be one file.
     let partial = out.with_extension("partial");
     let file = File::create(&partial).with_context(|| partial.display().to_string())?;

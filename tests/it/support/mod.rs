@@ -1,6 +1,7 @@
 //! A small market of real processes, with its own ports and folders, which are removed afterwards.
 
 pub(crate) mod chain;
+pub(crate) mod lease_host;
 pub(crate) mod market;
 pub(crate) mod process;
 pub(crate) mod proxy;
@@ -12,5 +13,6 @@ pub(crate) mod strace;
 pub(crate) mod tripwire;
 
 pub(crate) use chain::{On, on_both};
+pub(crate) use lease_host::{BEACON, HostState, LeaseHost};
 pub(crate) use market::{TestMarket, TestPlan, words};
 pub(crate) use process::{CommandOutput, Process, florin};

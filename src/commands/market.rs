@@ -1,0 +1,160 @@
+//! `florin market`: the orders, the providers and the prices of a market for compute.
+
+use florin_compute::OrderView;
+use serde_json::{Value, json};
+
+use crate::cli::MarketTable;
+use crate::commands::rent::history;
+use crate::failure::Exit;
+use crate::market::MarketConnection;
+use crate::progress::Progress;
+use crate::rent::{MarketOrder, MarketStatistics, outcome_text, percent};
+use crate::show::{self, NOTE, TextTable};
+
+/// Most orders whose records are fetched, the newest first.
+const ORDERS_MAX: usize = 1_000;
+/// Most days of prices in the text.
+const DAYS_SHOWN_MAX: usize = 30;
+
+pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let views = market.orders()?;
+    let left_out = views.len().saturating_sub(ORDERS_MAX);
+    let (mut orders, mut invalid) = (Vec::new(), Vec::new());
+    let shown = Progress::start("checking records");
+    for (number, view) in views.iter().take(ORDERS_MAX).enumerate() {
+        shown.step(format!("checking the record of order {} of {}", number + 1, views.len()));
+        match history(&market, view) {
+            Ok(history) => orders.push(MarketOrder { history, ..order(view) }),
+            Err(error) if crate::failure::classify(&error).0 == "LEASE_RECORD_INVALID" => {
+                invalid.push((view.id, error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    drop(shown);
+    let statistics = MarketStatistics::from_orders(&orders)?;
+    if arguments.json.json {
+        let rows: Vec<Value> = orders.iter().map(MarketOrder::to_json).collect();
+        let invalid: Vec<Value> =
+            invalid.iter().map(|(id, why)| json!({ "id": id, "why": why })).collect();
+        let mut value = statistics.to_json();
+        value["orders"] = json!(rows);
+        value["invalid"] = json!(invalid);
+        value["left_out"] = json!(left_out);
+        show::json(&value)?;
+    } else {
+        print(&orders, &statistics);
+        for (_, why) in &invalid {
+            anstream::eprintln!("{NOTE}warning:{NOTE:#} {why}");
+        }
+        if left_out > 0 {
+            show::hint(&format!("\n{left_out} older orders are left out."));
+        }
+    }
+    Ok(if invalid.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+fn order(view: &OrderView) -> MarketOrder {
+    MarketOrder {
+        id: view.id,
+        renter: view.order.renter,
+        segments: view.order.segments,
+        class: view.order.class,
+        history: None,
+    }
+}
+
+fn print(orders: &[MarketOrder], statistics: &MarketStatistics) {
+    if orders.is_empty() {
+        show::hint(
+            "No orders yet. A renter places one with `florin rent new` and `florin rent order`.",
+        );
+        return;
+    }
+    order_table(orders).print();
+    if !statistics.providers.is_empty() {
+        anstream::println!();
+        provider_table(statistics).print();
+    }
+    if let Some(median) = statistics.median {
+        anstream::println!();
+        let mut table = TextTable::new(&["day", ">awards", ">median, FLN per device-hour"]);
+        let from = statistics.days.len().saturating_sub(DAYS_SHOWN_MAX);
+        for day in statistics.days.iter().skip(from) {
+            let date = show::date(day.day).chars().take(10).collect::<String>();
+            table.row([date.into(), day.awards.into(), show::fln(day.median).into()]);
+        }
+        table.print();
+        anstream::println!();
+        show::sentence(&format!(
+            "Median of all awards: {} FLN per useful device-hour. Leases ran in {} of the time.",
+            show::fln(median),
+            percent(statistics.utilisation_of_all())
+        ));
+    }
+}
+
+fn order_table(orders: &[MarketOrder]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "order",
+        "renter",
+        "class",
+        "phase",
+        "provider",
+        ">segments",
+        ">price, FLN",
+        "deadline or outcome",
+    ]);
+    for order in orders {
+        let lease = order.history.as_ref().map(|history| history.lease());
+        let provider = lease.and_then(|lease| lease.award()).map(|award| award.provider.short());
+        let delivered = order.history.as_ref().map_or(0, |history| history.delivered());
+        let end = match lease.map(|lease| (lease.outcome(), lease.phase().1)) {
+            None => String::new(),
+            Some((Some(outcome), _)) => outcome_text(outcome, order.segments),
+            Some((None, deadline)) => show::date(deadline),
+        };
+        table.row([
+            order.id.short().into(),
+            order.renter.short().into(),
+            order.class.short().into(),
+            lease.map_or("awaiting its job", |lease| lease.phase().0.name()).into(),
+            provider.unwrap_or_else(|| "–".to_owned()).into(),
+            format!("{delivered}/{}", order.segments).into(),
+            order.price().map_or_else(|| "–".to_owned(), show::fln).into(),
+            end.into(),
+        ]);
+    }
+    table
+}
+
+fn provider_table(statistics: &MarketStatistics) -> TextTable {
+    let mut table = TextTable::new(&[
+        "provider",
+        ">won",
+        ">delivered",
+        ">stopped",
+        ">slashed",
+        ">segments",
+        ">earned, FLN",
+        ">lost, FLN",
+        ">FLN per device-hour",
+        ">busy",
+    ]);
+    for (account, provider) in &statistics.providers {
+        table.row([
+            account.short().into(),
+            provider.won.into(),
+            provider.delivered.into(),
+            provider.defaulted.into(),
+            provider.slashed.into(),
+            provider.segments.into(),
+            show::fln(provider.earned).into(),
+            show::fln(provider.lost).into(),
+            provider.per_hour().map_or_else(|| "–".to_owned(), show::fln).into(),
+            percent(statistics.utilisation(provider)).into(),
+        ]);
+    }
+    table
+}

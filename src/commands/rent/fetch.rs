@@ -1,0 +1,102 @@
+//! `florin rent fetch`: fetches the trained model of an order, and checks all of it.
+
+use anyhow::Context;
+use florin_compute::{Lease, LeaseOutcome};
+use florin_learning::tensors;
+use florin_protocol::{Digest, ModelArchitecture};
+use florin_work::delivered_state;
+use serde_json::json;
+
+use super::records;
+use crate::cli::RentFetch;
+use crate::commands::task::write_whole;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+use crate::show;
+
+pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let view = market.order(market.find_order(&arguments.order)?)?;
+    let history = records::history(&market, &view)?;
+    let Some(history) = history else { return Err(not_over(view.id).into()) };
+    let (result, delivered) = result(history.lease())?;
+    let order = history.lease().order();
+    let job = market.order_job(view.id, order.job)?;
+    let bytes = market.order_state(view.id, result)?;
+    let state = delivered_state(order, &job, delivered, (result, &bytes)).map_err(|error| {
+        let message = format!("the coordinator sent no result of order {}: {error}", view.id);
+        Failure::negative("WRONG_RESULT", message)
+    })?;
+    let out = &arguments.out;
+    match out.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pt2")) {
+        true => write_whole(&job.graph, state.params(), arguments.from.as_deref(), out)?,
+        false => {
+            let model = florin_work::model_spec(&ModelArchitecture::Graph(job.graph.clone()));
+            let encoded = tensors::encode(&model, state.params())?;
+            std::fs::write(out, encoded).with_context(|| out.display().to_string())?;
+        }
+    }
+    let is_whole = delivered == order.segments;
+    if arguments.json.json {
+        show::json(&json!({
+            "file": out,
+            "order": view.id,
+            "state": result,
+            "steps": state.step(),
+            "steps_of_job": job.steps(),
+            "delivered": delivered,
+            "segments": order.segments,
+            "mean_loss": state.mean_loss(),
+        }))?;
+        return Ok(Exit::Done);
+    }
+    show::facts(&[
+        ("model", out.display().to_string()),
+        ("state", result.to_string()),
+        ("trained", format!("{} of {} steps", state.step(), job.steps())),
+        ("loss", format!("{:.6}, the mean of the last epoch that ended", state.mean_loss())),
+    ]);
+    if !is_whole {
+        let id = view.id.short();
+        show::hint(&format!(
+            "\nThe provider stopped after {delivered} of {} segments. Order the rest: florin rent \
+             continue {id} FILE",
+            order.segments
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+fn not_over(id: Digest) -> Failure {
+    let message = format!("order {} has no result yet: wait until it is over", id.short());
+    Failure::negative("ORDER_NOT_OVER", message)
+}
+
+/// The opened result of a lease that is over, and its delivered segments.
+fn result(lease: &Lease) -> Result<(Digest, u32), Failure> {
+    let id = lease.order().id();
+    let delivered = match lease.outcome() {
+        None => return Err(not_over(id)),
+        Some(LeaseOutcome::Settled) => lease.order().segments,
+        Some(LeaseOutcome::Defaulted { delivered }) => delivered,
+        Some(LeaseOutcome::Unawarded) => {
+            let message = format!("order {} found no provider; its escrow is refunded", id.short());
+            return Err(Failure::negative("NO_RESULT", message));
+        }
+        Some(LeaseOutcome::Slashed { segment }) => {
+            let message = format!(
+                "the provider of order {} lost its stake over segment {segment}: its states are not \
+                 to be trusted, and the order was not paid",
+                id.short()
+            );
+            return Err(Failure::negative("NO_RESULT", message));
+        }
+    };
+    match lease.result() {
+        Some(result) if delivered > 0 => Ok((result, delivered)),
+        _ => {
+            let message = format!("order {} delivered no segment", id.short());
+            Err(Failure::negative("NO_RESULT", message))
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! `florin rent …`: the renter's commands.
+
+mod check;
+mod fetch;
+mod machine;
+mod new;
+mod order;
+mod records;
+mod statement;
+mod stored;
+mod watch;
+
+pub(super) use records::history;
+
+use florin_compute::LeaseError;
+
+use crate::cli::{RentCommand, RentOrder};
+use crate::failure::{Exit, Failure};
+
+pub(super) fn run(command: RentCommand) -> anyhow::Result<Exit> {
+    match command {
+        RentCommand::New(arguments) => new::run(&arguments),
+        RentCommand::Check(arguments) => check::run(&arguments),
+        RentCommand::Order(arguments) => order::run(&arguments),
+        RentCommand::Watch(arguments) => watch::run(&arguments),
+        RentCommand::Fetch(arguments) => fetch::run(&arguments),
+        RentCommand::Continue(arguments) => {
+            let (file, place) = (arguments.file, arguments.place);
+            order::run(&RentOrder { file, after: Some(arguments.order), place })
+        }
+        RentCommand::Statement(arguments) => statement::run(&arguments),
+    }
+}
+
+/// An order that the rules of leases refuse.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn refused(error: LeaseError) -> Failure {
+    Failure::input(error.code(), error.to_string())
+}

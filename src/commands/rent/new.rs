@@ -1,0 +1,59 @@
+//! `florin rent new`: writes an order file.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::json;
+
+use crate::cli::RentNew;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::show;
+use crate::task_file::NewGraph;
+use crate::task_file::order::{NewOrder, order_for_graph};
+
+pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
+    let path = &arguments.file;
+    let shown = path.display();
+    let RentNew { loss, buffers, trainable, .. } = arguments;
+    let graph = NewGraph {
+        file: &arguments.model,
+        loss: *loss,
+        loss_bound: None,
+        trainable,
+        buffers: *buffers,
+        image: arguments.image.map(|image| image.0),
+        tokens: None,
+    };
+    let order = NewOrder {
+        referee: arguments.referee,
+        price_max: arguments.price,
+        segments: arguments.segments,
+        nonce: compose::random_number()?,
+        seed: compose::random_number()?,
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let written = order_for_graph(&graph, &arguments.data, folder, &order)?;
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = match file {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let message =
+                format!("{shown} already exists and is not overwritten: choose another name");
+            return Err(Failure::input("FILE_EXISTS", message).into());
+        }
+        other => other.with_context(|| shown.to_string())?,
+    };
+    file.write_all(written.text.as_bytes()).with_context(|| shown.to_string())?;
+    if arguments.json.json {
+        show::json(&json!({ "file": path, "notes": written.notes }))?;
+        return Ok(Exit::Done);
+    }
+    show::sentence(&format!("Wrote {shown}; it explains every key."));
+    written.notes.iter().for_each(|note| show::sentence(note));
+    show::sentence(
+        "Model and rows of an order are published: all accounts of a market can read them.",
+    );
+    show::hint(&format!("Run: florin rent check {shown}"));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,205 @@
+//! `florin rent order`: opens the escrow on the ledger, announces the order to the coordinator, and
+//! uploads its job.
+//!
+//! Each step is idempotent, and the exact order is stored next to its file before any tokens are locked:
+//! an interrupted order resumes where it stopped, and the escrow is locked only once.
+
+use anyhow::Context;
+use florin_compute::{ComputeOrder, OrderRequest, OrderView};
+use florin_ledger::{Ledger, LedgerError, Refusal, Terms, lease_task};
+use florin_participant::{Backoff, DepositPending, Shutdown, Wallet, retry_with_backoff};
+use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
+use serde_json::json;
+
+use super::machine::{class_and_step, load};
+use super::{records, refused, stored, watch};
+use crate::cli::RentOrder;
+use crate::commands::arbiter::Confirmation;
+use crate::commands::wallet;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+use crate::progress::Progress;
+use crate::rent::OrderQuote;
+use crate::show::{self, NOTE};
+use crate::task_file::order::{self, OrderDraft, OrderParties, OrderRest};
+
+/// An order that is ready to be placed.
+struct ReadyOrder {
+    draft: OrderDraft,
+    rest: Option<OrderRest>,
+    order: ComputeOrder,
+    quote: OrderQuote,
+}
+
+pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
+    let place = &arguments.place;
+    let confirmation = Confirmation { yes: place.yes, json: place.json.json };
+    confirmation.require()?;
+    let market = MarketConnection::connect(&place.market)?;
+    let wallet = wallet::open(&place.wallet)?;
+    let ready = prepare(arguments, &market, &wallet)?;
+    let request = OrderRequest { order: ready.order.clone(), job: ready.draft.job.clone() };
+    let id = request.order.id();
+    if !place.json.json {
+        show::facts(&ready.quote.facts());
+    }
+    let view = match opened_before(&market, &request)? {
+        Some(view) => view,
+        None => {
+            // A restart after the escrow asks no second time.
+            let ledger = market.signing_ledger(&wallet, &place.wallet)?;
+            if ledger.task(lease_task(&request.order))?.is_none() {
+                confirmation.ask(&format!(
+                    "Lock {} FLN, and publish model and rows?",
+                    show::fln(ready.quote.escrow)
+                ))?;
+            }
+            stored::store(&arguments.file, ready.rest.as_ref(), &request)?;
+            open_escrow(&market, &*ledger, &wallet, &ready)?;
+            open_with_retries(&market, &request)?
+        }
+    };
+    upload(&market, &ready.draft, &view)?;
+    report(arguments, &ready, id)?;
+    match place.follow {
+        true => watch::follow(&place.market, id, place.json.json),
+        false => Ok(Exit::Done),
+    }
+}
+
+fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Result<()> {
+    if arguments.place.json.json {
+        let locked = show::units(ready.quote.escrow);
+        let fields = json!({ "order": id, "locked": locked, "quote": ready.quote.to_json() });
+        return match arguments.place.follow {
+            // Further lines follow.
+            true => {
+                show::json_line(&show::JsonEvent { event: "ordered", fields });
+                Ok(())
+            }
+            false => show::json(&fields),
+        };
+    }
+    anstream::println!("\nOrdered. Order {id}");
+    if !arguments.place.follow {
+        show::hint(&format!("Follow it live: florin rent watch {}", id.short()));
+    }
+    Ok(())
+}
+
+/// Reads the file, and makes the order: the stored one of an earlier run, or a new one.
+fn prepare(
+    arguments: &RentOrder,
+    market: &MarketConnection,
+    wallet: &Wallet,
+) -> anyhow::Result<ReadyOrder> {
+    let file = &arguments.file;
+    let draft = order::read(file)?;
+    let parties = OrderParties { market: market.coordinator().market, renter: wallet.address() };
+    let rest = match &arguments.after {
+        Some(after) => Some(rest_of(market, after, &draft)?),
+        None => None,
+    };
+    let order = match stored::resume(file, &draft, &parties, rest.as_ref())? {
+        Some(order) => order,
+        None => {
+            let machine = class_and_step(&draft, file, arguments.place.engine)?;
+            draft.order(file, &parties, machine, rest.as_ref())?
+        }
+    };
+    load(&draft, &order)?;
+    let quote = OrderQuote::new(&order, &draft.job, draft.challenge_ms).map_err(refused)?;
+    Ok(ReadyOrder { draft, rest, order, quote })
+}
+
+/// The segments that an earlier order of the same job left.
+fn rest_of(
+    market: &MarketConnection,
+    after: &str,
+    draft: &OrderDraft,
+) -> anyhow::Result<OrderRest> {
+    let view = market.order(market.find_order(after)?)?;
+    let id = view.id.short();
+    if view.order.job != draft.job.digest() {
+        let message = format!(
+            "order {id} has another job: its result is no state of this training. Use the file, the \
+             model and the rows that it was made from"
+        );
+        return Err(Failure::input("ORDER_OF_ANOTHER_JOB", message).into());
+    }
+    let Some(history) = records::history(market, &view)? else {
+        let message = format!("order {id} waits for its job: order its file again to upload it");
+        return Err(Failure::negative("ORDER_NOT_OVER", message).into());
+    };
+    Ok(OrderRest::after(history.lease())?)
+}
+
+/// The view of an order that was opened before. Asks the coordinator for its refusal before any tokens are
+/// locked: it checks an order before it looks for the escrow.
+fn opened_before(
+    market: &MarketConnection,
+    request: &OrderRequest,
+) -> anyhow::Result<Option<OrderView>> {
+    match market.open_order(request) {
+        Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => Ok(None),
+        asked => Ok(Some(asked?)),
+    }
+}
+
+fn open_escrow(
+    market: &MarketConnection,
+    ledger: &dyn Ledger,
+    renter: &dyn WalletSigner,
+    ready: &ReadyOrder,
+) -> anyhow::Result<()> {
+    let (order, coordinator) = (&ready.order, market.coordinator());
+    let (id, account, now) = (coordinator.market, coordinator.account, market.now());
+    let terms = Terms::from_order(order, id, account, ready.draft.challenge_ms, now);
+    let terms = terms.map_err(refused)?;
+    match ledger.open_task(renter, &terms) {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(Refusal::TaskExists(_))) => {
+            let opened = ledger.task(terms.task)?.map(|state| state.terms);
+            let is_own = opened.is_some_and(|opened| {
+                opened.coordinator == account && opened.check_order(order, id, now).is_ok()
+            });
+            if is_own {
+                return Ok(());
+            }
+            let message = format!(
+                "the ledger has an escrow with other terms under the id of the order, {}, or one that \
+                 expires too soon: change `nonce` in the file, which makes another order. An escrow \
+                 of yours is refunded after its expiry",
+                terms.task
+            );
+            Err(Failure::negative("ORDER_ID_TAKEN", message).into())
+        }
+        Err(error) => Err(error).context("cannot lock the escrow"),
+    }
+}
+
+/// Opens an order at the coordinator, with retries until the coordinator sees the escrow.
+fn open_with_retries(
+    market: &MarketConnection,
+    request: &OrderRequest,
+) -> anyhow::Result<OrderView> {
+    let waiting = |why: &DepositPending| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
+    let attempt = || market.open_order(request).map_err(DepositPending);
+    let opened = retry_with_backoff(Backoff::default(), &Shutdown::new(), waiting, attempt);
+    Ok(opened.map_err(|DepositPending(error)| error)?)
+}
+
+/// Uploads the blobs that the coordinator waits for.
+fn upload(market: &MarketConnection, draft: &OrderDraft, view: &OrderView) -> anyhow::Result<()> {
+    for blob in &view.missing {
+        let Some(bytes) = draft.blob(blob.digest) else {
+            let message = format!(
+                "the coordinator waits for blob {}, which is none of the job: report it to the market",
+                blob.digest
+            );
+            return Err(Failure::negative("UNKNOWN_BLOB", message).into());
+        };
+        Progress::during("uploading the job", || market.put_order_blob(view.id, bytes))?;
+    }
+    Ok(())
+}

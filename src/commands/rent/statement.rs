@@ -1,0 +1,69 @@
+//! `florin rent statement`: explains deposits, pay and losses of the accounts of an order.
+
+use serde_json::Value;
+
+use super::records;
+use crate::cli::RentStatement;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+use crate::rent::{AccountStatement, account_statements, outcome_text};
+use crate::show::{self, TextTable};
+
+pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let view = market.order(market.find_order(&arguments.order)?)?;
+    let id = view.id.short();
+    let Some(history) = records::history(&market, &view)? else {
+        let message = format!("the bids of order {id} have not begun: only its escrow is locked");
+        return Err(Failure::negative("ORDER_NOT_OPEN", message).into());
+    };
+    let mut statements = account_statements(&history)?;
+    if let Some(account) = arguments.account {
+        statements.retain(|statement| statement.account == account);
+        if statements.is_empty() {
+            let message = format!("no record of order {id} mentions {account}");
+            return Err(Failure::negative("NOT_FOUND", message).into());
+        }
+    }
+    if arguments.json.json {
+        let rows: Vec<Value> = statements.iter().map(AccountStatement::to_json).collect();
+        show::json(&rows)?;
+        return Ok(Exit::Done);
+    }
+    let (lease, segments) = (history.lease(), history.lease().order().segments);
+    let state = match lease.outcome() {
+        Some(outcome) => outcome_text(outcome, segments),
+        None => format!("{}: amounts are still locked", lease.phase().0.name()),
+    };
+    show::sentence(&format!("Order {id}: {state}."));
+    anstream::println!();
+    table(&statements).print();
+    anstream::println!();
+    let sentences = statements.iter().flat_map(AccountStatement::sentences);
+    sentences.for_each(|sentence| show::sentence(&sentence));
+    Ok(Exit::Done)
+}
+
+fn table(statements: &[AccountStatement]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "account",
+        "part",
+        ">deposited, FLN",
+        ">paid, FLN",
+        ">lost, FLN",
+        ">returned, FLN",
+        ">locked, FLN",
+    ]);
+    for statement in statements {
+        table.row([
+            statement.account.short().into(),
+            statement.roles.join(", ").into(),
+            show::fln(statement.deposited).into(),
+            show::fln(statement.paid).into(),
+            show::fln(statement.lost).into(),
+            show::fln(statement.returned).into(),
+            show::fln(statement.locked).into(),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,251 @@
+//! The history of a lease: its verified record, folded, with the reason of each payment and each loss.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use florin_compute::{
+    Bid, ComputeAccount, ComputeAction, Lease, LeaseError, LeaseOpening, LeaseOutcome, LeaseRecord,
+    Phase, RecordedAction, RecordedLease,
+};
+use florin_protocol::{Address, Amount, Timestamp};
+
+use super::reasons::{gain_reason, loss_reason};
+use crate::show;
+
+/// A payment from the escrow to an account, or a deposit that it lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseTransfer {
+    /// When it was decided.
+    pub(crate) at: Timestamp,
+    /// The account.
+    pub(crate) account: Address,
+    /// The amount.
+    pub(crate) amount: Amount,
+    /// Whether the account lost it.
+    pub(crate) is_loss: bool,
+    /// Why, as a clause.
+    pub(crate) reason: String,
+}
+
+/// The effect of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaseNews {
+    /// When the action was accepted.
+    pub(crate) at: Timestamp,
+    /// The account that acted; `None` for the coordinator.
+    pub(crate) by: Option<Address>,
+    /// The action, in a few words.
+    pub(crate) action: String,
+    /// The phase after it, if it is another one than before.
+    pub(crate) phase: Option<(Phase, Timestamp)>,
+    /// Payments and losses.
+    pub(crate) transfers: Vec<LeaseTransfer>,
+    /// How the lease ended, if it did.
+    pub(crate) outcome: Option<LeaseOutcome>,
+}
+
+/// The record of a lease, folded.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseHistory {
+    lease: RecordedLease,
+    /// All accounts of the order.
+    accounts: BTreeSet<Address>,
+    bids: BTreeMap<Address, Bid>,
+    bidders: BTreeSet<Address>,
+    auditors: BTreeSet<Address>,
+    /// Ends that auditors sealed and opened, by segment.
+    pub(super) sealed: BTreeSet<(u32, Address)>,
+    pub(super) opened: BTreeSet<(u32, Address)>,
+    transfers: Vec<LeaseTransfer>,
+    awarded: Option<Timestamp>,
+    /// From the stake to the last delivery.
+    ran: Option<(Timestamp, Timestamp)>,
+}
+
+impl LeaseHistory {
+    /// The history before the first action.
+    ///
+    /// # Errors
+    /// [`LeaseError`] for an invalid order.
+    pub(crate) fn open(opening: LeaseOpening) -> Result<Self, LeaseError> {
+        let accounts = [opening.order.renter, opening.order.referee].into();
+        Ok(Self {
+            lease: RecordedLease::open(opening)?,
+            accounts,
+            bids: BTreeMap::new(),
+            bidders: BTreeSet::new(),
+            auditors: BTreeSet::new(),
+            sealed: BTreeSet::new(),
+            opened: BTreeSet::new(),
+            transfers: Vec::new(),
+            awarded: None,
+            ran: None,
+        })
+    }
+
+    /// Adds the next record, whose signature and rules are checked, or changes nothing.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub(crate) fn push(&mut self, record: &LeaseRecord) -> Result<LeaseNews, LeaseError> {
+        let before = self.lease.lease().clone();
+        self.lease.apply(record)?;
+        let after = self.lease.lease().clone();
+        let by = match &record.action {
+            RecordedAction::Signed(signed) => Some(signed.body.by),
+            RecordedAction::Beacon(_) | RecordedAction::Expired => None,
+        };
+        if let RecordedAction::Signed(signed) = &record.action {
+            self.note(record.at, signed.body.by, &signed.body.action);
+        }
+        let provider = |lease: &Lease| lease.award().map(|award| award.provider);
+        if provider(&after) != provider(&before) {
+            self.awarded = after.award().map(|_| record.at);
+        }
+        let transfers = self.moved(&before, record, &after)?;
+        self.transfers.extend(transfers.iter().cloned());
+        let phase = Some(after.phase()).filter(|(phase, _)| *phase != before.phase().0);
+        let action = action_text(record, &before, &after);
+        Ok(LeaseNews { at: record.at, by, action, phase, transfers, outcome: after.outcome() })
+    }
+
+    fn note(&mut self, at: Timestamp, by: Address, action: &ComputeAction) {
+        self.accounts.insert(by);
+        match action {
+            ComputeAction::SealBid(_) => drop(self.bidders.insert(by)),
+            ComputeAction::OpenBid { bid, .. } => drop(self.bids.insert(by, bid.clone())),
+            ComputeAction::JoinAudit => drop(self.auditors.insert(by)),
+            ComputeAction::Fund => self.ran = Some((at, at)),
+            ComputeAction::Deliver { .. } => self.ran = self.ran.map(|(from, _)| (from, at)),
+            ComputeAction::SealEnd { segment, .. } => drop(self.sealed.insert((*segment, by))),
+            ComputeAction::OpenEnd { segment, .. } => drop(self.opened.insert((*segment, by))),
+            _ => {}
+        }
+    }
+
+    /// The payments and losses between two states.
+    fn moved(
+        &self,
+        before: &Lease,
+        record: &LeaseRecord,
+        after: &Lease,
+    ) -> Result<Vec<LeaseTransfer>, LeaseError> {
+        let mut moved = Vec::new();
+        for &account in &self.accounts {
+            let grown =
+                |of: ComputeAccount| after.books().balance(of).minus(before.books().balance(of));
+            let (paid, lost) =
+                (grown(ComputeAccount::Owed(account))?, grown(ComputeAccount::Forfeited(account))?);
+            let at = record.at;
+            if !lost.is_zero() {
+                let reason = loss_reason(self, before, after, account);
+                moved.push(LeaseTransfer { at, account, amount: lost, is_loss: true, reason });
+            }
+            if !paid.is_zero() {
+                let reason = gain_reason(before, after, account, paid);
+                moved.push(LeaseTransfer { at, account, amount: paid, is_loss: false, reason });
+            }
+        }
+        Ok(moved)
+    }
+
+    /// The lease.
+    pub(crate) const fn lease(&self) -> &Lease {
+        self.lease.lease()
+    }
+
+    /// The folded record.
+    pub(crate) const fn recorded(&self) -> &RecordedLease {
+        &self.lease
+    }
+
+    /// All accounts of the order.
+    pub(crate) const fn accounts(&self) -> &BTreeSet<Address> {
+        &self.accounts
+    }
+
+    /// The opened bid of an account.
+    pub(crate) fn bid(&self, account: Address) -> Option<&Bid> {
+        self.bids.get(&account)
+    }
+
+    /// Accounts that sealed a bid.
+    pub(crate) const fn bidders(&self) -> &BTreeSet<Address> {
+        &self.bidders
+    }
+
+    /// Accounts that joined as auditors.
+    pub(crate) const fn auditors(&self) -> &BTreeSet<Address> {
+        &self.auditors
+    }
+
+    /// Payments and losses, in their order.
+    pub(crate) fn transfers(&self) -> &[LeaseTransfer] {
+        &self.transfers
+    }
+
+    /// When the order was awarded to its provider.
+    pub(crate) const fn awarded(&self) -> Option<Timestamp> {
+        self.awarded
+    }
+
+    /// From the stake of the provider to its last delivery.
+    pub(crate) const fn ran(&self) -> Option<(Timestamp, Timestamp)> {
+        self.ran
+    }
+
+    /// Segments that were delivered.
+    pub(crate) fn delivered(&self) -> u32 {
+        u32::try_from(self.lease().leaves().len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// An action, in a few words.
+fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
+    let signed = match &record.action {
+        RecordedAction::Signed(signed) => &signed.body.action,
+        RecordedAction::Beacon(_) => {
+            let drawn: Vec<String> =
+                after.audited().map(|(segment, _)| segment.to_string()).collect();
+            return format!("the audits are drawn: segments {}", drawn.join(", "));
+        }
+        RecordedAction::Expired => {
+            return format!("the deadline of the phase {} passed", before.phase().0.name());
+        }
+    };
+    let order = after.order();
+    match signed {
+        ComputeAction::OpenBid { bid, .. } => {
+            let price = bid
+                .price(order)
+                .map_or("too much".to_owned(), |price| format!("{} FLN", show::fln(price)));
+            format!("opens its bid: {price} for the order on {} devices", bid.devices)
+        }
+        ComputeAction::SealBid(_) => "seals a bid".to_owned(),
+        ComputeAction::JoinAudit => "joins as an auditor".to_owned(),
+        ComputeAction::Fund => {
+            format!("deposits its stake, {} FLN", show::fln(order.deposits.stake))
+        }
+        ComputeAction::Deliver { segment, .. } => {
+            format!("delivers segment {} of {}", u64::from(*segment) + 1, order.segments)
+        }
+        ComputeAction::Serve { segment, .. } => format!("serves the start of segment {segment}"),
+        ComputeAction::SealEnd { segment, .. } => format!("seals its end of segment {segment}"),
+        ComputeAction::OpenLeaf { segment, .. } => format!("opens the leaf of segment {segment}"),
+        ComputeAction::OpenEnd { segment, .. } => format!("opens its end of segment {segment}"),
+        ComputeAction::Answer(_) => "answers in the dispute".to_owned(),
+        ComputeAction::Rule(_) => "rules on the disputed step".to_owned(),
+        other => other.name().to_owned(),
+    }
+}
+
+/// How a lease ended, in a few words.
+pub(crate) fn outcome_text(outcome: LeaseOutcome, segments: u32) -> String {
+    match outcome {
+        LeaseOutcome::Unawarded => "no provider".to_owned(),
+        LeaseOutcome::Settled => "all segments delivered".to_owned(),
+        LeaseOutcome::Defaulted { delivered } => {
+            format!("stopped after {delivered} of {segments} segments")
+        }
+        LeaseOutcome::Slashed { segment } => format!("stake lost over segment {segment}"),
+    }
+}

@@ -1,0 +1,15 @@
+//! Leases of compute as renters and the market see them: quotes of orders, the history of a lease from its
+//! verified record, statements of its accounts, and statistics of a market. No I/O.
+
+mod history;
+mod market_statistics;
+mod quote;
+mod reasons;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use history::{LeaseHistory, LeaseNews, LeaseTransfer, outcome_text};
+pub(crate) use market_statistics::{MarketOrder, MarketStatistics};
+pub(crate) use quote::{OrderQuote, percent};
+pub(crate) use statement::{AccountStatement, account_statements};

@@ -1,0 +1,151 @@
+//! A new order is accepted, and invalid files are refused with their key.
+
+use florin_compute::{LeaseOpening, RecordedLease};
+use florin_learning::DataSource;
+use florin_protocol::{ChainId, Timestamp};
+
+use super::super::{BuffersName, LossName, NewGraph};
+use super::*;
+
+/// A model of three classes on rows of 64 numbers, as `torch.export.save` wrote it.
+fn archive() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("learning/data/graphs/vit.pt2")
+}
+
+/// Rows with three labels.
+fn rows(folder: &Path) -> DataSource {
+    let mut text: String = (0..64).map(|column| format!("x{column},")).collect();
+    text.push_str("label\n");
+    for row in 0..40_u32 {
+        let number = |column: u32| (row * 64 + column).wrapping_mul(2_654_435_761) >> 20;
+        (0..64).for_each(|column| text.push_str(&format!("{},", number(column))));
+        text.push_str(&format!("{}\n", row % 3));
+    }
+    let file = folder.join("rows.csv");
+    std::fs::write(&file, text).unwrap();
+    DataSource::Csv { file, label: "label".to_owned() }
+}
+
+const REFEREE: Address = Address([2; 20]);
+
+fn new_order(folder: &Path) -> String {
+    let file = archive();
+    let graph = NewGraph {
+        file: &file,
+        loss: LossName::CrossEntropy,
+        loss_bound: None,
+        trainable: &[],
+        buffers: BuffersName::Refuse,
+        image: None,
+        tokens: None,
+    };
+    let price_max = "10".parse().unwrap();
+    let order = NewOrder { referee: REFEREE, price_max, segments: 10, nonce: 7, seed: 3 };
+    order_for_graph(&graph, &rows(folder), folder, &order).unwrap().text
+}
+
+fn parties() -> OrderParties {
+    let market = MarketId { chain: ChainId(1), genesis: Digest([3; 32]) };
+    OrderParties { market, renter: Address([1; 20]) }
+}
+
+const MACHINE: ClassAndStep = ClassAndStep { class: Digest([5; 32]), step_us_max: 20_000 };
+
+fn refused(text: &str, folder: &Path) -> (String, String) {
+    let path = Path::new("order.toml");
+    let error = match from_text(text, folder) {
+        Err(refusal) => refusal.at(path, text).into(),
+        Ok(draft) => draft.order(path, &parties(), MACHINE, None).unwrap_err(),
+    };
+    (crate::failure::classify(&error).0, error.to_string())
+}
+
+#[test]
+fn a_new_order_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = new_order(folder.path());
+    let draft = from_text(&text, folder.path()).unwrap();
+    // Two batches of 32 rows, ten times.
+    assert_eq!((draft.job.row_count, draft.job.steps()), (40, 20));
+    let order = draft.order(Path::new("order.toml"), &parties(), MACHINE, None).unwrap();
+    assert_eq!((order.segments, order.steps, order.nonce), (10, 2, 7));
+    assert_eq!((order.referee, order.start), (REFEREE, draft.start));
+    assert_eq!(draft.challenge_ms, CHALLENGE_MS);
+    let read = |digest, _| {
+        Ok::<_, florin_protocol::Rejection>(draft.blob(digest).cloned().unwrap_or_default())
+    };
+    let training = florin_work::LeasedTraining::load(&order, &draft.job, read).unwrap();
+    assert_eq!(Digest(training.initial().digest()), order.start);
+}
+
+#[test]
+fn steps_of_a_segment_replace_the_number_of_segments() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = new_order(folder.path());
+    for (line, segments, steps) in [
+        ("steps = 3", 7, 3),
+        ("segments = 3", 3, 7),
+        ("segments = 12", 10, 2),
+        ("steps = 50", 1, 50),
+    ] {
+        let draft =
+            from_text(&text.replace("segments = 10\n", &format!("{line}\n")), folder.path());
+        let order = draft.unwrap().order(Path::new(""), &parties(), MACHINE, None).unwrap();
+        assert_eq!((order.segments, order.steps), (segments, steps), "{line}");
+    }
+}
+
+#[test]
+fn wrong_files_are_refused_with_their_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = new_order(folder.path());
+    let referee = format!("referee = \"{REFEREE}\"");
+    let renter = format!("referee = \"{}\"", Address([1; 20]));
+    for (from, to, code, part) in [
+        ("\"public\"", "\"private\"", "DATA_CLASS_UNSUPPORTED", "data_class = \"private\""),
+        ("data_class = \"public\"", "", "INVALID_ORDER", "missing field `data_class`"),
+        ("kind = \"graph\"", "kind = \"mlp\"", "INVALID_ORDER", "model.kind = \"mlp\""),
+        ("segments = 10\n", "segments = 10\nsteps = 2\n", "INVALID_ORDER", "order.segments = 10"),
+        ("segments = 10\n", "segments = 0\n", "INVALID_ORDER", "order.segments = 0"),
+        (
+            "virtual_workers = 8",
+            "virtual_workers = 0",
+            "INVALID_ORDER",
+            "order.virtual_workers = 0",
+        ),
+        ("# stake = \"1\"", "stake = \"1\"", "INVALID_ORDER", "deposits.stake = \"1\""),
+        ("# share = 0.05", "share = 0.5", "INVALID_ORDER", "audit.share = 500000 parts"),
+        ("# answer = \"1 min\"", "answer = \"0 s\"", "INVALID_ORDER", "windows.answer = \"0 ms\""),
+        ("price_max = \"10\"", "price_max = \"0\"", "INVALID_ORDER", "order.price_max = \"0\""),
+        ("warmup_steps = 0", "flip = true", "INVALID_ORDER", "training.flip"),
+        ("# rows = \"0..500\"", "rows = \"0..500\"", "INVALID_ORDER", "rows.rows = \"0..500\""),
+        ("seed = 3", "seed = 3\nspeed = 1", "INVALID_ORDER", "speed"),
+        (referee.as_str(), renter.as_str(), "INVALID_ORDER", "referee = "),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let (found, message) = refused(&text.replacen(from, to, 1), folder.path());
+        assert_eq!(found, code, "{message}");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
+}
+
+#[test]
+fn a_rest_continues_the_job_after_the_last_segment() {
+    let folder = tempfile::tempdir().unwrap();
+    let draft = from_text(&new_order(folder.path()), folder.path()).unwrap();
+    let order = |rest| draft.order(Path::new(""), &parties(), MACHINE, rest).unwrap();
+    let whole = order(None);
+    let (start, after) = (Digest([8; 32]), whole.id());
+    let rest = OrderRest { after, first_segment: 7, segments: 3, steps: 2, start };
+    let order_of_rest = order(Some(&rest));
+    assert_eq!((order_of_rest.first_segment, order_of_rest.segments), (7, 3));
+    assert_eq!((order_of_rest.start, order_of_rest.job), (start, whole.job));
+    // Three of ten segments cost three of ten florins.
+    assert_eq!(order_of_rest.price_max, "3".parse().unwrap());
+    assert_ne!(order_of_rest.nonce, whole.nonce);
+    assert_eq!(order(Some(&rest)), order_of_rest, "a second run makes the same order");
+    let opening = LeaseOpening { order: whole.clone(), opened: Timestamp(0), beacon: start };
+    let lease = RecordedLease::open(opening).unwrap();
+    let error = OrderRest::after(lease.lease()).unwrap_err();
+    assert!(error.to_string().contains("goes on"), "{error}");
+}
