@@ -21,6 +21,7 @@ mod participate_all;
 mod predict;
 mod producer;
 mod provide;
+mod provide_orders;
 mod quote;
 mod ranks;
 mod restore;
