@@ -266,11 +266,9 @@ pub(crate) enum OrderExperiment {
 
 /// `florin provide`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Orders for compute: florin provide --orders orders.toml --market \
+#[command(after_help = "Orders for compute: florin provide --orders orders.toml --market \
     http://127.0.0.1:7700 --wallet me.json\n\nMay be stopped and started again at any moment. With \
-    --json each event is one JSON object."
-)]
+    --json each event is one JSON object.")]
 pub(crate) struct Provide {
     /// Task to evaluate, until it ends: its id, or the first digits (6 or more) [default: every
     /// task that pays providers]

@@ -17,12 +17,18 @@ mod decide;
 mod deposits;
 mod error;
 mod event;
+#[cfg(test)]
+mod fake_host;
 mod followed;
+#[cfg(test)]
+mod played_tests;
 mod policy;
 mod providing;
 mod secrets;
 mod settling;
 mod store;
+#[cfg(test)]
+mod toy_engine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

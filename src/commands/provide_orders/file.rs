@@ -79,8 +79,7 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
         stake_max,
         orders_max: orders_max.unwrap_or(ORDERS_AT_ONCE),
     });
-    let audit =
-        file.audit.map(|AuditTable { fee_min, bond_max }| AuditRule { fee_min, bond_max });
+    let audit = file.audit.map(|AuditTable { fee_min, bond_max }| AuditRule { fee_min, bond_max });
     let policy = LeasePolicy {
         bid,
         audit,
@@ -111,8 +110,10 @@ mod tests {
         assert_eq!((policy.job_bytes_max, policy.segments_max), (1 << 30, 10_000));
         let long = "referee = true\nchallenge_min = \"2 s\"\nsegments_max = 50\njob_mib_max = 8\n\
                     state_mib_max = 16\n";
-        let policy = from_text(&format!("{long}{SHORT}orders_max = 2\n[audit]\nfee_min = \"0.1\"\n\
-                                         bond_max = \"5\"\n"));
+        let policy = from_text(&format!(
+            "{long}{SHORT}orders_max = 2\n[audit]\nfee_min = \"0.1\"\n\
+                                         bond_max = \"5\"\n"
+        ));
         let policy = policy.unwrap();
         assert_eq!((policy.challenge_min_ms, policy.segments_max), (2_000, 50));
         assert_eq!((policy.job_bytes_max, policy.state_bytes_max), (8 << 20, 16 << 20));
