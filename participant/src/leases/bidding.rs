@@ -153,8 +153,8 @@ impl LeaseDaemon<'_, '_> {
         Ok(refused.map_or(Ok(bid), Err))
     }
 
-    /// Examines an order for a role. Returns the microseconds of a step on this device, or the reason why the order is
-    /// refused.
+    /// Examines an order for a role. Returns the microseconds of a step on this device, or the
+    /// reason why the order is refused.
     fn examine(
         &mut self,
         order: &mut FollowedOrder,
@@ -220,7 +220,8 @@ impl LeaseDaemon<'_, '_> {
         let left = self.deposit_left(role)?;
         if deposit > left {
             return Ok(Some(format!(
-                "it needs a deposit of {deposit} FLN, and the policy leaves {left} FLN beside losses and other orders"
+                "it needs a deposit of {deposit} FLN, and the policy leaves {left} FLN beside \
+                 losses and other orders"
             )));
         }
         let promised = self.orders.values().filter_map(|order| order.lease.as_ref());

@@ -113,7 +113,8 @@ fn first_step(lease: &Lease, me: Address, roles: LeaseRoles) -> Option<LeaseStep
     }
 }
 
-/// A leaf that the provider has not opened: those of the drawn segments, and that of the last delivered one.
+/// A leaf that the provider has not opened: those of the drawn segments, and that of the last
+/// delivered one.
 fn leaf_to_open(lease: &Lease) -> Option<LeaseStep> {
     let closed = lease.audits().iter().find(|audit| audit.end.is_none());
     let last = || delivered(lease).checked_sub(1).filter(|_| lease.result().is_none());
@@ -131,7 +132,8 @@ pub(super) fn delivered(lease: &Lease) -> u32 {
     u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX)
 }
 
-/// The part of an account's deposits that a lease may still ask for: the rest of the stake, while its bid can win.
+/// The part of an account's deposits that a lease may still ask for: the rest of the stake, while
+/// its bid can win.
 pub(super) fn promised(lease: &Lease, me: Address) -> Amount {
     let can_win = match lease.phase().0 {
         Phase::Bidding => lease.sealed_bid(me).is_some(),

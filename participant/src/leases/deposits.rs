@@ -11,8 +11,8 @@ use super::followed::FollowedOrder;
 use super::policy::LeaseRole;
 
 impl LeaseDaemon<'_, '_> {
-    /// What the policy leaves for deposits in an order: the limit of the role, less losses, and less all that other
-    /// orders have or may still ask for.
+    /// The rest of the policy for deposits in an order: the limit of the role, less losses, and
+    /// less all that other orders have or may still ask for.
     pub(super) fn deposit_left(&self, role: LeaseRole) -> Result<Amount, LeaseServeError> {
         let policy = &self.config.policy;
         let limit = match role {
@@ -25,7 +25,8 @@ impl LeaseDaemon<'_, '_> {
         Ok(left.unwrap_or(Amount::ZERO))
     }
 
-    /// Raises the bond in an order to what the lease needs after an action, within the limit of the policy.
+    /// Raises the bond in an order to what the lease needs after an action, within the limit of the
+    /// policy.
     pub(super) fn deposit_for(
         &mut self,
         order: &mut FollowedOrder,

@@ -17,8 +17,9 @@ use crate::retry::Transient;
 pub enum LeaseServeError {
     /// The engine has no class of bits.
     #[error(
-        "the engine {engine} has no class of bits, so no auditor could repeat its segments: use libtorch on the \
-         processor (--engine torch); `florin doctor` shows what this machine provides"
+        "the engine {engine} has no class of bits, so no auditor could repeat its segments: use \
+         libtorch on the processor (--engine torch); `florin doctor` shows what this machine \
+         provides"
     )]
     NoClass {
         /// The engine.

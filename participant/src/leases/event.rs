@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::policy::LeaseRole;
 use crate::event_json;
 
-/// One event. `Display` writes a line for people. The serialised form is an object for programs: the key `event` has
-/// the name, amounts are in base units, and the names of events and keys are stable.
+/// One event. `Display` writes a line for people. The serialised form is an object for programs:
+/// the key `event` has the name, amounts are in base units, and the names of events and keys are
+/// stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! A coordinator of one order for tests, behind real HTTP and beside a real ledger in memory. It applies defaults at
-//! once: a phase ends as soon as a test asks for it, or by its deadline.
+//! A coordinator of one order for tests, behind real HTTP and beside a real ledger in memory. It
+//! applies defaults at once: a phase ends as soon as a test asks for it, or by its deadline.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,9 +38,9 @@ pub(super) const REFEREE: u8 = 3;
 
 /// The clock of host and ledger: the system's, and what a test adds.
 #[derive(Clone, Default)]
-pub(super) struct TestClock(Arc<AtomicU64>);
+pub(super) struct HostClock(Arc<AtomicU64>);
 
-impl TestClock {
+impl HostClock {
     pub(super) fn now(&self) -> Timestamp {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
         Timestamp(now + self.0.load(Ordering::Relaxed))
@@ -61,7 +61,7 @@ pub(super) struct HostedOrder {
 /// The coordinator.
 pub(super) struct FakeHost {
     pub(super) ledger: Arc<EmbeddedChain>,
-    pub(super) clock: TestClock,
+    pub(super) clock: HostClock,
     node: NodeSigner,
     hosted: HostedOrder,
     pub(super) lease: RecordedLease,
@@ -72,6 +72,10 @@ pub(super) struct FakeHost {
     pub(super) parties: usize,
     /// Whether requests fail.
     pub(super) is_down: bool,
+    /// Whether the settlement waits.
+    pub(super) holds_settlement: bool,
+    /// Whether the order is no longer listed.
+    pub(super) is_hidden: bool,
 }
 
 /// A response, or a rejection.
@@ -81,7 +85,7 @@ fn json(value: &impl serde::Serialize) -> HostResponse {
     Ok(serde_json::to_vec(value).unwrap())
 }
 
-fn rejected(code: ErrorCode, why: impl ToString) -> Rejection {
+fn rejected(code: ErrorCode, why: &dyn std::fmt::Display) -> Rejection {
     Rejection::new(code, why.to_string())
 }
 
@@ -174,7 +178,7 @@ fn order(market: florin_protocol::MarketId, job: Digest, start: Digest) -> Compu
 impl FakeHost {
     /// Opens the order on a new ledger, and serves it. Returns the URL.
     pub(super) fn start(parties: usize) -> (Arc<Mutex<Self>>, String) {
-        let clock = TestClock::default();
+        let clock = HostClock::default();
         let node = NodeSigner::from_seed(&[42; 32]);
         let genesis = Genesis {
             chain_id: ChainId(31_415),
@@ -208,6 +212,8 @@ impl FakeHost {
             money: OrderMoney::Locked,
             parties,
             is_down: false,
+            holds_settlement: false,
+            is_hidden: false,
         };
         let own = Arc::new(Mutex::new(own));
         let url = serve(Arc::clone(&own));
@@ -217,7 +223,7 @@ impl FakeHost {
     fn record(&mut self, action: RecordedAction) -> Result<(), Rejection> {
         let record = LeaseRecord { at: self.clock.now().max(self.lease.last()), action };
         let applied = self.lease.apply(&record);
-        applied.map_err(|error| rejected(ErrorCode::InvalidTask, error))?;
+        applied.map_err(|error| rejected(ErrorCode::InvalidTask, &error))?;
         self.records.push(record);
         Ok(())
     }
@@ -234,7 +240,8 @@ impl FakeHost {
             self.record(RecordedAction::Beacon(BEACON)).unwrap();
         } else if phase != Phase::Over && self.clock.now() > deadline {
             self.record(RecordedAction::Expired).unwrap();
-        } else if phase == Phase::Over && self.money == OrderMoney::Locked {
+        } else if phase == Phase::Over && self.money == OrderMoney::Locked && !self.holds_settlement
+        {
             self.settle();
             self.money = OrderMoney::Settled;
         }
@@ -280,7 +287,7 @@ impl FakeHost {
     fn respond(&mut self, method: &str, path: &str, body: &[u8]) -> HostResponse {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
-        let unknown = || rejected(ErrorCode::NotFound, path);
+        let unknown = || rejected(ErrorCode::NotFound, &path);
         let digest = |text: &str| text.parse::<Digest>().map_err(|_| unknown());
         match (method, parts.as_slice()) {
             ("GET", ["market"]) => json(&MarketInfo {
@@ -291,6 +298,7 @@ impl FakeHost {
                 ledger: LedgerInfo::Embedded,
                 now: self.clock.now(),
             }),
+            ("GET", ["orders"]) if self.is_hidden => json(&Vec::<OrderView>::new()),
             ("GET", ["orders"]) => json(&vec![self.view()]),
             ("GET", ["orders", _]) => json(&self.view()),
             ("GET", ["orders", _, "job"]) => json(&self.hosted.job),
@@ -319,19 +327,19 @@ impl FakeHost {
         let by = action.body.by;
         let served = match action.body.action {
             Action::Serve(_, start) => Some(start),
-            Action::OpenLeaf(segment, secret, _) if segment == 7 => Some(secret.end),
+            Action::OpenLeaf(7, secret, _) => Some(secret.end),
             _ => None,
         };
         if served.is_some_and(|state| !self.states.contains_key(&state)) {
-            return Err(rejected(ErrorCode::NotFound, "the state was not uploaded"));
+            return Err(rejected(ErrorCode::NotFound, &"the state was not uploaded"));
         }
         let mut next = self.lease.lease().clone();
         let applied = next.apply(by, &action.body.action, self.clock.now());
-        applied.map_err(|error| rejected(ErrorCode::InvalidTask, error))?;
+        applied.map_err(|error| rejected(ErrorCode::InvalidTask, &error))?;
         let needed = next.books().bond_needed(by).unwrap();
         let bond = self.ledger.bond_of(lease_task(next.order()), by).unwrap().amount;
         if bond < needed {
-            return Err(rejected(ErrorCode::BondTooSmall, "deposit first"));
+            return Err(rejected(ErrorCode::BondTooSmall, &"deposit first"));
         }
         self.record(RecordedAction::Signed(Box::new(action)))?;
         Ok(Vec::new())
@@ -381,7 +389,7 @@ fn answer(stream: &TcpStream, host: &Mutex<FakeHost>) {
     reader.read_exact(&mut body).unwrap();
     let mut host = host.lock().unwrap();
     let response = match host.is_down {
-        true => Err(rejected(ErrorCode::StorageFull, "down")),
+        true => Err(rejected(ErrorCode::StorageFull, &"down")),
         false => {
             host.tick();
             host.respond(&method, &path, &body)

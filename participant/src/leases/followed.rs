@@ -135,8 +135,8 @@ impl FollowedOrder {
         self.lease.as_mut().ok_or(LeaseServeError::NoLease)
     }
 
-    /// What the account has deposited in a role, and what the lease may still ask for. A role that is not known
-    /// counts as each.
+    /// The deposits of the account in a role, and the rest that the lease may still ask for. A role
+    /// that is not known counts as each.
     pub(super) fn exposure(&self, role: LeaseRole, me: Address) -> Amount {
         let Some(recorded) = &self.lease else { return self.deposited() };
         let lease = recorded.lease();

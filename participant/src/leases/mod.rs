@@ -1,15 +1,17 @@
-//! The daemon that takes part in leases of compute: it bids for orders and computes their segments, audits segments of
-//! other providers, and rules on disputed steps of orders that name it as their referee.
+//! The daemon that takes part in leases of compute: it bids for orders and computes their segments,
+//! audits segments of other providers, and rules on disputed steps of orders that name it as their
+//! referee.
 //!
 //! ```text
 //! listed orders ─▶ followed: each lease ─▶ next step: a pure ─▶ examined, computed, ─▶ settled: pay and
 //!                  from its record         function             deposited, signed      bond return
 //! ```
 //!
-//! Each turn reads the list of orders and performs at most one step of each, such as one segment, so that no lease waits
-//! for the whole of another one. The record of the coordinator decides about the next step. So the daemon may be killed
-//! at any point: salts follow from the wallet, states and the sealed bid are in the data folder, and everything else can
-//! be computed again. An error of one order delays that order alone.
+//! Each turn reads the list of orders and performs at most one step of each, such as one segment,
+//! so that no lease waits for the whole of another one. The record of the coordinator decides about
+//! the next step. So the daemon may be killed at any point: salts follow from the wallet, states
+//! and the sealed bid are in the data folder, and everything else can be computed again. An error
+//! of one order delays that order alone.
 
 mod auditing;
 mod bidding;
@@ -20,6 +22,7 @@ mod event;
 #[cfg(test)]
 mod fake_host;
 mod followed;
+mod forgotten;
 #[cfg(test)]
 mod played_tests;
 mod policy;
@@ -55,11 +58,13 @@ use followed::{FollowedOrder, OrderVisit};
 use secrets::LeaseSecrets;
 use store::LeaseStore;
 
-/// Most orders that are followed: the newest ones.
+/// Most listed orders that are followed: the newest ones, beside those in which the account has a
+/// part.
 pub const FOLLOWED_ORDERS_MAX: usize = 256;
 /// Time between two readings of the list of orders while nothing is left to do, in milliseconds.
 pub const ORDERS_POLL_MS: u64 = 200;
-/// Without an open order, and between two looks at a settlement, the daemon waits this many times as long.
+/// Without an open order, and between two looks at a settlement, the daemon waits this many times
+/// as long.
 const IDLE_POLLS: u64 = 5;
 
 /// A misbehaviour for tests and the demonstration, which audits find.
@@ -108,9 +113,9 @@ pub struct LeaseSummary {
 /// Takes part in the orders of a coordinator until shutdown is requested.
 ///
 /// # Errors
-/// [`LeaseServeError`] for an engine without a class, an invalid policy, a data folder that cannot be used, and a
-/// coordinator that does not answer for longer than the back-off. After any of them the same call continues where this
-/// one ended.
+/// [`LeaseServeError`] for an engine without a class, an invalid policy, a data folder that cannot
+/// be used, and a coordinator that does not answer for longer than the back-off. After any of them
+/// the same call continues where this one ended.
 pub fn serve_orders(
     config: &LeaseServeConfig,
     context: ProviderContext<'_>,
@@ -153,6 +158,8 @@ struct LeaseDaemon<'a, 'p> {
     orders: BTreeMap<Digest, FollowedOrder>,
     /// Listed orders that ask for nothing more.
     finished: BTreeSet<Digest>,
+    /// The next look at orders that are no longer listed is not before this moment.
+    forgotten_at: Option<Instant>,
     summary: LeaseSummary,
 }
 
@@ -179,6 +186,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             store: LeaseStore::open(&config.folder)?,
             orders: BTreeMap::new(),
             finished: BTreeSet::new(),
+            forgotten_at: None,
             summary: LeaseSummary { account: me, ..LeaseSummary::default() },
             context,
         };
@@ -212,6 +220,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         let views = self.context.client.orders()?;
         self.follow(views);
         self.read_deposits()?;
+        self.settle_forgotten()?;
         let mut acted = false;
         for id in self.orders.keys().copied().collect::<Vec<_>>() {
             if self.shutdown.is_requested() {
@@ -226,8 +235,9 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
     fn follow(&mut self, views: Vec<OrderView>) {
         let listed: BTreeSet<Digest> = views.iter().map(|view| view.id).collect();
         self.finished.retain(|id| listed.contains(id));
-        for view in views.into_iter().take(FOLLOWED_ORDERS_MAX) {
-            if self.finished.contains(&view.id) {
+        for (place, view) in views.into_iter().enumerate() {
+            let is_old = place >= FOLLOWED_ORDERS_MAX && !self.store.order(view.id).exists();
+            if is_old || self.finished.contains(&view.id) {
                 continue;
             }
             match self.orders.get_mut(&view.id) {
@@ -250,7 +260,8 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         Ok(())
     }
 
-    /// Performs the next step of an order. An error delays the order. Returns whether a step was performed.
+    /// Performs the next step of an order. An error delays the order. Returns whether a step was
+    /// performed.
     fn visit(&mut self, id: Digest) -> bool {
         let Some(mut order) = self.orders.remove(&id) else { return false };
         if order.is_waiting(Instant::now()) {
@@ -260,7 +271,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         match self.visit_order(&mut order) {
             Ok(OrderVisit::Finished) => {
                 self.finished.insert(id);
-                return false;
+                false
             }
             Ok(visit) => {
                 order.retry_at = None;
@@ -281,7 +292,8 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         order.wait(order.retry_ms);
         order.retry_ms = order.retry_ms.saturating_mul(2).min(self.config.backoff.max_ms.max(1));
         if error.is_of_record() && !error.is_transient() {
-            // The record is read again from its beginning: the coordinator may have restored an older one.
+            // The record is read again from its beginning: the coordinator may have restored an
+            // older one.
             order.lease = None;
         }
         if error.is_ledger_error() {

@@ -1,5 +1,5 @@
-//! Whole leases: daemons of a provider, auditors and a referee, each in its own thread, against a coordinator behind
-//! real HTTP.
+//! Whole leases: daemons of a provider, auditors and a referee, each in its own thread, against a
+//! coordinator behind real HTTP.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -214,7 +214,34 @@ fn a_provider_that_is_stopped_and_loses_its_states_continues() {
     assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
     let summary = second.stop();
     assert!(summary.bids == 0 && !summary.paid.is_zero(), "{summary:?}");
-    others.into_iter().for_each(|other| drop(other.stop()));
+    for other in others {
+        other.stop();
+    }
+}
+
+#[test]
+fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
+    let mut market = PlayedMarket::start();
+    market.host.lock().unwrap().holds_settlement = true;
+    let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
+    let first = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::BondLocked { .. }));
+    assert!(first.stop().paid.is_zero());
+    for other in others {
+        other.stop();
+    }
+    {
+        let mut host = market.host.lock().unwrap();
+        (host.holds_settlement, host.is_hidden) = (false, true);
+    }
+    let second = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, is_returned);
+    let summary = second.stop();
+    assert!(!summary.paid.is_zero());
+    assert_eq!(summary.returned, fln("120"));
+    assert_eq!(market.gained(PROVIDER), summary.paid.units() as i128 / 1_000_000_000_000);
+    let folder = market.config(PROVIDER).folder.join("leases");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 }
 
 #[test]

@@ -1,24 +1,26 @@
-//! The policy of an account that computes orders: which ones it bids for, audits and referees, and how much it
-//! deposits.
+//! The policy of an account that computes orders: which ones it bids for, audits and referees, and
+//! how much it deposits.
 
 use florin_compute::{Bid, ComputeJob, ComputeOrder, LeaseError, StepTimes};
 use florin_ledger::Terms;
 use florin_protocol::{Address, Amount, AmountError, Digest};
 
-/// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds: ten minutes.
+/// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds:
+/// ten minutes.
 pub const LEASE_CHALLENGE_MS: u64 = 600_000;
 /// Most segments of an accepted order, unless the policy has another number.
 pub const LEASE_SEGMENTS_MAX: u32 = 10_000;
 /// Largest blobs of an accepted job, together, unless the policy has another limit: 1 GiB.
 pub const LEASE_JOB_BYTES: u64 = 1 << 30;
-/// Largest states of an accepted order on disk, together, unless the policy has another limit: 16 GiB.
+/// Largest states of an accepted order on disk, together, unless the policy has another limit: 16
+/// GiB.
 pub const LEASE_STATE_BYTES: u64 = 16 << 30;
 /// Most leases that one provider computes at a time.
 pub const LEASES_AT_ONCE_MAX: u32 = 8;
 /// Most accepted referees.
 pub const REFEREES_MAX: usize = 1_000;
-/// A card states this many percent of the measured time of a step. A segment that takes longer than its card and
-/// the order's slack allow costs a fine.
+/// A card states this many percent of the measured time of a step. A segment that takes longer than
+/// its card and the order's slack allow costs a fine.
 pub const CARD_MARGIN_PERCENT: u64 = 125;
 
 const SECONDS_PER_HOUR: u128 = 3_600;
@@ -227,8 +229,8 @@ pub fn job_bytes(job: &ComputeJob) -> u64 {
 }
 
 impl BidRule {
-    /// The bid for a step that takes `step_us` on the device alone. The leases that are computed at a time share the
-    /// device: each takes that many times as long, at that part of the price.
+    /// The bid for a step that takes `step_us` on the device alone. The leases that are computed at
+    /// a time share the device: each takes that many times as long, at that part of the price.
     ///
     /// # Errors
     /// [`LeaseError`] for a step that takes longer than a day.

@@ -1,4 +1,5 @@
-//! The provider of a lease: it computes segments, delivers their leaves, serves starts and opens leaves.
+//! The provider of a lease: it computes segments, delivers their leaves, serves starts and opens
+//! leaves.
 
 use florin_compute::{Action, Phase, StateUpload, segment_leaf};
 use florin_learning::checkpoint::TrainingState;
@@ -13,8 +14,8 @@ use super::secrets::Commitment;
 use super::store::StoredState;
 use super::{LeaseDaemon, LeaseExperiment};
 
-/// A provider computes the traces of drawn segments before a dispute, if an answer has less time than this many times
-/// the predicted time of a segment.
+/// A provider computes the traces of drawn segments before a dispute, if an answer has less time
+/// than this many times the predicted time of a segment.
 const TRACE_MARGIN: u64 = 4;
 
 fn digest(state: &TrainingState) -> Digest {
@@ -53,7 +54,8 @@ impl LeaseDaemon<'_, '_> {
         Ok(OrderVisit::Acted)
     }
 
-    /// Opens the leaf of a segment. Behind the last delivered one is the result, which is uploaded before.
+    /// Opens the leaf of a segment. Behind the last delivered one is the result, which is uploaded
+    /// before.
     pub(super) fn open_leaf(
         &mut self,
         order: &mut FollowedOrder,
@@ -105,8 +107,8 @@ impl LeaseDaemon<'_, '_> {
         Ok(self.context.client.put_state(&upload, &signature, &state.read()?)?)
     }
 
-    /// The state at the start of a segment, or at the end of the last one. If it is not on disk, computes one segment
-    /// towards it, from the last state before it: the next call continues.
+    /// The state at the start of a segment, or at the end of the last one. If it is not on disk,
+    /// computes one segment towards it, from the last state before it: the next call continues.
     pub(super) fn reach(
         &mut self,
         order: &mut FollowedOrder,
@@ -135,8 +137,8 @@ impl LeaseDaemon<'_, '_> {
         Ok((segment == to).then_some(stored))
     }
 
-    /// The last state before a segment's start, with its segment: from memory, from disk, or the first one of the
-    /// order. A file that is no such state is removed.
+    /// The last state before a segment's start, with its segment: from memory, from disk, or the
+    /// first one of the order. A file that is no such state is removed.
     fn last_start(
         &mut self,
         order: &mut FollowedOrder,
@@ -182,7 +184,8 @@ impl LeaseDaemon<'_, '_> {
         Ok(training.end_of_segment(self.context.engine, start)?)
     }
 
-    /// The states after each step of a segment, as this account computes it: from disk, or computed again.
+    /// The states after each step of a segment, as this account computes it: from disk, or computed
+    /// again.
     pub(super) fn trace(
         &mut self,
         order: &mut FollowedOrder,

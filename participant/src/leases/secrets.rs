@@ -1,4 +1,5 @@
-//! The salts of an account's commitments in leases. They follow from the wallet, so that no crash loses one.
+//! The salts of an account's commitments in leases. They follow from the wallet, so that no crash
+//! loses one.
 
 use florin_compute::Secret as SealedEnd;
 use florin_protocol::Digest;

@@ -1,4 +1,5 @@
-//! The end of a lease for an account: its loss is recorded, its pay is claimed, and its bond returns.
+//! The end of a lease for an account: its loss is recorded, its pay is claimed, and its bond
+//! returns.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use crate::agent::{BondStatus, ClaimError, claim_with_proof, withdraw_bond};
 const LOCKED_POLL_MS: u64 = 10_000;
 
 impl LeaseDaemon<'_, '_> {
-    /// Claims the pay of a lease that is over for this account, and withdraws its bond, as far as the ledger permits.
+    /// Claims the pay of a lease that is over for this account, and withdraws its bond, as far as
+    /// the ledger permits.
     pub(super) fn settle(
         &mut self,
         order: &mut FollowedOrder,
@@ -67,8 +69,8 @@ impl LeaseDaemon<'_, '_> {
         order.is_end_announced = true;
         (order.training, order.current, order.states) = (None, None, None);
         if order.folder.exists() {
-            order.folder.remove()?;
-            order.folder.create()?;
+            let claim = own_claim(order.lease()?, self.context.wallet)?;
+            order.folder.keep_only_claim(claim.as_ref())?;
         }
         self.emit(&LeaseEvent::LeaseOver { order: id, outcome });
         Ok(())
@@ -100,14 +102,13 @@ impl LeaseDaemon<'_, '_> {
             Err(error) => return Err(error.into()),
         };
         if !paid.is_zero() {
-            self.summary.paid = self.summary.paid.plus(paid).unwrap_or(self.summary.paid);
-            self.emit(&LeaseEvent::Paid { order: order.view.id, amount: paid });
+            self.count_pay(order.view.id, paid);
         }
         Ok(true)
     }
 
-    /// Withdraws the bond, or requests its return. Returns the moment until which it is locked; `None` if there is no
-    /// bond.
+    /// Withdraws the bond, or requests its return. Returns the moment until which it is locked;
+    /// `None` if there is no bond.
     fn withdraw(
         &mut self,
         order: &mut FollowedOrder,
@@ -117,9 +118,7 @@ impl LeaseDaemon<'_, '_> {
         match withdraw_bond(ledger, wallet, task)? {
             BondStatus::Returned(amount) => {
                 order.deposit = Some(Amount::ZERO);
-                let all = self.summary.returned.plus(amount);
-                self.summary.returned = all.unwrap_or(self.summary.returned);
-                self.emit(&LeaseEvent::BondReturned { order: id, amount });
+                self.count_return(id, amount);
                 Ok(None)
             }
             BondStatus::Locked(until) => {

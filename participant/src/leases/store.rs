@@ -1,8 +1,9 @@
-//! The data folder of leases: one folder for each order, with the sealed bid, the states at the starts of segments
-//! and the traces of audited ones; and the losses of all orders.
+//! The data folder of leases: one folder for each order, with the sealed bid, the states at the
+//! starts of segments and the traces of audited ones; and the losses of all orders.
 //!
-//! A state's file name has its segment and its digest, and files are written atomically: a file that exists is
-//! whole. Nothing here is a secret. All but the bid and the losses can be computed again.
+//! A state's file name has its segment and its digest, and files are written atomically: a file
+//! that exists is whole. Nothing here is a secret. All but the bid and the losses can be computed
+//! again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::{fs, io};
 
 use florin_compute::Bid;
 use florin_protocol::limits::BLOB_BYTES_MAX;
-use florin_protocol::{Amount, Digest};
+use florin_protocol::{Amount, ClaimProof, Digest};
 use serde::{Deserialize, Serialize};
 
 use super::policy::LeaseRole;
@@ -18,6 +19,10 @@ use crate::atomic_file::{self, FileError};
 
 /// Longest file with a bid, in bytes.
 const BID_BYTES_MAX: u64 = 64 * 1024;
+/// The file with the proof of an order's pay.
+const CLAIM: &str = "claim.json";
+/// Longest file with a proof, in bytes.
+const CLAIM_BYTES_MAX: u64 = 64 * 1024;
 /// Longest file with losses, in bytes.
 const LOSSES_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a digest.
@@ -60,6 +65,17 @@ impl LeaseStore {
     /// The folder of an order.
     pub(super) fn order(&self, order: Digest) -> OrderFolder {
         OrderFolder { folder: self.folder.join(order.to_string()) }
+    }
+
+    /// The orders that have a folder.
+    pub(super) fn orders(&self) -> Result<Vec<Digest>, FileError> {
+        let failed = |error| FileError::new("read", &self.folder, error);
+        let mut orders = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            orders.extend(name.to_string_lossy().parse::<Digest>().ok());
+        }
+        Ok(orders)
     }
 
     fn losses_path(&self, role: LeaseRole) -> PathBuf {
@@ -120,6 +136,32 @@ impl OrderFolder {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The proof of the pay, once the lease is over.
+    pub(super) fn claim(&self) -> Result<Option<ClaimProof>, FileError> {
+        let path = self.folder.join(CLAIM);
+        let bytes = atomic_file::read_limited(&path, CLAIM_BYTES_MAX)?;
+        let read = bytes.map(|bytes| serde_json::from_slice(&bytes)).transpose();
+        read.map_err(|error| FileError::new("read", &path, error.into()))
+    }
+
+    /// Stores the proof of the pay, and removes all other files: the lease is over.
+    pub(super) fn keep_only_claim(&self, claim: Option<&ClaimProof>) -> Result<(), FileError> {
+        let path = self.folder.join(CLAIM);
+        if let Some(claim) = claim {
+            let bytes = serde_json::to_vec(claim)
+                .map_err(|error| FileError::new("write", &path, error.into()))?;
+            self.write(&path, &bytes)?;
+        }
+        let failed = |error| FileError::new("remove", &self.folder, error);
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name() != CLAIM {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// The bid that was sealed.
