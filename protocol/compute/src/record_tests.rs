@@ -107,7 +107,7 @@ fn a_signature_binds_order_account_number_and_action() {
         LeaseAction { order: Digest([1; 32]), ..own.clone() },
         LeaseAction { by: TestWallet::number(3).address(), ..own.clone() },
         LeaseAction { nonce: 1, ..own.clone() },
-        LeaseAction { action: ComputeAction::SealBid(SALT), ..own.clone() },
+        body(2, 0, ComputeAction::SealBid(SALT)),
     ];
     for body in forged {
         let forged = SignedLeaseAction { body, signature };

@@ -196,17 +196,21 @@ impl ComputeAction {
 
 /// The audit of a drawn segment.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(crate) struct SegmentAudit {
-    pub(crate) segment: u32,
+pub struct SegmentAudit {
+    /// The segment.
+    pub segment: u32,
     /// Auditors that are asked.
-    pub(crate) asked: BTreeSet<Address>,
+    pub asked: BTreeSet<Address>,
     /// Auditors that replace silent ones, in order.
-    pub(crate) reserve: Vec<Address>,
-    pub(crate) sealed: BTreeMap<Address, Digest>,
-    pub(crate) ends: BTreeMap<Address, Digest>,
-    /// The provider's start and end.
-    pub(crate) start: Option<Digest>,
-    pub(crate) end: Option<Digest>,
+    pub reserve: Vec<Address>,
+    /// The sealed ends of auditors.
+    pub sealed: BTreeMap<Address, Digest>,
+    /// The opened ends of auditors.
+    pub ends: BTreeMap<Address, Digest>,
+    /// The provider's start, once it is served.
+    pub start: Option<Digest>,
+    /// The provider's end, once it is opened.
+    pub end: Option<Digest>,
 }
 
 /// An order with its books. [`Lease::apply`] either performs an action or changes nothing.
@@ -315,6 +319,30 @@ impl Lease {
         self.dispute.as_ref()
     }
 
+    /// The commitment to an account's bid.
+    #[must_use]
+    pub fn sealed_bid(&self, account: Address) -> Option<Digest> {
+        self.sealed.get(&account).copied()
+    }
+
+    /// The opened bid of an account, while it can win.
+    #[must_use]
+    pub fn opened_bid(&self, account: Address) -> Option<&Bid> {
+        self.bids.get(&account)
+    }
+
+    /// Whether an account stands ready as an auditor, with its bond.
+    #[must_use]
+    pub fn is_auditor(&self, account: Address) -> bool {
+        self.auditors.contains(&account)
+    }
+
+    /// The audits of the drawn segments.
+    #[must_use]
+    pub fn audits(&self) -> &[SegmentAudit] {
+        &self.audits
+    }
+
     /// The drawn segments, with the auditors that are asked.
     pub fn audited(&self) -> impl Iterator<Item = (u32, &BTreeSet<Address>)> {
         self.audits.iter().map(|audit| (audit.segment, &audit.asked))
@@ -418,11 +446,6 @@ impl Lease {
         self.auditors.remove(&auditor);
         let from = ComputeAccount::AuditBond(auditor);
         Ok(self.books.transfer_all(from, ComputeAccount::Forfeited(auditor))?)
-    }
-
-    /// Whether an auditor still has its bond.
-    fn has_bond(&self, auditor: Address) -> bool {
-        self.auditors.contains(&auditor)
     }
 
     fn fee(&self) -> Amount {
