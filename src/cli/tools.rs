@@ -17,6 +17,10 @@ pub(crate) const DEMO_ROUNDS: u32 = 10;
     florin demo --ledger ethereum --anvil path/to/anvil\n  \
     florin demo --json result.json --out report.html --keep market/")]
 pub(crate) struct Demo {
+    /// Run a market for compute instead: ten orders, three providers of which one cheats, auditors and a
+    /// referee
+    #[arg(long, conflicts_with_all = ["rounds", "format", "ledger", "out"])]
+    pub(crate) compute: bool,
     /// Seed; repeats payouts and scores exactly on the same machine
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -4,10 +4,10 @@ use florin_compute::OrderView;
 use serde_json::{Value, json};
 
 use crate::cli::MarketTable;
-use crate::commands::rent::history;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
 use crate::progress::Progress;
+use crate::rent::records::history;
 use crate::rent::{MarketOrder, MarketStatistics, outcome_text, percent};
 use crate::show::{self, NOTE, TextTable};
 

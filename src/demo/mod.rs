@@ -3,6 +3,7 @@
 //! communicate only over the loopback interface.
 
 mod children;
+mod compute;
 #[cfg(feature = "ethereum")]
 mod ethereum;
 #[cfg(not(feature = "ethereum"))]
@@ -47,6 +48,9 @@ const LOOK_MS: u64 = 250;
 
 /// Runs the demonstration.
 pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
+    if arguments.compute {
+        return compute::run(arguments);
+    }
     for file in [Some(&arguments.out), arguments.json.as_ref()].into_iter().flatten() {
         writable(file)?;
     }

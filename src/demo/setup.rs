@@ -14,7 +14,7 @@ use super::plan::{self, Behaviour};
 use crate::failure::Failure;
 
 /// The file with the passphrase of all wallets.
-const PASSPHRASE_FILE: &str = "passphrase";
+pub(super) const PASSPHRASE_FILE: &str = "passphrase";
 
 /// A participant, ready to start.
 pub(crate) struct DemoParticipant {
@@ -110,13 +110,19 @@ impl DemoSetup {
 
     /// The arguments for signing with an account's wallet.
     pub(crate) fn signing(&self, name: &str) -> [String; 4] {
-        [
-            "--wallet".to_owned(),
-            self.path(&format!("{name}.json")),
-            "--passphrase-file".to_owned(),
-            self.path(PASSPHRASE_FILE),
-        ]
+        signing(&self.folder, name)
     }
+}
+
+/// The arguments for signing with a wallet of a folder.
+pub(super) fn signing(folder: &Path, name: &str) -> [String; 4] {
+    let path = |file: &str| folder.join(file).display().to_string();
+    [
+        "--wallet".to_owned(),
+        path(&format!("{name}.json")),
+        "--passphrase-file".to_owned(),
+        path(PASSPHRASE_FILE),
+    ]
 }
 
 /// The rows of the digits data set, by owner.
@@ -168,7 +174,7 @@ fn shards(folder: &Path, seed: u64) -> anyhow::Result<Vec<u64>> {
 
 /// Creates a wallet. Its key is derived from the seed, so that a demonstration is reproducible
 /// (entries are ordered by address). Such a key is not secret and must not hold real tokens.
-fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
+pub(super) fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
     let key = blob_digest(format!("florin demonstration {seed}: {name}").as_bytes());
     let passphrase = Secret::from_file(&folder.join(PASSPHRASE_FILE))?;
     let file = folder.join(format!("{name}.json"));
@@ -176,7 +182,7 @@ fn wallet(folder: &Path, seed: u64, name: &str) -> anyhow::Result<Address> {
     Ok(Wallet::import_key(&file, &key, &passphrase, KeystoreStrength::Light)?.address())
 }
 
-fn genesis(purses: &[(Address, Amount)]) -> String {
+pub(super) fn genesis(purses: &[(Address, Amount)]) -> String {
     // A fixed creation time: the genesis digest, and with it the task id, depends only on the seed.
     let mut text = String::from("chain = 31337\ncreated = \"2026-01-01\"\n\n[allocate]\n");
     for (account, amount) in purses.iter().filter(|(_, amount)| !amount.is_zero()) {

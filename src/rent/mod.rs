@@ -5,6 +5,7 @@ mod history;
 mod market_statistics;
 mod quote;
 mod reasons;
+pub(crate) mod records;
 mod statement;
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,11 @@ use florin_protocol::{Digest, ModelArchitecture};
 use florin_work::delivered_state;
 use serde_json::json;
 
-use super::records;
 use crate::cli::RentFetch;
 use crate::commands::task::write_whole;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
+use crate::rent::records;
 use crate::show;
 
 pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {

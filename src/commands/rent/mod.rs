@@ -5,12 +5,9 @@ mod fetch;
 mod machine;
 mod new;
 mod order;
-mod records;
 mod statement;
 mod stored;
 mod watch;
-
-pub(super) use records::history;
 
 use florin_compute::LeaseError;
 

@@ -12,7 +12,7 @@ use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
 use serde_json::json;
 
 use super::machine::{class_and_step, load};
-use super::{records, refused, stored, watch};
+use super::{refused, stored, watch};
 use crate::cli::RentOrder;
 use crate::commands::arbiter::Confirmation;
 use crate::commands::wallet;
@@ -20,6 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::progress::Progress;
 use crate::rent::OrderQuote;
+use crate::rent::records;
 use crate::show::{self, NOTE};
 use crate::task_file::order::{self, OrderDraft, OrderParties, OrderRest};
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::records;
 use crate::cli::RentStatement;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
+use crate::rent::records;
 use crate::rent::{AccountStatement, account_statements, outcome_text};
 use crate::show::{self, TextTable};
 

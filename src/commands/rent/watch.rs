@@ -5,10 +5,10 @@ use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::Digest;
 use serde_json::json;
 
-use super::records;
 use crate::cli::{MarketArg, RentWatch};
 use crate::failure::Exit;
 use crate::market::{MarketConnection, with_retries};
+use crate::rent::records;
 use crate::rent::{LeaseNews, LeaseTransfer, outcome_text};
 use crate::show::{self, BAD, GOOD, JsonEvent, NOTE};
 

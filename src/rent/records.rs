@@ -4,8 +4,8 @@ use florin_compute::{LeaseError, OrderView};
 use florin_participant::Client;
 use florin_protocol::Digest;
 
+use super::{LeaseHistory, LeaseNews};
 use crate::failure::Failure;
-use crate::rent::{LeaseHistory, LeaseNews};
 
 fn invalid(order: Digest, at: u32, error: &LeaseError) -> Failure {
     let message = format!(
@@ -19,7 +19,7 @@ fn invalid(order: Digest, at: u32, error: &LeaseError) -> Failure {
 ///
 /// # Errors
 /// `LEASE_RECORD_INVALID`.
-pub(super) fn opened(view: &OrderView) -> anyhow::Result<Option<LeaseHistory>> {
+pub(crate) fn opened(view: &OrderView) -> anyhow::Result<Option<LeaseHistory>> {
     let Some(opening) = view.opening() else { return Ok(None) };
     let history = LeaseHistory::open(opening).map_err(|error| invalid(view.id, 0, &error))?;
     Ok(Some(history))
@@ -29,7 +29,7 @@ pub(super) fn opened(view: &OrderView) -> anyhow::Result<Option<LeaseHistory>> {
 ///
 /// # Errors
 /// `LEASE_RECORD_INVALID`, and those of the request.
-pub(super) fn follow(
+pub(crate) fn follow(
     client: &Client,
     history: &mut LeaseHistory,
     wait_ms: u64,
@@ -48,10 +48,7 @@ pub(super) fn follow(
 ///
 /// # Errors
 /// As [`follow`]; `LEASE_RECORD_INVALID` also for a record that is shorter than stated.
-pub(in crate::commands) fn history(
-    client: &Client,
-    view: &OrderView,
-) -> anyhow::Result<Option<LeaseHistory>> {
+pub(crate) fn history(client: &Client, view: &OrderView) -> anyhow::Result<Option<LeaseHistory>> {
     let Some(mut history) = opened(view)? else { return Ok(None) };
     while history.recorded().length() < view.records {
         if follow(client, &mut history, 0)?.is_empty() {
