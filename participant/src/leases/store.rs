@@ -244,7 +244,12 @@ impl StoredState {
 
     /// Removes a file whose bytes are not the state.
     pub(super) fn remove(&self) -> Result<(), FileError> {
-        fs::remove_file(&self.path).map_err(|error| FileError::new("remove", &self.path, error))
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FileError::new("remove", &self.path, error))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
