@@ -321,7 +321,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         let now = self.context.client.now();
         match next_step(order.lease()?.lease(), self.me, roles, now) {
             Some(step) => self.perform(order, step),
-            None => self.prepare_trace(order),
+            None => self.prepare(order),
         }
     }
 
