@@ -102,7 +102,7 @@ pub struct LeaseSummary {
     pub audits: u64,
     /// Rulings as a referee.
     pub rulings: u64,
-    /// Pay that this run claimed.
+    /// Pay of orders that this run found claimed, or claimed itself.
     pub paid: Amount,
     /// Deposits that this run recorded as lost.
     pub lost: Amount,
