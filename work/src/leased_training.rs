@@ -211,16 +211,16 @@ impl LeasedTraining {
         SegmentStart { segment: 0, state: self.initial() }
     }
 
-    /// The steps before a state of this training, from its bytes.
+    /// A state of the training, after any of its steps, from its bytes.
     ///
     /// # Errors
-    /// [`LeasedTrainingError::Digest`], and [`StateError`](florin_learning::checkpoint::StateError) for bytes that
-    /// are no state of it.
-    pub fn step_of(&self, digest: Digest, bytes: &[u8]) -> Result<u64, LeasedTrainingError> {
-        self.state(digest, bytes).map(|state| state.step())
-    }
-
-    fn state(&self, digest: Digest, bytes: &[u8]) -> Result<TrainingState, LeasedTrainingError> {
+    /// [`LeasedTrainingError::Digest`], and [`StateError`](florin_learning::checkpoint::StateError)
+    /// for bytes that are no state.
+    pub fn state(
+        &self,
+        digest: Digest,
+        bytes: &[u8],
+    ) -> Result<TrainingState, LeasedTrainingError> {
         let state = TrainingState::from_bytes(bytes, self.start.len(), &self.how);
         let state = state.map_err(TrainError::from)?;
         match Digest(state.digest()) == digest {

@@ -122,7 +122,8 @@ impl LeaseHost {
         let training = self.inner.trainings.of(&request, &parts.blobs)?;
         let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
         let step = training
-            .step_of(state, &bytes)
+            .state(state, &bytes)
+            .map(|state| state.step())
             .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
         drop(bytes);
         let blob = parts.blobs.store(writer).map_err(|error| blob_rejection(&error))?;

@@ -379,7 +379,7 @@ async fn a_lease_runs_from_the_order_to_its_settlement() {
     let blobs = &market.job.blobs;
     let read = |digest, _| Ok::<_, Rejection>(blobs[&digest].clone());
     let training = LeasedTraining::load(&market.order, &market.job.job, read).unwrap();
-    assert_eq!(training.step_of(result, &bytes), Ok(20));
+    assert_eq!(training.state(result, &bytes).unwrap().step(), 20);
     // Every balance is that of the lease's books.
     for claim in florin_ledger::lease_claims(lease.lease()) {
         market.chain.claim(&wallet(BUYER), &claim).unwrap();

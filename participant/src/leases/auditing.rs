@@ -1,6 +1,6 @@
 //! The auditor of drawn segments, the two sides of a dispute, and the referee.
 
-use florin_compute::{ComputeAction, end_commitment};
+use florin_compute::{ComputeAction, Phase, end_commitment};
 use florin_protocol::Digest;
 
 use super::LeaseDaemon;
@@ -16,6 +16,25 @@ fn state_after(trace: &[Digest], step: u32) -> Option<Digest> {
 }
 
 impl LeaseDaemon<'_, '_> {
+    /// Prepares for a step that may be due soon: loads the training of an auditor or a referee, and
+    /// computes the trace of a provider.
+    pub(super) fn prepare(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let lease = order.lease()?.lease();
+        let may_be_asked = match lease.phase().0 {
+            Phase::Serving => lease.is_auditor(self.me),
+            Phase::Disputing => order.roles.referees && lease.order().referee == self.me,
+            _ => false,
+        };
+        if may_be_asked && order.training.is_none() {
+            self.load(order)?;
+            return Ok(OrderVisit::Acted);
+        }
+        self.prepare_trace(order)
+    }
+
     /// Computes a drawn segment from the start that was served, and seals its end.
     pub(super) fn seal_end(
         &mut self,

@@ -207,7 +207,7 @@ impl LeaseDaemon<'_, '_> {
         let states = u64::from(order.view.order.segments).saturating_add(1);
         let (all, most) = (one.saturating_mul(states), self.config.policy.state_bytes_max);
         Ok((all > most)
-            .then(|| format!("its states have {all} bytes, and state_bytes_max is {most}")))
+            .then(|| format!("its states have {all} bytes, and the policy allows {most}")))
     }
 
     /// Why a deposit is not possible; `None` if it is.
@@ -251,7 +251,7 @@ impl LeaseDaemon<'_, '_> {
         let job = client.order_job(id, offered.job)?;
         let (found, most) = (job_bytes(&job), self.config.policy.job_bytes_max);
         if found > most {
-            let why = format!("its job has {found} bytes, and job_bytes_max is {most}");
+            let why = format!("its job has {found} bytes, and the policy allows {most}");
             let what = format!("the order {id}");
             return Err(ClientError::UnexpectedContent { what, why }.into());
         }

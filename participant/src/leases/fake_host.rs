@@ -1,7 +1,7 @@
 //! A coordinator of one order for tests, behind real HTTP and beside a real ledger in memory. It
 //! applies defaults at once: a phase ends as soon as a test asks for it, or by its deadline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -58,6 +58,21 @@ pub(super) struct HostedOrder {
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
 
+/// A misbehaviour of the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HostFault {
+    /// Every request fails.
+    Down,
+    /// The settlement waits.
+    HeldSettlement,
+    /// The order is no longer listed.
+    Hidden,
+    /// The blobs of the job are missing.
+    LostBlobs,
+    /// The record has actions that no account signed.
+    ForgedRecord,
+}
+
 /// The coordinator.
 pub(super) struct FakeHost {
     pub(super) ledger: Arc<EmbeddedChain>,
@@ -70,12 +85,7 @@ pub(super) struct FakeHost {
     money: OrderMoney,
     /// The deadline of the bids is over once as many accounts have acted.
     pub(super) parties: usize,
-    /// Whether requests fail.
-    pub(super) is_down: bool,
-    /// Whether the settlement waits.
-    pub(super) holds_settlement: bool,
-    /// Whether the order is no longer listed.
-    pub(super) is_hidden: bool,
+    pub(super) faults: BTreeSet<HostFault>,
 }
 
 /// A response, or a rejection.
@@ -87,6 +97,13 @@ fn json(value: &impl serde::Serialize) -> HostResponse {
 
 fn rejected(code: ErrorCode, why: &dyn std::fmt::Display) -> Rejection {
     Rejection::new(code, why.to_string())
+}
+
+/// Replaces the action of a record, but not its signature.
+fn forge(record: &mut LeaseRecord) {
+    if let RecordedAction::Signed(signed) = &mut record.action {
+        signed.body.action = ComputeAction::SealBid(BEACON);
+    }
 }
 
 impl HostedOrder {
@@ -211,13 +228,15 @@ impl FakeHost {
             states: BTreeMap::new(),
             money: OrderMoney::Locked,
             parties,
-            is_down: false,
-            holds_settlement: false,
-            is_hidden: false,
+            faults: BTreeSet::new(),
         };
         let own = Arc::new(Mutex::new(own));
         let url = serve(Arc::clone(&own));
         (own, url)
+    }
+
+    fn has(&self, fault: HostFault) -> bool {
+        self.faults.contains(&fault)
     }
 
     fn record(&mut self, action: RecordedAction) -> Result<(), Rejection> {
@@ -240,7 +259,9 @@ impl FakeHost {
             self.record(RecordedAction::Beacon(BEACON)).unwrap();
         } else if phase != Phase::Over && self.clock.now() > deadline {
             self.record(RecordedAction::Expired).unwrap();
-        } else if phase == Phase::Over && self.money == OrderMoney::Locked && !self.holds_settlement
+        } else if phase == Phase::Over
+            && self.money == OrderMoney::Locked
+            && !self.has(HostFault::HeldSettlement)
         {
             self.settle();
             self.money = OrderMoney::Settled;
@@ -298,15 +319,20 @@ impl FakeHost {
                 ledger: LedgerInfo::Embedded,
                 now: self.clock.now(),
             }),
-            ("GET", ["orders"]) if self.is_hidden => json(&Vec::<OrderView>::new()),
+            ("GET", ["orders"]) if self.has(HostFault::Hidden) => json(&Vec::<OrderView>::new()),
             ("GET", ["orders"]) => json(&vec![self.view()]),
             ("GET", ["orders", _]) => json(&self.view()),
             ("GET", ["orders", _, "job"]) => json(&self.hosted.job),
             ("GET", ["orders", _, "records"]) => {
                 let after = query.split('&').find_map(|part| part.strip_prefix("after="));
                 let after: usize = after.and_then(|after| after.parse().ok()).unwrap();
-                json(&self.records.get(after..).unwrap_or_default())
+                let mut records = self.records.get(after..).unwrap_or_default().to_vec();
+                if self.has(HostFault::ForgedRecord) {
+                    records.iter_mut().for_each(forge);
+                }
+                json(&records)
             }
+            ("GET", ["orders", _, "blobs", _]) if self.has(HostFault::LostBlobs) => Err(unknown()),
             ("GET", ["orders", _, "blobs", blob]) => {
                 self.hosted.blobs.get(&digest(blob)?).cloned().ok_or_else(unknown)
             }
@@ -388,7 +414,7 @@ fn answer(stream: &TcpStream, host: &Mutex<FakeHost>) {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     let mut host = host.lock().unwrap();
-    let response = match host.is_down {
+    let response = match host.has(HostFault::Down) {
         true => Err(rejected(ErrorCode::StorageFull, &"down")),
         false => {
             host.tick();

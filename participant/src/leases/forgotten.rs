@@ -8,6 +8,7 @@ use florin_protocol::{Amount, Digest, TaskId};
 use super::LeaseDaemon;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
+use super::store::OrderFolder;
 use crate::agent::{BondStatus, ClaimError, claim_with_proof, withdraw_bond};
 
 /// Time between two looks at the orders that are no longer listed, in milliseconds.
@@ -38,8 +39,7 @@ impl LeaseDaemon<'_, '_> {
         let mut is_paid = true;
         if let Some(proof) = folder.claim()? {
             match claim_with_proof(ledger, wallet, task, proof) {
-                Ok(drawn) if drawn.paid.is_zero() => {}
-                Ok(drawn) => self.count_pay(id, drawn.paid),
+                Ok(drawn) => self.count_pay(&folder, id, drawn.totals.paid)?,
                 Err(ClaimError::NotCurrent { .. }) => {
                     is_paid = ledger.task(task)?.is_none_or(|state| state.closed);
                 }
@@ -57,10 +57,20 @@ impl LeaseDaemon<'_, '_> {
         }
     }
 
-    /// Counts and announces claimed pay.
-    pub(super) fn count_pay(&mut self, order: Digest, amount: Amount) {
+    /// Counts and announces claimed pay, once for each order.
+    pub(super) fn count_pay(
+        &mut self,
+        folder: &OrderFolder,
+        order: Digest,
+        amount: Amount,
+    ) -> Result<(), LeaseServeError> {
+        if folder.is_paid() {
+            return Ok(());
+        }
+        folder.mark_paid()?;
         self.summary.paid = self.summary.paid.plus(amount).unwrap_or(self.summary.paid);
         self.emit(&LeaseEvent::Paid { order, amount });
+        Ok(())
     }
 
     /// Counts and announces a bond that is back.

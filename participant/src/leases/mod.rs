@@ -102,7 +102,7 @@ pub struct LeaseSummary {
     pub audits: u64,
     /// Rulings as a referee.
     pub rulings: u64,
-    /// Pay that this run claimed.
+    /// Pay of orders that this run found claimed, or claimed itself.
     pub paid: Amount,
     /// Deposits that this run recorded as lost.
     pub lost: Amount,
@@ -321,7 +321,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         let now = self.context.client.now();
         match next_step(order.lease()?.lease(), self.me, roles, now) {
             Some(step) => self.perform(order, step),
-            None => self.prepare_trace(order),
+            None => self.prepare(order),
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use florin_compute::LeaseOutcome;
 
-use super::fake_host::{FakeHost, REFEREE};
+use super::fake_host::{FakeHost, HostFault, REFEREE};
 use super::toy_engine::ToyEngine;
 use super::*;
 use crate::client::{Client, ClientConfig};
@@ -123,6 +123,14 @@ impl PlayedMarket {
         }
     }
 
+    fn inject(&self, fault: HostFault) {
+        self.host.lock().unwrap().faults.insert(fault);
+    }
+
+    fn clear_faults(&self) {
+        self.host.lock().unwrap().faults.clear();
+    }
+
     fn outcome(&self) -> Option<LeaseOutcome> {
         self.host.lock().unwrap().lease.lease().outcome()
     }
@@ -135,6 +143,10 @@ impl PlayedMarket {
     fn count(&self, number: u8, wanted: impl Fn(&LeaseEvent) -> bool) -> usize {
         self.seen.iter().filter(|(by, event)| *by == number && wanted(event)).count()
     }
+}
+
+fn is_skipped(event: &LeaseEvent) -> bool {
+    matches!(event, LeaseEvent::OrderSkipped { .. })
 }
 
 fn is_returned(event: &LeaseEvent) -> bool {
@@ -194,9 +206,9 @@ fn a_provider_that_is_stopped_and_loses_its_states_continues() {
     let is_delivered =
         |event: &LeaseEvent| matches!(event, LeaseEvent::SegmentDelivered { segment: 2, .. });
     market.wait_for(PROVIDER, is_delivered);
-    market.host.lock().unwrap().is_down = true;
+    market.inject(HostFault::Down);
     first.stop();
-    // Every second state is lost, and another one is damaged.
+    // Two states are lost, and all others are damaged: also those that are drawn later.
     let id = market.host.lock().unwrap().lease.opening().order.id();
     let folder = market.config(PROVIDER).folder.join("leases").join(id.to_string());
     for entry in std::fs::read_dir(&folder).unwrap() {
@@ -204,11 +216,11 @@ fn a_provider_that_is_stopped_and_loses_its_states_continues() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         match name.get(..8) {
             Some("state-1-" | "state-3-") => std::fs::remove_file(path).unwrap(),
-            Some("state-2-") => std::fs::write(path, b"damaged").unwrap(),
+            Some(name) if name.starts_with("state-") => std::fs::write(path, b"damaged").unwrap(),
             _ => {}
         }
     }
-    market.host.lock().unwrap().is_down = false;
+    market.clear_faults();
     let second = market.run(PROVIDER, None);
     market.wait_for(PROVIDER, is_returned);
     assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
@@ -222,7 +234,7 @@ fn a_provider_that_is_stopped_and_loses_its_states_continues() {
 #[test]
 fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
     let mut market = PlayedMarket::start();
-    market.host.lock().unwrap().holds_settlement = true;
+    market.inject(HostFault::HeldSettlement);
     let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
     let first = market.run(PROVIDER, None);
     market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::BondLocked { .. }));
@@ -230,10 +242,8 @@ fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
     for other in others {
         other.stop();
     }
-    {
-        let mut host = market.host.lock().unwrap();
-        (host.holds_settlement, host.is_hidden) = (false, true);
-    }
+    market.inject(HostFault::Hidden);
+    market.host.lock().unwrap().faults.remove(&HostFault::HeldSettlement);
     let second = market.run(PROVIDER, None);
     market.wait_for(PROVIDER, is_returned);
     let summary = second.stop();
@@ -256,6 +266,42 @@ fn an_order_with_an_unknown_referee_is_skipped_without_a_deposit() {
     });
     assert_eq!(daemon.stop().bids, 0);
     assert_eq!(market.gained(PROVIDER), 0);
+}
+
+#[test]
+fn an_order_whose_job_is_missing_is_skipped_without_a_deposit() {
+    let mut market = PlayedMarket::start();
+    market.inject(HostFault::LostBlobs);
+    let daemons = [PROVIDER, 5].map(|number| market.run(number, None));
+    for number in [PROVIDER, 5] {
+        if market.count(number, is_skipped) == 0 {
+            market.wait_for(number, is_skipped);
+        }
+        assert_eq!(market.gained(number), 0);
+    }
+    for daemon in daemons {
+        assert_eq!(daemon.stop().bids, 0);
+    }
+}
+
+#[test]
+fn a_forged_record_delays_its_order_until_the_coordinator_is_honest_again() {
+    let mut market = PlayedMarket::start();
+    let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
+    market.wait_for(5, |event| matches!(event, LeaseEvent::AuditJoined { .. }));
+    market.inject(HostFault::ForgedRecord);
+    let provider = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, |event| {
+        matches!(event, LeaseEvent::OrderRetrying { code: "UNEXPECTED_CONTENT", .. })
+    });
+    assert_eq!(market.gained(PROVIDER), 0, "nothing is deposited by a forged record");
+    market.clear_faults();
+    market.wait_for(PROVIDER, is_returned);
+    assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
+    assert!(!provider.stop().paid.is_zero());
+    for other in others {
+        other.stop();
+    }
 }
 
 #[test]

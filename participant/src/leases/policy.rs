@@ -212,7 +212,7 @@ impl LeasePolicy {
         }
         let (found, most) = (job_bytes(job), self.job_bytes_max);
         if found > most {
-            return Some(format!("its job has {found} bytes, and job_bytes_max is {most}"));
+            return Some(format!("its job has {found} bytes, and the policy allows {most}"));
         }
         let invalid = job.check().map_err(|error| error.to_string());
         invalid.and_then(|()| order.check_job(job).map_err(|error| error.to_string())).err()

@@ -48,7 +48,9 @@ impl LeaseDaemon<'_, '_> {
         segment: u32,
     ) -> Result<OrderVisit, LeaseServeError> {
         let Some(start) = self.reach(order, segment)? else { return Ok(OrderVisit::Acted) };
-        self.upload(order, &start)?;
+        if !self.upload(order, &start)? {
+            return Ok(OrderVisit::Acted);
+        }
         self.act(order, ComputeAction::Serve { segment, start: start.digest })?;
         self.emit(&LeaseEvent::StartServed { order: order.view.id, segment });
         Ok(OrderVisit::Acted)
@@ -63,8 +65,9 @@ impl LeaseDaemon<'_, '_> {
     ) -> Result<OrderVisit, LeaseServeError> {
         let after = segment.saturating_add(1);
         let Some(end) = self.reach(order, after)? else { return Ok(OrderVisit::Acted) };
-        if after == delivered(order.lease()?.lease()) {
-            self.upload(order, &end)?;
+        let is_result = after == delivered(order.lease()?.lease());
+        if is_result && !self.upload(order, &end)? {
+            return Ok(OrderVisit::Acted);
         }
         let id = order.view.id;
         let before = segment.checked_sub(1).map(Commitment::Leaf);
@@ -100,11 +103,26 @@ impl LeaseDaemon<'_, '_> {
         Ok(OrderVisit::Idle)
     }
 
-    /// Uploads a state with the signature of the wallet.
-    fn upload(&self, order: &FollowedOrder, state: &StoredState) -> Result<(), LeaseServeError> {
-        let upload = StateUpload { order: order.view.id, by: self.me, state: state.digest };
+    /// Uploads a state with the signature of the wallet. Returns false for a file that is damaged: it
+    /// is removed, and the next turn computes the state again.
+    fn upload(
+        &mut self,
+        order: &mut FollowedOrder,
+        stored: &StoredState,
+    ) -> Result<bool, LeaseServeError> {
+        self.load(order)?;
+        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+        let bytes = stored.read().unwrap_or_default();
+        if training.state(stored.digest, &bytes).is_err() {
+            tracing::warn!("a stored state is damaged: computing it again");
+            (order.states, order.current) = (None, None);
+            stored.remove()?;
+            return Ok(false);
+        }
+        let upload = StateUpload { order: order.view.id, by: self.me, state: stored.digest };
         let signature = upload.sign(order.view.order.market, self.context.wallet)?;
-        Ok(self.context.client.put_state(&upload, &signature, &state.read()?)?)
+        self.context.client.put_state(&upload, &signature, &bytes)?;
+        Ok(true)
     }
 
     /// The state at the start of a segment, or at the end of the last one. If it is not on disk,
@@ -196,12 +214,16 @@ impl LeaseDaemon<'_, '_> {
             return Ok(trace);
         }
         self.load(order)?;
-        let bytes = match known_state(order, segment).filter(|state| state.digest == start) {
-            Some(state) => state.read()?,
-            None => self.context.client.order_state(order.view.id, start)?,
-        };
         let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
-        let start = training.start(segment, start, &bytes)?;
+        let own = known_state(order, segment).filter(|state| state.digest == start);
+        let own = own.and_then(|state| training.start(segment, start, &state.read().ok()?).ok());
+        let start = match own {
+            Some(own) => own,
+            None => {
+                let bytes = self.context.client.order_state(order.view.id, start)?;
+                training.start(segment, start, &bytes)?
+            }
+        };
         let is_provider = order.lease()?.lease().sealed_bid(self.me).is_some();
         let trace = match is_provider && self.is_fake(segment) {
             true => {

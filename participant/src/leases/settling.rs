@@ -81,29 +81,27 @@ impl LeaseDaemon<'_, '_> {
         let (ledger, wallet, me) = (self.context.ledger, self.context.wallet, self.me);
         let task = lease_task(&order.view.order);
         let Some(proof) = own_claim(order.lease()?, wallet)? else { return Ok(true) };
-        if ledger.claimed_totals(task, me)?.paid >= proof.totals.paid {
-            return Ok(true);
-        }
-        let Some(state) = ledger.task(task)? else { return Ok(true) };
-        if state.root != proof.root {
-            // A closed task pays no later settlement.
-            if state.closed {
-                let reason = format!(
-                    "its task was closed without this settlement: {} FLN are not paid",
-                    proof.totals.paid
-                );
-                self.emit(&LeaseEvent::OrderSkipped { order: order.view.id, reason });
+        let total = proof.totals.paid;
+        // The coordinator may have sent the claim, because of a debit.
+        if ledger.claimed_totals(task, me)?.paid < total {
+            let Some(state) = ledger.task(task)? else { return Ok(true) };
+            if state.root != proof.root {
+                // A closed task pays no later settlement.
+                if state.closed {
+                    let reason = format!(
+                        "its task was closed without this settlement: {total} FLN are not paid"
+                    );
+                    self.emit(&LeaseEvent::OrderSkipped { order: order.view.id, reason });
+                }
+                return Ok(state.closed);
             }
-            return Ok(state.closed);
+            match claim_with_proof(ledger, wallet, task, proof) {
+                Ok(_) => {}
+                Err(ClaimError::NotCurrent { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
         }
-        let paid = match claim_with_proof(ledger, wallet, task, proof) {
-            Ok(drawn) => drawn.paid,
-            Err(ClaimError::NotCurrent { .. }) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        if !paid.is_zero() {
-            self.count_pay(order.view.id, paid);
-        }
+        self.count_pay(&order.folder, order.view.id, total)?;
         Ok(true)
     }
 

@@ -21,6 +21,8 @@ use crate::atomic_file::{self, FileError};
 const BID_BYTES_MAX: u64 = 64 * 1024;
 /// The file with the proof of an order's pay.
 const CLAIM: &str = "claim.json";
+/// The empty file of an order whose pay was announced.
+const PAID: &str = "paid";
 /// Longest file with a proof, in bytes.
 const CLAIM_BYTES_MAX: u64 = 64 * 1024;
 /// Longest file with losses, in bytes.
@@ -146,7 +148,7 @@ impl OrderFolder {
         read.map_err(|error| FileError::new("read", &path, error.into()))
     }
 
-    /// Stores the proof of the pay, and removes all other files: the lease is over.
+    /// Stores the proof of the pay, and removes the files of the computation: the lease is over.
     pub(super) fn keep_only_claim(&self, claim: Option<&ClaimProof>) -> Result<(), FileError> {
         let path = self.folder.join(CLAIM);
         if let Some(claim) = claim {
@@ -157,11 +159,21 @@ impl OrderFolder {
         let failed = |error| FileError::new("remove", &self.folder, error);
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if entry.file_name() != CLAIM {
+            if entry.file_name() != CLAIM && entry.file_name() != PAID {
                 fs::remove_file(entry.path()).map_err(failed)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the pay was announced.
+    pub(super) fn is_paid(&self) -> bool {
+        self.folder.join(PAID).is_file()
+    }
+
+    /// Records that the pay was announced.
+    pub(super) fn mark_paid(&self) -> Result<(), FileError> {
+        self.write(&self.folder.join(PAID), &[])
     }
 
     /// The bid that was sealed.
@@ -244,7 +256,12 @@ impl StoredState {
 
     /// Removes a file whose bytes are not the state.
     pub(super) fn remove(&self) -> Result<(), FileError> {
-        fs::remove_file(&self.path).map_err(|error| FileError::new("remove", &self.path, error))
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FileError::new("remove", &self.path, error))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

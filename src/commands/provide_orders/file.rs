@@ -72,6 +72,7 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
     let challenge = challenge.map_err(|why| format!("challenge_min: {why}"))?;
     let bytes = |key: &str, mib: Option<u64>, default: u64| match mib {
         None => Ok(default),
+        Some(0) => Err(format!("{key} = 0: use 1 MiB or more")),
         Some(mib) => mib.checked_mul(MIB).ok_or_else(|| format!("{key} = {mib}: use fewer MiB")),
     };
     let bid = file.bid.map(|BidTable { per_hour, stake_max, orders_max }| BidRule {
@@ -132,6 +133,7 @@ mod tests {
             ("referees", "challenge_min = \"soon\"\nreferees", "challenge_min"),
             ("referees", "segments_max = 0\nreferees", "segments_max"),
             ("referees", "job_mib_max = 99999999999999999\nreferees", "job_mib_max"),
+            ("referees", "state_mib_max = 0\nreferees", "state_mib_max"),
             ("\"100\"", "\"100\"\norders_max = 9", "orders_max"),
             ("[\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]", "[]", "referees"),
             ("[bid]", "[bids]", "bids"),
