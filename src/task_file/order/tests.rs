@@ -144,7 +144,7 @@ fn a_rest_continues_the_job_after_the_last_segment() {
     assert_eq!(order_of_rest.price_max, "3".parse().unwrap());
     assert_ne!(order_of_rest.nonce, whole.nonce);
     assert_eq!(order(Some(&rest)), order_of_rest, "a second run makes the same order");
-    let opening = LeaseOpening { order: whole.clone(), opened: Timestamp(0), beacon: start };
+    let opening = LeaseOpening { order: whole, opened: Timestamp(0), beacon: start };
     let lease = RecordedLease::open(opening).unwrap();
     let error = OrderRest::after(lease.lease()).unwrap_err();
     assert!(error.to_string().contains("goes on"), "{error}");
