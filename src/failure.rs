@@ -7,6 +7,7 @@ use std::io;
 use florin_learning::data::LoadError;
 use florin_learning::engine::TrainError;
 use florin_ledger::{LedgerError, Refusal};
+use florin_participant::leases::LeaseServeError;
 use florin_participant::{
     AgentError, ArbitrationError, AuditError, ClaimError, ClientError, GuardError, HashChainError,
     NoiseError, ProducerError, ProviderError, SecretError, StatementError, WalletError, WatchError,
@@ -145,7 +146,9 @@ fn classify_ledger(error: &LedgerError) -> (String, Exit) {
 }
 
 /// Codes of our libraries that mean wrong input by the caller; any other code means a fault.
-const INPUT_CODES: [&str; 60] = [
+const INPUT_CODES: [&str; 62] = [
+    "NO_COMPUTE_CLASS",
+    "INVALID_POLICY",
     "NOISE_MISSING",
     "NOISE_UNSUPPORTED",
     "PRODUCER_ADDRESS",
@@ -247,6 +250,12 @@ fn classify_participant(link: &(dyn Error + 'static)) -> Option<(String, Exit)> 
         Some(ProviderError::Client(error)) => return Some(classify_client(error)),
         Some(ProviderError::Ledger(error)) => return Some(classify_ledger(error)),
         _ => {}
+    }
+    match link.downcast_ref::<LeaseServeError>() {
+        Some(LeaseServeError::Client(error)) => return Some(classify_client(error)),
+        Some(LeaseServeError::Ledger(error)) => return Some(classify_ledger(error)),
+        Some(error) => return Some(classify_code(error.code())),
+        None => {}
     }
     if let Some(found) = classify_arbitration(link) {
         return Some(found);

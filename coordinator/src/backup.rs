@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::snapshotter::with_replay_target;
 use crate::host::{BackupPoint, CheckpointError};
 use crate::identity::{Identity, IdentityError};
+use crate::leases::{LEASES_FILE, LeaseStoreError};
 use florin_store::{
     DataFolderError, blobs, is_full, lock, newest_segment, recovery, segment, snapshot, sync_folder,
 };
@@ -82,6 +83,9 @@ pub enum BackupError {
     /// The embedded chain cannot be copied.
     #[error(transparent)]
     Chain(#[from] ChainError),
+    /// The records of leases cannot be copied.
+    #[error(transparent)]
+    Leases(#[from] LeaseStoreError),
     /// The journal could not be rotated or read.
     #[error("the journal could not be prepared for a backup: {0} [JOURNAL_UNUSABLE]")]
     Journal(String),
@@ -128,7 +132,8 @@ pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest,
     names.retain(|name| {
         let is_segment = segment::segment_number(name).is_some_and(|n| n < at || !moment.running);
         let is_snapshot = snapshot::number(name).is_some_and(|n| n <= at);
-        is_segment || is_snapshot || name == newest_segment::FILE && !moment.running
+        let is_idle = name == newest_segment::FILE || name == LEASES_FILE;
+        is_segment || is_snapshot || is_idle && !moment.running
     });
     if moment.running {
         // The segment that begins at the position is still empty: a new one replaces it.
@@ -143,6 +148,12 @@ pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest,
         copier.file(&data.join(name), &dest.join(name))?;
     }
     moment.identity.write(dest).map_err(|source| failed(dest, source))?;
+    // The copy of the ledger began before: what is settled there is in the records of leases.
+    if let Some(leases) = &moment.leases
+        && leases.copy_to(&dest.join(LEASES_FILE))?
+    {
+        copier.count(&dest.join(LEASES_FILE))?;
+    }
     let block = match moment.chain {
         Some(chain) => Some(chain.write(&dest.join(CHAIN_FILE))?.number),
         None => None,
@@ -182,7 +193,7 @@ pub fn backup_offline(folders: BackupFolders<'_>) -> Result<Manifest, BackupErro
         recovery::recover(&volume, owner, fold, None)
     });
     let at = read.map_err(|error| BackupError::Journal(error.to_string()))?.at;
-    copy(folders, BackupPoint { identity, at, running: false, chain })
+    copy(folders, BackupPoint { identity, at, running: false, chain, leases: None })
 }
 
 /// The manifest of a backup.
@@ -277,6 +288,14 @@ impl BackupWriter {
         synced.map_err(|source| failed(to, source))?;
         self.files = self.files.saturating_add(1);
         self.bytes = self.bytes.saturating_add(copied);
+        Ok(())
+    }
+
+    /// Counts a file that was written durably.
+    fn count(&mut self, file: &Path) -> Result<(), BackupError> {
+        let about = fs::metadata(file).map_err(|source| failed(file, source))?;
+        self.files = self.files.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(about.len());
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! can be in the middle of a write. To verify a running coordinator, make a backup and check the
 //! backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use crate::identity::Identity;
+use crate::leases::{LEASES_FILE, read_leases};
 use florin_engine::Engine;
 use florin_store::{DataFolderError, LocalVolume, blobs, lock_if_exists, pack, recovery, snapshot};
 
@@ -137,10 +138,29 @@ pub fn check(
     let engine = check_history(data, identity, &mut findings);
     let unreadable = |source| CheckError::Unreadable { path: data.to_owned(), source };
     let present = check_blobs(data, &mut findings.parts).map_err(unreadable)?;
+    let leases = check_leases(data, &mut findings.parts);
     if let Some(engine) = engine {
-        check_references(&engine, &present, elsewhere, &mut findings.parts);
+        let needed = &engine.state().required_blobs() | &leases;
+        check_references(&needed, &present, elsewhere, &mut findings.parts);
     }
     Ok(findings)
+}
+
+/// Folds the records of all leases. Returns the blobs that they need.
+fn check_leases(data: &Path, parts: &mut Vec<Finding>) -> BTreeSet<Digest> {
+    match read_leases(data) {
+        Ok(None) => BTreeSet::new(),
+        Ok(Some(leases)) => {
+            let bytes = fs::metadata(data.join(LEASES_FILE)).map_or(0, |about| about.len());
+            let what = format!("orders for compute with {} recorded actions", leases.records);
+            parts.push(Finding::intact("leases", leases.orders, bytes, what));
+            leases.blobs
+        }
+        Err(error) => {
+            parts.push(Finding::damaged("leases", "LEASES_UNUSABLE", error.to_string()));
+            BTreeSet::new()
+        }
+    }
 }
 
 /// Replays the journal, and compares each snapshot with the state after the records before it.
@@ -263,15 +283,14 @@ fn leftovers(partial: &Path) -> io::Result<Leftovers> {
 
 /// Compares the blobs that the state refers to with the blobs that exist.
 fn check_references(
-    engine: &Engine,
+    needed: &BTreeSet<Digest>,
     present: &Present,
     elsewhere: Option<&RemoteLookup<'_>>,
     parts: &mut Vec<Finding>,
 ) {
-    let needed = engine.state().required_blobs();
     let mut missing = Vec::new();
     let (mut count, mut bytes, mut remote) = (0u64, 0u64, 0u64);
-    for digest in &needed {
+    for digest in needed {
         match present.get(digest) {
             Some(length) => (count, bytes) = (count + 1, bytes.saturating_add(*length)),
             None => match elsewhere.map(|ask| ask(*digest)) {

@@ -9,6 +9,7 @@
 //! * [`engine`]: the state machine, a pure function (state, event, time) → (state, effects).
 //! * [`store`]: durable storage in one data folder: journal, snapshots, blobs.
 //! * [`host`]: runs the engine on one thread, with worker threads for its effects.
+//! * [`leases`]: the leases of compute.
 //! * [`server`]: routes, limits, signature checks.
 //! * [`config`]: the settings.
 //! * [`check`] verifies a data folder, [`backup`] copies and restores one, and [`control`] is the
@@ -30,6 +31,7 @@ pub mod control;
 pub mod host;
 pub mod identity;
 mod json_form;
+pub mod leases;
 pub mod server;
 mod trace;
 

@@ -6,6 +6,7 @@
 //! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
 //! | take part in a task | [`participate`] | local rows, or a [`RowFeed`], and an engine that trains on them |
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
+//! | compute orders for pay | [`leases::serve_orders`] | a policy, deposits, and an engine with a class |
 //! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
 //! | verify a task | [`audit_task`], [`audit_round`], [`report_check`] | public data only |
@@ -48,6 +49,7 @@ mod event;
 mod event_json;
 mod guard;
 mod hash_chain;
+pub mod leases;
 pub mod policy;
 mod privacy;
 mod producer;

@@ -127,6 +127,10 @@ codes! {
     TaskFull = "TASK_FULL",
     /// Only another account may register in this role.
     WrongRole = "WRONG_ROLE",
+    /// An invalid order for compute, or one that its blobs do not fit.
+    InvalidOrder = "INVALID_ORDER",
+    /// The rules of the lease refuse the action; the message ends with the code of the rule.
+    LeaseRefused = "LEASE_REFUSED",
 }
 
 impl fmt::Display for ErrorCode {

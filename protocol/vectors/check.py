@@ -152,6 +152,13 @@ def check_ledger(v):
         raw = SCHEMA.encode("Vec<SignedTransaction>", v["value"]["transactions"])
         stated = v["value"]["header"]["body"]["transactions"]
         assert derive("florin v1 transactions", raw) == stated, "digest of transactions differs"
+    if v["kind"] == "lease action":
+        value = v["value"]
+        typed(v, "lease action", {
+            "order": bytes.fromhex(value["order"]), "account": value["by"], "nonce": value["nonce"],
+            "summary": v["summary"], "action": bytes.fromhex(v["digest"]),
+        })
+        return
     if "summary" not in v:
         return
     transaction = v["value"]["transaction"]

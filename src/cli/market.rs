@@ -257,12 +257,18 @@ pub(crate) enum Experiment {
     Idle,
 }
 
+/// Dishonest behaviours that audits of orders must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderExperiment {
+    /// Train only every second segment
+    Lazy,
+}
+
 /// `florin provide`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "May be stopped and started again at any moment. With --json each event is one \
-    JSON object."
-)]
+#[command(after_help = "Orders for compute: florin provide --orders orders.toml --market \
+    http://127.0.0.1:7700 --wallet me.json\n\nMay be stopped and started again at any moment. With \
+    --json each event is one JSON object.")]
 pub(crate) struct Provide {
     /// Task to evaluate, until it ends: its id, or the first digits (6 or more) [default: every
     /// task that pays providers]
@@ -274,8 +280,16 @@ pub(crate) struct Provide {
     pub(crate) wallet: WalletArg,
     /// The most to deposit as stake in total, also after slashes. A task that requires more is
     /// skipped
-    #[arg(long, value_name = "FLN")]
-    pub(crate) max_stake: Amount,
+    #[arg(long, value_name = "FLN", required_unless_present = "orders")]
+    pub(crate) max_stake: Option<Amount>,
+    /// Take part in orders for compute instead of tasks: bid, audit and referee by this policy
+    /// (TOML), which has the limits of all deposits; see docs/providing.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "max_stake", "arbiter",
+        "trust_coordinator", "weights", "accept_trainer"])]
+    pub(crate) orders: Option<PathBuf>,
+    /// With --orders: misbehave, for the demonstration
+    #[arg(long, value_enum, hide = true, requires = "orders")]
+    pub(crate) experiment: Option<OrderExperiment>,
     #[command(flatten)]
     pub(crate) arbiters: ArbiterArg,
     /// Directory for persistent state [default: a folder next to the wallet]

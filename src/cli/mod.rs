@@ -44,7 +44,7 @@ pub(crate) use chain::{
 };
 pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand, ModelShow};
 pub(crate) use market::{
-    Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, Participate, Provide,
+    Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, OrderExperiment, Participate, Provide,
 };
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;

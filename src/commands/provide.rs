@@ -1,10 +1,12 @@
 //! `florin provide`: deposits a stake and evaluates updates for pay.
 
+use anyhow::Context;
 use florin_participant::{Backoff, ParticipantEvent, ProviderConfig, ProviderContext, provide};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
 use super::participate::{POLL_MS, state_folder, stop_on_request};
+use super::provide_orders;
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
@@ -13,6 +15,10 @@ use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, JsonEvent};
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
+    if let Some(policy) = &arguments.orders {
+        return provide_orders::run(arguments, policy);
+    }
+    let stake_max = arguments.max_stake.context("clap requires --max-stake or --orders")?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -33,7 +39,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         until_done: tasks.is_some(),
         tasks,
-        stake_max: arguments.max_stake,
+        stake_max,
         arbiters: arguments.arbiters.policy(),
         accepted_trainers: arguments.trainers.accept_trainer.clone(),
         poll_ms: POLL_MS,

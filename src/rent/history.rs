@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use florin_compute::{
-    Action, Bid, ComputeAccount, Lease, LeaseError, LeaseOpening, LeaseOutcome, LeaseRecord, Phase,
-    RecordedAction, RecordedLease,
+    Bid, ComputeAccount, ComputeAction, Lease, LeaseError, LeaseOpening, LeaseOutcome, LeaseRecord,
+    Phase, RecordedAction, RecordedLease,
 };
 use florin_protocol::{Address, Amount, Timestamp};
 
@@ -108,16 +108,16 @@ impl LeaseHistory {
         Ok(LeaseNews { at: record.at, by, action, phase, transfers, outcome: after.outcome() })
     }
 
-    fn note(&mut self, at: Timestamp, by: Address, action: &Action) {
+    fn note(&mut self, at: Timestamp, by: Address, action: &ComputeAction) {
         self.accounts.insert(by);
         match action {
-            Action::SealBid(_) => drop(self.bidders.insert(by)),
-            Action::OpenBid(bid, _) => drop(self.bids.insert(by, bid.clone())),
-            Action::JoinAudit => drop(self.auditors.insert(by)),
-            Action::Fund => self.ran = Some((at, at)),
-            Action::Deliver(..) => self.ran = self.ran.map(|(from, _)| (from, at)),
-            Action::SealEnd(segment, _) => drop(self.sealed.insert((*segment, by))),
-            Action::OpenEnd(segment, _) => drop(self.opened.insert((*segment, by))),
+            ComputeAction::SealBid(_) => drop(self.bidders.insert(by)),
+            ComputeAction::OpenBid { bid, .. } => drop(self.bids.insert(by, bid.clone())),
+            ComputeAction::JoinAudit => drop(self.auditors.insert(by)),
+            ComputeAction::Fund => self.ran = Some((at, at)),
+            ComputeAction::Deliver { .. } => self.ran = self.ran.map(|(from, _)| (from, at)),
+            ComputeAction::SealEnd { segment, .. } => drop(self.sealed.insert((*segment, by))),
+            ComputeAction::OpenEnd { segment, .. } => drop(self.opened.insert((*segment, by))),
             _ => {}
         }
     }
@@ -214,24 +214,26 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
     };
     let order = after.order();
     match signed {
-        Action::OpenBid(bid, _) => {
+        ComputeAction::OpenBid { bid, .. } => {
             let price = bid
                 .price(order)
                 .map_or("too much".to_owned(), |price| format!("{} FLN", show::fln(price)));
             format!("opens its bid: {price} for the order on {} devices", bid.devices)
         }
-        Action::SealBid(_) => "seals a bid".to_owned(),
-        Action::JoinAudit => "joins as an auditor".to_owned(),
-        Action::Fund => format!("deposits its stake, {} FLN", show::fln(order.deposits.stake)),
-        Action::Deliver(segment, _) => {
+        ComputeAction::SealBid(_) => "seals a bid".to_owned(),
+        ComputeAction::JoinAudit => "joins as an auditor".to_owned(),
+        ComputeAction::Fund => {
+            format!("deposits its stake, {} FLN", show::fln(order.deposits.stake))
+        }
+        ComputeAction::Deliver { segment, .. } => {
             format!("delivers segment {} of {}", u64::from(*segment) + 1, order.segments)
         }
-        Action::Serve(segment, _) => format!("serves the start of segment {segment}"),
-        Action::SealEnd(segment, _) => format!("seals its end of segment {segment}"),
-        Action::OpenLeaf(segment, ..) => format!("opens the leaf of segment {segment}"),
-        Action::OpenEnd(segment, _) => format!("opens its end of segment {segment}"),
-        Action::Answer(_) => "answers in the dispute".to_owned(),
-        Action::Rule(_) => "rules on the disputed step".to_owned(),
+        ComputeAction::Serve { segment, .. } => format!("serves the start of segment {segment}"),
+        ComputeAction::SealEnd { segment, .. } => format!("seals its end of segment {segment}"),
+        ComputeAction::OpenLeaf { segment, .. } => format!("opens the leaf of segment {segment}"),
+        ComputeAction::OpenEnd { segment, .. } => format!("opens its end of segment {segment}"),
+        ComputeAction::Answer(_) => "answers in the dispute".to_owned(),
+        ComputeAction::Rule(_) => "rules on the disputed step".to_owned(),
         other => other.name().to_owned(),
     }
 }

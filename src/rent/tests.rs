@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    Action, Bid, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome, LeaseRecord, Phase,
+    Bid, ComputeAction, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome, LeaseRecord, Phase,
     RecordedAction, Secret, StepTimes, beacon_commitment, bid_commitment, end_commitment,
     segment_leaf,
 };
@@ -72,7 +72,7 @@ impl Play {
     }
 
     #[track_caller]
-    fn act(&mut self, account: usize, action: Action) -> LeaseNews {
+    fn act(&mut self, account: usize, action: ComputeAction) -> LeaseNews {
         let by = self.address(account);
         let order = self.history.lease().order().clone();
         let nonce = self.history.recorded().next_nonce(by);
@@ -97,12 +97,12 @@ impl Play {
         let bids = BTreeMap::from([(ANN, bid(100_000_000, 10)), (BEN, bid(110_000_000, 10))]);
         for (bidder, bid) in &bids {
             let sealed = bid_commitment(id, play.address(*bidder), bid, SALT);
-            play.act(*bidder, Action::SealBid(sealed));
+            play.act(*bidder, ComputeAction::SealBid(sealed));
         }
-        AUDITORS.iter().for_each(|auditor| drop(play.act(*auditor, Action::JoinAudit)));
+        AUDITORS.iter().for_each(|auditor| drop(play.act(*auditor, ComputeAction::JoinAudit)));
         play.expire();
         for (bidder, bid) in bids {
-            play.act(bidder, Action::OpenBid(bid, SALT));
+            play.act(bidder, ComputeAction::OpenBid { bid, salt: SALT });
         }
         play
     }
@@ -122,26 +122,26 @@ impl Play {
     fn deliver(&mut self, segment: u32) {
         let (id, by) = (self.history.lease().order().id(), self.address(ANN));
         let leaf = segment_leaf(id, by, segment, self.secret(segment));
-        self.act(ANN, Action::Deliver(segment, leaf));
+        self.act(ANN, ComputeAction::Deliver { segment, leaf });
     }
 
     /// Both segments are delivered and one is drawn, whose start is served.
     fn served() -> (Self, u32) {
         let mut play = Self::awarded();
-        play.act(ANN, Action::Fund);
+        play.act(ANN, ComputeAction::Fund);
         play.deliver(0);
         play.deliver(1);
         play.push(RecordedAction::Beacon(BEACON));
         let drawn = play.history.lease().audited().next().unwrap().0;
         let start = play.state(drawn);
-        play.act(ANN, Action::Serve(drawn, start));
+        play.act(ANN, ComputeAction::Serve { segment: drawn, start });
         (play, drawn)
     }
 
     fn seal(&mut self, auditor: usize, segment: u32, secret: Secret) {
         let id = self.history.lease().order().id();
         let sealed = end_commitment(id, self.address(auditor), segment, secret);
-        self.act(auditor, Action::SealEnd(segment, sealed));
+        self.act(auditor, ComputeAction::SealEnd { segment, sealed });
     }
 
     /// The provider opens its leaf of the drawn segment, and the result if that is another one.
@@ -149,7 +149,7 @@ impl Play {
         let segments: &[u32] = if drawn == 1 { &[1] } else { &[drawn, 1] };
         for &segment in segments {
             let secret = self.secret(segment);
-            self.act(ANN, Action::OpenLeaf(segment, secret, SALT));
+            self.act(ANN, ComputeAction::OpenLeaf { segment, secret, salt_before: SALT });
         }
     }
 
@@ -184,7 +184,7 @@ fn an_honest_lease_pays_provider_and_auditors() {
     }
     for auditor in AUDITORS {
         let secret = play.secret(drawn);
-        play.act(auditor, Action::OpenEnd(drawn, secret));
+        play.act(auditor, ComputeAction::OpenEnd { segment: drawn, secret });
     }
     play.open_leaves(drawn);
     assert_eq!(play.history.lease().outcome(), Some(LeaseOutcome::Settled));
@@ -209,7 +209,7 @@ fn silence_names_its_phase() {
     assert_eq!(news.action, "the deadline of the phase funding passed");
     assert!(play.statement(ANN).transfers[0].reason.starts_with("silence in the phase funding"));
     // Ben is next, and stops before its first segment.
-    play.act(BEN, Action::Fund);
+    play.act(BEN, ComputeAction::Fund);
     play.expire();
     let ben = play.statement(BEN);
     let reason = "silence in the phase running: segment 0 was not delivered by its deadline";
@@ -223,14 +223,17 @@ fn silence_names_its_phase() {
         let times = StepTimes::new(vec![41]).unwrap();
         let bid = Bid { per_second: units(1), devices: 1, times };
         let sealed = bid_commitment(id, play.address(bidder), &bid, SALT);
-        play.act(bidder, Action::SealBid(sealed));
+        play.act(bidder, ComputeAction::SealBid(sealed));
         if bidder == ANN {
-            AUDITORS.iter().for_each(|auditor| drop(play.act(*auditor, Action::JoinAudit)));
+            AUDITORS.iter().for_each(|auditor| drop(play.act(*auditor, ComputeAction::JoinAudit)));
         }
     }
     play.expire();
     let times = StepTimes::new(vec![41]).unwrap();
-    play.act(ANN, Action::OpenBid(Bid { per_second: units(1), devices: 1, times }, SALT));
+    play.act(
+        ANN,
+        ComputeAction::OpenBid { bid: Bid { per_second: units(1), devices: 1, times }, salt: SALT },
+    );
     play.expire();
     let reason = |account| play.statement(account).transfers[0].reason.clone();
     assert!(reason(ANN).starts_with("its bid could not win"), "{}", reason(ANN));
@@ -247,7 +250,7 @@ fn a_silent_auditor_and_a_silent_provider_lose_their_deposits() {
     let reason = format!("silence in the phase auditing: it sealed no end of segment {drawn}");
     assert_eq!((silent.lost, silent.transfers[0].reason.as_str()), (units(8_000), reason.as_str()));
     // The provider opens nothing.
-    play.act(AUDITORS[0], Action::OpenEnd(drawn, secret));
+    play.act(AUDITORS[0], ComputeAction::OpenEnd { segment: drawn, secret });
     play.expire();
     let ann = play.statement(ANN);
     let reason =
@@ -263,13 +266,13 @@ fn a_ruling_names_referee_auditor_and_segment() {
         let (right, wrong) = (play.secret(drawn), Secret { end: Digest([99; 32]), salt: SALT });
         play.seal(AUDITORS[0], drawn, right);
         play.seal(AUDITORS[1], drawn, wrong);
-        play.act(AUDITORS[0], Action::OpenEnd(drawn, right));
-        play.act(AUDITORS[1], Action::OpenEnd(drawn, wrong));
+        play.act(AUDITORS[0], ComputeAction::OpenEnd { segment: drawn, secret: right });
+        play.act(AUDITORS[1], ComputeAction::OpenEnd { segment: drawn, secret: wrong });
         play.open_leaves(drawn);
         // A segment of one step needs no halving.
         assert_eq!(play.history.lease().phase().0, Phase::Refereeing);
         let after = if is_auditor_right { wrong.end } else { right.end };
-        play.act(REFEREE, Action::Rule(after));
+        play.act(REFEREE, ComputeAction::Rule(after));
         play.check_sums();
         let (ann, auditor) = (play.statement(ANN), play.statement(AUDITORS[1]));
         let referee = play.address(REFEREE).short();
@@ -302,14 +305,14 @@ fn the_market_counts_leases_prices_and_time() {
         }
     };
     let mut stopped = Play::awarded();
-    stopped.act(ANN, Action::Fund);
+    stopped.act(ANN, ComputeAction::Fund);
     stopped.now = stopped.now.saturating_add_ms(250);
     stopped.deliver(0);
     stopped.expire();
     // No audit is drawn; the only delivered segment is the result.
     stopped.expire();
     let secret = stopped.secret(0);
-    stopped.act(ANN, Action::OpenLeaf(0, secret, SALT));
+    stopped.act(ANN, ComputeAction::OpenLeaf { segment: 0, secret, salt_before: SALT });
     let open = Play::open();
     let orders = [order(&stopped.history), order(&open.history)];
     let statistics = MarketStatistics::from_orders(&orders).unwrap();

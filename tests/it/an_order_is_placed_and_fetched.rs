@@ -2,8 +2,8 @@
 //! delivered is fetched, explained and listed.
 
 use florin_compute::{
-    Action, Bid, LeaseAction, RecordedAction, Secret, StepTimes, bid_commitment, end_commitment,
-    segment_leaf,
+    Bid, ComputeAction, LeaseAction, RecordedAction, Secret, StepTimes, bid_commitment,
+    end_commitment, segment_leaf,
 };
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::{EngineKind, engine};
@@ -48,7 +48,7 @@ impl Parties {
         Self { provider, auditor, states, now }
     }
 
-    fn act(&self, host: &mut HostState, wallet: &Wallet, action: Action) {
+    fn act(&self, host: &mut HostState, wallet: &Wallet, action: ComputeAction) {
         let (by, order) = (wallet.address(), host.order().clone());
         let nonce = host.lease.as_ref().unwrap().next_nonce(by);
         let body = LeaseAction { order: order.id(), by, nonce, action };
@@ -66,27 +66,31 @@ impl Parties {
         let times = StepTimes::new(vec![1_000]).unwrap();
         let bid = Bid { per_second: "1".parse().unwrap(), devices: 1, times };
         let sealed = bid_commitment(id, by, &bid, SALT);
-        self.act(host, &self.provider, Action::SealBid(sealed));
-        self.act(host, &self.auditor, Action::JoinAudit);
+        self.act(host, &self.provider, ComputeAction::SealBid(sealed));
+        self.act(host, &self.auditor, ComputeAction::JoinAudit);
         self.now = host.lease.as_ref().unwrap().lease().phase().1.saturating_add_ms(1);
         host.push(self.now, RecordedAction::Expired);
-        self.act(host, &self.provider, Action::OpenBid(bid, SALT));
-        self.act(host, &self.provider, Action::Fund);
+        self.act(host, &self.provider, ComputeAction::OpenBid { bid, salt: SALT });
+        self.act(host, &self.provider, ComputeAction::Fund);
         for segment in 0..2 {
             let leaf = segment_leaf(id, by, segment, self.secret(segment));
-            self.act(host, &self.provider, Action::Deliver(segment, leaf));
+            self.act(host, &self.provider, ComputeAction::Deliver { segment, leaf });
         }
         host.push(self.now, RecordedAction::Beacon(BEACON));
         let drawn = host.lease.as_ref().unwrap().lease().audited().next().unwrap().0;
         let start = digest(&self.states[drawn as usize]);
-        self.act(host, &self.provider, Action::Serve(drawn, start));
+        self.act(host, &self.provider, ComputeAction::Serve { segment: drawn, start });
         let secret = self.secret(drawn);
         let sealed = end_commitment(id, self.auditor.address(), drawn, secret);
-        self.act(host, &self.auditor, Action::SealEnd(drawn, sealed));
-        self.act(host, &self.auditor, Action::OpenEnd(drawn, secret));
+        self.act(host, &self.auditor, ComputeAction::SealEnd { segment: drawn, sealed });
+        self.act(host, &self.auditor, ComputeAction::OpenEnd { segment: drawn, secret });
         let leaves: &[u32] = if drawn == 1 { &[1] } else { &[drawn, 1] };
         for &segment in leaves {
-            let leaf = Action::OpenLeaf(segment, self.secret(segment), SALT);
+            let leaf = ComputeAction::OpenLeaf {
+                segment,
+                secret: self.secret(segment),
+                salt_before: SALT,
+            };
             self.act(host, &self.provider, leaf);
         }
     }

@@ -211,6 +211,15 @@ impl LeasedTraining {
         SegmentStart { segment: 0, state: self.initial() }
     }
 
+    /// The steps before a state of this training, from its bytes.
+    ///
+    /// # Errors
+    /// [`LeasedTrainingError::Digest`], and [`StateError`](florin_learning::checkpoint::StateError) for bytes that
+    /// are no state of it.
+    pub fn step_of(&self, digest: Digest, bytes: &[u8]) -> Result<u64, LeasedTrainingError> {
+        self.state(digest, bytes).map(|state| state.step())
+    }
+
     fn state(&self, digest: Digest, bytes: &[u8]) -> Result<TrainingState, LeasedTrainingError> {
         let state = TrainingState::from_bytes(bytes, self.start.len(), &self.how);
         let state = state.map_err(TrainError::from)?;

@@ -189,7 +189,7 @@ impl Actor {
         let at = journal.rotate_segment()?;
         let identity = Identity { market: engine.market(), coordinator: engine.coordinator() };
         let chain = self.ledger_copier.as_ref().map(|copier| copier()).transpose()?;
-        Ok(BackupPoint { identity, at, running: true, chain })
+        Ok(BackupPoint { identity, at, running: true, chain, leases: None })
     }
 
     fn announce(&mut self, changed: &[TaskId]) {

@@ -4,6 +4,7 @@ use florin_ledger::{ChainError, ChainSnapshot};
 use florin_store::{AppendError, Position};
 
 use crate::identity::Identity;
+use crate::leases::LeaseHost;
 
 /// The point in time that a backup represents.
 pub struct BackupPoint {
@@ -16,6 +17,8 @@ pub struct BackupPoint {
     pub running: bool,
     /// A read transaction on the embedded ledger, if the market has one.
     pub chain: Option<ChainSnapshot>,
+    /// The hosted leases of a running coordinator.
+    pub leases: Option<LeaseHost>,
 }
 
 /// Why a running coordinator cannot make a checkpoint.

@@ -50,6 +50,7 @@ pub(crate) use journal_metrics::JournalMetrics;
 use crate::config::JournalSettings;
 use crate::identity::Identity;
 use crate::json_form::parse_json;
+use crate::leases::{LeaseHost, LeaseParts, LeaseStoreError};
 use crate::trace::TracedPhases;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
@@ -152,6 +153,7 @@ pub struct Host {
     files_lock: FilesLock,
     journal_metrics: JournalMetrics,
     wallet: Arc<dyn WalletSigner>,
+    leases: LeaseHost,
 }
 
 /// The threads behind a [`Host`].
@@ -170,6 +172,9 @@ pub enum StartError {
     /// A blob that the state references cannot be copied to the bucket.
     #[error(transparent)]
     Blobs(#[from] BlobError),
+    /// The records of leases cannot be read.
+    #[error(transparent)]
+    Leases(#[from] LeaseStoreError),
     /// A thread cannot be spawned.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -235,6 +240,7 @@ impl Host {
         let files = FilesLock::default();
         let (blobs, held) = (folder.blobs(), Arc::clone(&files));
         let partials = folder.uploads();
+        let leases = LeaseHost::open(folder.path(), lease_parts(&folder, &parts))?;
         let host = Self {
             mailbox: mailbox.clone(),
             changes,
@@ -243,6 +249,7 @@ impl Host {
             files_lock: files,
             journal_metrics: vitals,
             wallet: Arc::clone(&parts.wallet),
+            leases: leases.clone(),
         };
         let actor = actor::Actor {
             core,
@@ -273,6 +280,9 @@ impl Host {
             thread("archive", move || archive::run(keeps, &rounds, &from_rounds))?,
             thread("ledger", move || settler::run(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
+        let settlements = leases.clone();
+        threads.push(thread("leases", move || leases.run_deadlines())?);
+        threads.push(thread("settlements", move || settlements.run_settlements())?);
         Ok((host, HostThreads { threads, _folder: folder }))
     }
 
@@ -333,7 +343,8 @@ impl Host {
         let gone = || CheckpointError::Stopping(stopping_rejection().message);
         let (answer, moment) = oneshot::channel();
         self.mailbox.commands.send(Command::Checkpoint(answer)).await.map_err(|_| gone())?;
-        moment.await.map_err(|_| gone())?
+        let moment = moment.await.map_err(|_| gone())??;
+        Ok(BackupPoint { leases: Some(self.leases.clone()), ..moment })
     }
 
     /// The lock that a thread holds while it copies or removes files of the folder.
@@ -378,8 +389,15 @@ impl Host {
         let _ = self.mailbox.commands.send(Command::Wake).await;
     }
 
+    /// The leases of compute.
+    #[must_use]
+    pub const fn leases(&self) -> &LeaseHost {
+        &self.leases
+    }
+
     /// Stops the engine after the queued commands.
     pub async fn stop(&self) {
+        self.leases.stop();
         let _ = self.mailbox.commands.send(Command::Stop).await;
     }
 }
@@ -398,6 +416,16 @@ impl HostThreads {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
+    }
+}
+
+fn lease_parts(folder: &DataFolder, parts: &HostParts) -> LeaseParts {
+    LeaseParts {
+        blobs: folder.blobs(),
+        ledger: Arc::clone(&parts.ledger),
+        wallet: Arc::clone(&parts.wallet),
+        node: parts.node.clone(),
+        clock: Arc::clone(&parts.clock),
     }
 }
 

@@ -165,12 +165,14 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::DeadlinePassed
         | ErrorCode::WrongOffset
         | ErrorCode::TaskFull
+        | ErrorCode::LeaseRefused
         | ErrorCode::LedgerRejected => StatusCode::CONFLICT,
         ErrorCode::TaskClosed | ErrorCode::WorkOrderClosed => StatusCode::GONE,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ErrorCode::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidTask
+        | ErrorCode::InvalidOrder
         | ErrorCode::ArbiterNotAccepted
         | ErrorCode::TrainerNotAccepted
         | ErrorCode::InvalidExpiry

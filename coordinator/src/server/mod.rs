@@ -38,6 +38,7 @@ mod observe;
 mod openapi_document;
 mod openapi_schemas;
 mod openapi_text;
+mod orders;
 mod parser_refusal;
 mod proof_cache;
 mod rate_limiter;

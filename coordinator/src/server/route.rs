@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::openapi_schemas::{Components, SchemaRef};
+use super::orders::{ACCOUNT_HEADER, SIGNATURE_HEADER};
 use crate::config::WAIT_MS_MAX;
 
 /// The method of a route.
@@ -167,6 +168,19 @@ impl Parameter {
         name: "upload-token",
         what: "64 random hexadecimal digits; a request with the same token resumes the upload",
         pattern: "^[0-9a-f]{64}$",
+    };
+
+    pub(super) const RECORDS_AFTER: Self =
+        Self::Number { name: "after", what: "number of records that the client has; default 0" };
+    pub(super) const STATE_ACCOUNT: Self = Self::Header {
+        name: ACCOUNT_HEADER,
+        what: "the provider of the lease; required",
+        pattern: "^0x[0-9a-fA-F]{40}$",
+    };
+    pub(super) const STATE_SIGNATURE: Self = Self::Header {
+        name: SIGNATURE_HEADER,
+        what: "its wallet's signature of LeaseState(bytes32 order,address account,bytes32 state); required",
+        pattern: "^[0-9a-f]{130}$",
     };
 
     pub(super) fn json(&self, all: &mut Components) -> Value {

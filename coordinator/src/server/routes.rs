@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, head, post, put};
 use axum::{Router, middleware};
+use florin_compute::{ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction};
 use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
@@ -19,7 +20,7 @@ use serde_json::Value;
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, require_content_type};
 use super::openapi_document::document;
 use super::route::{JSON, Parameter, RequestBody, Route, SIGNED, SuccessResponse};
-use super::{App, blobs, market, observe, tasks, upload, work};
+use super::{App, blobs, market, observe, orders, tasks, upload, work};
 
 /// Rejection codes of every route that stores what it receives.
 const STORED: [ErrorCode; 5] =
@@ -49,6 +50,8 @@ pub(super) fn all() -> Vec<Route> {
         upload_routes(),
         blob_routes(),
         work_routes(),
+        order_routes(),
+        order_byte_routes(),
     ]
     .into_iter()
     .flatten()
@@ -373,5 +376,79 @@ fn work_routes() -> Vec<Route> {
             TaskClosed,
         ])
         .with_rejections(&[StorageUnavailable]),
+    ]
+}
+
+fn order_routes() -> Vec<Route> {
+    vec![
+        Route::post(
+            "/v1/orders",
+            post(orders::open),
+            "Opens an order for compute whose escrow is on the ledger.",
+        )
+        .with_body(RequestBody::json::<OrderRequest>(LARGE_BYTES_MAX))
+        .with_response(SuccessResponse::json::<OrderView>())
+        .with_rejections(&[InvalidOrder, WrongMarket, NotFunded, TaskClosed])
+        .with_rejections(&[LimitReached, StorageFull]),
+        Route::get("/v1/orders", get(orders::list), "The remembered orders, the newest first.")
+            .with_response(SuccessResponse::list::<OrderView>()),
+        Route::get("/v1/orders/{id}", get(orders::view), "An order.")
+            .with_response(SuccessResponse::json::<OrderView>()),
+        Route::get("/v1/orders/{id}/job", get(orders::job), "The job of an order.")
+            .with_response(SuccessResponse::json::<ComputeJob>()),
+        Route::get(
+            "/v1/orders/{id}/records",
+            get(orders::records),
+            "The recorded actions behind the first `after`, or the next one (long poll).",
+        )
+        .with_parameters(&[Parameter::RECORDS_AFTER, Parameter::WAIT_MS])
+        .with_response(SuccessResponse::list::<LeaseRecord>()),
+        Route::post(
+            "/v1/orders/{id}/actions",
+            post(orders::act),
+            "An action of an account on a lease, signed by its wallet.",
+        )
+        .with_body(RequestBody::json::<SignedLeaseAction>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::nothing("recorded, now or earlier"))
+        .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, TooEarly])
+        .with_rejections(&[BondTooSmall, StorageFull]),
+    ]
+}
+
+fn order_byte_routes() -> Vec<Route> {
+    vec![
+        Route::put(
+            "/v1/orders/{id}/blobs/{digest}",
+            put(orders::put_blob),
+            "Uploads a blob of an order's job.",
+        )
+        .with_body(RequestBody::bytes("exactly as many as the job names"))
+        .with_response(SuccessResponse::nothing("stored, now or earlier"))
+        .with_rejections(&[InvalidOrder, NotFunded, TaskClosed, LeaseRefused, LimitReached])
+        .with_rejections(&[StorageFull, StorageUnavailable]),
+        Route::get(
+            "/v1/orders/{id}/blobs/{digest}",
+            get(orders::get_blob),
+            "A blob of an order's job.",
+        )
+        .with_response(SuccessResponse::bytes("bytes with this digest"))
+        .with_rejections(&[StorageFull, StorageUnavailable]),
+        Route::put(
+            "/v1/orders/{id}/states/{digest}",
+            put(orders::put_state),
+            "Uploads a state of a lease, for its provider.",
+        )
+        .with_parameters(&[Parameter::STATE_ACCOUNT, Parameter::STATE_SIGNATURE])
+        .with_body(RequestBody::bytes("safetensors of the state, in its canonical form"))
+        .with_response(SuccessResponse::nothing("checked and stored, now or earlier"))
+        .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, TooEarly])
+        .with_rejections(&[InvalidOrder, LimitReached, StorageFull, StorageUnavailable]),
+        Route::get(
+            "/v1/orders/{id}/states/{digest}",
+            get(orders::get_state),
+            "A state of a lease: the start of a drawn segment, or the result.",
+        )
+        .with_response(SuccessResponse::bytes("safetensors of the state with this digest"))
+        .with_rejections(&[StorageFull, StorageUnavailable]),
     ]
 }

@@ -2,7 +2,7 @@
 //! has what the books of the lease state.
 
 use florin_compute::{
-    Action, AuditTerms, Bid, ComputeOrder, Deposits, Lease, LeaseOutcome, Secret, StepTimes,
+    AuditTerms, Bid, ComputeAction, ComputeOrder, Deposits, Lease, LeaseOutcome, Secret, StepTimes,
     bid_commitment, end_commitment, segment_leaf,
 };
 use florin_protocol::{
@@ -76,7 +76,7 @@ impl<'a> LeasedTask<'a> {
     }
 
     /// Performs an action after its account has deposited what the action needs.
-    fn act(&mut self, by: &dyn WalletSigner, action: &Action) -> Result<(), String> {
+    fn act(&mut self, by: &dyn WalletSigner, action: &ComputeAction) -> Result<(), String> {
         let who = by.address();
         let mut next = self.lease.clone();
         next.apply(who, action, self.now).map_err(failed)?;
@@ -93,7 +93,7 @@ impl<'a> LeasedTask<'a> {
 
     fn expire(&mut self) -> Result<(), String> {
         self.now = self.lease.phase().1.saturating_add_ms(1);
-        self.act(self.stage.stranger()?, &Action::Expire)
+        self.act(self.stage.stranger()?, &ComputeAction::Expire)
     }
 
     /// Bids of the provider, of Bob, and of a stranger that never opens it; Alice is the auditor.
@@ -105,19 +105,19 @@ impl<'a> LeasedTask<'a> {
             Ok::<_, String>(Bid { per_second: fln(per_second), devices: 1, times })
         };
         let bids = [(provider, bid(2)?), (bob, bid(3)?)];
-        let silent = Action::SealBid(Digest([1; 32]));
+        let silent = ComputeAction::SealBid(Digest([1; 32]));
         self.act(self.stage.stranger()?, &silent)?;
         for (bidder, bid) in &bids {
             let sealed = bid_commitment(id, bidder.address(), bid, SALT);
-            self.act(*bidder, &Action::SealBid(sealed))?;
+            self.act(*bidder, &ComputeAction::SealBid(sealed))?;
         }
-        self.act(self.stage.alice()?, &Action::JoinAudit)?;
+        self.act(self.stage.alice()?, &ComputeAction::JoinAudit)?;
         self.expire()?;
         for (bidder, bid) in bids {
-            self.act(bidder, &Action::OpenBid(bid, SALT))?;
+            self.act(bidder, &ComputeAction::OpenBid { bid, salt: SALT })?;
         }
         self.expire()?;
-        self.act(provider, &Action::Fund)
+        self.act(provider, &ComputeAction::Fund)
     }
 
     /// Delivers all segments and opens everything. The auditor's end is `found`.
@@ -127,25 +127,31 @@ impl<'a> LeasedTask<'a> {
         let secret = |segment: u32| Secret { end: end(segment), salt: SALT };
         for segment in 0..SEGMENTS {
             let leaf = segment_leaf(id, own, segment, secret(segment));
-            self.act(provider, &Action::Deliver(segment, leaf))?;
+            self.act(provider, &ComputeAction::Deliver { segment, leaf })?;
         }
-        self.act(alice, &Action::Draw(Digest([7; 32])))?;
+        self.act(alice, &ComputeAction::Draw(Digest([7; 32])))?;
         let drawn = self.lease.audited().map(|(segment, _)| segment).next();
         let drawn = drawn.ok_or("no segment is drawn")?;
         let start = match drawn.checked_sub(1) {
             Some(before) => end(before),
             None => self.lease.order().start,
         };
-        self.act(provider, &Action::Serve(drawn, start))?;
+        self.act(provider, &ComputeAction::Serve { segment: drawn, start })?;
         let theirs = Secret { end: if found == SALT { end(drawn) } else { found }, salt: SALT };
         let sealed = end_commitment(id, alice.address(), drawn, theirs);
-        self.act(alice, &Action::SealEnd(drawn, sealed))?;
-        self.act(provider, &Action::OpenLeaf(drawn, secret(drawn), SALT))?;
+        self.act(alice, &ComputeAction::SealEnd { segment: drawn, sealed })?;
+        self.act(
+            provider,
+            &ComputeAction::OpenLeaf { segment: drawn, secret: secret(drawn), salt_before: SALT },
+        )?;
         let last = SEGMENTS.saturating_sub(1);
         if drawn != last {
-            self.act(provider, &Action::OpenLeaf(last, secret(last), SALT))?;
+            self.act(
+                provider,
+                &ComputeAction::OpenLeaf { segment: last, secret: secret(last), salt_before: SALT },
+            )?;
         }
-        self.act(alice, &Action::OpenEnd(drawn, theirs))
+        self.act(alice, &ComputeAction::OpenEnd { segment: drawn, secret: theirs })
     }
 
     /// Posts the settlement, proves every claim, and closes the task. Returns the refund.
@@ -231,9 +237,9 @@ pub(super) fn slashed(stage: &Scenario) -> Result<(), String> {
     let truth = Digest([8; 32]);
     leased.deliver(truth)?;
     // Both state the middle of two steps alike, and the referee finds the auditor's end.
-    leased.act(stage.provider()?, &Action::Answer(Digest([2; 32])))?;
-    leased.act(stage.alice()?, &Action::Answer(Digest([2; 32])))?;
-    leased.act(stage.arbiter()?, &Action::Rule(truth))?;
+    leased.act(stage.provider()?, &ComputeAction::Answer(Digest([2; 32])))?;
+    leased.act(stage.alice()?, &ComputeAction::Answer(Digest([2; 32])))?;
+    leased.act(stage.arbiter()?, &ComputeAction::Rule(truth))?;
     let is_slashed = matches!(leased.lease.outcome(), Some(LeaseOutcome::Slashed { .. }));
     expect_equal("slashed", is_slashed, true)?;
     leased.settle()?;
@@ -248,7 +254,7 @@ pub(super) fn slashed(stage: &Scenario) -> Result<(), String> {
 
 pub(super) fn unawarded(stage: &Scenario) -> Result<(), String> {
     let mut leased = LeasedTask::open(stage)?;
-    leased.act(stage.alice()?, &Action::JoinAudit)?;
+    leased.act(stage.alice()?, &ComputeAction::JoinAudit)?;
     leased.expire()?;
     expect_equal("outcome", leased.lease.outcome(), Some(LeaseOutcome::Unawarded))?;
     expect_equal("nothing to settle", Settlement::from_lease(&leased.lease), Ok(None))?;
@@ -259,8 +265,8 @@ pub(super) fn unawarded(stage: &Scenario) -> Result<(), String> {
 /// A bid that stays closed is debited, although no account is paid.
 pub(super) fn debited_alone(stage: &Scenario) -> Result<(), String> {
     let mut leased = LeasedTask::open(stage)?;
-    leased.act(stage.alice()?, &Action::JoinAudit)?;
-    leased.act(stage.stranger()?, &Action::SealBid(Digest([1; 32])))?;
+    leased.act(stage.alice()?, &ComputeAction::JoinAudit)?;
+    leased.act(stage.stranger()?, &ComputeAction::SealBid(Digest([1; 32])))?;
     leased.expire()?;
     leased.expire()?;
     expect_equal("outcome", leased.lease.outcome(), Some(LeaseOutcome::Unawarded))?;
@@ -276,11 +282,11 @@ pub(super) fn paid_and_debited(stage: &Scenario) -> Result<(), String> {
     let (provider, own) = (stage.provider()?, stage.provider()?.address());
     let secret = Secret { end: end(0), salt: SALT };
     let leaf = segment_leaf(leased.lease.order().id(), own, 0, secret);
-    leased.act(provider, &Action::Deliver(0, leaf))?;
+    leased.act(provider, &ComputeAction::Deliver { segment: 0, leaf })?;
     leased.expire()?;
     // The audits are not drawn: the result is opened without.
     leased.expire()?;
-    leased.act(provider, &Action::OpenLeaf(0, secret, SALT))?;
+    leased.act(provider, &ComputeAction::OpenLeaf { segment: 0, secret, salt_before: SALT })?;
     let outcome = Some(LeaseOutcome::Defaulted { delivered: 1 });
     expect_equal("outcome", leased.lease.outcome(), outcome)?;
     leased.settle()?;

@@ -134,7 +134,7 @@ impl Client {
     /// # Errors
     /// A rejection, or those of any request.
     pub fn put_order_blob(&self, order: Digest, bytes: &[u8]) -> Result<(), ClientError> {
-        self.put_whole(&format!("orders/{order}/blobs/{}", blob_digest(bytes)), bytes)
+        self.put_whole(&format!("orders/{order}/blobs/{}", blob_digest(bytes)), &[], bytes)
     }
 
     /// Uploads a state of a lease, with the signature of its provider's wallet. Idempotent.
@@ -148,14 +148,19 @@ impl Client {
         bytes: &[u8],
     ) -> Result<(), ClientError> {
         let StateUpload { order, by, state } = upload;
-        let path = format!("orders/{order}/states/{state}?by={by}&signature={signature}");
-        self.put_whole(&path, bytes)
+        let headers =
+            [("state-account", by.to_string()), ("state-signature", signature.to_string())];
+        self.put_whole(&format!("orders/{order}/states/{state}"), &headers, bytes)
     }
 
-    fn put_whole(&self, path: &str, bytes: &[u8]) -> Result<(), ClientError> {
+    fn put_whole(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let sent =
-            StreamedRequest { method: "PUT", path, headers: &[], length, verified_bytes: length };
+        let sent = StreamedRequest { method: "PUT", path, headers, length, verified_bytes: length };
         self.http.send(&sent, &mut &*bytes)?.discard()
     }
 

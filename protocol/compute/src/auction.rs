@@ -94,7 +94,8 @@ impl Bid {
     }
 
     /// Whether an order's price and longest step allow the bid.
-    pub(crate) fn can_win(&self, order: &ComputeOrder) -> bool {
+    #[must_use]
+    pub fn can_win(&self, order: &ComputeOrder) -> bool {
         let is_cheap = self.price(order).is_ok_and(|price| price <= order.price_max);
         is_cheap && self.step_us() <= order.step_us_max
     }

@@ -53,7 +53,7 @@ pub use card::StepTimes;
 pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
 pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
-pub use lease::{Action, Lease, LeaseOutcome, Phase};
+pub use lease::{ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{
     LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LeaseError;
 use crate::job::ComputeJob;
-use crate::lease::{Action, Lease, LeaseOutcome, Phase};
+use crate::lease::{ComputeAction, Lease, LeaseOutcome, Phase};
 use crate::order::ComputeOrder;
 
 /// An action of an account on a lease. The order names chain and market; the number of the action keeps it from being
@@ -27,7 +27,7 @@ pub struct LeaseAction {
     /// Number of earlier actions of the account on this lease.
     pub nonce: u32,
     /// The action.
-    pub action: Action,
+    pub action: ComputeAction,
 }
 
 impl Canonical for LeaseAction {
@@ -247,7 +247,7 @@ impl RecordedLease {
                     let got = body.nonce.into();
                     return Err(LeaseError::Invalid { what: "the nonce", got, rule });
                 }
-                if matches!(body.action, Action::Draw(_) | Action::Expire) {
+                if matches!(body.action, ComputeAction::Draw(_) | ComputeAction::Expire) {
                     let role = "the coordinator, which draws audits and applies defaults";
                     return Err(LeaseError::Account { account: body.by, role });
                 }
@@ -263,10 +263,10 @@ impl RecordedLease {
                 if beacon_commitment(id, *beacon) != self.opening.beacon {
                     return Err(LeaseError::Commitment("the beacon of the audits"));
                 }
-                self.lease.apply(self.opening.order.renter, &Action::Draw(*beacon), at)?;
+                self.lease.apply(self.opening.order.renter, &ComputeAction::Draw(*beacon), at)?;
             }
             RecordedAction::Expired => {
-                self.lease.apply(self.opening.order.renter, &Action::Expire, at)?;
+                self.lease.apply(self.opening.order.renter, &ComputeAction::Expire, at)?;
             }
         }
         self.length = self.length.saturating_add(1);
@@ -312,6 +312,8 @@ pub struct OrderView {
     pub missing: Vec<Blob>,
     /// When the bids began; `None` before.
     pub opened: Option<Timestamp>,
+    /// Why the bids never begin: the renter's escrow returns.
+    pub refused: Option<String>,
     /// The commitment to the beacon of the audits.
     pub beacon: Digest,
     /// Number of recorded actions.

@@ -85,6 +85,7 @@ impl HostState {
         OrderView {
             id: order.id(),
             missing: self.missing(),
+            refused: None,
             opened: lease.map(|lease| lease.opening().opened),
             beacon: beacon_commitment(order.id(), BEACON),
             records: self.records.len() as u32,

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use florin_compute::{ComputeJob, ComputeOrder, LeaseAction, LeaseRecord};
 use florin_ledger::embedded::BlockHeader;
 use florin_ledger::{Action, Block, Genesis, Settlement, SignedTransaction, Transaction};
 use florin_protocol::*;
@@ -29,6 +30,9 @@ const REGISTRATION: &str = "wallet and node key: Registration(address wallet,byt
      role,uint64 expires)";
 const TRANSACTION: &str = "wallet of `from`: Transaction(address from,uint64 nonce,string \
      summary,bytes32 action)";
+
+const LEASE_ACTION: &str = "wallet of `by`: LeaseAction(bytes32 order,address account,uint64 \
+     nonce,string summary,bytes32 action)";
 
 /// The whole schema.
 fn schema() -> Value {
@@ -51,12 +55,17 @@ fn schema() -> Value {
     catalogue.message::<Transaction>(TRANSACTION);
     catalogue.message::<SignedTransaction>(NOT_SIGNED);
     catalogue.message::<Settlement>("as part of its transaction");
+    catalogue.message::<ComputeJob>("as its digest in an order");
+    catalogue.message::<ComputeOrder>("as its digest, the order's id");
+    catalogue.message::<LeaseAction>(LEASE_ACTION);
     catalogue.message::<Genesis>(NOT_SIGNED);
     catalogue.message::<BlockHeader>("node key of the chain's operator");
     catalogue.message::<Block>(NOT_SIGNED);
     // Every node key signs this form on the wire: body ‖ signature.
     catalogue.message::<Signed<UpdateHeader>>(NOT_SIGNED);
     catalogue.message::<Signed<BlockHeader>>(NOT_SIGNED);
+    // A record of a lease is served as JSON.
+    catalogue.json_form::<LeaseRecord>();
     // utoipa does not follow tuples.
     catalogue.json_form::<MissingReason>();
     json!({
@@ -106,7 +115,15 @@ fn the_ledgers_vectors_match_the_committed_ones() {
 #[test]
 fn the_schema_has_every_canonical_message() {
     let mut declared = BTreeSet::new();
-    for folder in ["protocol/src", "protocol/src/selection", "ledger/src", "ledger/src/embedded"] {
+    let folders = [
+        "protocol/src",
+        "protocol/src/selection",
+        "protocol/compute/src",
+        "protocol/compute/src/lease",
+        "ledger/src",
+        "ledger/src/embedded",
+    ];
+    for folder in folders {
         for file in fs::read_dir(repository().join(folder)).unwrap() {
             let path = file.unwrap().path();
             if path.is_dir() {
@@ -117,6 +134,8 @@ fn the_schema_has_every_canonical_message() {
             declared.extend(names.map(|name| name.trim_end_matches(" {").to_owned()));
         }
     }
+    // A lease follows from its record; the layout of the state is not part of the protocol.
+    assert!(declared.remove("Lease"));
     let schema = schema();
     let messages = schema["messages"].as_array().unwrap();
     let known = messages.iter().map(|message| message["type"].as_str().unwrap().to_owned());

@@ -2,6 +2,7 @@
 //! block. The keys derive from public numbers.
 
 use borsh::BorshSchema;
+use florin_compute::{Bid, ComputeAction, ComputeOrder, LeaseAction, Secret, StepTimes};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::embedded::BlockHeader;
 use florin_ledger::{Action, Block, Genesis, SignedTransaction, Transaction};
@@ -87,6 +88,45 @@ fn block() -> Block {
     Block { header: operator().sign(header), transactions }
 }
 
+/// Each action on a lease.
+fn lease_actions() -> Vec<ComputeAction> {
+    let digest = |number| Digest([number; 32]);
+    let times = StepTimes::new(vec![900, 500]).unwrap();
+    let bid = Bid { per_second: "0.001".parse().unwrap(), devices: 2, times };
+    let secret = Secret { end: digest(0x73), salt: digest(0x74) };
+    let (segment, salt) = (3, digest(0x72));
+    vec![
+        ComputeAction::SealBid(digest(0x70)),
+        ComputeAction::OpenBid { bid, salt },
+        ComputeAction::JoinAudit,
+        ComputeAction::Fund,
+        ComputeAction::Deliver { segment, leaf: digest(0x71) },
+        ComputeAction::Draw(digest(0x75)),
+        ComputeAction::Serve { segment, start: digest(0x76) },
+        ComputeAction::SealEnd { segment, sealed: digest(0x77) },
+        ComputeAction::OpenLeaf { segment, secret, salt_before: salt },
+        ComputeAction::OpenEnd { segment, secret },
+        ComputeAction::Answer(digest(0x78)),
+        ComputeAction::Rule(digest(0x79)),
+        ComputeAction::Expire,
+    ]
+}
+
+/// A signed action on a lease of the example order.
+fn lease_action(nonce: u32, action: ComputeAction) -> Value {
+    let order = ComputeOrder::example();
+    let body = LeaseAction { order: order.id(), by: signer(1).address(), nonce, action };
+    let signed = body.clone().sign(order.market, &signer(1)).unwrap();
+    signed.verify(order.market).unwrap();
+    let mut vector = message(body.action.name(), &body);
+    vector["summary"] = json!(body.action.name());
+    vector["market"] = json!(order.market);
+    vector["hash"] = json!(hex(&body.signing_hash(order.market)));
+    vector["wallet"] = json!(body.by);
+    vector["wallet_signature"] = json!(hex(&signed.signature.0));
+    vector
+}
+
 pub(crate) fn vectors() -> Value {
     let mut vectors = vec![message("a genesis", &genesis())];
     for (nonce, (action, when)) in (0..).zip(examples()) {
@@ -106,5 +146,8 @@ pub(crate) fn vectors() -> Value {
     vectors.push(header);
     vectors.push(message("a signed block header", &block.header));
     vectors.push(message("a block", &block));
+    vectors.push(message("an order for compute", &ComputeOrder::example()));
+    let actions = (0..).zip(lease_actions());
+    vectors.extend(actions.map(|(nonce, action)| lease_action(nonce, action)));
     vectors.into()
 }

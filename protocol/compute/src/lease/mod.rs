@@ -30,7 +30,7 @@ pub(crate) const REPLACEMENTS_MAX: u8 = 3;
 /// Most auditors that stand ready for an order.
 pub(crate) const POOL_MAX: usize = 1_024;
 
-/// The phase of a lease. Each has a deadline, after which [`Action::Expire`] applies its default.
+/// The phase of a lease. Each has a deadline, after which [`ComputeAction::Expire`] applies its default.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
 )]
@@ -108,30 +108,62 @@ pub enum LeaseOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
-pub enum Action {
+pub enum ComputeAction {
     /// Seals a bid, with its bond.
     SealBid(Digest),
     /// Opens a bid.
-    OpenBid(Bid, Digest),
+    OpenBid {
+        /// The bid.
+        bid: Bid,
+        /// The salt of its commitment.
+        salt: Digest,
+    },
     /// Stands ready as an auditor, with a bond.
     JoinAudit,
     /// Deposits the winner's stake.
     Fund,
-    /// Delivers the next segment: its number and its leaf.
-    Deliver(u32, Digest),
+    /// Delivers the next segment.
+    Deliver {
+        /// Its number, from 0.
+        segment: u32,
+        /// The commitment to its end.
+        leaf: Digest,
+    },
     /// Draws the audits with a beacon. The caller of the lease accepts one alone: the first that appeared after
     /// the delivery.
     Draw(Digest),
     /// Names the state at the start of a drawn segment. The caller has its bytes, and has checked that they are a
     /// state after the steps before the segment with finite numbers; it refuses any other.
-    Serve(u32, Digest),
+    Serve {
+        /// The segment.
+        segment: u32,
+        /// Digest of the state.
+        start: Digest,
+    },
     /// Seals an auditor's end of a segment.
-    SealEnd(u32, Digest),
+    SealEnd {
+        /// The segment.
+        segment: u32,
+        /// The commitment to its end.
+        sealed: Digest,
+    },
     /// Opens the leaf of a drawn segment, with the salt of the leaf before it, or that of the last delivered one. The
     /// caller has the bytes of the state.
-    OpenLeaf(u32, Secret, Digest),
+    OpenLeaf {
+        /// The segment.
+        segment: u32,
+        /// Its end, with the salt of its leaf.
+        secret: Secret,
+        /// The salt of the leaf before it; anything if there is none.
+        salt_before: Digest,
+    },
     /// Opens an auditor's end of a segment.
-    OpenEnd(u32, Secret),
+    OpenEnd {
+        /// The segment.
+        segment: u32,
+        /// The end, with its salt.
+        secret: Secret,
+    },
     /// Answers in the dispute: the state after the step that is asked for.
     Answer(Digest),
     /// The referee's state after the disputed step.
@@ -140,21 +172,21 @@ pub enum Action {
     Expire,
 }
 
-impl Action {
+impl ComputeAction {
     /// What it does, in a few words.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::SealBid(_) => "a sealed bid",
-            Self::OpenBid(..) => "opening a bid",
+            Self::OpenBid { .. } => "opening a bid",
             Self::JoinAudit => "joining as an auditor",
             Self::Fund => "funding",
-            Self::Deliver(..) => "delivering a segment",
+            Self::Deliver { .. } => "delivering a segment",
             Self::Draw(_) => "drawing the audits",
-            Self::Serve(..) => "serving a start",
-            Self::SealEnd(..) => "sealing an end",
-            Self::OpenLeaf(..) => "opening a leaf",
-            Self::OpenEnd(..) => "opening an end",
+            Self::Serve { .. } => "serving a start",
+            Self::SealEnd { .. } => "sealing an end",
+            Self::OpenLeaf { .. } => "opening a leaf",
+            Self::OpenEnd { .. } => "opening an end",
             Self::Answer(_) => "an answer in a dispute",
             Self::Rule(_) => "a ruling",
             Self::Expire => "an expiry",
@@ -164,17 +196,21 @@ impl Action {
 
 /// The audit of a drawn segment.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-pub(crate) struct SegmentAudit {
-    pub(crate) segment: u32,
+pub struct SegmentAudit {
+    /// The segment.
+    pub segment: u32,
     /// Auditors that are asked.
-    pub(crate) asked: BTreeSet<Address>,
+    pub asked: BTreeSet<Address>,
     /// Auditors that replace silent ones, in order.
-    pub(crate) reserve: Vec<Address>,
-    pub(crate) sealed: BTreeMap<Address, Digest>,
-    pub(crate) ends: BTreeMap<Address, Digest>,
-    /// The provider's start and end.
-    pub(crate) start: Option<Digest>,
-    pub(crate) end: Option<Digest>,
+    pub reserve: Vec<Address>,
+    /// The sealed ends of auditors.
+    pub sealed: BTreeMap<Address, Digest>,
+    /// The opened ends of auditors.
+    pub ends: BTreeMap<Address, Digest>,
+    /// The provider's start, once it is served.
+    pub start: Option<Digest>,
+    /// The provider's end, once it is opened.
+    pub end: Option<Digest>,
 }
 
 /// An order with its books. [`Lease::apply`] either performs an action or changes nothing.
@@ -283,6 +319,30 @@ impl Lease {
         self.dispute.as_ref()
     }
 
+    /// The commitment to an account's bid.
+    #[must_use]
+    pub fn sealed_bid(&self, account: Address) -> Option<Digest> {
+        self.sealed.get(&account).copied()
+    }
+
+    /// The opened bid of an account, while it can win.
+    #[must_use]
+    pub fn opened_bid(&self, account: Address) -> Option<&Bid> {
+        self.bids.get(&account)
+    }
+
+    /// Whether an account stands ready as an auditor, with its bond.
+    #[must_use]
+    pub fn is_auditor(&self, account: Address) -> bool {
+        self.auditors.contains(&account)
+    }
+
+    /// The audits of the drawn segments.
+    #[must_use]
+    pub fn audits(&self) -> &[SegmentAudit] {
+        &self.audits
+    }
+
     /// The drawn segments, with the auditors that are asked.
     pub fn audited(&self) -> impl Iterator<Item = (u32, &BTreeSet<Address>)> {
         self.audits.iter().map(|audit| (audit.segment, &audit.asked))
@@ -295,15 +355,15 @@ impl Lease {
     pub fn apply(
         &mut self,
         by: Address,
-        action: &Action,
+        action: &ComputeAction,
         now: Timestamp,
     ) -> Result<(), LeaseError> {
         if self.phase == Phase::Over {
             return Err(self.wrong_phase(action));
         }
         match (action, now > self.deadline) {
-            (Action::Expire, false) => return Err(LeaseError::Early(self.deadline)),
-            (Action::Expire, true) | (_, false) => {}
+            (ComputeAction::Expire, false) => return Err(LeaseError::Early(self.deadline)),
+            (ComputeAction::Expire, true) | (_, false) => {}
             (_, true) => return Err(LeaseError::Late(self.deadline)),
         }
         let mut next = self.clone();
@@ -312,48 +372,55 @@ impl Lease {
         Ok(())
     }
 
-    fn perform(&mut self, by: Address, action: &Action, now: Timestamp) -> Result<(), LeaseError> {
+    fn perform(
+        &mut self,
+        by: Address,
+        action: &ComputeAction,
+        now: Timestamp,
+    ) -> Result<(), LeaseError> {
         match (self.phase, action) {
-            (Phase::Bidding, Action::SealBid(commitment)) => self.seal_bid(by, *commitment),
-            (Phase::Bidding, Action::Expire) => self.end_bidding(now),
-            (Phase::Revealing, Action::OpenBid(bid, salt)) => self.open_bid(by, bid, *salt, now),
-            (Phase::Revealing, Action::Expire) => self.end_revealing(now),
-            (Phase::Bidding, Action::JoinAudit) => self.join_audit(by),
-            (Phase::Funding, Action::Fund) => self.fund(by, now),
-            (Phase::Funding, Action::Expire) => self.end_funding(now),
-            (Phase::Running, Action::Deliver(segment, leaf)) => {
+            (Phase::Bidding, ComputeAction::SealBid(commitment)) => self.seal_bid(by, *commitment),
+            (Phase::Bidding, ComputeAction::Expire) => self.end_bidding(now),
+            (Phase::Revealing, ComputeAction::OpenBid { bid, salt }) => {
+                self.open_bid(by, bid, *salt, now)
+            }
+            (Phase::Revealing, ComputeAction::Expire) => self.end_revealing(now),
+            (Phase::Bidding, ComputeAction::JoinAudit) => self.join_audit(by),
+            (Phase::Funding, ComputeAction::Fund) => self.fund(by, now),
+            (Phase::Funding, ComputeAction::Expire) => self.end_funding(now),
+            (Phase::Running, ComputeAction::Deliver { segment, leaf }) => {
                 self.deliver(by, *segment, *leaf, now)
             }
-            (Phase::Running, Action::Expire) => self.end_running(now),
-            (Phase::Delivered, Action::Draw(beacon)) => self.draw(*beacon, now),
-            (Phase::Delivered, Action::Expire) => {
+            (Phase::Running, ComputeAction::Expire) => self.end_running(now),
+            (Phase::Delivered, ComputeAction::Draw(beacon)) => self.draw(*beacon, now),
+            (Phase::Delivered, ComputeAction::Expire) => {
                 self.enter(Phase::Opening, now, self.order.windows.audit);
                 Ok(())
             }
-            (Phase::Serving, Action::Serve(segment, start)) => {
+            (Phase::Serving, ComputeAction::Serve { segment, start }) => {
                 self.serve(by, *segment, *start, now)
             }
-            (Phase::Serving, Action::Expire) => self.end_serving(),
-            (Phase::Auditing, Action::SealEnd(segment, sealed)) => {
+            (Phase::Serving, ComputeAction::Expire) => self.end_serving(),
+            (Phase::Auditing, ComputeAction::SealEnd { segment, sealed }) => {
                 self.seal_end(by, *segment, *sealed, now)
             }
-            (Phase::Auditing, Action::Expire) => self.end_auditing(now),
-            (Phase::Opening, Action::OpenLeaf(segment, secret, salt)) => {
+            (Phase::Auditing, ComputeAction::Expire) => self.end_auditing(now),
+            (Phase::Opening, ComputeAction::OpenLeaf { segment, secret, salt_before: salt }) => {
                 self.open_leaf(by, *segment, *secret, *salt, now)
             }
-            (Phase::Opening, Action::OpenEnd(segment, secret)) => {
+            (Phase::Opening, ComputeAction::OpenEnd { segment, secret }) => {
                 self.open_end(by, *segment, *secret, now)
             }
-            (Phase::Opening, Action::Expire) => self.end_opening(now),
-            (Phase::Disputing, Action::Answer(state)) => self.answer(by, *state, now),
-            (Phase::Disputing, Action::Expire) => self.end_disputing(now),
-            (Phase::Refereeing, Action::Rule(after)) => self.rule(by, *after, now),
-            (Phase::Refereeing, Action::Expire) => self.end_refereeing(now),
+            (Phase::Opening, ComputeAction::Expire) => self.end_opening(now),
+            (Phase::Disputing, ComputeAction::Answer(state)) => self.answer(by, *state, now),
+            (Phase::Disputing, ComputeAction::Expire) => self.end_disputing(now),
+            (Phase::Refereeing, ComputeAction::Rule(after)) => self.rule(by, *after, now),
+            (Phase::Refereeing, ComputeAction::Expire) => self.end_refereeing(now),
             _ => Err(self.wrong_phase(action)),
         }
     }
 
-    fn wrong_phase(&self, action: &Action) -> LeaseError {
+    fn wrong_phase(&self, action: &ComputeAction) -> LeaseError {
         LeaseError::Phase { phase: self.phase.name(), action: action.name() }
     }
 
@@ -379,11 +446,6 @@ impl Lease {
         self.auditors.remove(&auditor);
         let from = ComputeAccount::AuditBond(auditor);
         Ok(self.books.transfer_all(from, ComputeAccount::Forfeited(auditor))?)
-    }
-
-    /// Whether an auditor still has its bond.
-    fn has_bond(&self, auditor: Address) -> bool {
-        self.auditors.contains(&auditor)
     }
 
     fn fee(&self) -> Amount {

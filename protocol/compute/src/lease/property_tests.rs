@@ -36,29 +36,32 @@ fn bid(number: u8) -> Bid {
 }
 
 /// An action of an account that may be valid: commitments can be opened, ends are one of three states.
-fn action(lease: &Lease, by: Address, kind: u8, number: u8) -> Action {
+fn action(lease: &Lease, by: Address, kind: u8, number: u8) -> ComputeAction {
     let id = lease.order().id();
     let salt = Digest([0; 32]);
     let secret = |segment: u32| Secret { end: state(by.0[0].wrapping_add(segment as u8)), salt };
     let segment = u32::from(number) % 4;
     match kind % 13 {
-        0 => Action::SealBid(bid_commitment(id, by, &bid(by.0[0]), salt)),
-        1 => Action::OpenBid(bid(by.0[0]), salt),
-        2 => Action::JoinAudit,
-        3 => Action::Fund,
+        0 => ComputeAction::SealBid(bid_commitment(id, by, &bid(by.0[0]), salt)),
+        1 => ComputeAction::OpenBid { bid: bid(by.0[0]), salt },
+        2 => ComputeAction::JoinAudit,
+        3 => ComputeAction::Fund,
         4 => {
             let next = lease.leaves().len() as u32;
-            Action::Deliver(next, segment_leaf(id, by, next, secret(next)))
+            ComputeAction::Deliver { segment: next, leaf: segment_leaf(id, by, next, secret(next)) }
         }
-        5 => Action::Draw(state(number)),
-        6 if segment == 0 => Action::Serve(0, lease.order().start),
-        6 => Action::Serve(segment, secret(segment - 1).end),
-        7 => Action::SealEnd(segment, end_commitment(id, by, segment, secret(segment))),
-        8 => Action::OpenLeaf(segment, secret(segment), salt),
-        9 => Action::OpenEnd(segment, secret(segment)),
-        10 => Action::Answer(state(number)),
-        11 => Action::Rule(state(number)),
-        _ => Action::Expire,
+        5 => ComputeAction::Draw(state(number)),
+        6 if segment == 0 => ComputeAction::Serve { segment: 0, start: lease.order().start },
+        6 => ComputeAction::Serve { segment, start: secret(segment - 1).end },
+        7 => ComputeAction::SealEnd {
+            segment,
+            sealed: end_commitment(id, by, segment, secret(segment)),
+        },
+        8 => ComputeAction::OpenLeaf { segment, secret: secret(segment), salt_before: salt },
+        9 => ComputeAction::OpenEnd { segment, secret: secret(segment) },
+        10 => ComputeAction::Answer(state(number)),
+        11 => ComputeAction::Rule(state(number)),
+        _ => ComputeAction::Expire,
     }
 }
 
@@ -100,7 +103,7 @@ proptest! {
                 false => (account(by), kind),
             };
             let action = action(&lease, who, kind, number);
-            if action == Action::Expire && number < 128 {
+            if action == ComputeAction::Expire && number < 128 {
                 now = lease.phase().1.saturating_add_ms(1);
             }
             let before = lease.clone();
@@ -113,7 +116,7 @@ proptest! {
                 break;
             }
             now = lease.phase().1.saturating_add_ms(1);
-            prop_assert_eq!(lease.apply(account(0), &Action::Expire, now), Ok(()));
+            prop_assert_eq!(lease.apply(account(0), &ComputeAction::Expire, now), Ok(()));
             prop_assert!(lease.books().is_conserved());
         }
         prop_assert!(lease.outcome().is_some(), "{:?}", lease.phase());
@@ -132,7 +135,7 @@ proptest! {
             prop_assert_eq!(lease.books().bond_needed(*account), Ok(of_account.debited));
         }
         let unchanged = lease.clone();
-        prop_assert!(lease.apply(account(0), &Action::Expire, now).is_err());
+        prop_assert!(lease.apply(account(0), &ComputeAction::Expire, now).is_err());
         prop_assert_eq!(lease, unchanged);
     }
 

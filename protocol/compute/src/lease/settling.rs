@@ -31,7 +31,7 @@ impl Lease {
         let fee = self.fee();
         let audited = self.audits.iter().flat_map(|audit| audit.ends.keys()).copied();
         for auditor in audited.collect::<Vec<_>>() {
-            if self.has_bond(auditor) {
+            if self.is_auditor(auditor) {
                 let owed = ComputeAccount::Owed(auditor);
                 self.books.transfer(ComputeAccount::Escrow, owed, fee)?;
             }

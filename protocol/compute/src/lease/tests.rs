@@ -72,7 +72,7 @@ impl LeaseMarket {
         Self { lease: Lease::open(order, now).unwrap(), now, traces: Vec::new() }
     }
 
-    fn act(&mut self, by: Address, action: &Action) -> Result<(), &'static str> {
+    fn act(&mut self, by: Address, action: &ComputeAction) -> Result<(), &'static str> {
         let before = self.lease.clone();
         let done = self.lease.apply(by, action, self.now);
         assert!(self.lease.books().is_conserved(), "{action:?}");
@@ -86,16 +86,16 @@ impl LeaseMarket {
     }
 
     #[track_caller]
-    fn go(&mut self, by: Address, action: &Action) {
+    fn go(&mut self, by: Address, action: &ComputeAction) {
         assert_eq!(self.act(by, action), Ok(()), "{action:?} in {:?}", self.lease.phase());
     }
 
     #[track_caller]
     fn expire(&mut self) {
         self.now = self.lease.phase().1;
-        assert_eq!(self.act(BEN, &Action::Expire), Err("COMPUTE_EARLY"));
+        assert_eq!(self.act(BEN, &ComputeAction::Expire), Err("COMPUTE_EARLY"));
         self.now = self.now.saturating_add_ms(1);
-        self.go(BEN, &Action::Expire);
+        self.go(BEN, &ComputeAction::Expire);
     }
 
     #[track_caller]
@@ -114,19 +114,19 @@ impl LeaseMarket {
         let id = self.lease.order().id();
         for (bidder, bid) in bids {
             let sealed = bid_commitment(id, *bidder, bid, SALT);
-            self.go(*bidder, &Action::SealBid(sealed));
+            self.go(*bidder, &ComputeAction::SealBid(sealed));
         }
-        (0..4).for_each(|number| self.go(auditor(number), &Action::JoinAudit));
+        (0..4).for_each(|number| self.go(auditor(number), &ComputeAction::JoinAudit));
         self.expire();
         for (bidder, bid) in bids {
-            self.go(*bidder, &Action::OpenBid(bid.clone(), SALT));
+            self.go(*bidder, &ComputeAction::OpenBid { bid: bid.clone(), salt: SALT });
         }
         self.phase(Phase::Funding);
     }
 
     fn funded() -> Self {
         let mut market = Self::awarded();
-        market.go(ANN, &Action::Fund);
+        market.go(ANN, &ComputeAction::Fund);
         market.phase(Phase::Running);
         // Both bonds of bids are owed; stake, escrow and four bonds of auditors are locked.
         let escrow = order().escrow().unwrap();
@@ -149,7 +149,7 @@ impl LeaseMarket {
         let start = self.traces.last().map_or(self.lease.order().start, |trace| trace[10]);
         self.traces.push(trace(start, None));
         let leaf = segment_leaf(self.lease.id, ANN, segment, self.secret(segment));
-        self.go(ANN, &Action::Deliver(segment, leaf));
+        self.go(ANN, &ComputeAction::Deliver { segment, leaf });
     }
 
     /// Delivers segments, of which the wrong ones are wrong from a step on.
@@ -162,7 +162,7 @@ impl LeaseMarket {
             let from = wrong.iter().find(|(own, _)| *own == segment).map(|(_, step)| *step);
             self.traces.push(trace(start, from));
             let leaf = segment_leaf(self.lease.id, ANN, segment, self.secret(segment));
-            self.go(ANN, &Action::Deliver(segment, leaf));
+            self.go(ANN, &ComputeAction::Deliver { segment, leaf });
         }
     }
 
@@ -177,7 +177,7 @@ impl LeaseMarket {
         if count < market.lease.order().segments {
             market.expire();
         }
-        market.go(RENTER, &Action::Draw(BEACON));
+        market.go(RENTER, &ComputeAction::Draw(BEACON));
         market.serve();
         market
     }
@@ -185,7 +185,7 @@ impl LeaseMarket {
     fn serve(&mut self) {
         for segment in self.drawn() {
             let start = self.traces[segment as usize][0];
-            self.go(ANN, &Action::Serve(segment, start));
+            self.go(ANN, &ComputeAction::Serve { segment, start });
         }
     }
 
@@ -211,7 +211,7 @@ impl LeaseMarket {
         for &(segment, auditor) in &asked {
             let secret = secret(self, segment, auditor);
             let sealed = end_commitment(self.lease.id, auditor, segment, secret);
-            self.go(auditor, &Action::SealEnd(segment, sealed));
+            self.go(auditor, &ComputeAction::SealEnd { segment, sealed });
         }
         self.phase(Phase::Opening);
         for segment in self.drawn() {
@@ -219,7 +219,7 @@ impl LeaseMarket {
         }
         for &(segment, auditor) in &asked {
             let secret = secret(self, segment, auditor);
-            self.go(auditor, &Action::OpenEnd(segment, secret));
+            self.go(auditor, &ComputeAction::OpenEnd { segment, secret });
         }
         self.open_result();
     }
@@ -229,14 +229,24 @@ impl LeaseMarket {
         let last = self.lease.delivered() - 1;
         if !self.drawn().contains(&last) {
             assert!(self.lease.outcome().is_none(), "the result comes first");
-            self.go(ANN, &Action::OpenLeaf(last, self.secret(last), SALT));
+            self.go(
+                ANN,
+                &ComputeAction::OpenLeaf {
+                    segment: last,
+                    secret: self.secret(last),
+                    salt_before: SALT,
+                },
+            );
         }
         assert_eq!(self.lease.result(), Some(self.secret(last).end));
     }
 
     fn open_leaf(&mut self, segment: u32) {
         let before = segment.checked_sub(1).map_or(SALT, |before| self.secret(before).salt);
-        self.go(ANN, &Action::OpenLeaf(segment, self.secret(segment), before));
+        self.go(
+            ANN,
+            &ComputeAction::OpenLeaf { segment, secret: self.secret(segment), salt_before: before },
+        );
     }
 
     /// The balance of an account at the end: pay and returned deposits.
@@ -301,8 +311,8 @@ fn a_wrong_segment_costs_the_stake() {
         let dispute = market.lease.dispute().unwrap().clone();
         assert_eq!(dispute.differ.0, from, "the wrong step is found");
         assert_eq!(dispute.agreed.0, from - 1);
-        assert_eq!(market.act(RENTER, &Action::Rule(SALT)), Err("COMPUTE_ACCOUNT"));
-        market.go(REFEREE, &Action::Rule(step(dispute.agreed.1)));
+        assert_eq!(market.act(RENTER, &ComputeAction::Rule(SALT)), Err("COMPUTE_ACCOUNT"));
+        market.go(REFEREE, &ComputeAction::Rule(step(dispute.agreed.1)));
         market.ends_with(LeaseOutcome::Slashed { segment: wrong_segment });
         // Bond of the bid; nothing else.
         assert_eq!(market.owed(ANN), 500);
@@ -332,7 +342,7 @@ impl LeaseMarket {
         for number in 0..=255 {
             let mut market = Self::funded();
             market.deliver(20, &[(segment, from)]);
-            market.go(RENTER, &Action::Draw(Digest([number; 32])));
+            market.go(RENTER, &ComputeAction::Draw(Digest([number; 32])));
             if market.drawn().contains(&segment) {
                 market.serve();
                 return market;
@@ -350,8 +360,8 @@ impl LeaseMarket {
             let own = if by == ANN { Some(wrong_from) } else { None };
             let state = trace(start, own)[dispute.middle().unwrap() as usize];
             let wrong = if by == ANN { dispute.auditor } else { ANN };
-            assert_eq!(self.act(wrong, &Action::Answer(state)), Err("COMPUTE_ACCOUNT"));
-            self.go(by, &Action::Answer(state));
+            assert_eq!(self.act(wrong, &ComputeAction::Answer(state)), Err("COMPUTE_ACCOUNT"));
+            self.go(by, &ComputeAction::Answer(state));
             answers += 1;
         }
         self.phase(Phase::Refereeing);
@@ -373,10 +383,10 @@ fn a_false_accusation_costs_the_auditor_its_bond() {
         let dispute = market.lease.dispute().unwrap().clone();
         let start = market.traces[segment as usize][0];
         let honest = trace(start, None)[dispute.middle().unwrap() as usize];
-        market.go(by, &Action::Answer(if by == ANN { honest } else { Digest([0xdd; 32]) }));
+        market.go(by, &ComputeAction::Answer(if by == ANN { honest } else { Digest([0xdd; 32]) }));
     }
     let dispute = market.lease.dispute().unwrap().clone();
-    market.go(REFEREE, &Action::Rule(step(dispute.agreed.1)));
+    market.go(REFEREE, &ComputeAction::Rule(step(dispute.agreed.1)));
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.owed(ANN), PRICE + 20_000 + 500);
     assert_eq!(market.owed(liar), 0, "no bond and no fees, also of its other audits");
@@ -393,7 +403,7 @@ fn a_silent_side_of_a_dispute_is_wrong() {
             false => market.honest_end(own),
         });
         if !provider_is_silent {
-            market.go(ANN, &Action::Answer(Digest([1; 32])));
+            market.go(ANN, &ComputeAction::Answer(Digest([1; 32])));
         }
         market.expire();
         match provider_is_silent {
@@ -435,7 +445,7 @@ fn one_honest_auditor_finds_a_wrong_end() {
     market.lease.forfeit_audit_bond(honest).unwrap();
     market.answer_honestly(3);
     let agreed = market.lease.dispute().unwrap().agreed.1;
-    market.go(REFEREE, &Action::Rule(step(agreed)));
+    market.go(REFEREE, &ComputeAction::Rule(step(agreed)));
     market.ends_with(LeaseOutcome::Slashed { segment: 5 });
     let books = market.lease.books();
     let paid = books.totals().values().map(|totals| totals.paid.units()).sum::<u128>();
@@ -458,11 +468,11 @@ fn both_sides_of_a_dispute_can_be_wrong() {
         if by != ANN && dispute.middle() == Some(1) {
             state.0[5] ^= 7;
         }
-        market.go(by, &Action::Answer(state));
+        market.go(by, &ComputeAction::Answer(state));
     }
     let agreed = market.lease.dispute().unwrap().agreed;
     assert_eq!(agreed.0, 0);
-    market.go(REFEREE, &Action::Rule(step(agreed.1)));
+    market.go(REFEREE, &ComputeAction::Rule(step(agreed.1)));
     market.ends_with(LeaseOutcome::Slashed { segment: 5 });
     assert!(market.owed(first) < BOND, "{}", market.owed(first));
     assert_eq!(market.owed(ANN), 500);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use florin_compute::{
-    Action, AuditTerms, Bid, ComputeAccount, ComputeOrder, Deposits, Lease, LeaseError, Phase,
-    Secret, StepTimes, bid_commitment, end_commitment, segment_leaf,
+    AuditTerms, Bid, ComputeAccount, ComputeAction, ComputeOrder, Deposits, Lease, LeaseError,
+    Phase, Secret, StepTimes, bid_commitment, end_commitment, segment_leaf,
 };
 use florin_protocol::{Address, Amount, Digest, Timestamp, blob_digest};
 
@@ -129,7 +129,7 @@ struct LeasePlay<'a> {
 }
 
 impl LeasePlay<'_> {
-    fn act(&mut self, by: Address, action: &Action) -> Result<(), LeaseError> {
+    fn act(&mut self, by: Address, action: &ComputeAction) -> Result<(), LeaseError> {
         self.lease.apply(by, action, self.now)?;
         assert!(self.lease.books().is_conserved(), "the books of a lease do not balance");
         Ok(())
@@ -137,7 +137,7 @@ impl LeasePlay<'_> {
 
     fn expire(&mut self) -> Result<(), LeaseError> {
         self.now = self.lease.phase().1.saturating_add_ms(1);
-        self.act(RENTER, &Action::Expire)
+        self.act(RENTER, &ComputeAction::Expire)
     }
 
     fn start(&self, segment: u32) -> Digest {
@@ -161,16 +161,16 @@ impl LeasePlay<'_> {
         let bids = [(PROVIDER, bid(1_250, 600_000)?), (RIVAL, bid(2_500, 600_000)?)];
         for (bidder, bid) in &bids {
             let sealed = bid_commitment(id, *bidder, bid, Digest([9; 32]));
-            self.act(*bidder, &Action::SealBid(sealed))?;
+            self.act(*bidder, &ComputeAction::SealBid(sealed))?;
         }
         for number in 0..POOL {
-            self.act(auditor(number), &Action::JoinAudit)?;
+            self.act(auditor(number), &ComputeAction::JoinAudit)?;
         }
         self.expire()?;
         for (bidder, bid) in bids {
-            self.act(bidder, &Action::OpenBid(bid, Digest([9; 32])))?;
+            self.act(bidder, &ComputeAction::OpenBid { bid, salt: Digest([9; 32]) })?;
         }
-        self.act(PROVIDER, &Action::Fund)
+        self.act(PROVIDER, &ComputeAction::Fund)
     }
 
     fn deliver(&mut self) -> anyhow::Result<()> {
@@ -187,16 +187,16 @@ impl LeasePlay<'_> {
             };
             self.ends.push(end);
             let leaf = segment_leaf(id, PROVIDER, segment, self.secret(segment));
-            self.act(PROVIDER, &Action::Deliver(segment, leaf))?;
+            self.act(PROVIDER, &ComputeAction::Deliver { segment, leaf })?;
         }
         Ok(())
     }
 
     fn audit(&mut self, beacon: Digest) -> anyhow::Result<Vec<(u32, Address)>> {
-        self.act(RENTER, &Action::Draw(beacon))?;
+        self.act(RENTER, &ComputeAction::Draw(beacon))?;
         let drawn: Vec<u32> = self.lease.audited().map(|(segment, _)| segment).collect();
         for &segment in &drawn {
-            self.act(PROVIDER, &Action::Serve(segment, self.start(segment)))?;
+            self.act(PROVIDER, &ComputeAction::Serve { segment, start: self.start(segment) })?;
         }
         let asked: Vec<(u32, Address)> = self
             .lease
@@ -208,12 +208,16 @@ impl LeasePlay<'_> {
         for &(segment, auditor) in &asked {
             let secret = self.returned(segment, auditor)?;
             let sealed = end_commitment(id, auditor, segment, secret);
-            self.act(auditor, &Action::SealEnd(segment, sealed))?;
+            self.act(auditor, &ComputeAction::SealEnd { segment, sealed })?;
             returned.push((segment, auditor, secret));
         }
         for &segment in &drawn {
             let salt = segment.checked_sub(1).map_or(Digest([0; 32]), |at| self.secret(at).salt);
-            let opened = Action::OpenLeaf(segment, self.secret(segment), salt);
+            let opened = ComputeAction::OpenLeaf {
+                segment,
+                secret: self.secret(segment),
+                salt_before: salt,
+            };
             // Leaves of another order cannot be opened.
             if self.act(PROVIDER, &opened).is_err() {
                 self.expire()?;
@@ -222,7 +226,7 @@ impl LeasePlay<'_> {
         }
         self.open_result()?;
         for (segment, auditor, secret) in returned {
-            self.act(auditor, &Action::OpenEnd(segment, secret))?;
+            self.act(auditor, &ComputeAction::OpenEnd { segment, secret })?;
         }
         self.resolve()?;
         Ok(asked)
@@ -234,7 +238,14 @@ impl LeasePlay<'_> {
         if self.lease.result().is_some() {
             return Ok(());
         }
-        self.act(PROVIDER, &Action::OpenLeaf(last, self.secret(last), Digest([0; 32])))
+        self.act(
+            PROVIDER,
+            &ComputeAction::OpenLeaf {
+                segment: last,
+                secret: self.secret(last),
+                salt_before: Digest([0; 32]),
+            },
+        )
     }
 
     /// The end that an auditor returns.
@@ -255,7 +266,7 @@ impl LeasePlay<'_> {
         while self.lease.phase().0 != Phase::Over {
             let Some(dispute) = self.lease.dispute().cloned() else { return Ok(()) };
             let Some(by) = self.lease.answers() else {
-                let ruling = Action::Rule(self.work.step(dispute.agreed.1)?);
+                let ruling = ComputeAction::Rule(self.work.step(dispute.agreed.1)?);
                 self.act(self.lease.order().referee, &ruling)?;
                 continue;
             };
@@ -270,7 +281,7 @@ impl LeasePlay<'_> {
                 false if by == PROVIDER => self.work.claimed(start, middle)?,
                 false => made_up(middle, by.0[0]),
             };
-            self.act(by, &Action::Answer(state))?;
+            self.act(by, &ComputeAction::Answer(state))?;
         }
         Ok(())
     }

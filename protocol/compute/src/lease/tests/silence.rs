@@ -12,8 +12,8 @@ fn silence_has_a_default_in_every_phase() {
 
     // A bid that is not opened.
     let mut market = LeaseMarket::open();
-    market.go(ANN, &Action::SealBid(Digest([1; 32])));
-    (0..2).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
+    market.go(ANN, &ComputeAction::SealBid(Digest([1; 32])));
+    (0..2).for_each(|number| market.go(auditor(number), &ComputeAction::JoinAudit));
     market.expire();
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
@@ -25,7 +25,7 @@ fn silence_has_a_default_in_every_phase() {
     market.expire();
     let award = market.lease.award().unwrap().clone();
     assert_eq!((award.provider, award.price(&order(), 0)), (BEN, units(20_000)));
-    market.go(BEN, &Action::Fund);
+    market.go(BEN, &ComputeAction::Fund);
     assert_eq!((market.treasury(), market.owed(ANN), market.owed(BEN)), (500, 0, 500));
     let mut market = LeaseMarket::awarded();
     market.expire();
@@ -44,7 +44,7 @@ fn silence_has_a_default_in_every_phase() {
     // A start that is not served.
     let mut market = LeaseMarket::funded();
     market.deliver(20, &[]);
-    market.go(RENTER, &Action::Draw(BEACON));
+    market.go(RENTER, &ComputeAction::Draw(BEACON));
     let segment = market.drawn()[0];
     market.expire();
     market.ends_with(LeaseOutcome::Slashed { segment });
@@ -55,7 +55,7 @@ fn silence_has_a_default_in_every_phase() {
     for (segment, auditor) in market.asked() {
         let secret = Secret { end: market.honest_end(segment), salt: SALT };
         let sealed = end_commitment(market.lease.id, auditor, segment, secret);
-        market.go(auditor, &Action::SealEnd(segment, sealed));
+        market.go(auditor, &ComputeAction::SealEnd { segment, sealed });
     }
     market.open_leaf(market.drawn()[1]);
     let segment = market.drawn()[0];
@@ -110,7 +110,7 @@ fn silent_auditors_are_replaced_and_lose_their_bonds() {
     // Auditors that seal and do not open.
     let mut market = LeaseMarket::served(20, &[]);
     for (segment, auditor) in market.asked() {
-        market.go(auditor, &Action::SealEnd(segment, SALT));
+        market.go(auditor, &ComputeAction::SealEnd { segment, sealed: SALT });
     }
     for segment in market.drawn() {
         market.open_leaf(segment);
@@ -136,15 +136,15 @@ fn a_bid_above_the_largest_price_loses_its_bond() {
 fn replacements_have_a_limit() {
     for one_seals in [false, true] {
         let mut market = LeaseMarket::open();
-        (4..20).for_each(|number| market.go(auditor(number), &Action::JoinAudit));
+        (4..20).for_each(|number| market.go(auditor(number), &ComputeAction::JoinAudit));
         market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
-        market.go(ANN, &Action::Fund);
+        market.go(ANN, &ComputeAction::Fund);
         market.deliver(20, &[]);
-        market.go(RENTER, &Action::Draw(BEACON));
+        market.go(RENTER, &ComputeAction::Draw(BEACON));
         market.serve();
         for segment in market.drawn().into_iter().filter(|_| one_seals) {
             let asked = market.asked().into_iter().find(|(own, _)| *own == segment).unwrap();
-            market.go(asked.1, &Action::SealEnd(segment, SALT));
+            market.go(asked.1, &ComputeAction::SealEnd { segment, sealed: SALT });
         }
         for _ in 0..4 {
             market.phase(Phase::Auditing);

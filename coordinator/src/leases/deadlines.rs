@@ -1,0 +1,69 @@
+//! What a coordinator does without an action of an account: defaults after deadlines, and the beacon of the audits.
+
+use std::time::Duration;
+
+use florin_compute::RecordedLease;
+use florin_protocol::{Digest, Rejection, Timestamp};
+
+use super::hosted::DueAction;
+use super::{LeaseHost, unknown};
+
+/// Pause between two looks at the deadlines.
+const TICK: Duration = Duration::from_millis(50);
+
+impl LeaseHost {
+    /// Applies all that is due: defaults after deadlines, the beacon of the audits, orders without blobs.
+    pub fn apply_due(&self) {
+        let now = self.now();
+        let due: Vec<(Digest, DueAction)> = {
+            let state = self.state();
+            let due = state
+                .orders
+                .iter()
+                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)));
+            due.collect()
+        };
+        for (id, action) in due {
+            let done = match action {
+                DueAction::Record => self.append_own(id),
+                DueAction::Abandon => self.abandon(id),
+            };
+            if let Err(rejection) = done {
+                tracing::error!(order = %id, %rejection, "a default cannot be applied: will retry");
+            }
+        }
+    }
+
+    fn append_own(&self, id: Digest) -> Result<(), Rejection> {
+        let mut state = self.state();
+        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let last = order.lease.as_ref().map_or(Timestamp(0), RecordedLease::last);
+        match order.own_record(self.now().max(last)) {
+            Some(record) => self.append(id, order, record),
+            None => Ok(()),
+        }
+    }
+
+    fn abandon(&self, id: Digest) -> Result<(), Rejection> {
+        let mut state = self.state();
+        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        if order.lease.is_some() || !order.is_open() {
+            return Ok(());
+        }
+        let mut stored = order.stored.clone();
+        let count = order.missing.len();
+        stored.refused = Some(format!("{count} blobs of the job did not arrive in time"));
+        self.inner.store.put_order(id, &stored)?;
+        order.stored = stored;
+        self.changed();
+        Ok(())
+    }
+
+    /// Applies defaults until the host stops.
+    pub(crate) fn run_deadlines(&self) {
+        while !self.is_stopping() {
+            self.apply_due();
+            std::thread::sleep(TICK);
+        }
+    }
+}

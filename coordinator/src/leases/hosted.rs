@@ -1,0 +1,181 @@
+//! An order at its coordinator: what has arrived, and the lease that follows from its record.
+
+use std::collections::BTreeMap;
+
+use florin_compute::{
+    ComputeAction, LeaseOpening, LeaseRecord, OrderMoney, OrderView, Phase, RecordedAction,
+    RecordedLease, SignedLeaseAction, beacon_commitment,
+};
+use florin_protocol::{Blob, Digest, ErrorCode, Rejection, Timestamp};
+
+use super::store::{LoadedOrder, StoredOrder, StoredState};
+use super::{BLOBS_MS_MAX, refused};
+
+/// An order with its lease.
+#[derive(Clone, Debug)]
+pub(super) struct HostedOrder {
+    pub(super) stored: StoredOrder,
+    /// Blobs of the job that have not arrived.
+    pub(super) missing: Vec<Blob>,
+    /// The lease, once the bids have begun.
+    pub(super) lease: Option<RecordedLease>,
+    pub(super) records: Vec<LeaseRecord>,
+    pub(super) states: BTreeMap<Digest, StoredState>,
+}
+
+/// What a lease needs at a moment without an action of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DueAction {
+    /// Blobs did not arrive in time.
+    Abandon,
+    /// A record of the coordinator.
+    Record,
+}
+
+impl HostedOrder {
+    /// An order that was just received.
+    pub(super) fn new(stored: StoredOrder, missing: Vec<Blob>) -> Self {
+        let (records, states) = (Vec::new(), BTreeMap::new());
+        Self { stored, missing, lease: None, records, states }
+    }
+
+    /// An order from its stored record.
+    pub(super) fn load(loaded: LoadedOrder, missing: Vec<Blob>) -> Result<Self, String> {
+        let LoadedOrder { stored, records, states } = loaded;
+        let mut order = Self { states, ..Self::new(stored, missing) };
+        if let Some(opened) = order.stored.opened {
+            let mut lease = RecordedLease::open(order.opening(opened))
+                .map_err(|error| format!("a stored order is invalid: {error}"))?;
+            for record in &records {
+                lease.apply(record).map_err(|error| format!("a stored record: {error}"))?;
+            }
+            order.lease = Some(lease);
+        }
+        order.records = records;
+        Ok(order)
+    }
+
+    fn opening(&self, opened: Timestamp) -> LeaseOpening {
+        let order = self.stored.request.order.clone();
+        let beacon = beacon_commitment(order.id(), self.stored.beacon);
+        LeaseOpening { order, opened, beacon }
+    }
+
+    /// The lease that begins at a moment.
+    pub(super) fn begin(&self, now: Timestamp) -> Result<RecordedLease, Rejection> {
+        RecordedLease::open(self.opening(now)).map_err(|error| refused(&error))
+    }
+
+    /// Whether it still waits for blobs or has a lease that goes on.
+    pub(super) fn is_open(&self) -> bool {
+        self.stored.refused.is_none()
+            && self.lease.as_ref().is_none_or(|lease| lease.lease().outcome().is_none())
+    }
+
+    /// Whether its money still has to move.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.is_open() && self.stored.money != OrderMoney::Settled
+    }
+
+    /// The lease, or why there is none.
+    pub(super) fn begun(&self) -> Result<&RecordedLease, Rejection> {
+        if let Some(why) = &self.stored.refused {
+            return Err(Rejection::new(ErrorCode::LeaseRefused, why.clone()));
+        }
+        self.lease.as_ref().ok_or_else(|| {
+            let message = "the bids have not begun: blobs of the job are missing";
+            Rejection::new(ErrorCode::TooEarly, message)
+        })
+    }
+
+    /// The recorded action that an account repeats.
+    pub(super) fn has_recorded(&self, signed: &SignedLeaseAction) -> bool {
+        let is_same = |record: &LeaseRecord| match &record.action {
+            RecordedAction::Signed(known) => known.body == signed.body,
+            _ => false,
+        };
+        self.records.iter().rev().any(is_same)
+    }
+
+    /// Checks what only the holder of the bytes can: that a named state is stored, and is after the right steps.
+    pub(super) fn check_states(&self, action: &ComputeAction) -> Result<(), Rejection> {
+        let order = &self.stored.request.order;
+        let steps = |segments: u32| {
+            let before = u64::from(order.first_segment).saturating_add(segments.into());
+            before.saturating_mul(order.steps.into()).min(self.stored.request.job.steps())
+        };
+        let (state, step) = match action {
+            ComputeAction::Serve { segment, start } => (*start, steps(*segment)),
+            ComputeAction::OpenLeaf { segment, secret, .. } if self.is_last(*segment) => {
+                (secret.end, steps(segment.saturating_add(1)))
+            }
+            _ => return Ok(()),
+        };
+        match self.states.get(&state) {
+            Some(stored) if stored.step == step => Ok(()),
+            Some(stored) => {
+                let found = stored.step;
+                let message = format!("state {state} is after {found} steps, and not after {step}");
+                Err(Rejection::new(ErrorCode::LeaseRefused, message))
+            }
+            None => {
+                let message = format!("upload the bytes of state {state} first");
+                Err(Rejection::new(ErrorCode::LeaseRefused, message))
+            }
+        }
+    }
+
+    fn is_last(&self, segment: u32) -> bool {
+        let leaves = self.lease.as_ref().map(|lease| lease.lease().leaves().len());
+        let next = usize::try_from(segment).ok().and_then(|segment| segment.checked_add(1));
+        leaves.is_some() && leaves == next
+    }
+
+    /// What is due at a moment.
+    pub(super) fn due(&self, now: Timestamp) -> Option<DueAction> {
+        if !self.is_open() {
+            return None;
+        }
+        let Some(lease) = &self.lease else {
+            let is_late = now > self.stored.received.saturating_add_ms(BLOBS_MS_MAX);
+            return is_late.then_some(DueAction::Abandon);
+        };
+        let (phase, deadline) = lease.lease().phase();
+        (phase == Phase::Delivered || now > deadline).then_some(DueAction::Record)
+    }
+
+    /// The coordinator's own record at a moment: the beacon in time, or a default.
+    pub(super) fn own_record(&self, now: Timestamp) -> Option<LeaseRecord> {
+        let (phase, deadline) = self.lease.as_ref()?.lease().phase();
+        let action = match (phase, now > deadline) {
+            (_, true) => RecordedAction::Expired,
+            (Phase::Delivered, false) => RecordedAction::Beacon(self.stored.beacon),
+            (_, false) => return None,
+        };
+        Some(LeaseRecord { at: now, action })
+    }
+
+    /// The public view.
+    pub(super) fn view(&self, id: Digest) -> OrderView {
+        let order = self.stored.request.order.clone();
+        let lease = self.lease.as_ref().map(RecordedLease::lease);
+        let waits_until = self.stored.received.saturating_add_ms(BLOBS_MS_MAX);
+        let (phase, deadline) = lease.map_or((Phase::Bidding, waits_until), |lease| lease.phase());
+        OrderView {
+            id,
+            beacon: beacon_commitment(id, self.stored.beacon),
+            missing: self.missing.clone(),
+            opened: self.stored.opened,
+            refused: self.stored.refused.clone(),
+            records: self.lease.as_ref().map_or(0, RecordedLease::length),
+            phase: if self.stored.refused.is_some() { Phase::Over } else { phase },
+            deadline,
+            provider: lease.and_then(|lease| lease.award()).map(|award| award.provider),
+            delivered: lease
+                .map_or(0, |lease| u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX)),
+            outcome: lease.and_then(|lease| lease.outcome()),
+            money: self.stored.money,
+            order,
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The durable records of leases: one database file in the data folder. Each change is one commit, and is durable
+//! before any reply.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use florin_compute::{LeaseRecord, OrderMoney, OrderRequest};
+use florin_protocol::{Digest, Timestamp};
+use redb::backends::InMemoryBackend;
+use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+
+/// The file in a data folder. It exists from the first order on.
+pub const LEASES_FILE: &str = "leases.redb";
+
+/// An order's id → [`StoredOrder`].
+const ORDERS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("orders");
+/// An order's id and a number → [`LeaseRecord`].
+const RECORDS: TableDefinition<'_, ([u8; 32], u32), &[u8]> = TableDefinition::new("records");
+/// An order's id and the digest of a state → [`StoredState`].
+const STATES: TableDefinition<'_, ([u8; 32], [u8; 32]), &[u8]> = TableDefinition::new("states");
+/// The digests of blobs that were uploaded for jobs.
+const BLOBS: TableDefinition<'_, [u8; 32], ()> = TableDefinition::new("blobs");
+
+/// An order as it was received, and how far it has come.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct StoredOrder {
+    pub(super) request: OrderRequest,
+    /// The secret whose commitment is published at once, and which draws the audits.
+    pub(super) beacon: Digest,
+    pub(super) received: Timestamp,
+    /// When its bids began.
+    pub(super) opened: Option<Timestamp>,
+    /// Why its bids never begin.
+    pub(super) refused: Option<String>,
+    pub(super) money: OrderMoney,
+}
+
+/// A state whose bytes are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct StoredState {
+    /// Steps of the job before it.
+    pub(super) step: u64,
+    /// The blob with its bytes.
+    pub(super) blob: Digest,
+}
+
+/// All that is stored of an order.
+#[derive(Clone, Debug)]
+pub(super) struct LoadedOrder {
+    pub(super) stored: StoredOrder,
+    pub(super) records: Vec<LeaseRecord>,
+    pub(super) states: BTreeMap<Digest, StoredState>,
+}
+
+/// All that is stored.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LoadedLeases {
+    pub(super) orders: BTreeMap<Digest, LoadedOrder>,
+    pub(super) blobs: BTreeSet<Digest>,
+}
+
+/// The records of leases cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("the records of leases in {path}: {why} [LEASES_UNUSABLE]", path = .path.display())]
+pub struct LeaseStoreError {
+    path: PathBuf,
+    why: String,
+    is_full: bool,
+}
+
+impl LeaseStoreError {
+    /// Whether the disk is full.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
+
+/// The database.
+#[derive(Debug)]
+pub(super) struct LeaseStore {
+    path: PathBuf,
+    /// `None` before the first order.
+    database: Mutex<Option<Database>>,
+}
+
+impl LeaseStore {
+    /// Opens the file of a data folder, if it exists.
+    pub(super) fn open(folder: &Path) -> Result<Self, LeaseStoreError> {
+        let path = folder.join(LEASES_FILE);
+        let store = Self { path, database: Mutex::new(None) };
+        if store.path.exists() {
+            let database = store.run(|| Ok(Database::open(&store.path)?))?;
+            *store.database.lock().unwrap_or_else(PoisonError::into_inner) = Some(database);
+        }
+        Ok(store)
+    }
+
+    /// A copy in memory of the file of a data folder, which stays as it is; `None` without a file.
+    pub(super) fn read_only(folder: &Path) -> Result<Option<Self>, LeaseStoreError> {
+        let path = folder.join(LEASES_FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let store = Self { path, database: Mutex::new(None) };
+        let database = store.run(|| {
+            let bytes = std::fs::read(&store.path)?;
+            let memory = InMemoryBackend::new();
+            memory.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+            memory.write(0, &bytes)?;
+            Ok(Database::builder().create_with_backend(memory)?)
+        })?;
+        *store.database.lock().unwrap_or_else(PoisonError::into_inner) = Some(database);
+        Ok(Some(store))
+    }
+
+    fn failed(&self, error: &redb::Error) -> LeaseStoreError {
+        let is_full = matches!(error, redb::Error::Io(error) if florin_store::is_full(error));
+        LeaseStoreError { path: self.path.clone(), why: error.to_string(), is_full }
+    }
+
+    fn run<T>(&self, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, LeaseStoreError> {
+        work().map_err(|error| self.failed(&error))
+    }
+
+    fn corrupt(&self, why: &dyn std::fmt::Display) -> LeaseStoreError {
+        let why = format!("it is damaged ({why}): restore a backup");
+        LeaseStoreError { path: self.path.clone(), why, is_full: false }
+    }
+
+    /// The error of records that contradict the rules.
+    pub(super) fn inconsistent(&self, why: &str) -> LeaseStoreError {
+        self.corrupt(&why)
+    }
+
+    fn decode<T: BorshDeserialize>(&self, bytes: &[u8]) -> Result<T, LeaseStoreError> {
+        borsh::from_slice(bytes).map_err(|error| self.corrupt(&error))
+    }
+
+    /// Makes changes durable in one commit. Creates the file.
+    fn write(
+        &self,
+        change: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), LeaseStoreError> {
+        let mut database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        self.run(|| {
+            let database = match database.take() {
+                Some(there) => database.insert(there),
+                None => database.insert(Database::create(&self.path)?),
+            };
+            let write = database.begin_write()?;
+            change(&write)?;
+            Ok(write.commit()?)
+        })
+    }
+
+    pub(super) fn put_order(&self, id: Digest, order: &StoredOrder) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(order).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(ORDERS)?.insert(id.0, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn append(
+        &self,
+        id: Digest,
+        number: u32,
+        record: &LeaseRecord,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(record).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(RECORDS)?.insert((id.0, number), bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn put_state(
+        &self,
+        id: Digest,
+        state: Digest,
+        stored: StoredState,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(&stored).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(STATES)?.insert((id.0, state.0), bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn put_blob(&self, digest: Digest) -> Result<(), LeaseStoreError> {
+        self.write(|write| {
+            write.open_table(BLOBS)?.insert(digest.0, ())?;
+            Ok(())
+        })
+    }
+
+    /// Removes an order with its records and states.
+    pub(super) fn forget(&self, id: Digest) -> Result<(), LeaseStoreError> {
+        self.write(|write| {
+            write.open_table(ORDERS)?.remove(id.0)?;
+            let records = (id.0, 0)..=(id.0, u32::MAX);
+            write.open_table(RECORDS)?.retain_in(records, |_, _| false)?;
+            let states = (id.0, [0; 32])..=(id.0, [u8::MAX; 32]);
+            write.open_table(STATES)?.retain_in(states, |_, _| false)?;
+            Ok(())
+        })
+    }
+
+    /// Reads everything.
+    pub(super) fn load(&self) -> Result<LoadedLeases, LeaseStoreError> {
+        let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = database.as_ref() else { return Ok(LoadedLeases::default()) };
+        let rows = self.run(|| Rows::read(database))?;
+        let mut loaded = LoadedLeases { blobs: rows.blobs, ..LoadedLeases::default() };
+        for (id, bytes) in rows.orders {
+            let stored = self.decode(&bytes)?;
+            let order = LoadedOrder { stored, records: Vec::new(), states: BTreeMap::new() };
+            loaded.orders.insert(id, order);
+        }
+        for ((id, number), bytes) in rows.records {
+            let order = loaded.orders.get_mut(&id);
+            let order = order.ok_or_else(|| self.corrupt(&"a record without an order"))?;
+            if usize::try_from(number) != Ok(order.records.len()) {
+                return Err(self.corrupt(&"a record is missing"));
+            }
+            order.records.push(self.decode(&bytes)?);
+        }
+        for ((id, state), bytes) in rows.states {
+            let order = loaded.orders.get_mut(&id);
+            let order = order.ok_or_else(|| self.corrupt(&"a state without an order"))?;
+            order.states.insert(state, self.decode(&bytes)?);
+        }
+        Ok(loaded)
+    }
+
+    /// Writes a consistent copy to a new file; returns whether there is anything to copy.
+    pub(super) fn copy_to(&self, to: &Path) -> Result<bool, LeaseStoreError> {
+        let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = database.as_ref() else { return Ok(false) };
+        let rows = self.run(|| Rows::read(database))?;
+        self.run(|| {
+            let copy = Database::create(to)?;
+            let write = copy.begin_write()?;
+            rows.write(&write)?;
+            Ok(write.commit()?)
+        })?;
+        Ok(true)
+    }
+}
+
+/// The rows of all tables in one read transaction.
+#[derive(Default)]
+struct Rows {
+    orders: Vec<(Digest, Vec<u8>)>,
+    records: Vec<((Digest, u32), Vec<u8>)>,
+    states: Vec<((Digest, Digest), Vec<u8>)>,
+    blobs: BTreeSet<Digest>,
+}
+
+/// A table that no write has opened yet has no rows.
+fn if_there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::Error> {
+    match opened {
+        Ok(table) => Ok(Some(table)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Rows {
+    fn read(database: &Database) -> Result<Self, redb::Error> {
+        let read = database.begin_read()?;
+        let mut rows = Self::default();
+        if let Some(table) = if_there(read.open_table(ORDERS))? {
+            for row in table.iter()? {
+                let (id, bytes) = row?;
+                rows.orders.push((Digest(id.value()), bytes.value().to_vec()));
+            }
+        }
+        if let Some(table) = if_there(read.open_table(RECORDS))? {
+            for row in table.iter()? {
+                let (key, bytes) = row?;
+                let (id, number) = key.value();
+                rows.records.push(((Digest(id), number), bytes.value().to_vec()));
+            }
+        }
+        if let Some(table) = if_there(read.open_table(STATES))? {
+            for row in table.iter()? {
+                let (key, bytes) = row?;
+                let (id, state) = key.value();
+                rows.states.push(((Digest(id), Digest(state)), bytes.value().to_vec()));
+            }
+        }
+        if let Some(table) = if_there(read.open_table(BLOBS))? {
+            for row in table.iter()? {
+                rows.blobs.insert(Digest(row?.0.value()));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn write(&self, write: &redb::WriteTransaction) -> Result<(), redb::Error> {
+        let mut table = write.open_table(ORDERS)?;
+        for (id, bytes) in &self.orders {
+            table.insert(id.0, bytes.as_slice())?;
+        }
+        let mut table = write.open_table(RECORDS)?;
+        for ((id, number), bytes) in &self.records {
+            table.insert((id.0, *number), bytes.as_slice())?;
+        }
+        let mut table = write.open_table(STATES)?;
+        for ((id, state), bytes) in &self.states {
+            table.insert((id.0, state.0), bytes.as_slice())?;
+        }
+        let mut table = write.open_table(BLOBS)?;
+        for blob in &self.blobs {
+            table.insert(blob.0, ())?;
+        }
+        Ok(())
+    }
+}

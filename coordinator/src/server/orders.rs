@@ -1,0 +1,216 @@
+//! Routes for orders of compute: open, list, view, records, actions, and the bytes of jobs and states.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use florin_compute::{
+    ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
+};
+use florin_protocol::{Address, Digest, ErrorCode, Rejection, WalletSignature};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::App;
+use super::blobs::send_blob;
+use super::body::{IncomingBody, blocking, blocking_holding};
+use super::error::{ApiError, ApiResult};
+use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
+use crate::config::WAIT_MS_MAX;
+use crate::leases::LeaseHost;
+use florin_store::BlobWriter;
+
+/// Header with the account that uploads a state.
+pub(super) const ACCOUNT_HEADER: &str = "state-account";
+/// Header with its signature.
+pub(super) const SIGNATURE_HEADER: &str = "state-signature";
+
+/// Runs work that waits for the disk or the ledger on a blocking thread.
+async fn with_leases<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&LeaseHost) -> Result<T, Rejection> + Send + 'static,
+) -> ApiResult<T> {
+    let leases = app.host().leases().clone();
+    Ok(app.with_ledger_permit(move || work(&leases)).await??)
+}
+
+pub(super) async fn open(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<OrderRequest, LARGE_BYTES_MAX>,
+) -> ApiResult<Json<OrderView>> {
+    with_leases(&app, move |leases| leases.accept(request)).await.map(Json)
+}
+
+pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<OrderView>>> {
+    let leases = app.host().leases().clone();
+    Ok(Json(blocking(move || leases.views()).await?))
+}
+
+pub(super) async fn view(
+    State(app): State<App>,
+    PathParams(id): PathParams<Digest>,
+) -> ApiResult<Json<OrderView>> {
+    Ok(Json(app.host().leases().view(id)?))
+}
+
+pub(super) async fn job(
+    State(app): State<App>,
+    PathParams(id): PathParams<Digest>,
+) -> ApiResult<Json<ComputeJob>> {
+    Ok(Json(app.host().leases().job(id)?))
+}
+
+/// The query string of the long poll for records.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordsQuery {
+    #[serde(default)]
+    after: u32,
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+pub(super) async fn records(
+    State(app): State<App>,
+    PathParams(id): PathParams<Digest>,
+    QueryParams(RecordsQuery { after, wait_ms }): QueryParams<RecordsQuery>,
+) -> ApiResult<Json<Vec<LeaseRecord>>> {
+    let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
+    let leases = app.host().leases();
+    let mut changes = leases.changes();
+    loop {
+        changes.mark_unchanged();
+        let found = leases.records(id, after)?;
+        let is_late = Instant::now() >= until;
+        if !found.is_empty() || is_late {
+            return Ok(Json(found));
+        }
+        let changed = async { changes.changed().await.is_ok() };
+        if !app.wait_for(until, changed).await {
+            return Ok(Json(leases.records(id, after)?));
+        }
+    }
+}
+
+pub(super) async fn act(
+    State(app): State<App>,
+    PathParams(id): PathParams<Digest>,
+    JsonBody(signed): JsonBody<SignedLeaseAction, SMALL_BYTES_MAX>,
+) -> ApiResult<StatusCode> {
+    if signed.body.order != id {
+        let order = signed.body.order;
+        let message = format!("the action is for order {order}, but was sent to order {id}");
+        return Err(ApiError::new(ErrorCode::Malformed, message));
+    }
+    signed.verify(app.market())?;
+    app.rates().count_message(signed.body.by)?;
+    with_leases(&app, move |leases| leases.act(id, signed)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Receives a blob of a job. Any account may send it: its digest is the job's.
+pub(super) async fn put_blob(
+    State(app): State<App>,
+    PathParams((id, digest)): PathParams<(Digest, Digest)>,
+    request: Request,
+) -> Response {
+    let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
+    let taken = receive_blob(&app, &mut incoming, (id, digest)).await;
+    incoming.drain().await;
+    taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
+}
+
+async fn receive_blob(
+    app: &App,
+    incoming: &mut IncomingBody,
+    (id, digest): (Digest, Digest),
+) -> ApiResult<()> {
+    let place = app.blob_upload_permit()?;
+    let Some(bytes) = app.host().leases().wanted_blob(id, digest)? else { return Ok(()) };
+    let writer = receive(app, incoming, bytes).await?;
+    if writer.bytes() != bytes || writer.digest() != digest {
+        let (length, found) = (writer.bytes(), writer.digest());
+        let message = format!(
+            "the body has {length} bytes with digest {found}, and the job names {bytes} bytes with {digest}"
+        );
+        return Err(ApiError::new(ErrorCode::Malformed, message));
+    }
+    let leases = app.host().leases().clone();
+    let held = [place, app.large_store_permit().await?];
+    Ok(blocking_holding(held, move || leases.take_blob(id, writer)).await??)
+}
+
+async fn receive(app: &App, incoming: &mut IncomingBody, limit: u64) -> ApiResult<BlobWriter> {
+    incoming.check_content_length(limit)?;
+    incoming.set_time_limit(app.config().body_timeout(limit));
+    incoming.write_to(app.host().blobs(), limit).await
+}
+
+/// Receives a state from the provider of a lease.
+pub(super) async fn put_state(
+    State(app): State<App>,
+    PathParams((order, state)): PathParams<(Digest, Digest)>,
+    request: Request,
+) -> Response {
+    let signed = signed_upload(&app, request.headers(), (order, state));
+    let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
+    let taken = match signed {
+        Ok(upload) => receive_state(&app, &mut incoming, upload).await,
+        Err(error) => Err(error),
+    };
+    incoming.drain().await;
+    taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
+}
+
+fn signed_upload(
+    app: &App,
+    headers: &HeaderMap,
+    (order, state): (Digest, Digest),
+) -> ApiResult<StateUpload> {
+    let by: Address = header(headers, ACCOUNT_HEADER)?;
+    let signature: WalletSignature = header(headers, SIGNATURE_HEADER)?;
+    let upload = StateUpload { order, by, state };
+    upload.verify(app.market(), &signature)?;
+    app.rates().count_message(by)?;
+    Ok(upload)
+}
+
+fn header<T: std::str::FromStr>(headers: &HeaderMap, name: &'static str) -> ApiResult<T> {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.parse().ok()).ok_or_else(|| {
+        let message = format!("the header {name} is missing or malformed: see /openapi.json");
+        ApiError::new(ErrorCode::Malformed, message)
+    })
+}
+
+async fn receive_state(
+    app: &App,
+    incoming: &mut IncomingBody,
+    upload: StateUpload,
+) -> ApiResult<()> {
+    let place = app.blob_upload_permit()?;
+    let Some(limit) = app.host().leases().wanted_state(&upload)? else { return Ok(()) };
+    let writer = receive(app, incoming, limit).await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
+    let leases = app.host().leases().clone();
+    let held = [place, room, app.large_store_permit().await?];
+    Ok(blocking_holding(held, move || leases.take_state(&upload, writer)).await??)
+}
+
+pub(super) async fn get_blob(
+    State(app): State<App>,
+    PathParams((id, digest)): PathParams<(Digest, Digest)>,
+) -> ApiResult<Response> {
+    let blob = app.host().leases().public_blob(id, digest)?;
+    send_blob(&app, blob).await
+}
+
+pub(super) async fn get_state(
+    State(app): State<App>,
+    PathParams((id, state)): PathParams<(Digest, Digest)>,
+) -> ApiResult<Response> {
+    let blob = app.host().leases().public_state(id, state)?;
+    send_blob(&app, blob).await
+}

@@ -1,0 +1,97 @@
+//! The auditor of drawn segments, the two sides of a dispute, and the referee.
+
+use florin_compute::{ComputeAction, end_commitment};
+use florin_protocol::Digest;
+
+use super::LeaseDaemon;
+use super::decide::DisputedStep;
+use super::error::LeaseServeError;
+use super::event::LeaseEvent;
+use super::followed::{FollowedOrder, OrderVisit};
+
+/// The state after a step of a trace, from 1. Behind its end the last state stays.
+fn state_after(trace: &[Digest], step: u32) -> Option<Digest> {
+    let at = usize::try_from(step).ok()?.checked_sub(1)?;
+    trace.get(at).or(trace.last()).copied()
+}
+
+impl LeaseDaemon<'_, '_> {
+    /// Computes a drawn segment from the start that was served, and seals its end.
+    pub(super) fn seal_end(
+        &mut self,
+        order: &mut FollowedOrder,
+        segment: u32,
+        start: Digest,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let trace = self.trace(order, segment, start)?;
+        let end = trace.last().copied().unwrap_or(start);
+        let id = order.view.id;
+        let sealed = end_commitment(id, self.me, segment, self.secrets.end(id, segment, end));
+        self.act(order, ComputeAction::SealEnd { segment, sealed })?;
+        self.summary.audits = self.summary.audits.saturating_add(1);
+        self.emit(&LeaseEvent::AuditSealed { order: id, segment });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Opens the sealed end of a segment.
+    pub(super) fn open_end(
+        &mut self,
+        order: &mut FollowedOrder,
+        segment: u32,
+        start: Digest,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let trace = self.trace(order, segment, start)?;
+        let end = trace.last().copied().unwrap_or(start);
+        let secret = self.secrets.end(order.view.id, segment, end);
+        self.act(order, ComputeAction::OpenEnd { segment, secret })?;
+        self.emit(&LeaseEvent::AuditOpened { order: order.view.id, segment });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Answers in a dispute with the own state after a step.
+    pub(super) fn answer(
+        &mut self,
+        order: &mut FollowedOrder,
+        disputed: DisputedStep,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let DisputedStep { segment, start, step } = disputed;
+        let trace = self.trace(order, segment, start)?;
+        let state = state_after(&trace, step).unwrap_or(start);
+        self.act(order, ComputeAction::Answer(state))?;
+        self.emit(&LeaseEvent::DisputeAnswered { order: order.view.id, segment, step });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Computes a disputed step as the referee, from the start of its segment, and rules.
+    pub(super) fn rule(
+        &mut self,
+        order: &mut FollowedOrder,
+        disputed: DisputedStep,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let DisputedStep { segment, start, step } = disputed;
+        self.load(order)?;
+        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+        let bytes = self.context.client.order_state(order.view.id, start)?;
+        let start = training.start(segment, start, &bytes)?;
+        let state = training.state_in_segment(self.context.engine, &start, step)?;
+        self.act(order, ComputeAction::Rule(Digest(state.digest())))?;
+        self.summary.rulings = self.summary.rulings.saturating_add(1);
+        self.emit(&LeaseEvent::Ruled { order: order.view.id, segment, step });
+        Ok(OrderVisit::Acted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_after_a_step_is_that_of_the_trace() {
+        let trace = [Digest([1; 32]), Digest([2; 32])];
+        assert_eq!(state_after(&trace, 0), None);
+        assert_eq!(state_after(&trace, 1), Some(trace[0]));
+        assert_eq!(state_after(&trace, 2), Some(trace[1]));
+        assert_eq!(state_after(&trace, 3), Some(trace[1]));
+        assert_eq!(state_after(&[], 1), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! The examination of an order, the bid, and the place among the auditors.
+
+use std::time::{Duration, Instant};
+
+use florin_compute::{Bid, ComputeAction, bid_commitment};
+use florin_ledger::{Terms, lease_task};
+use florin_protocol::Amount;
+use florin_work::{LeasedTraining, SegmentStart};
+
+use super::LeaseDaemon;
+use super::error::LeaseServeError;
+use super::event::LeaseEvent;
+use super::followed::{FollowedOrder, OrderVisit};
+use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
+use super::secrets::Commitment;
+use crate::client::ClientError;
+use crate::retry::Transient;
+
+/// Longest measurement of a step, in milliseconds. A step that takes longer is measured once.
+const MEASURE_MS_MAX: u64 = 2_000;
+/// Most samples of a measurement, of which the median counts.
+const SAMPLES_MAX: usize = 5;
+/// Most trainings in memory.
+const LOADED_TRAININGS_MAX: usize = 8;
+
+/// A value, or the reason why an order is refused.
+type Accepted<T> = Result<T, String>;
+
+/// The reason of an error that a repetition does not end; other errors are returned.
+fn reason<T>(result: Result<T, LeaseServeError>) -> Result<Accepted<T>, LeaseServeError> {
+    match result {
+        Err(error) if !error.is_transient() => Ok(Err(error.to_string())),
+        result => result.map(Ok),
+    }
+}
+
+impl LeaseDaemon<'_, '_> {
+    /// Seals a bid, if the policy accepts the order and the bid can win.
+    pub(super) fn seal_bid(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let bid = match self.examine_bid(order)? {
+            Ok(bid) => bid,
+            Err(why) => {
+                order.roles.bids = false;
+                return Ok(self.skip(order, why));
+            }
+        };
+        order.folder.write_bid(&bid)?;
+        let id = order.view.id;
+        let salt = self.secrets.salt(id, Commitment::Bid);
+        let action = ComputeAction::SealBid(bid_commitment(id, self.me, &bid, salt));
+        self.deposit_for(order, LeaseRole::Provider, &action)?;
+        self.act(order, action)?;
+        self.summary.bids = self.summary.bids.saturating_add(1);
+        let price = bid.price(&order.view.order).map_err(florin_compute::LeaseError::from)?;
+        let step_us = bid.times.useful_us();
+        self.emit(&LeaseEvent::BidSealed { order: id, price, step_us });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Joins as an auditor, if the policy accepts the order and there is time for the audits.
+    pub(super) fn join_audit(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let refused = match self.examine(order, LeaseRole::Auditor)? {
+            Ok(step_us) => refuse_audit_time(&order.view.order, step_us),
+            Err(why) => Some(why),
+        };
+        let bond = order.view.order.deposits.audit_bond;
+        let refused = match refused {
+            None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
+            refused => refused,
+        };
+        if let Some(why) = refused {
+            order.roles.audits = false;
+            return Ok(self.skip(order, why));
+        }
+        self.deposit_for(order, LeaseRole::Auditor, &ComputeAction::JoinAudit)?;
+        self.act(order, ComputeAction::JoinAudit)?;
+        self.emit(&LeaseEvent::AuditJoined { order: order.view.id });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Opens the bid that was sealed.
+    pub(super) fn open_bid(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let bid = order.folder.bid()?.ok_or(LeaseServeError::BidLost)?;
+        let salt = self.secrets.salt(order.view.id, Commitment::Bid);
+        self.act(order, ComputeAction::OpenBid { bid, salt })?;
+        self.emit(&LeaseEvent::BidOpened { order: order.view.id });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Deposits the stake of an awarded order.
+    pub(super) fn fund(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let id = order.view.id;
+        if !order.is_award_announced {
+            order.is_award_announced = true;
+            self.emit(&LeaseEvent::Awarded { order: id });
+        }
+        self.deposit_for(order, LeaseRole::Provider, &ComputeAction::Fund)?;
+        self.act(order, ComputeAction::Fund)?;
+        self.emit(&LeaseEvent::Funded { order: id });
+        Ok(OrderVisit::Acted)
+    }
+
+    /// Records why a role is refused, and announces the reasons once no role is left.
+    fn skip(&mut self, order: &mut FollowedOrder, why: String) -> OrderVisit {
+        if !order.refusals.contains(&why) {
+            order.refusals.push(why);
+        }
+        if !order.roles.bids && !order.roles.audits {
+            let reason = order.refusals.join("; ");
+            self.emit(&LeaseEvent::OrderSkipped { order: order.view.id, reason });
+        }
+        OrderVisit::Acted
+    }
+
+    /// The bid for an order, or the reason why there is none. A stored bid may be sealed already.
+    fn examine_bid(&mut self, order: &mut FollowedOrder) -> Result<Accepted<Bid>, LeaseServeError> {
+        if let Some(bid) = order.folder.bid()? {
+            return Ok(Ok(bid));
+        }
+        let step_us = match self.examine(order, LeaseRole::Provider)? {
+            Ok(step_us) => step_us,
+            Err(why) => return Ok(Err(why)),
+        };
+        let Some(rule) = self.config.policy.bid else {
+            return Ok(Err("the policy has no [bid]".to_owned()));
+        };
+        let bid = match rule.bid(step_us) {
+            Ok(bid) => bid,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let offered = &order.view.order;
+        let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
+        let refused = match refuse_bid(offered, &bid) {
+            None => self.refuse_states(order)?,
+            refused => refused,
+        };
+        let refused = match refused {
+            None => self.refuse_deposit(order, LeaseRole::Provider, deposit)?,
+            refused => refused,
+        };
+        Ok(refused.map_or(Ok(bid), Err))
+    }
+
+    /// Examines an order for a role. Returns the microseconds of a step on this device, or the
+    /// reason why the order is refused.
+    fn examine(
+        &mut self,
+        order: &mut FollowedOrder,
+        role: LeaseRole,
+    ) -> Result<Accepted<u64>, LeaseServeError> {
+        let terms = match self.examine_terms(order)? {
+            Ok(terms) => terms,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (id, client) = (order.view.id, self.context.client);
+        let offered = &order.view.order;
+        let job = match reason(client.order_job(id, offered.job).map_err(Into::into))? {
+            Ok(job) => job,
+            Err(why) => return Ok(Err(why)),
+        };
+        let offer = OfferedOrder { order: offered, job: &job, terms: &terms, class: self.class };
+        if let Some(why) = self.config.policy.refuse(role, &offer) {
+            return Ok(Err(why));
+        }
+        let measured = self.measured_step(order);
+        reason(measured)
+    }
+
+    /// The terms of the order's task on the ledger, if the task holds the deposits of this order.
+    fn examine_terms(&self, order: &FollowedOrder) -> Result<Accepted<Terms>, LeaseServeError> {
+        let (ledger, coordinator) = (self.context.ledger, self.context.client.coordinator());
+        let offered = &order.view.order;
+        let Some(state) = ledger.task(lease_task(offered))? else {
+            return Ok(Err("its task is not on the ledger".to_owned()));
+        };
+        if state.closed {
+            return Ok(Err("its task on the ledger is closed".to_owned()));
+        }
+        if state.terms.coordinator != coordinator.account {
+            let (host, own) = (state.terms.coordinator, coordinator.account);
+            return Ok(Err(format!("its coordinator on the ledger is {host}, not {own}")));
+        }
+        let checked = state.terms.check_order(offered, ledger.market(), ledger.now()?);
+        Ok(checked.map(|()| state.terms).map_err(|error| error.to_string()))
+    }
+
+    /// Why the states of an order do not fit on disk; `None` if they do.
+    fn refuse_states(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<Option<String>, LeaseServeError> {
+        self.load(order)?;
+        let Some(training) = &order.training else { return Ok(None) };
+        let one = u64::try_from(training.initial().to_bytes()?.len()).unwrap_or(u64::MAX);
+        let states = u64::from(order.view.order.segments).saturating_add(1);
+        let (all, most) = (one.saturating_mul(states), self.config.policy.state_bytes_max);
+        Ok((all > most)
+            .then(|| format!("its states have {all} bytes, and state_bytes_max is {most}")))
+    }
+
+    /// Why a deposit is not possible; `None` if it is.
+    fn refuse_deposit(
+        &self,
+        order: &FollowedOrder,
+        role: LeaseRole,
+        deposit: Amount,
+    ) -> Result<Option<String>, LeaseServeError> {
+        let left = self.deposit_left(role)?;
+        if deposit > left {
+            return Ok(Some(format!(
+                "it needs a deposit of {deposit} FLN, and the policy leaves {left} FLN beside \
+                 losses and other orders"
+            )));
+        }
+        let promised = self.orders.values().filter_map(|order| order.lease.as_ref());
+        let promised = promised.map(|lease| super::decide::promised(lease.lease(), self.me));
+        let promised = Amount::total(promised).unwrap_or(Amount::from_units(u128::MAX));
+        let balance = self.context.ledger.balance(self.me)?;
+        let missing = deposit.minus(order.deposited()).unwrap_or(Amount::ZERO);
+        let free = balance.minus(promised).unwrap_or(Amount::ZERO);
+        Ok((missing > free).then(|| {
+            format!("it needs a deposit of {missing} FLN, and the wallet has {free} FLN for it")
+        }))
+    }
+
+    /// Loads the training of an order, with a limit on the trainings in memory.
+    pub(super) fn load(&mut self, order: &mut FollowedOrder) -> Result<(), LeaseServeError> {
+        if order.training.is_some() {
+            return Ok(());
+        }
+        let loaded = self.orders.values().filter(|other| other.training.is_some()).count();
+        if loaded >= LOADED_TRAININGS_MAX {
+            for other in self.orders.values_mut() {
+                other.training = None;
+            }
+        }
+        let (client, id) = (self.context.client, order.view.id);
+        let offered = &order.view.order;
+        let job = client.order_job(id, offered.job)?;
+        let (found, most) = (job_bytes(&job), self.config.policy.job_bytes_max);
+        if found > most {
+            let why = format!("its job has {found} bytes, and job_bytes_max is {most}");
+            let what = format!("the order {id}");
+            return Err(ClientError::UnexpectedContent { what, why }.into());
+        }
+        let read = |digest, bytes| client.order_blob(id, digest, bytes);
+        let training = LeasedTraining::load::<ClientError>(offered, &job, read)?;
+        order.training = Some(Box::new(training));
+        order.total_steps = Some(job.steps());
+        Ok(())
+    }
+
+    /// The start of the first segment of an order.
+    pub(super) fn first_start(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<SegmentStart, LeaseServeError> {
+        self.load(order)?;
+        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+        let offered = &order.view.order;
+        if offered.first_segment == 0 {
+            return Ok(training.first());
+        }
+        let bytes = self.context.client.order_state(order.view.id, offered.start)?;
+        Ok(training.start(0, offered.start, &bytes)?)
+    }
+
+    /// The microseconds of a step on this device: the median of a few trainings of the first steps.
+    fn measured_step(&mut self, order: &mut FollowedOrder) -> Result<u64, LeaseServeError> {
+        if let Some(us) = order.step_us {
+            return Ok(us);
+        }
+        let start = self.first_start(order)?;
+        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+        let engine = &mut *self.context.engine;
+        let mut sample = |steps: u32| -> Result<u64, LeaseServeError> {
+            let began = Instant::now();
+            training.state_in_segment(engine, &start, steps)?;
+            let us = began.elapsed().as_micros().div_ceil(steps.max(1).into());
+            Ok(u64::try_from(us).unwrap_or(u64::MAX).max(1))
+        };
+        let began = Instant::now();
+        let limit = Duration::from_millis(MEASURE_MS_MAX);
+        // The first training also prepares the engine.
+        let rough = sample(1)?;
+        let samples = u64::try_from(SAMPLES_MAX).unwrap_or(1);
+        let share = MEASURE_MS_MAX.saturating_mul(1_000) / samples;
+        let steps = u32::try_from(share / rough).unwrap_or(u32::MAX);
+        let steps = steps.clamp(1, order.view.order.steps.max(1));
+        let mut measured = Vec::new();
+        while measured.len() < SAMPLES_MAX && began.elapsed() < limit {
+            measured.push(sample(steps)?);
+        }
+        measured.sort_unstable();
+        let us = measured.get(measured.len() / 2).copied().unwrap_or(rough);
+        order.step_us = Some(us);
+        Ok(us)
+    }
+}

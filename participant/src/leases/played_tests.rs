@@ -1,0 +1,272 @@
+//! Whole leases: daemons of a provider, auditors and a referee, each in its own thread, against a
+//! coordinator behind real HTTP.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use florin_compute::LeaseOutcome;
+
+use super::fake_host::{FakeHost, REFEREE};
+use super::toy_engine::ToyEngine;
+use super::*;
+use crate::client::{Client, ClientConfig};
+use crate::testing::{fln, wallet};
+
+const PROVIDER: u8 = 4;
+const AUDITORS: [u8; 2] = [5, 6];
+/// Longest wait for an event.
+const EVENT_WAIT: Duration = Duration::from_secs(60);
+
+type SentEvent = (u8, LeaseEvent);
+
+/// A daemon in a thread of its own.
+struct RunningDaemon {
+    shutdown: Shutdown,
+    thread: JoinHandle<LeaseSummary>,
+}
+
+impl RunningDaemon {
+    fn start(
+        number: u8,
+        config: LeaseServeConfig,
+        url: &str,
+        host: &Mutex<FakeHost>,
+        events: Sender<SentEvent>,
+    ) -> Self {
+        let shutdown = Shutdown::new();
+        let (asked, url) = (shutdown.clone(), url.to_owned());
+        let ledger = Arc::clone(&host.lock().unwrap().ledger);
+        let thread = std::thread::spawn(move || {
+            let client = Client::connect(&ClientConfig::new(url)).unwrap();
+            let (wallet, mut engine) = (wallet(number), ToyEngine::default());
+            let context = ProviderContext {
+                wallet: &wallet,
+                client: &client,
+                ledger: &*ledger,
+                engine: &mut engine,
+            };
+            let mut on_event = |event: &LeaseEvent| {
+                let _ = events.send((number, event.clone()));
+            };
+            serve_orders(&config, context, &asked, &mut on_event).unwrap()
+        });
+        Self { shutdown, thread }
+    }
+
+    fn stop(self) -> LeaseSummary {
+        self.shutdown.request();
+        self.thread.join().unwrap()
+    }
+}
+
+fn policy(number: u8) -> LeasePolicy {
+    let bid = BidRule { per_hour: fln("3.6"), stake_max: fln("150"), orders_max: 1 };
+    let audit = AuditRule { fee_min: fln("1"), bond_max: fln("8") };
+    LeasePolicy {
+        bid: (number == PROVIDER).then_some(bid),
+        audit: AUDITORS.contains(&number).then_some(audit),
+        referee: number == REFEREE,
+        referees: vec![wallet(REFEREE).address()],
+        challenge_min_ms: super::fake_host::CHALLENGE_MS,
+        ..LeasePolicy::none()
+    }
+}
+
+/// A market with its daemons.
+struct PlayedMarket {
+    host: Arc<Mutex<FakeHost>>,
+    url: String,
+    folder: tempfile::TempDir,
+    sender: Sender<SentEvent>,
+    events: Receiver<SentEvent>,
+    seen: Vec<SentEvent>,
+}
+
+impl PlayedMarket {
+    fn start() -> Self {
+        // A bid and two auditors.
+        let (host, url) = FakeHost::start(1 + AUDITORS.len());
+        let (sender, events) = channel();
+        let folder = tempfile::tempdir().unwrap();
+        Self { host, url, folder, sender, events, seen: Vec::new() }
+    }
+
+    fn config(&self, number: u8) -> LeaseServeConfig {
+        LeaseServeConfig {
+            folder: self.folder.path().join(number.to_string()),
+            policy: policy(number),
+            poll_ms: 5,
+            backoff: Backoff { initial_ms: 5, max_ms: 20, max_total_ms: 60_000 },
+            experiment: None,
+        }
+    }
+
+    fn run(&self, number: u8, experiment: Option<LeaseExperiment>) -> RunningDaemon {
+        let config = LeaseServeConfig { experiment, ..self.config(number) };
+        RunningDaemon::start(number, config, &self.url, &self.host, self.sender.clone())
+    }
+
+    /// Waits for an event of an account.
+    #[track_caller]
+    fn wait_for(&mut self, number: u8, wanted: impl Fn(&LeaseEvent) -> bool) {
+        loop {
+            let Ok(sent) = self.events.recv_timeout(EVENT_WAIT) else {
+                panic!("no such event of {number}: {:#?}", self.seen);
+            };
+            let is_wanted = sent.0 == number && wanted(&sent.1);
+            self.seen.push(sent);
+            if is_wanted {
+                return;
+            }
+        }
+    }
+
+    fn outcome(&self) -> Option<LeaseOutcome> {
+        self.host.lock().unwrap().lease.lease().outcome()
+    }
+
+    fn gained(&self, number: u8) -> i128 {
+        let units = self.host.lock().unwrap().balance(number).units() as i128;
+        (units - fln("1000").units() as i128) / 1_000_000_000_000
+    }
+
+    fn count(&self, number: u8, wanted: impl Fn(&LeaseEvent) -> bool) -> usize {
+        self.seen.iter().filter(|(by, event)| *by == number && wanted(event)).count()
+    }
+}
+
+fn is_returned(event: &LeaseEvent) -> bool {
+    matches!(event, LeaseEvent::BondReturned { .. })
+}
+
+#[test]
+fn a_lease_is_computed_audited_paid_and_all_deposits_return() {
+    let mut market = PlayedMarket::start();
+    let all: Vec<RunningDaemon> =
+        [PROVIDER, 5, 6, REFEREE].map(|number| market.run(number, None)).into();
+    market.wait_for(PROVIDER, is_returned);
+    let returned = |market: &PlayedMarket, number| market.count(number, is_returned) > 0;
+    for number in AUDITORS {
+        if !returned(&market, number) {
+            market.wait_for(number, is_returned);
+        }
+    }
+    assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
+    let summaries: Vec<LeaseSummary> = all.into_iter().map(RunningDaemon::stop).collect();
+    assert_eq!((summaries[0].bids, summaries[0].segments), (1, 8));
+    assert_eq!(summaries[0].returned, fln("120"));
+    // A quarter of eight segments, two auditors each.
+    assert_eq!((summaries[1].audits, summaries[1].paid), (2, fln("2")));
+    assert_eq!((summaries[2].audits, summaries[2].paid), (2, fln("2")));
+    assert_eq!(summaries[3].rulings, 0);
+    assert!(!summaries[0].paid.is_zero());
+    for (number, summary) in [PROVIDER, 5, 6].into_iter().zip(&summaries) {
+        assert_eq!(market.gained(number), summary.paid.units() as i128 / 1_000_000_000_000);
+        assert!(summary.lost.is_zero());
+    }
+}
+
+#[test]
+fn a_lazy_provider_loses_its_stake_to_a_ruling() {
+    let mut market = PlayedMarket::start();
+    let lazy = market.run(PROVIDER, Some(LeaseExperiment::Lazy));
+    let others: Vec<RunningDaemon> = [5, 6, REFEREE].map(|number| market.run(number, None)).into();
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::LeaseOver { .. }));
+    // Salts, ends and the beacon are fixed here, so that the same segments are drawn each time.
+    let Some(LeaseOutcome::Slashed { segment }) = market.outcome() else {
+        panic!("no fake segment is drawn: choose another beacon");
+    };
+    assert_eq!(segment % 2, 1);
+    assert_eq!(lazy.stop().lost, fln("120"));
+    let is_slashed = |event: &LeaseEvent| matches!(event, LeaseEvent::Slashed { .. });
+    assert_eq!(market.count(PROVIDER, is_slashed), 1);
+    let rulings: u64 = others.into_iter().map(|other| other.stop().rulings).sum();
+    assert_eq!(rulings, 1);
+}
+
+#[test]
+fn a_provider_that_is_stopped_and_loses_its_states_continues() {
+    let mut market = PlayedMarket::start();
+    let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
+    let first = market.run(PROVIDER, None);
+    let is_delivered =
+        |event: &LeaseEvent| matches!(event, LeaseEvent::SegmentDelivered { segment: 2, .. });
+    market.wait_for(PROVIDER, is_delivered);
+    market.host.lock().unwrap().is_down = true;
+    first.stop();
+    // Every second state is lost, and another one is damaged.
+    let id = market.host.lock().unwrap().lease.opening().order.id();
+    let folder = market.config(PROVIDER).folder.join("leases").join(id.to_string());
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        match name.get(..8) {
+            Some("state-1-" | "state-3-") => std::fs::remove_file(path).unwrap(),
+            Some("state-2-") => std::fs::write(path, b"damaged").unwrap(),
+            _ => {}
+        }
+    }
+    market.host.lock().unwrap().is_down = false;
+    let second = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, is_returned);
+    assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
+    let summary = second.stop();
+    assert!(summary.bids == 0 && !summary.paid.is_zero(), "{summary:?}");
+    for other in others {
+        other.stop();
+    }
+}
+
+#[test]
+fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
+    let mut market = PlayedMarket::start();
+    market.host.lock().unwrap().holds_settlement = true;
+    let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
+    let first = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::BondLocked { .. }));
+    assert!(first.stop().paid.is_zero());
+    for other in others {
+        other.stop();
+    }
+    {
+        let mut host = market.host.lock().unwrap();
+        (host.holds_settlement, host.is_hidden) = (false, true);
+    }
+    let second = market.run(PROVIDER, None);
+    market.wait_for(PROVIDER, is_returned);
+    let summary = second.stop();
+    assert!(!summary.paid.is_zero());
+    assert_eq!(summary.returned, fln("120"));
+    assert_eq!(market.gained(PROVIDER), summary.paid.units() as i128 / 1_000_000_000_000);
+    let folder = market.config(PROVIDER).folder.join("leases");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+}
+
+#[test]
+fn an_order_with_an_unknown_referee_is_skipped_without_a_deposit() {
+    let mut market = PlayedMarket::start();
+    let policy = LeasePolicy { referees: vec![wallet(9).address()], ..policy(PROVIDER) };
+    let config = LeaseServeConfig { policy, ..market.config(PROVIDER) };
+    let (url, sender) = (market.url.clone(), market.sender.clone());
+    let daemon = RunningDaemon::start(PROVIDER, config, &url, &market.host, sender);
+    market.wait_for(PROVIDER, |event| {
+        matches!(event, LeaseEvent::OrderSkipped { reason, .. } if reason.contains("referee"))
+    });
+    assert_eq!(daemon.stop().bids, 0);
+    assert_eq!(market.gained(PROVIDER), 0);
+}
+
+#[test]
+fn an_engine_without_a_class_takes_part_in_no_order() {
+    let market = PlayedMarket::start();
+    let client = Client::connect(&ClientConfig::new(market.url.clone())).unwrap();
+    let ledger = Arc::clone(&market.host.lock().unwrap().ledger);
+    let (wallet, mut engine) = (wallet(PROVIDER), florin_learning::Reference::default());
+    let context =
+        ProviderContext { wallet: &wallet, client: &client, ledger: &*ledger, engine: &mut engine };
+    let config = market.config(PROVIDER);
+    let served = serve_orders(&config, context, &Shutdown::new(), &mut |_| ());
+    assert_eq!(served.unwrap_err().code(), "NO_COMPUTE_CLASS");
+}

@@ -1,0 +1,145 @@
+//! The policy file of `florin provide --orders`: TOML, in which an unknown key is an error.
+
+use std::path::Path;
+
+use anyhow::Context;
+use florin_participant::leases::{AuditRule, BidRule, LeasePolicy};
+use florin_protocol::{Address, Amount};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::task_file::parse_ms;
+
+/// Longest file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+/// Leases that are computed at a time, unless the file has another number.
+const ORDERS_AT_ONCE: u32 = 1;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OrdersFile {
+    #[serde(default)]
+    referees: Vec<Address>,
+    #[serde(default)]
+    referee: bool,
+    challenge_min: Option<String>,
+    segments_max: Option<u32>,
+    job_mib_max: Option<u64>,
+    state_mib_max: Option<u64>,
+    bid: Option<BidTable>,
+    audit: Option<AuditTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BidTable {
+    per_hour: Amount,
+    stake_max: Amount,
+    orders_max: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuditTable {
+    fee_min: Amount,
+    bond_max: Amount,
+}
+
+/// Reads a policy file.
+///
+/// # Errors
+/// [`Failure`] with code `INVALID_POLICY`.
+pub(super) fn read(path: &Path) -> anyhow::Result<LeasePolicy> {
+    let shown = path.display();
+    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let invalid = |why: String| Failure::input("INVALID_POLICY", format!("{shown}: {why}"));
+    if length > FILE_BYTES_MAX {
+        let why = format!("it has {length} bytes; a policy has at most {FILE_BYTES_MAX}");
+        return Err(invalid(why).into());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    Ok(from_text(&text).map_err(invalid)?)
+}
+
+fn from_text(text: &str) -> Result<LeasePolicy, String> {
+    let file: OrdersFile =
+        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+    let defaults = LeasePolicy::none();
+    let challenge = file.challenge_min.as_deref().map(parse_ms).transpose();
+    let challenge = challenge.map_err(|why| format!("challenge_min: {why}"))?;
+    let bytes = |key: &str, mib: Option<u64>, default: u64| match mib {
+        None => Ok(default),
+        Some(mib) => mib.checked_mul(MIB).ok_or_else(|| format!("{key} = {mib}: use fewer MiB")),
+    };
+    let bid = file.bid.map(|BidTable { per_hour, stake_max, orders_max }| BidRule {
+        per_hour,
+        stake_max,
+        orders_max: orders_max.unwrap_or(ORDERS_AT_ONCE),
+    });
+    let audit = file.audit.map(|AuditTable { fee_min, bond_max }| AuditRule { fee_min, bond_max });
+    let policy = LeasePolicy {
+        bid,
+        audit,
+        referee: file.referee,
+        referees: file.referees,
+        challenge_min_ms: challenge.unwrap_or(defaults.challenge_min_ms),
+        segments_max: file.segments_max.unwrap_or(defaults.segments_max),
+        job_bytes_max: bytes("job_mib_max", file.job_mib_max, defaults.job_bytes_max)?,
+        state_bytes_max: bytes("state_mib_max", file.state_mib_max, defaults.state_bytes_max)?,
+    };
+    policy.check().map_err(|error| error.to_string())?;
+    Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: &str = "referees = [\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]\n\
+                         [bid]\nper_hour = \"3.6\"\nstake_max = \"100\"\n";
+
+    #[test]
+    fn a_policy_has_defaults() {
+        let policy = from_text(SHORT).unwrap();
+        let bid = policy.bid.unwrap();
+        assert_eq!((bid.per_hour, bid.orders_max), ("3.6".parse().unwrap(), 1));
+        assert_eq!((policy.audit, policy.referee, policy.challenge_min_ms), (None, false, 600_000));
+        assert_eq!((policy.job_bytes_max, policy.segments_max), (1 << 30, 10_000));
+        let long = "referee = true\nchallenge_min = \"2 s\"\nsegments_max = 50\njob_mib_max = 8\n\
+                    state_mib_max = 16\n";
+        let policy = from_text(&format!(
+            "{long}{SHORT}orders_max = 2\n[audit]\nfee_min = \"0.1\"\n\
+                                         bond_max = \"5\"\n"
+        ));
+        let policy = policy.unwrap();
+        assert_eq!((policy.challenge_min_ms, policy.segments_max), (2_000, 50));
+        assert_eq!((policy.job_bytes_max, policy.state_bytes_max), (8 << 20, 16 << 20));
+        assert!(policy.referee && policy.bid.unwrap().orders_max == 2);
+        assert_eq!(policy.audit.unwrap().bond_max, "5".parse().unwrap());
+        assert!(from_text("referee = true\n").is_ok());
+    }
+
+    #[test]
+    fn a_mistake_is_named() {
+        for (old, new, part) in [
+            ("per_hour", "per_day", "per_day"),
+            ("\"3.6\"", "\"many\"", "per_hour"),
+            ("\"100\"", "\"0\"", "stake_max"),
+            ("referees", "referies", "referies"),
+            ("referees", "challenge_min = \"soon\"\nreferees", "challenge_min"),
+            ("referees", "segments_max = 0\nreferees", "segments_max"),
+            ("referees", "job_mib_max = 99999999999999999\nreferees", "job_mib_max"),
+            ("\"100\"", "\"100\"\norders_max = 9", "orders_max"),
+            ("[\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]", "[]", "referees"),
+            ("[bid]", "[bids]", "bids"),
+        ] {
+            let text = SHORT.replacen(old, new, 1);
+            let why = from_text(&text).unwrap_err();
+            assert!(why.contains(part), "{part:?} is not in {why:?}");
+        }
+        assert!(from_text("").unwrap_err().contains("no role"));
+    }
+}
