@@ -8,7 +8,7 @@ use florin_compute::{
 };
 use florin_protocol::{Address, Amount, Timestamp};
 
-use super::reasons::{gain_reason, loss_reason};
+use super::reasons::{gain_reason, listed, loss_reason};
 use crate::show;
 
 /// A payment from the escrow to an account, or a deposit that it lost.
@@ -204,9 +204,8 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
     let signed = match &record.action {
         RecordedAction::Signed(signed) => &signed.body.action,
         RecordedAction::Beacon(_) => {
-            let drawn: Vec<String> =
-                after.audited().map(|(segment, _)| segment.to_string()).collect();
-            return format!("the audits are drawn: segments {}", drawn.join(", "));
+            let drawn = after.audited().map(|(segment, _)| segment);
+            return format!("the audits are drawn: {}", listed(drawn));
         }
         RecordedAction::Expired => {
             return format!("the deadline of the phase {} passed", before.phase().0.name());
@@ -226,7 +225,8 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
             format!("deposits its stake, {} FLN", show::fln(order.deposits.stake))
         }
         ComputeAction::Deliver { segment, .. } => {
-            format!("delivers segment {} of {}", u64::from(*segment) + 1, order.segments)
+            let count = u64::from(*segment) + 1;
+            format!("delivers segment {segment}: {count} of {}", order.segments)
         }
         ComputeAction::Serve { segment, .. } => format!("serves the start of segment {segment}"),
         ComputeAction::SealEnd { segment, .. } => format!("seals its end of segment {segment}"),

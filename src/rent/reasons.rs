@@ -89,7 +89,8 @@ fn lost_segment(after: &Lease) -> String {
     }
 }
 
-fn listed(segments: impl Iterator<Item = u32>) -> String {
+/// Segments as a list of limited length.
+pub(super) fn listed(segments: impl Iterator<Item = u32>) -> String {
     let all: Vec<String> = segments.map(|segment| segment.to_string()).collect();
     let plural = if all.len() == 1 { "segment" } else { "segments" };
     let more = if all.len() > SEGMENTS_SHOWN_MAX { ", …" } else { "" };

@@ -157,7 +157,8 @@ fn an_order_is_locked_once_and_its_model_is_fetched() {
         parties
     };
     let watched = florin(&[&["rent", "watch", &id[..8]][..], &at].concat()).expect(0);
-    for part in ["delivers segment 2 of 2", "2 of 2 segments delivered", "the settlement is final"]
+    for part in
+        ["delivers segment 1: 2 of 2", "2 of 2 segments delivered", "the settlement is final"]
     {
         assert!(watched.out.contains(part), "{part:?} in {}", watched.out);
     }

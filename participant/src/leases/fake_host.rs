@@ -293,6 +293,7 @@ impl FakeHost {
             id: lease.order().id(),
             order: lease.order().clone(),
             missing: Vec::new(),
+            refused: None,
             opened: Some(self.lease.opening().opened),
             beacon: self.lease.opening().beacon,
             records: self.lease.length(),

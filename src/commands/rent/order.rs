@@ -9,6 +9,7 @@ use florin_compute::{ComputeOrder, OrderRequest, OrderView};
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms, lease_task};
 use florin_participant::{Backoff, DepositPending, Shutdown, Wallet, retry_with_backoff};
 use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
+use florin_work::delivered_state;
 use serde_json::json;
 
 use super::machine::{class_and_step, load};
@@ -132,7 +133,33 @@ fn rest_of(
         let message = format!("order {id} waits for its job: order its file again to upload it");
         return Err(Failure::negative("ORDER_NOT_OVER", message).into());
     };
-    Ok(OrderRest::after(history.lease())?)
+    let rest = OrderRest::after(history.lease())?;
+    check_start(market, &view, draft, &rest)?;
+    Ok(rest)
+}
+
+/// Checks before any tokens are locked that the coordinator has the state from which an order continues.
+fn check_start(
+    market: &MarketConnection,
+    view: &OrderView,
+    draft: &OrderDraft,
+    rest: &OrderRest,
+) -> anyhow::Result<()> {
+    let before = view.order.first_segment;
+    if rest.first_segment == 0 {
+        return Ok(());
+    }
+    let bytes = market.order_state(view.id, rest.start)?;
+    let delivered = rest.first_segment.saturating_sub(before);
+    let state = delivered_state(&view.order, &draft.job, delivered, (rest.start, &bytes));
+    state.map(drop).map_err(|error| {
+        let message = format!(
+            "the coordinator does not have the result of order {}: {error}. Order from segment 0: \
+             `florin rent order` without --after, and with another nonce",
+            view.id.short()
+        );
+        Failure::negative("WRONG_RESULT", message).into()
+    })
 }
 
 /// The view of an order that was opened before. Asks the coordinator for its refusal before any tokens are
