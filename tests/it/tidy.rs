@@ -30,7 +30,7 @@ const OWNERS: [(&str, &[&str]); 8] = [
     ("object_store", &["florin-store"]),
     ("tch", &["florin-learning"]),
     ("torch-sys", &["florin-learning"]),
-    ("redb", &["florin-ledger", "florin-ledger-ethereum"]),
+    ("redb", &["florin-ledger", "florin-ledger-ethereum", "florin-coordinator"]),
     ("alloy", &["florin-ledger-ethereum"]),
     ("alloy-provider", &["florin-ledger-ethereum"]),
     ("alloy-contract", &["florin-ledger-ethereum"]),
@@ -180,8 +180,8 @@ fn strangers(manifests: &[Manifest]) -> Vec<String> {
 }
 
 #[test]
-fn axum_tch_redb_and_alloys_network_each_live_in_one_crate() {
-    refuse("one owner each", &strangers(&Repository::read().manifests()));
+fn axum_tch_redb_and_alloys_network_live_with_their_owners() {
+    refuse("owners", &strangers(&Repository::read().manifests()));
 }
 
 #[test]

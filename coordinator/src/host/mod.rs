@@ -280,9 +280,7 @@ impl Host {
             thread("archive", move || archive::run(keeps, &rounds, &from_rounds))?,
             thread("ledger", move || settler::run(ledger_jobs, &ledger, &wallet, &mailbox))?,
         ]);
-        let settlements = leases.clone();
-        threads.push(thread("leases", move || leases.run_deadlines())?);
-        threads.push(thread("settlements", move || settlements.run_settlements())?);
+        threads.extend(lease_threads(leases)?);
         Ok((host, HostThreads { threads, _folder: folder }))
     }
 
@@ -417,6 +415,14 @@ impl HostThreads {
     pub fn is_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
+}
+
+fn lease_threads(leases: LeaseHost) -> std::io::Result<[JoinHandle<()>; 2]> {
+    let settlements = leases.clone();
+    Ok([
+        thread("leases", move || leases.run_deadlines())?,
+        thread("settlements", move || settlements.run_settlements())?,
+    ])
 }
 
 fn lease_parts(folder: &DataFolder, parts: &HostParts) -> LeaseParts {

@@ -1,4 +1,4 @@
-//! What a coordinator does without an action of an account: defaults after deadlines, and the beacon of the audits.
+//! The coordinator's own records: defaults after deadlines, and the beacon of the audits.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(super) struct HostedOrder {
     pub(super) states: BTreeMap<Digest, StoredState>,
 }
 
-/// What a lease needs at a moment without an action of an account.
+/// The need of a lease at a moment without an action of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DueAction {
     /// Blobs did not arrive in time.
@@ -131,7 +131,7 @@ impl HostedOrder {
         leaves.is_some() && leaves == next
     }
 
-    /// What is due at a moment.
+    /// The action that is due at a moment.
     pub(super) fn due(&self, now: Timestamp) -> Option<DueAction> {
         if !self.is_open() {
             return None;

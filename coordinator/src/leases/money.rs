@@ -17,7 +17,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// The next step of a settlement.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum SettlementStep {
     Post,
     Finalize,
     Prove,
@@ -32,7 +32,7 @@ struct Settling {
     lease: Option<Lease>,
     /// Its settlement; `None` if no account is paid or debited.
     settlement: Option<Settlement>,
-    step: Step,
+    step: SettlementStep,
     /// No step before this moment.
     after: Instant,
 }
@@ -46,7 +46,7 @@ impl Settling {
             tracing::error!(order = %id, %error, "a lease cannot be settled: its task is closed");
             None
         });
-        let step = if settlement.is_some() { Step::Post } else { Step::Close };
+        let step = if settlement.is_some() { SettlementStep::Post } else { SettlementStep::Close };
         Self { id, lease, settlement, step, after: Instant::now() }
     }
 }
@@ -132,37 +132,39 @@ impl LeaseHost {
         let payout = Report::settlement_id(task, round);
         let next = match (one.step, one.settlement) {
             // A settlement that was posted before is not posted again.
-            (Step::Post, _)
+            (SettlementStep::Post, _)
                 if ledger.settlement_status(task, payout)? != SettlementStatus::Unknown =>
             {
-                Step::Finalize
+                SettlementStep::Finalize
             }
-            (Step::Post, None) => Step::Close,
-            (Step::Post, Some(settlement)) => {
+            (SettlementStep::Post, None) => SettlementStep::Close,
+            (SettlementStep::Post, Some(settlement)) => {
                 let mut job = LedgerJob::Post { settlement, predecessor: None };
                 match advance(&mut job, ledger, wallet)? {
                     JobProgress::Wait(wait) => return Ok(Some(wait)),
-                    JobProgress::Done(_) => Step::Finalize,
+                    JobProgress::Done(_) => SettlementStep::Finalize,
                 }
             }
-            (Step::Finalize, _) => {
+            (SettlementStep::Finalize, _) => {
                 let mut job = LedgerJob::Finalize { task, round, payout };
                 match advance(&mut job, ledger, wallet)? {
                     JobProgress::Wait(wait) => return Ok(Some(wait)),
-                    JobProgress::Done(_) => Step::Prove,
+                    JobProgress::Done(_) => SettlementStep::Prove,
                 }
             }
-            (Step::Prove, _) => {
+            (SettlementStep::Prove, _) => {
                 if let Some(lease) = &one.lease {
                     self.prove_debits(lease)?;
                 }
-                Step::Close
+                SettlementStep::Close
             }
-            (Step::Close, _) => match advance(&mut LedgerJob::Close { task }, ledger, wallet)? {
-                JobProgress::Wait(wait) => return Ok(Some(wait)),
-                JobProgress::Done(_) => Step::ReturnBond,
-            },
-            (Step::ReturnBond, _) => {
+            (SettlementStep::Close, _) => {
+                match advance(&mut LedgerJob::Close { task }, ledger, wallet)? {
+                    JobProgress::Wait(wait) => return Ok(Some(wait)),
+                    JobProgress::Done(_) => SettlementStep::ReturnBond,
+                }
+            }
+            (SettlementStep::ReturnBond, _) => {
                 return match advance(&mut LedgerJob::ReturnBond { task }, ledger, wallet)? {
                     JobProgress::Wait(wait) => Ok(Some(wait)),
                     JobProgress::Done(_) => Ok(None),

@@ -213,7 +213,7 @@ impl LeaseStore {
     pub(super) fn load(&self) -> Result<LoadedLeases, LeaseStoreError> {
         let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = database.as_ref() else { return Ok(LoadedLeases::default()) };
-        let rows = self.run(|| Rows::read(database))?;
+        let rows = self.run(|| StoredRows::read(database))?;
         let mut loaded = LoadedLeases { blobs: rows.blobs, ..LoadedLeases::default() };
         for (id, bytes) in rows.orders {
             let stored = self.decode(&bytes)?;
@@ -240,7 +240,7 @@ impl LeaseStore {
     pub(super) fn copy_to(&self, to: &Path) -> Result<bool, LeaseStoreError> {
         let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = database.as_ref() else { return Ok(false) };
-        let rows = self.run(|| Rows::read(database))?;
+        let rows = self.run(|| StoredRows::read(database))?;
         self.run(|| {
             let copy = Database::create(to)?;
             let write = copy.begin_write()?;
@@ -253,7 +253,7 @@ impl LeaseStore {
 
 /// The rows of all tables in one read transaction.
 #[derive(Default)]
-struct Rows {
+struct StoredRows {
     orders: Vec<(Digest, Vec<u8>)>,
     records: Vec<((Digest, u32), Vec<u8>)>,
     states: Vec<((Digest, Digest), Vec<u8>)>,
@@ -269,7 +269,7 @@ fn if_there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::E
     }
 }
 
-impl Rows {
+impl StoredRows {
     fn read(database: &Database) -> Result<Self, redb::Error> {
         let read = database.begin_read()?;
         let mut rows = Self::default();

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use florin_compute::{Bid, ComputeAction, bid_commitment};
+use florin_compute::{Bid, ComputeAction, ComputeJob, bid_commitment};
 use florin_ledger::{Terms, lease_task};
-use florin_protocol::Amount;
+use florin_protocol::{Amount, Canonical, Digest};
 use florin_work::{LeasedTraining, SegmentStart};
 
 use super::LeaseDaemon;
@@ -20,6 +20,8 @@ use crate::retry::Transient;
 const MEASURE_MS_MAX: u64 = 2_000;
 /// Most samples of a measurement, of which the median counts.
 const SAMPLES_MAX: usize = 5;
+/// Most shapes of jobs whose steps are measured.
+const MEASURED_SHAPES_MAX: usize = 256;
 /// Most trainings in memory.
 const LOADED_TRAININGS_MAX: usize = 8;
 
@@ -174,7 +176,8 @@ impl LeaseDaemon<'_, '_> {
         if let Some(why) = self.config.policy.refuse(role, &offer) {
             return Ok(Err(why));
         }
-        let measured = self.measured_step(order);
+        let shape = ComputeJob { seed: 0, ..job }.digest();
+        let measured = self.measured_step(order, shape);
         reason(measured)
     }
 
@@ -277,9 +280,17 @@ impl LeaseDaemon<'_, '_> {
         Ok(training.start(0, offered.start, &bytes)?)
     }
 
-    /// The microseconds of a step on this device: the median of a few trainings of the first steps.
-    fn measured_step(&mut self, order: &mut FollowedOrder) -> Result<u64, LeaseServeError> {
-        if let Some(us) = order.step_us {
+    /// The microseconds of a step on this device: the median of a few trainings of the first steps. Orders of one
+    /// shape, whose jobs differ in the seed alone, are measured once.
+    fn measured_step(
+        &mut self,
+        order: &mut FollowedOrder,
+        shape: Digest,
+    ) -> Result<u64, LeaseServeError> {
+        if let Some(us) = self.measured.get(&shape) {
+            // The blobs of this order are loaded all the same: no account deposits for a job that cannot be trained.
+            let us = *us;
+            self.load(order)?;
             return Ok(us);
         }
         let start = self.first_start(order)?;
@@ -305,7 +316,10 @@ impl LeaseDaemon<'_, '_> {
         }
         measured.sort_unstable();
         let us = measured.get(measured.len() / 2).copied().unwrap_or(rough);
-        order.step_us = Some(us);
+        if self.measured.len() >= MEASURED_SHAPES_MAX {
+            self.measured.clear();
+        }
+        self.measured.insert(shape, us);
         Ok(us)
     }
 }

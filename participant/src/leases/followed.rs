@@ -45,8 +45,6 @@ pub(super) struct FollowedOrder {
     pub(super) training: Option<Box<LeasedTraining>>,
     /// Steps of the whole job, once it was loaded.
     pub(super) total_steps: Option<u64>,
-    /// The measured microseconds of a step.
-    pub(super) step_us: Option<u64>,
     /// The states on disk, by the segment that they start.
     pub(super) states: Option<BTreeMap<u32, StoredState>>,
     /// The state that was computed last, with the segment that it starts.
@@ -81,7 +79,6 @@ impl FollowedOrder {
             deposit: None,
             training: None,
             total_steps: None,
-            step_us: None,
             states: None,
             current: None,
             is_award_announced: false,

@@ -156,6 +156,8 @@ struct LeaseDaemon<'a, 'p> {
     secrets: LeaseSecrets,
     store: LeaseStore,
     orders: BTreeMap<Digest, FollowedOrder>,
+    /// Measured microseconds of a step, by the shape of the job.
+    measured: BTreeMap<Digest, u64>,
     /// Listed orders that ask for nothing more.
     finished: BTreeSet<Digest>,
     /// The next look at orders that are no longer listed is not before this moment.
@@ -185,6 +187,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             secrets: LeaseSecrets::new(context.wallet),
             store: LeaseStore::open(&config.folder)?,
             orders: BTreeMap::new(),
+            measured: BTreeMap::new(),
             finished: BTreeSet::new(),
             forgotten_at: None,
             summary: LeaseSummary { account: me, ..LeaseSummary::default() },
@@ -304,6 +307,9 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
     }
 
     fn visit_order(&mut self, order: &mut FollowedOrder) -> Result<OrderVisit, LeaseServeError> {
+        if order.view.refused.is_some() {
+            return Ok(OrderVisit::Finished);
+        }
         if order.view.opened.is_none() {
             return Ok(OrderVisit::Idle);
         }

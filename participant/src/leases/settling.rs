@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use florin_compute::{ComputeAccount, LeaseOutcome, Phase, RecordedLease};
+use florin_compute::{ComputeAccount, LeaseOutcome, OrderMoney, Phase, RecordedLease};
 use florin_ledger::{Settlement, lease_claims, lease_task};
 use florin_protocol::{Amount, ClaimProof, Digest, RoundNumber, Timestamp, WalletSigner};
 
@@ -121,7 +121,8 @@ impl LeaseDaemon<'_, '_> {
             }
             BondStatus::Locked(until) => {
                 order.deposit = Some(ledger.bond_of(task, self.me)?.amount);
-                if !order.is_lock_announced {
+                // Before its close the task states a later moment.
+                if order.view.money == OrderMoney::Settled && !order.is_lock_announced {
                     order.is_lock_announced = true;
                     self.emit(&LeaseEvent::BondLocked { order: id, until });
                 }

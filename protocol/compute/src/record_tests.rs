@@ -10,15 +10,15 @@ const BEACON: Digest = Digest([7; 32]);
 const SALT: Digest = Digest([9; 32]);
 const OPENED: Timestamp = Timestamp(1_000);
 
-struct TestWallet(SigningKey);
+struct LeaseSigner(SigningKey);
 
-impl TestWallet {
+impl LeaseSigner {
     fn number(number: u8) -> Self {
         Self(SigningKey::from_slice(&[number; 32]).unwrap())
     }
 }
 
-impl WalletSigner for TestWallet {
+impl WalletSigner for LeaseSigner {
     fn address(&self) -> Address {
         address_of_key(self.0.verifying_key())
     }
@@ -39,7 +39,7 @@ fn bid() -> Bid {
 }
 
 fn body(number: u8, nonce: u32, action: ComputeAction) -> LeaseAction {
-    let by = TestWallet::number(number).address();
+    let by = LeaseSigner::number(number).address();
     LeaseAction { order: opening().order.id(), by, nonce, action }
 }
 
@@ -49,14 +49,14 @@ fn at(ms: u64, action: RecordedAction) -> LeaseRecord {
 
 fn signed(ms: u64, number: u8, nonce: u32, action: ComputeAction) -> LeaseRecord {
     let market = opening().order.market;
-    let signed = body(number, nonce, action).sign(market, &TestWallet::number(number)).unwrap();
+    let signed = body(number, nonce, action).sign(market, &LeaseSigner::number(number)).unwrap();
     at(ms, RecordedAction::Signed(Box::new(signed)))
 }
 
 /// Two auditors join, a bidder seals and opens its bid, and funds the lease.
 fn funded() -> Vec<LeaseRecord> {
     let id = opening().order.id();
-    let sealed = bid_commitment(id, TestWallet::number(1).address(), &bid(), SALT);
+    let sealed = bid_commitment(id, LeaseSigner::number(1).address(), &bid(), SALT);
     vec![
         signed(1_000, 1, 0, ComputeAction::SealBid(sealed)),
         signed(1_000, 2, 0, ComputeAction::JoinAudit),
@@ -88,7 +88,7 @@ fn a_lease_follows_from_its_record() {
     let lease = folded(&funded());
     assert_eq!(lease.lease().phase().0, Phase::Running);
     assert_eq!((lease.length(), lease.last()), (6, Timestamp(2_003)));
-    let nonces = [1, 2, 3, 4].map(|n| lease.next_nonce(TestWallet::number(n).address()));
+    let nonces = [1, 2, 3, 4].map(|n| lease.next_nonce(LeaseSigner::number(n).address()));
     assert_eq!(nonces, [3, 1, 1, 0]);
     assert_eq!(folded(&funded()), lease);
     // Its bytes are the same record.
@@ -102,10 +102,10 @@ fn a_signature_binds_order_account_number_and_action() {
     let lease = folded(&[]);
     let market = opening().order.market;
     let own = body(2, 0, ComputeAction::JoinAudit);
-    let signature = own.clone().sign(market, &TestWallet::number(2)).unwrap().signature;
+    let signature = own.clone().sign(market, &LeaseSigner::number(2)).unwrap().signature;
     let forged = [
         LeaseAction { order: Digest([1; 32]), ..own.clone() },
-        LeaseAction { by: TestWallet::number(3).address(), ..own.clone() },
+        LeaseAction { by: LeaseSigner::number(3).address(), ..own.clone() },
         LeaseAction { nonce: 1, ..own.clone() },
         body(2, 0, ComputeAction::SealBid(SALT)),
     ];
@@ -123,13 +123,13 @@ fn a_signature_binds_order_account_number_and_action() {
 #[test]
 fn an_upload_is_signed_by_its_account() {
     let market = opening().order.market;
-    let wallet = TestWallet::number(1);
+    let wallet = LeaseSigner::number(1);
     let upload = StateUpload { order: Digest([1; 32]), by: wallet.address(), state: SALT };
     let signature = upload.sign(market, &wallet).unwrap();
     assert_eq!(upload.verify(market, &signature), Ok(()));
     let changed = [
         StateUpload { order: Digest([2; 32]), ..upload },
-        StateUpload { by: TestWallet::number(2).address(), ..upload },
+        StateUpload { by: LeaseSigner::number(2).address(), ..upload },
         StateUpload { state: BEACON, ..upload },
     ];
     assert!(changed.iter().all(|upload| upload.verify(market, &signature).is_err()));

@@ -6,7 +6,7 @@ use florin_protocol::Digest;
 use serde_json::json;
 
 use crate::cli::{MarketArg, RentWatch};
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::rent::records;
 use crate::rent::{LeaseNews, LeaseTransfer, outcome_text};
@@ -35,6 +35,11 @@ pub(super) fn follow(at: &MarketArg, order: Digest, is_json: bool) -> anyhow::Re
     let mut history = loop {
         if let Some(history) = records::opened(&view)? {
             break history;
+        }
+        if let Some(why) = &view.refused {
+            let message =
+                format!("the coordinator has refused order {order}, and returns its escrow: {why}");
+            return Err(Failure::negative("ORDER_REFUSED", message).into());
         }
         if missing != Some(view.missing.len()) {
             screen.waits(&view);

@@ -24,7 +24,7 @@ struct AccountLine {
     lost: Amount,
 }
 
-/// What the demonstration prints.
+/// The outcome of all orders.
 pub(super) struct ComputeOutcome {
     accounts: Vec<AccountLine>,
     orders: usize,

@@ -173,7 +173,7 @@ pub enum ComputeAction {
 }
 
 impl ComputeAction {
-    /// What it does, in a few words.
+    /// A few words for it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
