@@ -267,12 +267,7 @@ impl Host {
         let HostParts { ledger, wallet, valuers, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let (rounds, from_rounds) = (folder.blobs(), mailbox.clone());
-        let mut threads = Vec::new();
-        for (number, (jobs, valuer)) in values.into_iter().zip(valuers).enumerate() {
-            let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
-            let work = move || valuer::run(jobs, valuer, &blobs, &to_engine);
-            threads.push(thread(&format!("valuation-{number}"), work)?);
-        }
+        let mut threads = valuer_threads(values, valuers, (&folder, &mailbox))?;
         threads.extend([
             thread("engine", move || actor.run(queue))?,
             thread("snapshots", move || snapshots.run(volume.as_ref(), owner, &held))?,
@@ -415,6 +410,19 @@ impl HostThreads {
     pub fn is_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
+}
+
+fn valuer_threads(
+    jobs: Vec<crossbeam_channel::Receiver<ValuationJob>>,
+    valuers: Vec<Box<dyn Valuer>>,
+    (folder, mailbox): (&DataFolder, &EngineSender),
+) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let start = |(number, (jobs, valuer)): (usize, (_, Box<dyn Valuer>))| {
+        let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
+        let work = move || valuer::run(jobs, valuer, &blobs, &to_engine);
+        thread(&format!("valuation-{number}"), work)
+    };
+    jobs.into_iter().zip(valuers).enumerate().map(start).collect()
 }
 
 fn lease_threads(leases: LeaseHost) -> std::io::Result<[JoinHandle<()>; 2]> {

@@ -237,7 +237,7 @@ fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
     market.inject(HostFault::HeldSettlement);
     let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
     let first = market.run(PROVIDER, None);
-    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::BondLocked { .. }));
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::LeaseOver { .. }));
     assert!(first.stop().paid.is_zero());
     for other in others {
         other.stop();
