@@ -80,6 +80,13 @@ impl LeaseRun {
         self.market.start_as(name, &call)
     }
 
+    /// A provider that counts every second segment without training it.
+    fn lazy(&self, name: &str) -> Process {
+        let policy = self.market.file("bid.toml");
+        let call = ["provide", "--orders", &policy, "--engine", "torch", "--json"];
+        self.market.start_as(name, &[&call[..], &["--experiment", "lazy"]].concat())
+    }
+
     fn helpers(&self) -> Vec<Process> {
         let mut all: Vec<Process> =
             AUDITORS.iter().map(|name| self.daemon(name, "audit.toml")).collect();
@@ -265,4 +272,45 @@ fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
     let [one, two] = [run.owed(&lease, "provider"), run.owed(&other, "second")];
     assert!(!one.is_zero() && !two.is_zero());
     assert_eq!(run.tokens(), before);
+}
+
+/// Audits of a lease may miss every fake segment: the order is placed again until one is drawn.
+#[test]
+fn a_provider_that_skips_segments_loses_its_stake_in_a_dispute() {
+    let run = LeaseRun::open(On::Embedded);
+    let before = run.tokens();
+    let _helpers = run.helpers();
+    let mut lazy = run.lazy("provider");
+    let slashed = (1..=8).find_map(|nonce| {
+        run.write_order(nonce, TestWindows { bid: 5, ..PATIENT });
+        let id = run.place(None);
+        let lease = run.wait_for_pay(id);
+        match lease.lease().outcome() {
+            Some(LeaseOutcome::Slashed { segment }) => Some((id, lease, segment)),
+            outcome => {
+                assert_eq!(outcome, Some(LeaseOutcome::Settled), "a lazy provider is on time");
+                // No audit has drawn a fake segment: the result is wrong, and is paid.
+                assert_ne!(lease.lease().result(), Some(undisturbed()));
+                None
+            }
+        }
+    });
+    let (id, lease, segment) = slashed.expect("one of eight audits draws a fake segment");
+    // Every second segment is fake.
+    assert_eq!(segment % 2, 1, "{segment}");
+    let order = lease.lease().order();
+    let stake = order.deposits.stake;
+    assert_eq!(run.market.ledger().treasury().unwrap(), stake);
+    let bounties = AUDITORS.map(|name| run.owed(&lease, name));
+    assert!(bounties.iter().any(|owed| *owed >= order.bounty()), "{bounties:?}");
+    assert!(run.owed(&lease, "provider").is_zero());
+    assert_eq!(run.tokens(), before);
+    let statement = run.market.run_command(&["rent", "statement", &id.to_string()]).expect(0);
+    assert!(statement.out.contains(&format!("segment {segment}")), "{}", statement.out);
+    // Another provider computes the same order.
+    lazy.kill();
+    let _honest = run.daemon("second", "bid.toml");
+    run.write_order(99, TestWindows { bid: 5, ..PATIENT });
+    let lease = run.wait_for_pay(run.place(None));
+    assert_eq!(lease.lease().result(), Some(undisturbed()));
 }
