@@ -287,6 +287,10 @@ pub(crate) struct Provide {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "max_stake", "arbiter",
         "trust_coordinator", "weights", "accept_trainer"])]
     pub(crate) orders: Option<PathBuf>,
+    /// With --orders: only show the orders that take bids, with the expected pay, the deposit and the time
+    /// of each, and why others are left out; nothing is deposited
+    #[arg(long, requires = "orders", conflicts_with = "experiment")]
+    pub(crate) dry_run: bool,
     /// With --orders: misbehave, for the demonstration
     #[arg(long, value_enum, hide = true, requires = "orders")]
     pub(crate) experiment: Option<OrderExperiment>,

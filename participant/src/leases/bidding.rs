@@ -67,16 +67,7 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
-        let refused = match self.examine(order, LeaseRole::Auditor)? {
-            Ok(step_us) => refuse_audit_time(&order.view.order, step_us),
-            Err(why) => Some(why),
-        };
-        let bond = order.view.order.deposits.audit_bond;
-        let refused = match refused {
-            None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
-            refused => refused,
-        };
-        if let Some(why) = refused {
+        if let Err(why) = self.examine_audit(order)? {
             order.roles.audits = false;
             return Ok(self.skip(order, why));
         }
@@ -126,8 +117,28 @@ impl LeaseDaemon<'_, '_> {
         OrderVisit::Acted
     }
 
+    /// The microseconds of a step for an auditor of an order, or the reason why it does not audit.
+    pub(super) fn examine_audit(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<Accepted<u64>, LeaseServeError> {
+        let step_us = match self.examine(order, LeaseRole::Auditor)? {
+            Ok(step_us) => step_us,
+            Err(why) => return Ok(Err(why)),
+        };
+        let bond = order.view.order.deposits.audit_bond;
+        let refused = match refuse_audit_time(&order.view.order, step_us) {
+            None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
+            refused => refused,
+        };
+        Ok(refused.map_or(Ok(step_us), Err))
+    }
+
     /// The bid for an order, or the reason why there is none. A stored bid may be sealed already.
-    fn examine_bid(&mut self, order: &mut FollowedOrder) -> Result<Accepted<Bid>, LeaseServeError> {
+    pub(super) fn examine_bid(
+        &mut self,
+        order: &mut FollowedOrder,
+    ) -> Result<Accepted<Bid>, LeaseServeError> {
         if let Some(bid) = order.folder.bid()? {
             return Ok(Ok(bid));
         }

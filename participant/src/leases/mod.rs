@@ -26,6 +26,7 @@ mod forgotten;
 #[cfg(test)]
 mod played_tests;
 mod policy;
+mod prospects;
 mod providing;
 mod secrets;
 mod settling;
@@ -50,6 +51,8 @@ pub use policy::{
     LEASE_SEGMENTS_MAX, LEASE_STATE_BYTES, LEASES_AT_ONCE_MAX, LeasePolicy, LeasePolicyError,
     LeaseRole, OfferedOrder, REFEREES_MAX, job_bytes,
 };
+
+pub use prospects::{OrderProspect, prospects};
 
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};

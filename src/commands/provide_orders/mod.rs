@@ -5,10 +5,11 @@ mod file;
 use std::path::Path;
 
 use florin_participant::leases::{
-    LeaseEvent, LeaseExperiment, LeaseServeConfig, LeaseSummary, ORDERS_POLL_MS, serve_orders,
+    LeaseEvent, LeaseExperiment, LeaseServeConfig, LeaseSummary, ORDERS_POLL_MS, OrderProspect,
+    prospects, serve_orders,
 };
 use florin_participant::{Backoff, ParticipantEvent, ProviderContext};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::event_printer::EventPrinter;
 use super::participate::{state_folder, stop_on_request};
@@ -17,7 +18,7 @@ use crate::commands::wallet;
 use crate::compose;
 use crate::failure::Exit;
 use crate::market::{MarketConnection, with_retries};
-use crate::show::{self, BAD, JsonEvent, NOTE};
+use crate::show::{self, BAD, JsonEvent, NOTE, TextTable};
 
 pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let policy = file::read(policy)?;
@@ -42,10 +43,70 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
         ledger: &*ledger,
         engine: &mut *engine,
     };
+    if arguments.dry_run {
+        return print_prospects(&prospects(&config, parts, &shutdown)?, arguments.json.json);
+    }
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
     let outcome = serve_orders(&config, parts, &shutdown, &mut print)?;
     summary(&outcome, &printer);
     Ok(Exit::Done)
+}
+
+fn print_prospects(found: &[OrderProspect], is_json: bool) -> anyhow::Result<Exit> {
+    if is_json {
+        let orders: Vec<Value> = found.iter().map(prospect_json).collect();
+        show::json(&json!({ "orders": orders }))?;
+        return Ok(Exit::Done);
+    }
+    if found.is_empty() {
+        show::hint("No order takes bids now. The daemon waits for them: run it without --dry-run.");
+        return Ok(Exit::Done);
+    }
+    let mut table = TextTable::new(&[
+        "order",
+        "role",
+        ">pay from, FLN",
+        ">to, FLN",
+        ">deposit, FLN",
+        ">time",
+        "left out",
+    ]);
+    for one in found {
+        let number =
+            |amount| if one.refusal.is_some() { "–".to_owned() } else { show::fln(amount) };
+        let time = match one.refusal {
+            Some(_) => "–".to_owned(),
+            None => format!("{:.1} s", one.compute_ms as f64 / 1_000.0),
+        };
+        table.row([
+            one.order.short().into(),
+            one.role.into(),
+            number(one.pay_least).into(),
+            number(one.pay_most).into(),
+            number(one.deposit).into(),
+            time.into(),
+            one.refusal.clone().unwrap_or_default().into(),
+        ]);
+    }
+    table.print();
+    anstream::println!();
+    show::sentence(
+        "A provider's pay is at least its own price and at most the order's; an auditor's is expected with the \
+         auditors so far, and at most that of all drawn segments. Nothing was deposited.",
+    );
+    Ok(Exit::Done)
+}
+
+fn prospect_json(one: &OrderProspect) -> Value {
+    json!({
+        "order": one.order,
+        "role": one.role,
+        "left_out": one.refusal,
+        "pay_least": show::units(one.pay_least),
+        "pay_most": show::units(one.pay_most),
+        "deposit": show::units(one.deposit),
+        "compute_ms": one.compute_ms,
+    })
 }
 
 fn print_event(printer: &EventPrinter, event: &LeaseEvent) {

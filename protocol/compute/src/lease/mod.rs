@@ -343,6 +343,12 @@ impl Lease {
         &self.audits
     }
 
+    /// Number of auditors with a bond.
+    #[must_use]
+    pub fn auditor_count(&self) -> usize {
+        self.auditors.len()
+    }
+
     /// The drawn segments, with the auditors that are asked.
     pub fn audited(&self) -> impl Iterator<Item = (u32, &BTreeSet<Address>)> {
         self.audits.iter().map(|audit| (audit.segment, &audit.asked))
