@@ -103,6 +103,7 @@ impl From<CheckpointError> for BackupError {
     fn from(error: CheckpointError) -> Self {
         match error {
             CheckpointError::Chain(error) => Self::Chain(error),
+            CheckpointError::Leases(error) => Self::Leases(error),
             error @ (CheckpointError::Stopping(_) | CheckpointError::Journal(_)) => {
                 Self::Journal(error.to_string())
             }
@@ -148,10 +149,8 @@ pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest,
         copier.file(&data.join(name), &dest.join(name))?;
     }
     moment.identity.write(dest).map_err(|source| failed(dest, source))?;
-    // The copy of the ledger began before: what is settled there is in the records of leases.
-    if let Some(leases) = &moment.leases
-        && leases.copy_to(&dest.join(LEASES_FILE))?
-    {
+    if let Some(leases) = &moment.leases {
+        leases.write(&dest.join(LEASES_FILE))?;
         copier.count(&dest.join(LEASES_FILE))?;
     }
     let block = match moment.chain {

@@ -92,7 +92,7 @@ impl LeaseHistory {
         let after = self.lease.lease().clone();
         let by = match &record.action {
             RecordedAction::Signed(signed) => Some(signed.body.by),
-            RecordedAction::Beacon(_) | RecordedAction::Expired => None,
+            RecordedAction::Beacon(_) | RecordedAction::Expired | RecordedAction::Resumed => None,
         };
         if let RecordedAction::Signed(signed) = &record.action {
             self.note(record.at, signed.body.by, &signed.body.action);

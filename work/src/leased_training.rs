@@ -102,6 +102,24 @@ pub fn initial_state(job: &ComputeJob, parameters: &[f32]) -> TrainingState {
     TrainingState::initial(parameters, &settings(job))
 }
 
+/// A state of a job, after any of its steps, from its bytes. It needs neither the graph nor the rows.
+///
+/// # Errors
+/// [`LeasedTrainingError::Digest`], and those of bytes that are no state.
+pub fn job_state(
+    job: &ComputeJob,
+    digest: Digest,
+    bytes: &[u8],
+) -> Result<TrainingState, LeasedTrainingError> {
+    let model = model_spec(&ModelArchitecture::Graph(job.graph.clone()));
+    let state = TrainingState::from_bytes(bytes, model.parameters(), &settings(job));
+    let state = state.map_err(TrainError::from)?;
+    match Digest(state.digest()) == digest {
+        true => Ok(state),
+        false => Err(LeasedTrainingError::Digest),
+    }
+}
+
 /// The state after the delivered segments of an order, from its bytes: the result that its renter bought.
 /// It needs neither the graph nor the rows.
 ///
@@ -115,12 +133,7 @@ pub fn delivered_state(
     (digest, bytes): (Digest, &[u8]),
 ) -> Result<TrainingState, LeasedTrainingError> {
     order.check_job(job).map_err(|error| LeasedTrainingError::Job(error.to_string()))?;
-    let model = model_spec(&ModelArchitecture::Graph(job.graph.clone()));
-    let state = TrainingState::from_bytes(bytes, model.parameters(), &settings(job));
-    let state = state.map_err(TrainError::from)?;
-    if Digest(state.digest()) != digest {
-        return Err(LeasedTrainingError::Digest);
-    }
+    let state = job_state(job, digest, bytes)?;
     let segments = u64::from(order.first_segment).saturating_add(delivered.into());
     let from = segments.saturating_mul(order.steps.into()).min(job.steps());
     match state.step() {

@@ -4,7 +4,7 @@ use florin_ledger::{ChainError, ChainSnapshot};
 use florin_store::{AppendError, Position};
 
 use crate::identity::Identity;
-use crate::leases::LeaseHost;
+use crate::leases::{LeaseCopy, LeaseStoreError};
 
 /// The point in time that a backup represents.
 pub struct BackupPoint {
@@ -17,8 +17,8 @@ pub struct BackupPoint {
     pub running: bool,
     /// A read transaction on the embedded ledger, if the market has one.
     pub chain: Option<ChainSnapshot>,
-    /// The hosted leases of a running coordinator.
-    pub leases: Option<LeaseHost>,
+    /// The records of leases of a running coordinator, if there are any.
+    pub leases: Option<LeaseCopy>,
 }
 
 /// Why a running coordinator cannot make a checkpoint.
@@ -33,4 +33,7 @@ pub enum CheckpointError {
     /// The embedded chain cannot be copied.
     #[error(transparent)]
     Chain(#[from] ChainError),
+    /// The records of leases cannot be copied.
+    #[error(transparent)]
+    Leases(#[from] LeaseStoreError),
 }

@@ -334,10 +334,13 @@ impl Host {
     /// [`CheckpointError`].
     pub async fn checkpoint(&self) -> Result<BackupPoint, CheckpointError> {
         let gone = || CheckpointError::Stopping(stopping_rejection().message);
+        // Before the ledger: a lease whose deposits the copied ledger lacks would pay from nothing. A ledger that is
+        // ahead of a record is harmless, because each step reads it first.
+        let leases = self.leases.copy()?;
         let (answer, moment) = oneshot::channel();
         self.mailbox.commands.send(Command::Checkpoint(answer)).await.map_err(|_| gone())?;
         let moment = moment.await.map_err(|_| gone())??;
-        Ok(BackupPoint { leases: Some(self.leases.clone()), ..moment })
+        Ok(BackupPoint { leases, ..moment })
     }
 
     /// The lock that a thread holds while it copies or removes files of the folder.

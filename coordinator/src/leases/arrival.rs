@@ -1,9 +1,11 @@
 //! The bytes of jobs and states: what is wanted, what has arrived, and what any account may read.
 
-use florin_compute::{LeaseError, StateUpload};
+use florin_compute::{LeaseError, Phase, StateUpload};
 use florin_protocol::{Digest, ErrorCode, Rejection};
 use florin_store::BlobWriter;
+use florin_work::job_state;
 
+use super::hosted::HostedOrder;
 use super::store::StoredState;
 use super::{LeaseHost, blob_rejection, job_blobs, refused, unknown};
 
@@ -84,24 +86,9 @@ impl LeaseHost {
 
     /// The most bytes of a state that an account may upload; `None` if it is stored.
     pub(crate) fn wanted_state(&self, upload: &StateUpload) -> Result<Option<u64>, Rejection> {
-        let StateUpload { order: id, by, state } = *upload;
         let all = self.state();
-        let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
-        let lease = order.begun()?.lease();
-        if lease.award().map(|award| award.provider) != Some(by) {
-            let role = "the provider of this lease";
-            return Err(refused(&LeaseError::Account { account: by, role }));
-        }
-        if order.states.contains_key(&state) {
-            return Ok(None);
-        }
-        let drawn = lease.audited().count();
-        if order.states.len() >= drawn.saturating_add(OTHER_STATES_MAX) {
-            let max = drawn.saturating_add(OTHER_STATES_MAX);
-            return Err(refused(&LeaseError::Limit { what: "states of this lease", max }));
-        }
-        let tensors = order.stored.request.job.start.bytes.saturating_mul(STATE_TENSORS_MAX);
-        Ok(Some(tensors.saturating_add(STATE_HEADER_BYTES_MAX)))
+        let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
+        order.wanted_state(upload)
     }
 
     /// Checks and stores the bytes of a state.
@@ -114,25 +101,49 @@ impl LeaseHost {
             return Ok(());
         }
         let StateUpload { order: id, state, .. } = *upload;
-        let request = {
-            let all = self.state();
-            all.orders.get(&id).ok_or_else(|| unknown(id))?.stored.request.clone()
-        };
-        let parts = &self.inner.parts;
-        let training = self.inner.trainings.of(&request, &parts.blobs)?;
+        let job = self.job(id)?;
         let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
-        let step = training
-            .state(state, &bytes)
+        let step = job_state(&job, state, &bytes)
             .map(|state| state.step())
             .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
         drop(bytes);
-        let blob = parts.blobs.store(writer).map_err(|error| blob_rejection(&error))?;
-        self.wanted_state(upload)?;
+        let blob = self.inner.parts.blobs.store(writer).map_err(|error| blob_rejection(&error))?;
         let mut all = self.state();
         let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        if order.wanted_state(upload)?.is_none() {
+            return Ok(());
+        }
         let stored = StoredState { step, blob };
         self.inner.store.put_state(id, state, stored)?;
         order.states.insert(state, stored);
         Ok(())
+    }
+}
+
+impl HostedOrder {
+    /// The most bytes of a state that an account may upload; `None` if it is stored.
+    fn wanted_state(&self, upload: &StateUpload) -> Result<Option<u64>, Rejection> {
+        let StateUpload { by, state, .. } = *upload;
+        let lease = self.begun()?.lease();
+        // Before its stake is deposited a winner could take the places of the next one.
+        let phase = lease.phase().0;
+        if !matches!(phase, Phase::Serving | Phase::Auditing | Phase::Opening) {
+            let action = "uploading a state";
+            return Err(refused(&LeaseError::Phase { phase: phase.name(), action }));
+        }
+        if lease.award().map(|award| award.provider) != Some(by) {
+            let role = "the provider of this lease";
+            return Err(refused(&LeaseError::Account { account: by, role }));
+        }
+        if self.states.contains_key(&state) {
+            return Ok(None);
+        }
+        let drawn = lease.audited().count();
+        if self.states.len() >= drawn.saturating_add(OTHER_STATES_MAX) {
+            let max = drawn.saturating_add(OTHER_STATES_MAX);
+            return Err(refused(&LeaseError::Limit { what: "states of this lease", max }));
+        }
+        let tensors = self.stored.request.job.start.bytes.saturating_mul(STATE_TENSORS_MAX);
+        Ok(Some(tensors.saturating_add(STATE_HEADER_BYTES_MAX)))
     }
 }

@@ -46,17 +46,9 @@ impl LeaseHost {
 
     fn abandon(&self, id: Digest) -> Result<(), Rejection> {
         let mut state = self.state();
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.lease.is_some() || !order.is_open() {
-            return Ok(());
-        }
-        let mut stored = order.stored.clone();
-        let count = order.missing.len();
-        stored.refused = Some(format!("{count} blobs of the job did not arrive in time"));
-        self.inner.store.put_order(id, &stored)?;
-        order.stored = stored;
-        self.changed();
-        Ok(())
+        let missing = state.orders.get(&id).map_or(0, |order| order.missing.len());
+        let why = format!("{missing} blobs of the job did not arrive in time");
+        self.refuse(&mut state, id, &why)
     }
 
     /// Applies defaults until the host stops.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    ComputeAction, LeaseOpening, LeaseRecord, OrderMoney, OrderView, Phase, RecordedAction,
+    ComputeAction, LeaseError, LeaseOpening, LeaseRecord, OrderView, Phase, RecordedAction,
     RecordedLease, SignedLeaseAction, beacon_commitment,
 };
 use florin_protocol::{Blob, Digest, ErrorCode, Rejection, Timestamp};
@@ -72,9 +72,14 @@ impl HostedOrder {
             && self.lease.as_ref().is_none_or(|lease| lease.lease().outcome().is_none())
     }
 
+    /// Whether it waits for blobs.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_open() && self.lease.is_none()
+    }
+
     /// Whether its money still has to move.
     pub(super) fn is_unsettled(&self) -> bool {
-        !self.is_open() && self.stored.money != OrderMoney::Settled
+        !self.is_open() && !self.stored.money.is_final()
     }
 
     /// The lease, or why there is none.
@@ -86,6 +91,30 @@ impl HostedOrder {
             let message = "the bids have not begun: blobs of the job are missing";
             Rejection::new(ErrorCode::TooEarly, message)
         })
+    }
+
+    /// Whether all blobs are there, and the bids have not begun.
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.lease.is_none() && self.is_open()
+    }
+
+    /// Refuses cheaply an action that the lease would refuse: another number than the account's next, or an account
+    /// without a part.
+    pub(super) fn check_sender(&self, signed: &SignedLeaseAction) -> Result<(), Rejection> {
+        let (lease, body) = (self.begun()?, &signed.body);
+        let joins = matches!(body.action, ComputeAction::SealBid(_) | ComputeAction::JoinAudit);
+        if !joins && !lease.lease().has_part(body.by) {
+            let role = "a bidder, an auditor or the referee of this order";
+            return Err(refused(&LeaseError::Account { account: body.by, role }));
+        }
+        match lease.next_nonce(body.by) == body.nonce {
+            true => Ok(()),
+            false => {
+                let rule = "must be the number of the account's earlier actions on this lease";
+                let got = body.nonce.into();
+                Err(refused(&LeaseError::Invalid { what: "the nonce", got, rule }))
+            }
+        }
     }
 
     /// The recorded action that an account repeats.
@@ -138,7 +167,7 @@ impl HostedOrder {
         }
         let Some(lease) = &self.lease else {
             let is_late = now > self.stored.received.saturating_add_ms(BLOBS_MS_MAX);
-            return is_late.then_some(DueAction::Abandon);
+            return (is_late && !self.missing.is_empty()).then_some(DueAction::Abandon);
         };
         let (phase, deadline) = lease.lease().phase();
         (phase == Phase::Delivered || now > deadline).then_some(DueAction::Record)

@@ -10,7 +10,6 @@ mod deadlines;
 mod hosted;
 mod money;
 mod store;
-mod training;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_compute::{
-    ComputeJob, LeaseError, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,
-    RecordedLease, SignedLeaseAction,
+    ComputeJob, LeaseError, LeaseOutcome, LeaseRecord, OrderMoney, OrderRequest, OrderView,
+    RecordedAction, RecordedLease, SignedLeaseAction,
 };
 use florin_ledger::{Ledger, LedgerError, lease_task};
 use florin_protocol::{
@@ -27,19 +26,23 @@ use florin_protocol::{
     WalletSigner,
 };
 use florin_store::{BlobError, BlobStore};
+use florin_work::LeasedTraining;
 use tokio::sync::watch;
 
 use crate::host::Clock;
 use hosted::HostedOrder;
 use store::{LeaseStore, StoredOrder, StoredState};
-use training::Trainings;
 
-pub use store::{LEASES_FILE, LeaseStoreError};
+pub use store::{LEASES_FILE, LeaseCopy, LeaseStoreError};
 
-/// Most orders that wait for blobs or have a lease that goes on.
-const OPEN_MAX: usize = 1_024;
-/// Most orders that are remembered. Then the oldest settled ones are forgotten.
-const ORDERS_MAX: usize = 4_096;
+/// Most orders that have a lease that goes on.
+const OPEN_MAX: usize = 512;
+/// Most orders that wait for blobs. A new one takes the place of the one that has waited longest.
+const WAITING_MAX: usize = 128;
+/// Most orders of one renter that are open.
+const OPEN_PER_RENTER_MAX: usize = 64;
+/// Most orders that are remembered. Then settled ones are forgotten: first those without pay, then the oldest.
+const ORDERS_MAX: usize = 1_024;
 /// Most bytes of the blobs of a job: 1 GiB.
 const JOB_BYTES_MAX: u64 = 1 << 30;
 /// How long an order waits for the blobs of its job, in milliseconds: ten minutes.
@@ -96,7 +99,6 @@ struct Inner {
     market: MarketId,
     store: LeaseStore,
     state: Mutex<HostState>,
-    trainings: Trainings,
     changes: watch::Sender<u64>,
     is_stopping: AtomicBool,
 }
@@ -106,6 +108,17 @@ struct HostState {
     orders: BTreeMap<Digest, HostedOrder>,
     /// Blobs that were uploaded for jobs. A blob of a task is not among them before that: it may be secret.
     blobs: BTreeSet<Digest>,
+}
+
+/// An action that the lease accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExaminedAction {
+    /// It is recorded already.
+    Recorded,
+    /// It raises what the account can lose to this amount.
+    NeedsBond(Amount),
+    /// It needs no deposit.
+    Free,
 }
 
 /// The rejection of an action that the rules of a lease refuse.
@@ -148,7 +161,8 @@ impl LeaseHost {
         for (id, order) in loaded.orders {
             let missing = state.missing(&order.stored.request.job);
             let hosted = HostedOrder::load(order, missing);
-            let hosted = hosted.map_err(|why| store.inconsistent(&why))?;
+            let mut hosted = hosted.map_err(|why| store.inconsistent(&why))?;
+            resume(&store, id, &mut hosted, parts.clock.now())?;
             state.orders.insert(id, hosted);
         }
         let inner = Inner {
@@ -156,7 +170,6 @@ impl LeaseHost {
             parts,
             store,
             state: Mutex::new(state),
-            trainings: Trainings::default(),
             changes: watch::Sender::new(0),
             is_stopping: AtomicBool::new(false),
         };
@@ -167,7 +180,8 @@ impl LeaseHost {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Timestamp {
+    /// The coordinator's time.
+    pub(crate) fn now(&self) -> Timestamp {
         self.inner.parts.clock.now()
     }
 
@@ -243,7 +257,11 @@ impl LeaseHost {
         let state = self.state();
         let mut earlier = state.orders.values().filter(|hosted| {
             let lease = hosted.lease.as_ref().map(RecordedLease::lease);
-            let result = lease.and_then(|lease| lease.result());
+            let delivered = lease.filter(|lease| {
+                let outcome = lease.outcome();
+                matches!(outcome, Some(LeaseOutcome::Settled | LeaseOutcome::Defaulted { .. }))
+            });
+            let result = delivered.and_then(|lease| lease.result());
             hosted.stored.request.order.job == order.job && result == Some(order.start)
         });
         let found = earlier.find_map(|hosted| hosted.states.get(&order.start));
@@ -266,38 +284,79 @@ impl LeaseHost {
         if state.orders.contains_key(&id) {
             return Ok(());
         }
-        let open = state.orders.values().filter(|order| order.is_open()).count();
-        if open >= OPEN_MAX
-            || state.orders.len() >= ORDERS_MAX && !self.forget_oldest(&mut state)?
-        {
-            let message = format!("this coordinator hosts at most {OPEN_MAX} orders at a time");
-            return Err(Rejection::new(ErrorCode::LimitReached, message));
-        }
+        self.make_place(&mut state, request.order.renter)?;
         let (received, missing) = (self.now(), state.missing(&request.job));
         let money = OrderMoney::Locked;
         let beacon = beacon_secret(&self.inner.parts.node, id);
         let (opened, refused) = (None, None);
         let stored = StoredOrder { request, beacon, received, opened, refused, money };
-        self.inner.store.put_order(id, &stored)?;
+        let start = start.map(|start| (digest, start));
+        self.inner.store.put_new_order(id, &stored, start)?;
         let mut hosted = HostedOrder::new(stored, missing);
-        if let Some(start) = start {
-            self.inner.store.put_state(id, digest, start)?;
-            hosted.states.insert(digest, start);
-        }
+        hosted.states.extend(start);
         tracing::info!(order = %id, "accepted an order for compute");
         state.orders.insert(id, hosted);
         Ok(())
     }
 
-    /// Forgets the settled order that was received first; returns whether there was one.
-    fn forget_oldest(&self, state: &mut HostState) -> Result<bool, Rejection> {
-        let settled =
-            state.orders.iter().filter(|(_, order)| order.stored.money == OrderMoney::Settled);
-        let oldest = settled.min_by_key(|(_, order)| order.stored.received).map(|(id, _)| *id);
-        let Some(oldest) = oldest else { return Ok(false) };
-        self.inner.store.forget(oldest)?;
-        state.orders.remove(&oldest);
+    /// Makes a place for an order of a renter.
+    fn make_place(&self, state: &mut HostState, renter: Address) -> Result<(), Rejection> {
+        let full = |max: usize, what: &str| {
+            let message = format!("this coordinator hosts at most {max} {what} at a time");
+            Err(Rejection::new(ErrorCode::LimitReached, message))
+        };
+        let open = state.orders.values().filter(|order| order.is_open());
+        let (own, begun) = open.fold((0_usize, 0_usize), |(own, begun), order| {
+            let is_own = order.stored.request.order.renter == renter;
+            let is_begun = order.lease.is_some();
+            (own.saturating_add(is_own.into()), begun.saturating_add(is_begun.into()))
+        });
+        if own >= OPEN_PER_RENTER_MAX {
+            return full(OPEN_PER_RENTER_MAX, "open orders of one renter");
+        }
+        if begun >= OPEN_MAX {
+            return full(OPEN_MAX, "leases");
+        }
+        let waiting = state.orders.iter().filter(|(_, order)| order.is_waiting());
+        let longest = waiting.clone().min_by_key(|(_, order)| order.stored.received);
+        if waiting.count() >= WAITING_MAX
+            && let Some((longest, _)) = longest
+        {
+            let longest = *longest;
+            self.refuse(state, longest, "others took its place before its blobs arrived")?;
+        }
+        match state.orders.len() < ORDERS_MAX || self.forget_one(state)? {
+            true => Ok(()),
+            false => full(ORDERS_MAX, "orders that are not settled"),
+        }
+    }
+
+    /// Forgets a settled order: one without pay, or the oldest. Returns whether there was one.
+    fn forget_one(&self, state: &mut HostState) -> Result<bool, Rejection> {
+        let settled = state.orders.iter().filter(|(_, order)| order.stored.money.is_final());
+        let least = settled.min_by_key(|(_, order)| {
+            let books = order.lease.as_ref().map(|lease| lease.lease().books());
+            let is_paid = books.is_some_and(|books| !books.totals().is_empty());
+            (is_paid, order.stored.received)
+        });
+        let Some(least) = least.map(|(id, _)| *id) else { return Ok(false) };
+        self.inner.store.forget(least)?;
+        state.orders.remove(&least);
         Ok(true)
+    }
+
+    /// Refuses an order whose bids have not begun: its escrow returns.
+    fn refuse(&self, state: &mut HostState, id: Digest, why: &str) -> Result<(), Rejection> {
+        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        if order.lease.is_some() || !order.is_open() {
+            return Ok(());
+        }
+        let mut stored = order.stored.clone();
+        stored.refused = Some(why.to_owned());
+        self.inner.store.put_order(id, &stored)?;
+        order.stored = stored;
+        self.changed();
+        Ok(())
     }
 
     /// Begins the bids of an order whose blobs are all there.
@@ -310,13 +369,7 @@ impl LeaseHost {
             }
             order.stored.request.clone()
         };
-        let blobs = &self.inner.parts.blobs;
-        let checked = self
-            .inner
-            .trainings
-            .of(&request, blobs)
-            .map(drop)
-            .and_then(|()| self.check_escrow(&request));
+        let checked = self.check_job(&request).and_then(|()| self.check_escrow(&request));
         if let Err(rejection) = &checked
             && rejection.code == ErrorCode::Internal
         {
@@ -344,6 +397,31 @@ impl LeaseHost {
                 self.inner.store.put_order(id, &stored)?;
                 order.stored = stored;
                 Err(rejection)
+            }
+        }
+    }
+
+    /// Checks that the blobs of a job fit together.
+    fn check_job(&self, request: &OrderRequest) -> Result<(), Rejection> {
+        let OrderRequest { order, job } = request;
+        let blobs = &self.inner.parts.blobs;
+        let read = |digest, _| blobs.read(digest).map_err(|error| blob_rejection(&error));
+        LeasedTraining::load(order, job, read).map(drop).map_err(|rejection| match rejection.code {
+            ErrorCode::Internal | ErrorCode::StorageFull => rejection,
+            _ => invalid(rejection.message),
+        })
+    }
+
+    /// Begins the bids of orders that are complete: an earlier attempt may have failed.
+    pub(crate) fn begin_complete(&self) {
+        let complete: Vec<Digest> = {
+            let state = self.state();
+            let orders = state.orders.iter().filter(|(_, order)| order.is_complete());
+            orders.map(|(id, _)| *id).collect()
+        };
+        for id in complete {
+            if let Err(rejection) = self.begin_if_complete(id) {
+                tracing::warn!(order = %id, %rejection, "the bids of an order do not begin");
             }
         }
     }
@@ -376,42 +454,58 @@ impl LeaseHost {
         Ok(order.records.iter().skip(after).take(RECORDS_PER_REPLY_MAX).cloned().collect())
     }
 
-    /// Records a signed action. An action that is recorded already changes nothing.
-    pub(crate) fn act(&self, id: Digest, signed: SignedLeaseAction) -> Result<(), Rejection> {
-        let by = signed.body.by;
-        let needed = {
+    /// Examines a signed action that arrived at a moment, without a change.
+    pub(crate) fn examine(
+        &self,
+        signed: &SignedLeaseAction,
+        arrived: Timestamp,
+    ) -> Result<ExaminedAction, Rejection> {
+        let (id, by) = (signed.body.order, signed.body.by);
+        let lease = {
             let state = self.state();
             let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
             let lease = order.begun()?;
-            if order.has_recorded(&signed) {
-                return Ok(());
+            if order.has_recorded(signed) {
+                return Ok(ExaminedAction::Recorded);
             }
+            order.check_sender(signed)?;
             order.check_states(&signed.body.action)?;
-            let mut after = lease.clone();
-            let (before, record) = (needed_bond(lease, by)?, self.record(lease, signed.clone()));
-            after.apply(&record).map_err(|error| refused(&error))?;
-            let needed = needed_bond(&after, by)?;
-            (needed > before).then_some(needed)
+            lease.clone()
         };
-        if let Some(needed) = needed {
-            self.check_bond(id, by, needed)?;
-        }
+        // Without the lock: the lease is a copy.
+        let mut after = lease.clone();
+        let (before, record) = (needed_bond(&lease, by)?, record(&lease, signed.clone(), arrived));
+        after.apply(&record).map_err(|error| refused(&error))?;
+        let needed = needed_bond(&after, by)?;
+        Ok(match needed > before {
+            true => ExaminedAction::NeedsBond(needed),
+            false => ExaminedAction::Free,
+        })
+    }
+
+    /// Records an examined action. An action that is recorded already changes nothing.
+    pub(crate) fn act(
+        &self,
+        signed: SignedLeaseAction,
+        arrived: Timestamp,
+    ) -> Result<(), Rejection> {
+        let id = signed.body.order;
         let mut state = self.state();
         let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
         if order.has_recorded(&signed) {
             return Ok(());
         }
-        let record = self.record(order.begun()?, signed);
+        let record = record(order.begun()?, signed, arrived);
         self.append(id, order, record)
     }
 
-    fn record(&self, lease: &RecordedLease, signed: SignedLeaseAction) -> LeaseRecord {
-        let action = RecordedAction::Signed(Box::new(signed));
-        LeaseRecord { at: self.now().max(lease.last()), action }
-    }
-
     /// Checks that an account has deposited what the lease needs from it.
-    fn check_bond(&self, id: Digest, by: Address, needed: Amount) -> Result<(), Rejection> {
+    pub(crate) fn check_bond(
+        &self,
+        signed: &SignedLeaseAction,
+        needed: Amount,
+    ) -> Result<(), Rejection> {
+        let (id, by) = (signed.body.order, signed.body.by);
         let task = TaskId(id.0);
         let bond = self.inner.parts.ledger.bond_of(task, by);
         let bond = bond.map_err(|error| ledger_rejection(&error))?;
@@ -456,9 +550,14 @@ impl LeaseHost {
         self.inner.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Writes a consistent copy of the records; returns whether there is anything to copy.
-    pub(crate) fn copy_to(&self, file: &Path) -> Result<bool, LeaseStoreError> {
-        self.inner.store.copy_to(file)
+    /// A consistent copy of all records; `None` before the first order.
+    pub(crate) fn copy(&self) -> Result<Option<LeaseCopy>, LeaseStoreError> {
+        self.inner.store.copy()
+    }
+
+    /// Whether records can be written.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.inner.store.is_usable()
     }
 }
 
@@ -470,6 +569,25 @@ impl HostState {
     }
 }
 
+/// Prolongs an open lease at a start: no account loses a deposit because the coordinator was down.
+fn resume(
+    store: &LeaseStore,
+    id: Digest,
+    order: &mut HostedOrder,
+    now: Timestamp,
+) -> Result<(), LeaseStoreError> {
+    if !order.is_open() {
+        return Ok(());
+    }
+    let Some(lease) = &mut order.lease else { return Ok(()) };
+    let record = LeaseRecord { at: now.max(lease.last()), action: RecordedAction::Resumed };
+    let number = lease.length();
+    lease.apply(&record).map_err(|error| store.inconsistent(&error.to_string()))?;
+    store.append(id, number, &record)?;
+    order.records.push(record);
+    Ok(())
+}
+
 /// The secret of an order's beacon. It follows from the node key, so that no account can guess it; the signature is
 /// published nowhere.
 fn beacon_secret(node: &NodeSigner, order: Digest) -> Digest {
@@ -477,6 +595,12 @@ fn beacon_secret(node: &NodeSigner, order: Digest) -> Digest {
     let preimage = [&b"florin v1 compute beacon secret"[..], &order.0].concat();
     hasher.update(&node.sign_bytes(&preimage).0);
     Digest(*hasher.finalize().as_bytes())
+}
+
+/// The record of an action that arrived at a moment.
+fn record(lease: &RecordedLease, signed: SignedLeaseAction, arrived: Timestamp) -> LeaseRecord {
+    let action = RecordedAction::Signed(Box::new(signed));
+    LeaseRecord { at: arrived.max(lease.last()), action }
 }
 
 fn needed_bond(lease: &RecordedLease, by: Address) -> Result<Amount, Rejection> {

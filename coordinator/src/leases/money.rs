@@ -9,11 +9,15 @@ use florin_protocol::{Digest, Report, RoundNumber, TaskId};
 
 use super::LeaseHost;
 use crate::host::{JobProgress, LedgerJob, advance};
+use florin_engine::Event;
 
 /// Pause between two looks at the leases that are over.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause after a step that the ledger did not accept.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
+
+/// Settled orders whose tasks are looked at in one turn after a start.
+const LOOKS_PER_TURN: usize = 16;
 
 /// The next step of a settlement.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,7 @@ struct Settling {
     lease: Option<Lease>,
     /// Its settlement; `None` if no account is paid or debited.
     settlement: Option<Settlement>,
+    is_cancelled: bool,
     step: SettlementStep,
     /// No step before this moment.
     after: Instant,
@@ -47,7 +52,7 @@ impl Settling {
             None
         });
         let step = if settlement.is_some() { SettlementStep::Post } else { SettlementStep::Close };
-        Self { id, lease, settlement, step, after: Instant::now() }
+        Self { id, lease, settlement, is_cancelled: false, step, after: Instant::now() }
     }
 }
 
@@ -59,9 +64,16 @@ impl LeaseHost {
         if let Err(error) = self.inner.parts.ledger.resume(wallet) {
             tracing::warn!(%error, "earlier ledger transactions are not confirmed yet");
         }
-        let mut doubted = self.settled();
+        let (mut doubted, mut begun) = (self.settled(), Instant::now());
         while !self.is_stopping() {
-            doubted.retain(|id| !self.has_looked(*id));
+            let looked = doubted.len().saturating_sub(LOOKS_PER_TURN);
+            let unanswered: Vec<Digest> =
+                doubted.drain(looked..).filter(|id| !self.has_looked(*id)).collect();
+            doubted.extend(unanswered);
+            if begun.elapsed() >= RETRY_PAUSE {
+                begun = Instant::now();
+                self.begin_complete();
+            }
             self.collect(&mut settling);
             settling.retain_mut(|one| {
                 self.is_stopping() || one.after > Instant::now() || !self.advance(one)
@@ -111,7 +123,7 @@ impl LeaseHost {
     fn advance(&self, one: &mut Settling) -> bool {
         match self.step(one) {
             Ok(Some(wait)) => one.after = Instant::now() + wait,
-            Ok(None) => return self.mark_settled(one.id),
+            Ok(None) => return self.mark_final(one),
             Err(error) => {
                 tracing::warn!(order = %one.id, %error, "the settlement of a lease waits: will retry");
                 one.after = Instant::now() + RETRY_PAUSE;
@@ -149,12 +161,18 @@ impl LeaseHost {
                 let mut job = LedgerJob::Finalize { task, round, payout };
                 match advance(&mut job, ledger, wallet)? {
                     JobProgress::Wait(wait) => return Ok(Some(wait)),
-                    JobProgress::Done(_) => SettlementStep::Prove,
+                    JobProgress::Done(event) => {
+                        one.is_cancelled = matches!(*event, Event::SettlementCancelled { .. });
+                        SettlementStep::Prove
+                    }
                 }
             }
             (SettlementStep::Prove, _) => {
-                if let Some(lease) = &one.lease {
-                    self.prove_debits(lease)?;
+                if let Some(lease) = &one.lease
+                    && !one.is_cancelled
+                    && self.prove_debit(lease)?
+                {
+                    return Ok(Some(Duration::ZERO));
                 }
                 SettlementStep::Close
             }
@@ -175,36 +193,35 @@ impl LeaseHost {
         Ok(Some(Duration::ZERO))
     }
 
-    /// Takes the debits of a final settlement from the bonds.
-    fn prove_debits(&self, lease: &Lease) -> Result<(), LedgerError> {
+    /// Takes the next debit of a final settlement from its bond; returns whether there was one.
+    fn prove_debit(&self, lease: &Lease) -> Result<bool, LedgerError> {
         let (ledger, wallet) = (self.inner.parts.ledger.as_ref(), self.inner.parts.wallet.as_ref());
         let task = lease_task(lease.order());
-        for claim in lease_claims(lease) {
+        let debits =
+            lease_claims(lease).into_iter().filter(|claim| !claim.totals.debited.is_zero());
+        for claim in debits {
             let account = claim.account;
-            let proven = ledger.claimed_totals(task, account)?.debited;
-            if claim.totals.debited.is_zero() || proven >= claim.totals.debited {
+            if ledger.claimed_totals(task, account)?.debited >= claim.totals.debited {
                 continue;
             }
             match ledger.claim(wallet, &claim) {
                 Ok(outcome) => {
                     tracing::info!(%task, %account, taken = %outcome.taken, "debit of a lease proven");
+                    return Ok(true);
                 }
                 Err(LedgerError::Refused(Refusal::NothingToClaim)) => {}
-                // The settlement was cancelled: there is no debit.
-                Err(LedgerError::Refused(refusal @ Refusal::InvalidProof)) => {
-                    tracing::error!(%task, %account, %refusal, "a debit of a lease is not final");
-                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    fn mark_settled(&self, id: Digest) -> bool {
+    fn mark_final(&self, one: &Settling) -> bool {
+        let id = one.id;
         let mut state = self.state();
         let Some(order) = state.orders.get_mut(&id) else { return true };
         let mut stored = order.stored.clone();
-        stored.money = OrderMoney::Settled;
+        stored.money = if one.is_cancelled { OrderMoney::Cancelled } else { OrderMoney::Settled };
         if let Err(error) = self.inner.store.put_order(id, &stored) {
             tracing::error!(order = %id, %error, "the end of a lease cannot be stored: will retry");
             return false;

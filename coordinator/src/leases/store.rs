@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_compute::{LeaseRecord, OrderMoney, OrderRequest};
 use florin_protocol::{Digest, Timestamp};
 use redb::backends::InMemoryBackend;
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
 
 /// The file in a data folder. It exists from the first order on.
 pub const LEASES_FILE: &str = "leases.redb";
@@ -84,13 +87,17 @@ pub(super) struct LeaseStore {
     path: PathBuf,
     /// `None` before the first order.
     database: Mutex<Option<Database>>,
+    has_failed: AtomicBool,
 }
 
 impl LeaseStore {
+    fn new(path: PathBuf) -> Self {
+        Self { path, database: Mutex::new(None), has_failed: AtomicBool::new(false) }
+    }
+
     /// Opens the file of a data folder, if it exists.
     pub(super) fn open(folder: &Path) -> Result<Self, LeaseStoreError> {
-        let path = folder.join(LEASES_FILE);
-        let store = Self { path, database: Mutex::new(None) };
+        let store = Self::new(folder.join(LEASES_FILE));
         if store.path.exists() {
             let database = store.run(|| Ok(Database::open(&store.path)?))?;
             *store.database.lock().unwrap_or_else(PoisonError::into_inner) = Some(database);
@@ -104,7 +111,7 @@ impl LeaseStore {
         if !path.exists() {
             return Ok(None);
         }
-        let store = Self { path, database: Mutex::new(None) };
+        let store = Self::new(path);
         let database = store.run(|| {
             let bytes = std::fs::read(&store.path)?;
             let memory = InMemoryBackend::new();
@@ -145,7 +152,7 @@ impl LeaseStore {
         change: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
     ) -> Result<(), LeaseStoreError> {
         let mut database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
-        self.run(|| {
+        let written = self.run(|| {
             let database = match database.take() {
                 Some(there) => database.insert(there),
                 None => database.insert(Database::create(&self.path)?),
@@ -153,13 +160,36 @@ impl LeaseStore {
             let write = database.begin_write()?;
             change(&write)?;
             Ok(write.commit()?)
-        })
+        });
+        if written.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        written
     }
 
     pub(super) fn put_order(&self, id: Digest, order: &StoredOrder) -> Result<(), LeaseStoreError> {
         let bytes = borsh::to_vec(order).map_err(|error| self.corrupt(&error))?;
         self.write(|write| {
             write.open_table(ORDERS)?.insert(id.0, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    /// Stores a new order, with the state that it starts from.
+    pub(super) fn put_new_order(
+        &self,
+        id: Digest,
+        order: &StoredOrder,
+        start: Option<(Digest, StoredState)>,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(order).map_err(|error| self.corrupt(&error))?;
+        let start = start.map(|(state, stored)| borsh::to_vec(&stored).map(|bytes| (state, bytes)));
+        let start = start.transpose().map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(ORDERS)?.insert(id.0, bytes.as_slice())?;
+            if let Some((state, bytes)) = &start {
+                write.open_table(STATES)?.insert((id.0, state.0), bytes.as_slice())?;
+            }
             Ok(())
         })
     }
@@ -213,7 +243,7 @@ impl LeaseStore {
     pub(super) fn load(&self) -> Result<LoadedLeases, LeaseStoreError> {
         let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(database) = database.as_ref() else { return Ok(LoadedLeases::default()) };
-        let rows = self.run(|| StoredRows::read(database))?;
+        let rows = self.run(|| StoredRows::read(&database.begin_read()?))?;
         let mut loaded = LoadedLeases { blobs: rows.blobs, ..LoadedLeases::default() };
         for (id, bytes) in rows.orders {
             let stored = self.decode(&bytes)?;
@@ -236,18 +266,41 @@ impl LeaseStore {
         Ok(loaded)
     }
 
-    /// Writes a consistent copy to a new file; returns whether there is anything to copy.
-    pub(super) fn copy_to(&self, to: &Path) -> Result<bool, LeaseStoreError> {
-        let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(database) = database.as_ref() else { return Ok(false) };
-        let rows = self.run(|| StoredRows::read(database))?;
-        self.run(|| {
+    /// A consistent copy of all rows; `None` before the first order. Writes go on meanwhile.
+    pub(super) fn copy(&self) -> Result<Option<LeaseCopy>, LeaseStoreError> {
+        let read = {
+            let database = self.database.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(database) = database.as_ref() else { return Ok(None) };
+            self.run(|| Ok(database.begin_read()?))?
+        };
+        let rows = self.run(|| StoredRows::read(&read))?;
+        Ok(Some(LeaseCopy { rows }))
+    }
+
+    /// Whether records can be written: after a failed write the file is opened anew by a restart.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.has_failed.load(Ordering::Relaxed)
+    }
+}
+
+/// A copy of the records of all leases.
+pub struct LeaseCopy {
+    rows: StoredRows,
+}
+
+impl LeaseCopy {
+    /// Writes the copy to a new file.
+    ///
+    /// # Errors
+    /// [`LeaseStoreError`].
+    pub fn write(&self, to: &Path) -> Result<(), LeaseStoreError> {
+        let store = LeaseStore::new(to.to_owned());
+        store.run(|| {
             let copy = Database::create(to)?;
             let write = copy.begin_write()?;
-            rows.write(&write)?;
+            self.rows.write(&write)?;
             Ok(write.commit()?)
-        })?;
-        Ok(true)
+        })
     }
 }
 
@@ -270,8 +323,7 @@ fn if_there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::E
 }
 
 impl StoredRows {
-    fn read(database: &Database) -> Result<Self, redb::Error> {
-        let read = database.begin_read()?;
+    fn read(read: &ReadTransaction) -> Result<Self, redb::Error> {
         let mut rows = Self::default();
         if let Some(table) = if_there(read.open_table(ORDERS))? {
             for row in table.iter()? {

@@ -104,6 +104,9 @@ pub(super) async fn readyz(State(app): State<App>) -> Response {
     if let Some(why) = app.host().journal_metrics().error() {
         return not_ready(&why);
     }
+    if !app.host().leases().is_usable() {
+        return not_ready("the records of leases cannot be written: restart the coordinator");
+    }
     match timeout(READINESS_TIMEOUT, app.ledger(|ledger| ledger.now().map(drop))).await {
         Ok(Ok(())) => "ready\n".into_response(),
         Ok(Err(error)) => not_ready(&error.0.message),

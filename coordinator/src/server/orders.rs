@@ -19,7 +19,7 @@ use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
 use crate::config::WAIT_MS_MAX;
-use crate::leases::LeaseHost;
+use crate::leases::{ExaminedAction, LeaseHost};
 use florin_store::BlobWriter;
 
 /// Header with the account that uploads a state.
@@ -27,39 +27,41 @@ pub(super) const ACCOUNT_HEADER: &str = "state-account";
 /// Header with its signature.
 pub(super) const SIGNATURE_HEADER: &str = "state-signature";
 
-/// Runs work that waits for the disk or the ledger on a blocking thread.
+/// Runs work on a blocking thread: a lock of the leases is held across writes to disk.
 async fn with_leases<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&LeaseHost) -> Result<T, Rejection> + Send + 'static,
 ) -> ApiResult<T> {
     let leases = app.host().leases().clone();
-    Ok(app.with_ledger_permit(move || work(&leases)).await??)
+    Ok(blocking(move || work(&leases)).await??)
 }
 
 pub(super) async fn open(
     State(app): State<App>,
     JsonBody(request): JsonBody<OrderRequest, LARGE_BYTES_MAX>,
 ) -> ApiResult<Json<OrderView>> {
-    with_leases(&app, move |leases| leases.accept(request)).await.map(Json)
+    // It may read a whole job, and takes no turn of an action.
+    let turn = app.large_store_permit().await?;
+    let leases = app.host().leases().clone();
+    Ok(Json(blocking_holding([turn], move || leases.accept(request)).await??))
 }
 
 pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<OrderView>>> {
-    let leases = app.host().leases().clone();
-    Ok(Json(blocking(move || leases.views()).await?))
+    with_leases(&app, |leases| Ok(leases.views())).await.map(Json)
 }
 
 pub(super) async fn view(
     State(app): State<App>,
     PathParams(id): PathParams<Digest>,
 ) -> ApiResult<Json<OrderView>> {
-    Ok(Json(app.host().leases().view(id)?))
+    with_leases(&app, move |leases| leases.view(id)).await.map(Json)
 }
 
 pub(super) async fn job(
     State(app): State<App>,
     PathParams(id): PathParams<Digest>,
 ) -> ApiResult<Json<ComputeJob>> {
-    Ok(Json(app.host().leases().job(id)?))
+    with_leases(&app, move |leases| leases.job(id)).await.map(Json)
 }
 
 /// The query string of the long poll for records.
@@ -78,18 +80,17 @@ pub(super) async fn records(
     QueryParams(RecordsQuery { after, wait_ms }): QueryParams<RecordsQuery>,
 ) -> ApiResult<Json<Vec<LeaseRecord>>> {
     let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
-    let leases = app.host().leases();
-    let mut changes = leases.changes();
+    let mut changes = app.host().leases().changes();
     loop {
         changes.mark_unchanged();
-        let found = leases.records(id, after)?;
+        let found = with_leases(&app, move |leases| leases.records(id, after)).await?;
         let is_late = Instant::now() >= until;
         if !found.is_empty() || is_late {
             return Ok(Json(found));
         }
         let changed = async { changes.changed().await.is_ok() };
         if !app.wait_for(until, changed).await {
-            return Ok(Json(leases.records(id, after)?));
+            return with_leases(&app, move |leases| leases.records(id, after)).await.map(Json);
         }
     }
 }
@@ -104,9 +105,21 @@ pub(super) async fn act(
         let message = format!("the action is for order {order}, but was sent to order {id}");
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
+    let arrived = app.host().leases().now();
     signed.verify(app.market())?;
     app.rates().count_message(signed.body.by)?;
-    with_leases(&app, move |leases| leases.act(id, signed)).await?;
+    let asked = signed.clone();
+    let examined = with_leases(&app, move |leases| leases.examine(&asked, arrived)).await?;
+    match examined {
+        ExaminedAction::Recorded => return Ok(StatusCode::NO_CONTENT),
+        ExaminedAction::NeedsBond(needed) => {
+            let (leases, asked) = (app.host().leases().clone(), signed.clone());
+            let checked = move || leases.check_bond(&asked, needed);
+            app.with_ledger_permit(checked).await??;
+        }
+        ExaminedAction::Free => {}
+    }
+    with_leases(&app, move |leases| leases.act(signed, arrived)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -128,7 +141,8 @@ async fn receive_blob(
     (id, digest): (Digest, Digest),
 ) -> ApiResult<()> {
     let place = app.blob_upload_permit()?;
-    let Some(bytes) = app.host().leases().wanted_blob(id, digest)? else { return Ok(()) };
+    let wanted = with_leases(app, move |leases| leases.wanted_blob(id, digest)).await?;
+    let Some(bytes) = wanted else { return Ok(()) };
     let writer = receive(app, incoming, bytes).await?;
     if writer.bytes() != bytes || writer.digest() != digest {
         let (length, found) = (writer.bytes(), writer.digest());
@@ -191,7 +205,8 @@ async fn receive_state(
     upload: StateUpload,
 ) -> ApiResult<()> {
     let place = app.blob_upload_permit()?;
-    let Some(limit) = app.host().leases().wanted_state(&upload)? else { return Ok(()) };
+    let wanted = with_leases(app, move |leases| leases.wanted_state(&upload)).await?;
+    let Some(limit) = wanted else { return Ok(()) };
     let writer = receive(app, incoming, limit).await?;
     let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
     let leases = app.host().leases().clone();
@@ -203,7 +218,7 @@ pub(super) async fn get_blob(
     State(app): State<App>,
     PathParams((id, digest)): PathParams<(Digest, Digest)>,
 ) -> ApiResult<Response> {
-    let blob = app.host().leases().public_blob(id, digest)?;
+    let blob = with_leases(&app, move |leases| leases.public_blob(id, digest)).await?;
     send_blob(&app, blob).await
 }
 
@@ -211,6 +226,6 @@ pub(super) async fn get_state(
     State(app): State<App>,
     PathParams((id, state)): PathParams<(Digest, Digest)>,
 ) -> ApiResult<Response> {
-    let blob = app.host().leases().public_state(id, state)?;
+    let blob = with_leases(&app, move |leases| leases.public_state(id, state)).await?;
     send_blob(&app, blob).await
 }

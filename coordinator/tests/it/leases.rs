@@ -286,6 +286,18 @@ impl LeaseMarket {
 
     /// Opens the order, and plays it until its provider has delivered everything.
     async fn deliver_all(&self) {
+        self.award().await;
+        self.deposit(LENDER, self.order.deposits.stake);
+        self.act(LENDER, ComputeAction::Fund).await.unwrap();
+        for segment in 0..4 {
+            self.clock.set(self.clock.now().saturating_add_ms(5));
+            let leaf = segment_leaf(self.id, address(LENDER), segment, self.secret(segment));
+            self.act(LENDER, ComputeAction::Deliver { segment, leaf }).await.unwrap();
+        }
+    }
+
+    /// Opens the order, and plays it until it is awarded.
+    async fn award(&self) {
         self.lock_escrow();
         self.open_order().await.unwrap();
         self.put_blobs().await;
@@ -300,13 +312,6 @@ impl LeaseMarket {
         }
         self.wait(self.order.windows.bid + 1);
         self.act(LENDER, ComputeAction::OpenBid { bid, salt }).await.unwrap();
-        self.deposit(LENDER, deposits.stake);
-        self.act(LENDER, ComputeAction::Fund).await.unwrap();
-        for segment in 0..4 {
-            self.clock.set(self.clock.now().saturating_add_ms(5));
-            let leaf = segment_leaf(self.id, address(LENDER), segment, self.secret(segment));
-            self.act(LENDER, ComputeAction::Deliver { segment, leaf }).await.unwrap();
-        }
     }
 
     /// The drawn segment.
@@ -349,7 +354,7 @@ impl LeaseMarket {
     async fn settled(&self) -> OrderView {
         for _ in 0..600 {
             let view = self.view().await;
-            if view.money == OrderMoney::Settled {
+            if view.money.is_final() {
                 return view;
             }
             self.wait(CHALLENGE_MS / 4);
@@ -402,9 +407,15 @@ async fn a_restart_changes_nothing_and_defaults_apply_after_it() {
     let drawn = market.drawn().await;
     let (view, lease) = (market.view().await, market.lease().await);
     let now = market.stop().await;
-    let market = LeaseMarket::open_at(dir.path(), now);
-    assert_eq!(market.view().await, view);
-    assert_eq!(market.lease().await, lease);
+    // A day passes. What was left of the phase at its last record is left again.
+    let later = now.saturating_add_ms(86_400_000);
+    let market = LeaseMarket::open_at(dir.path(), later);
+    market.host.leases().apply_due();
+    let again = market.view().await;
+    assert_eq!((again.phase, again.records), (view.phase, view.records + 1));
+    let left = view.deadline.ms_since(lease.last());
+    assert_eq!(again.deadline, later.saturating_add_ms(left));
+    assert_eq!(market.lease().await.lease().leaves(), lease.lease().leaves());
     assert_eq!(market.drawn().await, drawn);
     // The provider serves no start: it loses its stake, and the renter has its escrow.
     market.wait(market.order.windows.audit + 1);
@@ -490,6 +501,39 @@ async fn states_of_other_accounts_steps_and_bytes_are_refused() {
     let taken = market.put_state(LENDER, Digest(state.digest()), state.to_bytes().unwrap()).await;
     assert_eq!(taken, Err(ErrorCode::LeaseRefused));
     market.act(LENDER, serve(digest)).await.unwrap();
+    market.stop().await;
+}
+
+/// Places that a winner takes before it has a stake would be missing for the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn states_before_the_delivery_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = LeaseMarket::open(dir.path());
+    market.award().await;
+    let state = market.state_after(5);
+    let (digest, bytes) = (Digest(state.digest()), state.to_bytes().unwrap());
+    let taken = market.put_state(LENDER, digest, bytes.clone()).await;
+    assert_eq!(taken, Err(ErrorCode::LeaseRefused));
+    market.deposit(LENDER, market.order.deposits.stake);
+    market.act(LENDER, ComputeAction::Fund).await.unwrap();
+    let taken = market.put_state(LENDER, digest, bytes).await;
+    assert_eq!(taken, Err(ErrorCode::LeaseRefused));
+    market.stop().await;
+}
+
+/// A renter fills its own places only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renter_has_a_limit_of_open_orders() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    for nonce in 100..164 {
+        market.order.nonce = nonce;
+        market.lock_escrow();
+        market.open_order().await.unwrap();
+    }
+    market.order.nonce = 164;
+    market.lock_escrow();
+    assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));
     market.stop().await;
 }
 

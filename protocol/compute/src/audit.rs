@@ -54,7 +54,9 @@ pub struct AuditDraw<'a> {
 }
 
 impl AuditDraw<'_> {
-    fn seed(&self) -> Digest {
+    /// The seed of the draw, from order, beacon and all leaves.
+    #[must_use]
+    pub fn seed(&self) -> Digest {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 compute draw");
         hasher.update(&self.order.0);
         hasher.update(&self.beacon.0);
@@ -104,11 +106,10 @@ pub fn draw_audits(draw: &AuditDraw<'_>, count: u32) -> Vec<u32> {
 /// ones.
 #[must_use]
 pub fn draw_auditors(
-    draw: &AuditDraw<'_>,
+    seed: Digest,
     segment: u32,
     auditors: impl Iterator<Item = Address>,
 ) -> Vec<Address> {
-    let seed = draw.seed();
     let domain = "florin v1 compute auditor ticket";
     let mut tickets: Vec<([u8; 32], Address)> =
         auditors.map(|who| (ticket(seed, domain, segment, &who.0), who)).collect();

@@ -140,6 +140,8 @@ pub enum RecordedAction {
     Beacon(Digest),
     /// A deadline passed, and the default of the phase was applied.
     Expired,
+    /// The coordinator started again: all of the phase that was left at the last record is left once more.
+    Resumed,
 }
 
 /// An accepted action with its moment.
@@ -265,6 +267,7 @@ impl RecordedLease {
                 }
                 self.lease.apply(self.opening.order.renter, &ComputeAction::Draw(*beacon), at)?;
             }
+            RecordedAction::Resumed => self.lease.resume(self.last, at),
             RecordedAction::Expired => {
                 self.lease.apply(self.opening.order.renter, &ComputeAction::Expire, at)?;
             }
@@ -298,6 +301,16 @@ pub enum OrderMoney {
     Settling,
     /// All pay and debits are final, and the renter has the rest.
     Settled,
+    /// The referee cancelled the settlement: no account was paid or debited, and the renter has the escrow.
+    Cancelled,
+}
+
+impl OrderMoney {
+    /// Whether nothing more happens.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Settled | Self::Cancelled)
+    }
 }
 
 /// A coordinator's view of an order.

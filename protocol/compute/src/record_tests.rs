@@ -176,3 +176,36 @@ fn an_invalid_order_opens_no_lease() {
     let error = RecordedLease::open(LeaseOpening { order, ..opening() }).unwrap_err();
     assert_eq!(error.code(), "COMPUTE_INVALID");
 }
+
+/// An outage of the coordinator costs no account its deposit, and a provider no pay.
+#[test]
+fn a_restart_leaves_all_that_was_left_of_a_phase() {
+    let mut records = funded();
+    let began = 2_003;
+    let deliver = |segment: u32, ms: u64| {
+        let action = ComputeAction::Deliver { segment, leaf: Digest([segment as u8; 32]) };
+        signed(ms, 1, 3 + segment, action)
+    };
+    records.push(deliver(0, began + 100));
+    let lease = folded(&records);
+    let (_, deadline) = lease.lease().phase();
+    let left = deadline.ms_since(lease.last());
+    // The coordinator is down for a day.
+    let back = began + 100 + 86_400_000;
+    let mut late = lease.clone();
+    assert!(late.apply(&deliver(1, back)).is_err());
+    records.push(at(back, RecordedAction::Resumed));
+    let mut lease = folded(&records);
+    assert_eq!(lease.lease().phase(), (Phase::Running, Timestamp(back).saturating_add_ms(left)));
+    assert_eq!(lease.lease().measured_us(), 0, "100 ms less the window for transfers");
+    lease.apply(&deliver(1, back + left)).unwrap();
+    // 100 ms and the rest of the second segment, less two windows for transfers, on twenty steps.
+    let window = opening().order.windows.segment;
+    let ms = (100 + left).saturating_sub(2 * window);
+    assert_eq!(lease.lease().measured_us(), ms * 1_000 / 20);
+    // Deadlines only move ahead, and a lease that is over stays so.
+    let again = at(back + left, RecordedAction::Resumed);
+    let (_, before) = lease.lease().phase();
+    lease.apply(&again).unwrap();
+    assert!(lease.lease().phase().1 >= before);
+}

@@ -62,7 +62,7 @@ pub(super) fn follow(at: &MarketArg, order: Digest, is_json: bool) -> anyhow::Re
             screen.money(view.money);
             money = Some(view.money);
         }
-        if view.money == OrderMoney::Settled {
+        if view.money.is_final() {
             return Ok(Exit::Done);
         }
         pause();
@@ -143,6 +143,9 @@ impl Screen {
                 OrderMoney::Locked => "the settlement is due",
                 OrderMoney::Settling => "the settlement is posted, and can be challenged",
                 OrderMoney::Settled => "the settlement is final",
+                OrderMoney::Cancelled => {
+                    "the referee has cancelled the settlement: no account is paid, and the escrow returns"
+                }
             }
         );
     }

@@ -186,7 +186,7 @@ impl ComputeDemo {
         loop {
             self.children.check()?;
             let views = market.orders()?;
-            let is_settled = views.iter().all(|view| view.money == OrderMoney::Settled);
+            let is_settled = views.iter().all(|view| view.money.is_final());
             if is_settled && outcome::is_paid_out(market, &self.stage, &views)? {
                 return Ok(());
             }

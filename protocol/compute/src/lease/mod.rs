@@ -354,6 +354,34 @@ impl Lease {
         self.audits.iter().map(|audit| (audit.segment, &audit.asked))
     }
 
+    /// Prolongs the phase after an outage of the coordinator, since `last`: all that was left of it then is left again.
+    /// The time of a segment does not count the outage.
+    pub(crate) fn resume(&mut self, last: Timestamp, now: Timestamp) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        let left = self.deadline.ms_since(last);
+        self.deadline = self.deadline.max(now.saturating_add_ms(left));
+        if self.phase == Phase::Running {
+            let (began, ended) = self.ran;
+            let outage = now.ms_since(last);
+            self.ran = (
+                began.saturating_add_ms(outage).min(now),
+                ended.saturating_add_ms(outage).min(now),
+            );
+        }
+    }
+
+    /// Whether an account may have a part in the lease after the bids: a bidder, an auditor or the referee.
+    #[must_use]
+    pub fn has_part(&self, account: Address) -> bool {
+        let is_member = self.sealed.contains_key(&account) || self.auditors.contains(&account);
+        let is_asked = |audit: &SegmentAudit| {
+            audit.asked.contains(&account) || audit.sealed.contains_key(&account)
+        };
+        is_member || account == self.order.referee || self.audits.iter().any(is_asked)
+    }
+
     /// Performs an action of an account, or changes nothing.
     ///
     /// # Errors

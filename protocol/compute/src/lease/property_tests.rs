@@ -159,7 +159,7 @@ proptest! {
             prop_assert_eq!(drawn.len(), (count as usize).min(half));
         }
         let auditors: Vec<Address> = (0..9).map(|number| Address([number; 20])).collect();
-        let mut asked = draw_auditors(&draw, 0, auditors.iter().copied());
+        let mut asked = draw_auditors(draw.seed(), 0, auditors.iter().copied());
         asked.sort_unstable();
         prop_assert_eq!(asked, auditors);
     }
@@ -179,7 +179,7 @@ fn every_segment_and_every_auditor_has_the_same_chance() {
         for segment in draw_audits(&draw, 2) {
             segments[segment as usize] += 1;
         }
-        let asked = draw_auditors(&draw, 3, auditors.iter().copied());
+        let asked = draw_auditors(draw.seed(), 3, auditors.iter().copied());
         first[usize::from(asked[0].0[0])] += 1;
     }
     for (counts, chance) in [(&segments[..], 0.1), (&first[..], 0.2)] {

@@ -15,7 +15,7 @@ impl Lease {
     }
 
     /// The measured microseconds of a step, without the window of each segment for transfers.
-    pub(super) fn measured_us(&self) -> u64 {
+    pub(crate) fn measured_us(&self) -> u64 {
         let (began, ended) = self.ran;
         let delivered = u64::from(self.delivered());
         let transfers = self.order.windows.segment.saturating_mul(delivered);
@@ -67,8 +67,9 @@ impl Lease {
         let draw = AuditDraw { order: self.id, leaves: &self.leaves, beacon };
         let wanted = usize::try_from(self.order.audit.auditors).unwrap_or(usize::MAX);
         let segments = draw_audits(&draw, self.order.audited(self.delivered()));
+        let seed = draw.seed();
         let audit = |segment| {
-            let mut asked = draw_auditors(&draw, segment, self.auditors.iter().copied());
+            let mut asked = draw_auditors(seed, segment, self.auditors.iter().copied());
             let mut reserve = asked.split_off(wanted.min(asked.len()));
             reserve.truncate(wanted.saturating_mul(REPLACEMENTS_MAX.into()));
             SegmentAudit {
