@@ -210,6 +210,11 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
         RecordedAction::Expired => {
             return format!("the deadline of the phase {} passed", before.phase().0.name());
         }
+        RecordedAction::Resumed => {
+            let (phase, deadline) = after.phase();
+            let until = show::date(deadline);
+            return format!("the coordinator started again: {} until {until}", phase.name());
+        }
     };
     let order = after.order();
     match signed {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use florin_compute::{LeaseOutcome, OrderMoney};
+use florin_compute::LeaseOutcome;
 use florin_protocol::Digest;
 
 use super::children::{self, Children};
