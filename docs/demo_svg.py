@@ -1,6 +1,7 @@
 """Draws the output of the demonstration as docs/demo.svg.
 
 usage: CLICOLOR_FORCE=1 cargo xtask demo 2>&1 | python3 docs/demo_svg.py > docs/demo.svg
+       CLICOLOR_FORCE=1 cargo xtask demo --compute 2>&1 | python3 docs/demo_svg.py > docs/demo-compute.svg
 """
 
 import html
@@ -11,7 +12,7 @@ import textwrap
 
 COLUMNS = 120
 CHARACTER, LINE, MARGIN = 7.8, 18, 20
-FIRST = "Preparing shards"
+FIRST = ("Preparing shards", "Opening the market")
 STYLE = (
     "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,\"DejaVu Sans Mono\",monospace;"
     "fill:#d7d5cf;white-space:pre}.b{font-weight:700;fill:#fff}.d{fill:#8f8c85}.g{fill:#5fd39a}"
@@ -64,14 +65,15 @@ def main():
     lines = sys.stdin.read().replace("\r", "\n").replace(os.getcwd(), "~/florin").splitlines()
     first = next((at for at, line in enumerate(lines) if line.startswith(FIRST)), None)
     if first is None:
-        sys.exit(f'there is no line "{FIRST}": pass the output of a demonstration')
-    shown = [[("$ cargo xtask demo", "b")]]
+        sys.exit(f"no line begins with one of {FIRST}: pass the output of a demonstration")
+    command = "cargo xtask demo" + (" --compute" if lines[first].startswith(FIRST[1]) else "")
+    shown = [[(f"$ {command}", "b")]]
     for line in lines[first:]:
         shown.extend(wrapped(line.rstrip()))
     columns = max(sum(len(text) for text, _ in parts) for parts in shown)
     width, height = round(2 * MARGIN + CHARACTER * columns), 50 + LINE * (len(shown) - 1)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-          'aria-label="The output of cargo xtask demo">')
+          f'aria-label="The output of {command}">')
     print(f"<style>{STYLE}</style>")
     print(f'<rect width="{width}" height="{height}" rx="10" fill="#1b1b1a"/>')
     for number, parts in enumerate(shown):
