@@ -13,6 +13,7 @@ use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
+use super::windows::{refuse_answer_time, refuse_segment_time};
 use crate::client::ClientError;
 use crate::retry::Transient;
 
@@ -127,7 +128,9 @@ impl LeaseDaemon<'_, '_> {
             Err(why) => return Ok(Err(why)),
         };
         let bond = order.view.order.deposits.audit_bond;
-        let refused = match refuse_audit_time(&order.view.order, step_us) {
+        let refused = refuse_audit_time(&order.view.order, step_us)
+            .or_else(|| refuse_answer_time(&order.view.order, step_us));
+        let refused = match refused {
             None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
             refused => refused,
         };
@@ -155,7 +158,11 @@ impl LeaseDaemon<'_, '_> {
         };
         let offered = &order.view.order;
         let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
-        let refused = match refuse_bid(offered, &bid) {
+        let shared_us = step_us.saturating_mul(rule.orders_max.into());
+        let refused = refuse_bid(offered, &bid)
+            .or_else(|| refuse_segment_time(offered, &bid, shared_us))
+            .or_else(|| refuse_answer_time(offered, step_us));
+        let refused = match refused {
             None => self.refuse_states(order)?,
             refused => refused,
         };

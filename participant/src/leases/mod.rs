@@ -33,6 +33,7 @@ mod settling;
 mod store;
 #[cfg(test)]
 mod toy_engine;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub use policy::{
 };
 
 pub use prospects::{OrderProspect, prospects};
+pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN};
 
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};

@@ -70,6 +70,7 @@ fn policy(number: u8) -> LeasePolicy {
         referee: number == REFEREE,
         referees: vec![wallet(REFEREE).address()],
         challenge_min_ms: super::fake_host::CHALLENGE_MS,
+        window_min_ms: 1_000,
         ..LeasePolicy::none()
     }
 }
