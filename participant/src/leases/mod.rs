@@ -33,14 +33,16 @@ mod settling;
 mod store;
 #[cfg(test)]
 mod toy_engine;
+mod turn;
+#[cfg(test)]
+mod turn_tests;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use florin_compute::{ComputeAction, LeaseAction, OrderView};
-use florin_ledger::lease_task;
+use florin_compute::{ComputeAction, LeaseAction};
 use florin_protocol::{Address, Amount, Digest, WalletSigner};
 use florin_work::compute_class;
 
@@ -63,8 +65,7 @@ use followed::{FollowedOrder, OrderVisit};
 use secrets::LeaseSecrets;
 use store::LeaseStore;
 
-/// Most listed orders that are followed: the newest ones, beside those in which the account has a
-/// part.
+/// Most orders without a part of the account that are followed: the newest ones that are open.
 pub const FOLLOWED_ORDERS_MAX: usize = 256;
 /// Time between two readings of the list of orders while nothing is left to do, in milliseconds.
 pub const ORDERS_POLL_MS: u64 = 200;
@@ -221,51 +222,6 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         let polls = if self.orders.is_empty() { IDLE_POLLS } else { 1 };
         let ms = self.config.poll_ms.max(1).saturating_mul(polls);
         self.shutdown.wait(Duration::from_millis(ms));
-    }
-
-    /// Reads the list of orders, and visits each once. Returns whether any step was performed.
-    fn run_once(&mut self) -> Result<bool, LeaseServeError> {
-        let views = self.context.client.orders()?;
-        self.follow(views);
-        self.read_deposits()?;
-        self.settle_forgotten()?;
-        let mut acted = false;
-        for id in self.orders.keys().copied().collect::<Vec<_>>() {
-            if self.shutdown.is_requested() {
-                break;
-            }
-            acted |= self.visit(id);
-        }
-        Ok(acted)
-    }
-
-    /// Follows the newest listed orders that may ask for something.
-    fn follow(&mut self, views: Vec<OrderView>) {
-        let listed: BTreeSet<Digest> = views.iter().map(|view| view.id).collect();
-        self.finished.retain(|id| listed.contains(id));
-        for (place, view) in views.into_iter().enumerate() {
-            let is_old = place >= FOLLOWED_ORDERS_MAX && !self.store.order(view.id).exists();
-            if is_old || self.finished.contains(&view.id) {
-                continue;
-            }
-            match self.orders.get_mut(&view.id) {
-                Some(order) => order.view = view,
-                None => {
-                    let folder = self.store.order(view.id);
-                    let order = FollowedOrder::new(view, folder, &self.config.policy);
-                    self.orders.insert(order.view.id, order);
-                }
-            }
-        }
-    }
-
-    /// Reads the deposits in new orders, on which the limits of the policy rest.
-    fn read_deposits(&mut self) -> Result<(), LeaseServeError> {
-        let (ledger, me) = (self.context.ledger, self.me);
-        for order in self.orders.values_mut().filter(|order| order.deposit.is_none()) {
-            order.deposit = Some(ledger.bond_of(lease_task(&order.view.order), me)?.amount);
-        }
-        Ok(())
     }
 
     /// Performs the next step of an order. An error delays the order. Returns whether a step was

@@ -200,6 +200,19 @@ fn a_lazy_provider_loses_its_stake_to_a_ruling() {
 }
 
 #[test]
+fn an_order_behind_256_junk_orders_is_computed_and_its_referee_rules() {
+    let mut market = PlayedMarket::start();
+    market.inject(HostFault::Junk);
+    let lazy = market.run(PROVIDER, Some(LeaseExperiment::Lazy));
+    let others: Vec<RunningDaemon> = [5, 6, REFEREE].map(|number| market.run(number, None)).into();
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::LeaseOver { .. }));
+    assert!(matches!(market.outcome(), Some(LeaseOutcome::Slashed { .. })));
+    assert_eq!(lazy.stop().lost, fln("120"));
+    let rulings: u64 = others.into_iter().map(|other| other.stop().rulings).sum();
+    assert_eq!(rulings, 1);
+}
+
+#[test]
 fn a_provider_that_is_stopped_and_loses_its_states_continues() {
     let mut market = PlayedMarket::start();
     let others: Vec<RunningDaemon> = [5, 6].map(|number| market.run(number, None)).into();
