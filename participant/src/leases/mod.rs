@@ -7,8 +7,8 @@
 //!                  from its record         function             deposited, signed      bond return
 //! ```
 //!
-//! Each turn reads the list of orders and performs at most one step of each, such as one segment,
-//! so that no lease waits for the whole of another one. The record of the coordinator decides about
+//! Each turn reads the list of orders and visits them by their urgency, until one of them takes an
+//! expensive step, such as one segment: no lease waits for the whole of another one. The record of the coordinator decides about
 //! the next step. So the daemon may be killed at any point: salts follow from the wallet, states
 //! and the sealed bid are in the data folder, and everything else can be computed again. An error
 //! of one order delays that order alone.
@@ -64,6 +64,7 @@ use crate::shutdown::Shutdown;
 use followed::{FollowedOrder, OrderVisit};
 use secrets::LeaseSecrets;
 use store::LeaseStore;
+use turn::TurnState;
 
 /// Most orders without a part of the account that are followed: the newest ones that are open.
 pub const FOLLOWED_ORDERS_MAX: usize = 256;
@@ -168,6 +169,7 @@ struct LeaseDaemon<'a, 'p> {
     finished: BTreeSet<Digest>,
     /// The next look at orders that are no longer listed is not before this moment.
     forgotten_at: Option<Instant>,
+    turn: TurnState,
     summary: LeaseSummary,
 }
 
@@ -196,6 +198,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             measured: BTreeMap::new(),
             finished: BTreeSet::new(),
             forgotten_at: None,
+            turn: TurnState::default(),
             summary: LeaseSummary { account: me, ..LeaseSummary::default() },
             context,
         };
@@ -232,13 +235,13 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             self.orders.insert(id, order);
             return false;
         }
+        order.retry_at = None;
         match self.visit_order(&mut order) {
             Ok(OrderVisit::Finished) => {
                 self.finished.insert(id);
                 false
             }
             Ok(visit) => {
-                order.retry_at = None;
                 order.retry_ms = self.config.backoff.initial_ms.max(1);
                 self.orders.insert(id, order);
                 visit == OrderVisit::Acted
@@ -306,8 +309,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         step: LeaseStep,
     ) -> Result<OrderVisit, LeaseServeError> {
         match step {
-            LeaseStep::SealBid => self.seal_bid(order),
-            LeaseStep::JoinAudit => self.join_audit(order),
+            LeaseStep::SealBid | LeaseStep::JoinAudit => self.examine_new(order, step),
             LeaseStep::OpenBid => self.open_bid(order),
             LeaseStep::Fund => self.fund(order),
             LeaseStep::Deliver(segment) => self.deliver(order, segment),

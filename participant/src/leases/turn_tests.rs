@@ -1,11 +1,13 @@
-//! Turns of the daemon: the orders that it follows.
+//! Turns of the daemon: which orders are followed, in which sequence, and when a new one is
+//! examined.
 
 use std::sync::{Arc, Mutex};
 
-use florin_compute::{ComputeOrder, OrderView, Phase};
-use florin_protocol::Digest;
+use florin_compute::{ComputeOrder, OrderView, Phase, Windows};
+use florin_protocol::{Amount, Digest};
 
 use super::fake_host::{FakeHost, REFEREE};
+use super::followed::{FollowedOrder, OrderVisit};
 use super::toy_engine::ToyEngine;
 use super::*;
 use crate::client::{Client, ClientConfig};
@@ -70,6 +72,28 @@ impl TurnMarket {
         };
         (0..count).map(other).collect()
     }
+
+    /// An own order with a deposit: it runs until some milliseconds from now.
+    fn own(&self, daemon: &mut LeaseDaemon<'_, '_>, left_ms: u64, windows: &Windows) -> Digest {
+        let order =
+            ComputeOrder { nonce: left_ms, windows: windows.clone(), ..self.view.order.clone() };
+        let deadline = self.client.now().saturating_add_ms(left_ms);
+        let phase = Phase::Running;
+        let view = OrderView { id: order.id(), order, phase, deadline, ..self.view.clone() };
+        let (id, folder) = (view.id, daemon.store.order(view.id));
+        let mut order = FollowedOrder::new(view, folder, &daemon.config.policy);
+        order.deposit = Some(fln("1"));
+        daemon.orders.insert(id, order);
+        id
+    }
+
+    fn new_order(&self, daemon: &LeaseDaemon<'_, '_>) -> FollowedOrder {
+        let folder = daemon.store.order(self.view.id);
+        let mut order = FollowedOrder::new(self.view.clone(), folder, &daemon.config.policy);
+        order.deposit = Some(Amount::ZERO);
+        assert!(order.follow(&self.client).unwrap());
+        order
+    }
 }
 
 #[test]
@@ -115,5 +139,94 @@ fn the_newest_orders_of_others_are_followed_beside_each_own_one() {
         daemon.follow(others.clone());
         assert_eq!(daemon.orders.len(), FOLLOWED_ORDERS_MAX + 1);
         assert!(daemon.orders.contains_key(&others[299].id));
+    });
+}
+
+#[test]
+fn due_orders_with_deposits_come_first_by_their_deadlines() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let windows = &market.view.order.windows;
+        let [late, soon] = [60_000, 30_000].map(|left| market.own(daemon, left, windows));
+        let new = market.new_order(daemon);
+        daemon.orders.insert(market.view.id, new);
+        let sequence = |daemon: &LeaseDaemon<'_, '_>| {
+            daemon.by_urgency().into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+        };
+        assert_eq!(sequence(daemon), [soon, late, market.view.id]);
+        // Behind an expensive step of an own order, new orders have a turn.
+        daemon.turn.is_of_others = true;
+        assert_eq!(sequence(daemon), [market.view.id, soon, late]);
+    });
+}
+
+#[test]
+fn a_new_order_is_not_examined_while_an_own_deadline_is_near() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let windows = &market.view.order.windows;
+        let soon = market.own(daemon, 1_000, windows);
+        let mut order = market.new_order(daemon);
+        let visit = daemon.examine_new(&mut order, LeaseStep::SealBid).unwrap();
+        assert_eq!(visit, OrderVisit::Idle);
+        assert!(daemon.measured.is_empty() && order.training.is_none());
+        assert!(!daemon.turn.is_over && order.retry_at.is_some());
+        // An order with short windows could ask for an action behind the examination.
+        daemon.orders.remove(&soon);
+        let short = market.own(daemon, 60_000, &Windows { answer: 1_000, ..windows.clone() });
+        assert!(!daemon.has_time_to_examine(&order).unwrap());
+        daemon.orders.remove(&short);
+        market.own(daemon, 60_000, windows);
+        assert!(daemon.has_time_to_examine(&order).unwrap());
+    });
+}
+
+#[test]
+fn one_new_order_is_examined_in_a_turn() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let mut order = market.new_order(daemon);
+        let visit = daemon.examine_new(&mut order, LeaseStep::SealBid).unwrap();
+        assert_eq!((visit, daemon.measured.len()), (OrderVisit::Acted, 1));
+        assert!(daemon.turn.is_over);
+        let mut other = market.new_order(daemon);
+        let visit = daemon.examine_new(&mut other, LeaseStep::SealBid).unwrap();
+        assert_eq!(visit, OrderVisit::Idle);
+    });
+}
+
+#[test]
+fn a_step_that_is_too_slow_for_the_order_ends_its_measurement() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let mut order = market.new_order(daemon);
+        order.view.order.step_us_max = 1;
+        let us = daemon.measured_step(&mut order, Digest([1; 32])).unwrap();
+        assert!(us > 1 && daemon.measured.is_empty(), "{us} µs");
+        // A known shape that is too slow is not even loaded.
+        daemon.measured.insert(Digest([1; 32]), 2);
+        order.training = None;
+        assert_eq!(daemon.measured_step(&mut order, Digest([1; 32])).unwrap(), 2);
+        assert!(order.training.is_none());
+    });
+}
+
+#[test]
+fn a_segment_that_is_long_beside_an_own_window_is_not_bid_for() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let windows = Windows { answer: 1_000, ..market.view.order.windows.clone() };
+        market.own(daemon, 60_000, &windows);
+        assert_eq!(daemon.shortest_own_window(), Some(1_000));
+        let mut order = market.new_order(daemon);
+        let job = market.client.order_job(order.view.id, order.view.order.job).unwrap();
+        let shape = florin_compute::ComputeJob { seed: 0, ..job };
+        let shape = florin_protocol::Canonical::digest(&shape);
+        // Five steps of 101 ms, and a half of a second.
+        daemon.measured.insert(shape, 101_000);
+        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err();
+        assert!(why.contains("takes 505 ms") && why.contains("a window of 1000 ms"), "{why}");
+        daemon.measured.insert(shape, 100_000);
+        assert!(daemon.examine_bid(&mut order).unwrap().is_ok());
     });
 }

@@ -2,7 +2,7 @@
 //! With windows that are too short, a renter takes the deposits of honest accounts by their
 //! silence.
 
-use florin_compute::{Bid, ComputeOrder};
+use florin_compute::{Bid, ComputeOrder, Phase};
 
 /// Shortest window of an accepted order, unless the policy has another, in milliseconds: half a
 /// minute.
@@ -14,6 +14,8 @@ const SEGMENT_MARGIN: u64 = 2;
 /// An answer has at least this many times the measured time of a segment: its trace is computed
 /// once.
 const ANSWER_MARGIN: u64 = 4;
+/// A segment takes at most this part of the shortest window of another order with a deposit.
+const OTHER_WINDOW_PART: u64 = 2;
 
 /// The measured time of a segment, rounded up to milliseconds.
 #[must_use]
@@ -68,6 +70,39 @@ pub(super) fn refuse_answer_time(order: &ComputeOrder, step_us: u64) -> Option<S
         format!(
             "its answer window is {found} ms, and a segment takes {measured} ms here: an answer \
              needs {ANSWER_MARGIN} times as long"
+        )
+    })
+}
+
+/// The shortest window in which an order may still ask for an action of an account, with its bid if
+/// it may compute the segments.
+#[must_use]
+pub(super) fn shortest_window(order: &ComputeOrder, phase: Phase, bid: Option<&Bid>) -> u64 {
+    let windows = &order.windows;
+    let shortest = windows.audit.min(windows.answer);
+    let segment = bid.map_or(u64::MAX, |bid| order.segment_ms(bid.times.useful_us()));
+    match phase {
+        Phase::Bidding | Phase::Revealing | Phase::Funding if bid.is_some() => {
+            shortest.min(windows.reveal).min(windows.fund).min(segment)
+        }
+        Phase::Running => shortest.min(segment),
+        _ => shortest,
+    }
+}
+
+/// Why the segments of an order could make an action on another one late, whose shortest window
+/// is given; `None` if they cannot.
+#[must_use]
+pub(super) fn refuse_beside(
+    order: &ComputeOrder,
+    step_us: u64,
+    shortest_ms: Option<u64>,
+) -> Option<String> {
+    let (measured, shortest) = (measured_ms(order, step_us), shortest_ms?);
+    (measured > shortest / OTHER_WINDOW_PART).then(|| {
+        format!(
+            "a segment takes {measured} ms here, and another order with a deposit has a window \
+             of {shortest} ms: a segment may take a half of it"
         )
     })
 }
@@ -130,5 +165,13 @@ mod tests {
         assert_eq!(refuse_answer_time(&order(), 25_000), None);
         let why = refuse_answer_time(&order(), 25_100).unwrap();
         assert!(why.contains("1000 ms") && why.contains("251 ms"), "{why}");
+    }
+
+    #[test]
+    fn a_segment_takes_at_most_half_of_another_window() {
+        assert_eq!(refuse_beside(&order(), 1_000_000, None), None);
+        assert_eq!(refuse_beside(&order(), 50_000, Some(1_000)), None);
+        let why = refuse_beside(&order(), 50_100, Some(1_000)).unwrap();
+        assert!(why.contains("501 ms") && why.contains("1000 ms"), "{why}");
     }
 }
