@@ -47,7 +47,9 @@ impl LeaseRun {
         save(&rows, &market.folder().join("rows.florin")).unwrap();
         let referee = market.account(REFEREE);
         let policy = |name: &str, text: &str| {
-            let common = format!("referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\n");
+            let common = format!(
+                "referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\nwindow_min = \"1 s\"\n"
+            );
             std::fs::write(market.folder().join(name), common + text).unwrap();
         };
         policy("bid.toml", "[bid]\nper_hour = \"100\"\nstake_max = \"40\"\n");

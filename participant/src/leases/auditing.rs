@@ -88,6 +88,7 @@ impl LeaseDaemon<'_, '_> {
         disputed: DisputedStep,
     ) -> Result<OrderVisit, LeaseServeError> {
         let DisputedStep { segment, start, step } = disputed;
+        self.turn.is_over = true;
         self.load(order)?;
         let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
         let bytes = self.context.client.order_state(order.view.id, start)?;

@@ -13,11 +13,12 @@ use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
+use super::windows::{refuse_answer_time, refuse_beside, refuse_segment_time};
 use crate::client::ClientError;
 use crate::retry::Transient;
 
 /// Longest measurement of a step, in milliseconds. A step that takes longer is measured once.
-const MEASURE_MS_MAX: u64 = 2_000;
+pub(super) const MEASURE_MS_MAX: u64 = 2_000;
 /// Most samples of a measurement, of which the median counts.
 const SAMPLES_MAX: usize = 5;
 /// Most shapes of jobs whose steps are measured.
@@ -127,7 +128,10 @@ impl LeaseDaemon<'_, '_> {
             Err(why) => return Ok(Err(why)),
         };
         let bond = order.view.order.deposits.audit_bond;
-        let refused = match refuse_audit_time(&order.view.order, step_us) {
+        let refused = refuse_audit_time(&order.view.order, step_us)
+            .or_else(|| refuse_answer_time(&order.view.order, step_us))
+            .or_else(|| refuse_beside(&order.view.order, step_us, self.shortest_own_window()));
+        let refused = match refused {
             None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
             refused => refused,
         };
@@ -155,7 +159,12 @@ impl LeaseDaemon<'_, '_> {
         };
         let offered = &order.view.order;
         let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
-        let refused = match refuse_bid(offered, &bid) {
+        let shared_us = step_us.saturating_mul(rule.orders_max.into());
+        let refused = refuse_bid(offered, &bid)
+            .or_else(|| refuse_segment_time(offered, &bid, shared_us))
+            .or_else(|| refuse_answer_time(offered, step_us))
+            .or_else(|| refuse_beside(offered, step_us, self.shortest_own_window()));
+        let refused = match refused {
             None => self.refuse_states(order)?,
             refused => refused,
         };
@@ -254,6 +263,7 @@ impl LeaseDaemon<'_, '_> {
         if order.training.is_some() {
             return Ok(());
         }
+        self.turn.is_over = true;
         let loaded = self.orders.values().filter(|other| other.training.is_some()).count();
         if loaded >= LOADED_TRAININGS_MAX {
             for other in self.orders.values_mut() {
@@ -293,7 +303,7 @@ impl LeaseDaemon<'_, '_> {
 
     /// The microseconds of a step on this device: the median of a few trainings of the first steps. Orders of one
     /// shape, whose jobs differ in the seed alone, are measured once.
-    fn measured_step(
+    pub(super) fn measured_step(
         &mut self,
         order: &mut FollowedOrder,
         shape: Digest,
@@ -301,7 +311,9 @@ impl LeaseDaemon<'_, '_> {
         if let Some(us) = self.measured.get(&shape) {
             // The blobs of this order are loaded all the same: no account deposits for a job that cannot be trained.
             let us = *us;
-            self.load(order)?;
+            if us <= order.view.order.step_us_max {
+                self.load(order)?;
+            }
             return Ok(us);
         }
         let start = self.first_start(order)?;
@@ -316,7 +328,14 @@ impl LeaseDaemon<'_, '_> {
         let began = Instant::now();
         let limit = Duration::from_millis(MEASURE_MS_MAX);
         // The first training also prepares the engine.
-        let rough = sample(1)?;
+        let most = order.view.order.step_us_max;
+        let mut rough = sample(1)?;
+        if rough > most && self.measured.is_empty() {
+            rough = sample(1)?;
+        }
+        if rough > most {
+            return Ok(rough);
+        }
         let samples = u64::try_from(SAMPLES_MAX).unwrap_or(1);
         let share = MEASURE_MS_MAX.saturating_mul(1_000) / samples;
         let steps = u32::try_from(share / rough).unwrap_or(u32::MAX);

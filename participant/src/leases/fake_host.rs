@@ -69,6 +69,8 @@ pub(super) enum HostFault {
     Hidden,
     /// The blobs of the job are missing.
     LostBlobs,
+    /// Refused and unopened orders of others are listed before the order.
+    Junk,
     /// The record has actions that no account signed.
     ForgedRecord,
 }
@@ -306,6 +308,20 @@ impl FakeHost {
         }
     }
 
+    /// The list of orders: the newest first.
+    fn views(&self) -> Vec<OrderView> {
+        let own = self.view();
+        let junk = |number: u64| {
+            let order = ComputeOrder { nonce: 10_000 + number, ..own.order.clone() };
+            let (opened, records, phase) = (None, 0, Phase::Over);
+            let refused = number.is_multiple_of(2).then(|| "no blobs".to_owned());
+            let id = order.id();
+            OrderView { id, order, opened, records, phase, refused, ..own.clone() }
+        };
+        let count = if self.has(HostFault::Junk) { 256 } else { 0 };
+        (0..count).map(junk).chain([own.clone()]).collect()
+    }
+
     fn respond(&mut self, method: &str, path: &str, body: &[u8]) -> HostResponse {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
@@ -321,7 +337,7 @@ impl FakeHost {
                 now: self.clock.now(),
             }),
             ("GET", ["orders"]) if self.has(HostFault::Hidden) => json(&Vec::<OrderView>::new()),
-            ("GET", ["orders"]) => json(&vec![self.view()]),
+            ("GET", ["orders"]) => json(&self.views()),
             ("GET", ["orders", _]) => json(&self.view()),
             ("GET", ["orders", _, "job"]) => json(&self.hosted.job),
             ("GET", ["orders", _, "records"]) => {

@@ -106,11 +106,15 @@ impl FollowedOrder {
 
     /// Whether the account has no part in the order, and cannot get one.
     pub(super) fn is_of_others(&self, me: Address) -> bool {
-        let has_part = self.folder.exists() || !self.deposited().is_zero();
-        let may_rule =
-            self.roles.referees && self.view.order.referee == me && self.view.phase != Phase::Over;
         let may_join = self.view.phase == Phase::Bidding && (self.roles.bids || self.roles.audits);
-        !(has_part || may_rule || may_join)
+        !(self.has_part(me) || may_join)
+    }
+
+    /// Whether the account has a folder or a deposit, or may be asked for a ruling.
+    pub(super) fn has_part(&self, me: Address) -> bool {
+        let is_open = self.view.opened.is_some() && self.view.phase != Phase::Over;
+        let may_rule = self.roles.referees && self.view.order.referee == me && is_open;
+        may_rule || self.folder.exists() || !self.deposited().is_zero()
     }
 
     /// Brings the lease up to the coordinator's view; returns whether it is.

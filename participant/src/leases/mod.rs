@@ -7,8 +7,8 @@
 //!                  from its record         function             deposited, signed      bond return
 //! ```
 //!
-//! Each turn reads the list of orders and performs at most one step of each, such as one segment,
-//! so that no lease waits for the whole of another one. The record of the coordinator decides about
+//! Each turn reads the list of orders and visits them by their urgency, until one of them takes an
+//! expensive step, such as one segment: no lease waits for the whole of another one. The record of the coordinator decides about
 //! the next step. So the daemon may be killed at any point: salts follow from the wallet, states
 //! and the sealed bid are in the data folder, and everything else can be computed again. An error
 //! of one order delays that order alone.
@@ -33,13 +33,16 @@ mod settling;
 mod store;
 #[cfg(test)]
 mod toy_engine;
+mod turn;
+#[cfg(test)]
+mod turn_tests;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use florin_compute::{ComputeAction, LeaseAction, OrderView};
-use florin_ledger::lease_task;
+use florin_compute::{ComputeAction, LeaseAction};
 use florin_protocol::{Address, Amount, Digest, WalletSigner};
 use florin_work::compute_class;
 
@@ -53,6 +56,7 @@ pub use policy::{
 };
 
 pub use prospects::{OrderProspect, prospects};
+pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN};
 
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};
@@ -60,9 +64,9 @@ use crate::shutdown::Shutdown;
 use followed::{FollowedOrder, OrderVisit};
 use secrets::LeaseSecrets;
 use store::LeaseStore;
+use turn::TurnState;
 
-/// Most listed orders that are followed: the newest ones, beside those in which the account has a
-/// part.
+/// Most orders without a part of the account that are followed: the newest ones that are open.
 pub const FOLLOWED_ORDERS_MAX: usize = 256;
 /// Time between two readings of the list of orders while nothing is left to do, in milliseconds.
 pub const ORDERS_POLL_MS: u64 = 200;
@@ -165,6 +169,7 @@ struct LeaseDaemon<'a, 'p> {
     finished: BTreeSet<Digest>,
     /// The next look at orders that are no longer listed is not before this moment.
     forgotten_at: Option<Instant>,
+    turn: TurnState,
     summary: LeaseSummary,
 }
 
@@ -193,6 +198,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             measured: BTreeMap::new(),
             finished: BTreeSet::new(),
             forgotten_at: None,
+            turn: TurnState::default(),
             summary: LeaseSummary { account: me, ..LeaseSummary::default() },
             context,
         };
@@ -221,51 +227,6 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         self.shutdown.wait(Duration::from_millis(ms));
     }
 
-    /// Reads the list of orders, and visits each once. Returns whether any step was performed.
-    fn run_once(&mut self) -> Result<bool, LeaseServeError> {
-        let views = self.context.client.orders()?;
-        self.follow(views);
-        self.read_deposits()?;
-        self.settle_forgotten()?;
-        let mut acted = false;
-        for id in self.orders.keys().copied().collect::<Vec<_>>() {
-            if self.shutdown.is_requested() {
-                break;
-            }
-            acted |= self.visit(id);
-        }
-        Ok(acted)
-    }
-
-    /// Follows the newest listed orders that may ask for something.
-    fn follow(&mut self, views: Vec<OrderView>) {
-        let listed: BTreeSet<Digest> = views.iter().map(|view| view.id).collect();
-        self.finished.retain(|id| listed.contains(id));
-        for (place, view) in views.into_iter().enumerate() {
-            let is_old = place >= FOLLOWED_ORDERS_MAX && !self.store.order(view.id).exists();
-            if is_old || self.finished.contains(&view.id) {
-                continue;
-            }
-            match self.orders.get_mut(&view.id) {
-                Some(order) => order.view = view,
-                None => {
-                    let folder = self.store.order(view.id);
-                    let order = FollowedOrder::new(view, folder, &self.config.policy);
-                    self.orders.insert(order.view.id, order);
-                }
-            }
-        }
-    }
-
-    /// Reads the deposits in new orders, on which the limits of the policy rest.
-    fn read_deposits(&mut self) -> Result<(), LeaseServeError> {
-        let (ledger, me) = (self.context.ledger, self.me);
-        for order in self.orders.values_mut().filter(|order| order.deposit.is_none()) {
-            order.deposit = Some(ledger.bond_of(lease_task(&order.view.order), me)?.amount);
-        }
-        Ok(())
-    }
-
     /// Performs the next step of an order. An error delays the order. Returns whether a step was
     /// performed.
     fn visit(&mut self, id: Digest) -> bool {
@@ -274,13 +235,13 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             self.orders.insert(id, order);
             return false;
         }
+        order.retry_at = None;
         match self.visit_order(&mut order) {
             Ok(OrderVisit::Finished) => {
                 self.finished.insert(id);
                 false
             }
             Ok(visit) => {
-                order.retry_at = None;
                 order.retry_ms = self.config.backoff.initial_ms.max(1);
                 self.orders.insert(id, order);
                 visit == OrderVisit::Acted
@@ -348,8 +309,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
         step: LeaseStep,
     ) -> Result<OrderVisit, LeaseServeError> {
         match step {
-            LeaseStep::SealBid => self.seal_bid(order),
-            LeaseStep::JoinAudit => self.join_audit(order),
+            LeaseStep::SealBid | LeaseStep::JoinAudit => self.examine_new(order, step),
             LeaseStep::OpenBid => self.open_bid(order),
             LeaseStep::Fund => self.fund(order),
             LeaseStep::Deliver(segment) => self.deliver(order, segment),

@@ -70,6 +70,7 @@ fn policy(number: u8) -> LeasePolicy {
         referee: number == REFEREE,
         referees: vec![wallet(REFEREE).address()],
         challenge_min_ms: super::fake_host::CHALLENGE_MS,
+        window_min_ms: 1_000,
         ..LeasePolicy::none()
     }
 }
@@ -194,6 +195,19 @@ fn a_lazy_provider_loses_its_stake_to_a_ruling() {
     assert_eq!(lazy.stop().lost, fln("120"));
     let is_slashed = |event: &LeaseEvent| matches!(event, LeaseEvent::Slashed { .. });
     assert_eq!(market.count(PROVIDER, is_slashed), 1);
+    let rulings: u64 = others.into_iter().map(|other| other.stop().rulings).sum();
+    assert_eq!(rulings, 1);
+}
+
+#[test]
+fn an_order_behind_256_junk_orders_is_computed_and_its_referee_rules() {
+    let mut market = PlayedMarket::start();
+    market.inject(HostFault::Junk);
+    let lazy = market.run(PROVIDER, Some(LeaseExperiment::Lazy));
+    let others: Vec<RunningDaemon> = [5, 6, REFEREE].map(|number| market.run(number, None)).into();
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::LeaseOver { .. }));
+    assert!(matches!(market.outcome(), Some(LeaseOutcome::Slashed { .. })));
+    assert_eq!(lazy.stop().lost, fln("120"));
     let rulings: u64 = others.into_iter().map(|other| other.stop().rulings).sum();
     assert_eq!(rulings, 1);
 }

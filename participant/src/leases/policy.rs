@@ -5,6 +5,8 @@ use florin_compute::{Bid, ComputeJob, ComputeOrder, LeaseError, StepTimes};
 use florin_ledger::Terms;
 use florin_protocol::{Address, Amount, AmountError, Digest};
 
+use super::windows::{LEASE_WINDOW_MS, refuse_windows};
+
 /// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds:
 /// ten minutes.
 pub const LEASE_CHALLENGE_MS: u64 = 600_000;
@@ -38,6 +40,8 @@ pub struct LeasePolicy {
     pub referees: Vec<Address>,
     /// Shortest challenge window of an order's task on the ledger, in milliseconds.
     pub challenge_min_ms: u64,
+    /// Shortest window of an order for an action, in milliseconds.
+    pub window_min_ms: u64,
     /// Most segments of an order.
     pub segments_max: u32,
     /// Most bytes of all blobs of a job.
@@ -108,6 +112,7 @@ impl LeasePolicy {
             referee: false,
             referees: Vec::new(),
             challenge_min_ms: LEASE_CHALLENGE_MS,
+            window_min_ms: LEASE_WINDOW_MS,
             segments_max: LEASE_SEGMENTS_MAX,
             job_bytes_max: LEASE_JOB_BYTES,
             state_bytes_max: LEASE_STATE_BYTES,
@@ -144,6 +149,7 @@ impl LeasePolicy {
             return wrong("referees", why);
         }
         for (key, number) in [
+            ("window_min", self.window_min_ms),
             ("segments_max", u64::from(self.segments_max)),
             ("job_bytes_max", self.job_bytes_max),
             ("state_bytes_max", self.state_bytes_max),
@@ -209,6 +215,9 @@ impl LeasePolicy {
             return Some(format!(
                 "its challenge window is {found} ms, and challenge_min is {least} ms"
             ));
+        }
+        if let Some(why) = refuse_windows(order, self.window_min_ms) {
+            return Some(why);
         }
         let (found, most) = (job_bytes(job), self.job_bytes_max);
         if found > most {

@@ -1,6 +1,6 @@
 //! The policy refuses each order that breaks one of its rules, with the reason.
 
-use florin_compute::{AuditTerms, Deposits};
+use florin_compute::{AuditTerms, Deposits, Windows};
 use florin_protocol::{
     Blob, Canonical, GraphForm, GraphModel, Micro, ModelLoss, TaskSpec, TensorShape, Timestamp,
     Training, blob_digest,
@@ -36,9 +36,20 @@ fn job() -> ComputeJob {
     }
 }
 
-/// Twenty segments of ten steps.
+/// Twenty segments of ten steps, in windows of half a minute.
 fn order() -> ComputeOrder {
-    ComputeOrder { job: job().digest(), ..ComputeOrder::example() }
+    let example = ComputeOrder::example();
+    let windows = Windows {
+        bid: LEASE_WINDOW_MS,
+        reveal: LEASE_WINDOW_MS,
+        fund: LEASE_WINDOW_MS,
+        draw: LEASE_WINDOW_MS,
+        audit: LEASE_WINDOW_MS,
+        answer: LEASE_WINDOW_MS,
+        segment: 1_000,
+        ..example.windows
+    };
+    ComputeOrder { job: job().digest(), windows, ..example }
 }
 
 fn policy() -> LeasePolicy {
@@ -76,10 +87,11 @@ fn an_order_within_all_rules_is_accepted_for_each_role() {
 #[test]
 fn each_rule_refuses_an_order_and_names_itself() {
     type Change = fn(&mut LeasePolicy);
-    let both: [(Change, &str); 5] = [
+    let both: [(Change, &str); 6] = [
         (|policy| policy.referees = vec![HOST], "is not one of the policy's referees"),
         (|policy| policy.segments_max = 19, "segments_max is 19"),
         (|policy| policy.challenge_min_ms += 1, "challenge_min is 600001 ms"),
+        (|policy| policy.window_min_ms += 1, "window_min is 30001 ms"),
         (|policy| policy.job_bytes_max = 649, "its job has 650 bytes"),
         (|policy| (policy.bid, policy.audit) = (None, None), "the policy has no ["),
     ];
@@ -117,6 +129,18 @@ fn each_rule_refuses_an_order_and_names_itself() {
 }
 
 #[test]
+fn an_order_with_windows_of_a_millisecond_is_refused_for_each_role() {
+    let short =
+        Windows { reveal: 1, fund: 1, slack: 1_000_000, segment: 1, answer: 1, ..order().windows };
+    let tiny = ComputeOrder { windows: short, ..order() };
+    assert!(tiny.check().is_ok(), "the market accepts the order");
+    for role in [LeaseRole::Provider, LeaseRole::Auditor] {
+        let why = refused(&policy(), role, &tiny, &job()).unwrap();
+        assert!(why.contains("its reveal window is 1 ms, and window_min is 30000 ms"), "{why}");
+    }
+}
+
+#[test]
 fn an_order_of_another_class_or_job_is_refused() {
     let elsewhere = ComputeOrder { class: Digest([1; 32]), ..order() };
     let why = refused(&policy(), LeaseRole::Provider, &elsewhere, &job()).unwrap();
@@ -134,7 +158,7 @@ fn a_policy_without_a_role_a_referee_or_a_number_is_invalid() {
     let only_referee = LeasePolicy { referee: true, ..LeasePolicy::none() };
     assert_eq!(only_referee.check(), Ok(()));
     type Change = fn(&mut LeasePolicy);
-    let changes: [(Change, &str); 8] = [
+    let changes: [(Change, &str); 9] = [
         (|policy| *policy = LeasePolicy::none(), "bid"),
         (|policy| policy.bid.as_mut().unwrap().per_hour = Amount::ZERO, "bid"),
         (|policy| policy.bid.as_mut().unwrap().orders_max = 0, "bid.orders_max"),
@@ -143,6 +167,7 @@ fn a_policy_without_a_role_a_referee_or_a_number_is_invalid() {
         (|policy| policy.referees.clear(), "referees"),
         (|policy| policy.referees = vec![HOST; REFEREES_MAX + 1], "referees"),
         (|policy| policy.segments_max = 0, "segments_max"),
+        (|policy| policy.window_min_ms = 0, "window_min"),
     ];
     for (change, key) in changes {
         let mut other = policy();
@@ -186,7 +211,9 @@ fn a_bid_that_cannot_win_is_refused_with_the_reason() {
 fn an_auditor_needs_time_for_all_drawn_segments() {
     // Two of twenty segments of ten steps are drawn, and the window is a second.
     let audit = AuditTerms { share: 100_000, ..order().audit };
-    let order = ComputeOrder { audit, deposits: Deposits { ..order().deposits }, ..order() };
+    let windows = Windows { audit: 1_000, ..order().windows };
+    let deposits = Deposits { ..order().deposits };
+    let order = ComputeOrder { audit, deposits, windows, ..order() };
     assert_eq!(refuse_audit_time(&order, 40_000), None);
     assert!(refuse_audit_time(&order, 40_100).unwrap().contains("its window is 1000 ms"));
 }

@@ -119,6 +119,7 @@ impl LeaseDaemon<'_, '_> {
             stored.remove()?;
             return Ok(false);
         }
+        self.turn.is_over = true;
         let upload = StateUpload { order: order.view.id, by: self.me, state: stored.digest };
         let signature = upload.sign(order.view.order.market, self.context.wallet)?;
         self.context.client.put_state(&upload, &signature, &bytes)?;
@@ -194,6 +195,7 @@ impl LeaseDaemon<'_, '_> {
         segment: u32,
         start: &SegmentStart,
     ) -> Result<TrainingState, LeaseServeError> {
+        self.turn.is_over = true;
         if self.is_fake(segment) {
             let skipped = self.skipped(order, start);
             return Ok(skipped.last().cloned().unwrap_or_else(|| start.state().clone()));
@@ -213,6 +215,7 @@ impl LeaseDaemon<'_, '_> {
         if let Some(trace) = order.folder.trace(segment)? {
             return Ok(trace);
         }
+        self.turn.is_over = true;
         self.load(order)?;
         let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
         let own = known_state(order, segment).filter(|state| state.digest == start);

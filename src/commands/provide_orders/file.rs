@@ -26,6 +26,7 @@ struct OrdersFile {
     #[serde(default)]
     referee: bool,
     challenge_min: Option<String>,
+    window_min: Option<String>,
     segments_max: Option<u32>,
     job_mib_max: Option<u64>,
     state_mib_max: Option<u64>,
@@ -68,8 +69,10 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
     let file: OrdersFile =
         toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
     let defaults = LeasePolicy::none();
-    let challenge = file.challenge_min.as_deref().map(parse_ms).transpose();
-    let challenge = challenge.map_err(|why| format!("challenge_min: {why}"))?;
+    let ms = |key: &str, text: Option<&str>, default: u64| match text {
+        None => Ok(default),
+        Some(text) => parse_ms(text).map_err(|why| format!("{key}: {why}")),
+    };
     let bytes = |key: &str, mib: Option<u64>, default: u64| match mib {
         None => Ok(default),
         Some(0) => Err(format!("{key} = 0: use 1 MiB or more")),
@@ -86,7 +89,12 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
         audit,
         referee: file.referee,
         referees: file.referees,
-        challenge_min_ms: challenge.unwrap_or(defaults.challenge_min_ms),
+        challenge_min_ms: ms(
+            "challenge_min",
+            file.challenge_min.as_deref(),
+            defaults.challenge_min_ms,
+        )?,
+        window_min_ms: ms("window_min", file.window_min.as_deref(), defaults.window_min_ms)?,
         segments_max: file.segments_max.unwrap_or(defaults.segments_max),
         job_bytes_max: bytes("job_mib_max", file.job_mib_max, defaults.job_bytes_max)?,
         state_bytes_max: bytes("state_mib_max", file.state_mib_max, defaults.state_bytes_max)?,
@@ -109,7 +117,8 @@ mod tests {
         assert_eq!((bid.per_hour, bid.orders_max), ("3.6".parse().unwrap(), 1));
         assert_eq!((policy.audit, policy.referee, policy.challenge_min_ms), (None, false, 600_000));
         assert_eq!((policy.job_bytes_max, policy.segments_max), (1 << 30, 10_000));
-        let long = "referee = true\nchallenge_min = \"2 s\"\nsegments_max = 50\njob_mib_max = 8\n\
+        assert_eq!(policy.window_min_ms, 30_000);
+        let long = "referee = true\nchallenge_min = \"2 s\"\nwindow_min = \"3 s\"\nsegments_max = 50\njob_mib_max = 8\n\
                     state_mib_max = 16\n";
         let policy = from_text(&format!(
             "{long}{SHORT}orders_max = 2\n[audit]\nfee_min = \"0.1\"\n\
@@ -117,6 +126,7 @@ mod tests {
         ));
         let policy = policy.unwrap();
         assert_eq!((policy.challenge_min_ms, policy.segments_max), (2_000, 50));
+        assert_eq!(policy.window_min_ms, 3_000);
         assert_eq!((policy.job_bytes_max, policy.state_bytes_max), (8 << 20, 16 << 20));
         assert!(policy.referee && policy.bid.unwrap().orders_max == 2);
         assert_eq!(policy.audit.unwrap().bond_max, "5".parse().unwrap());
@@ -131,6 +141,8 @@ mod tests {
             ("\"100\"", "\"0\"", "stake_max"),
             ("referees", "referies", "referies"),
             ("referees", "challenge_min = \"soon\"\nreferees", "challenge_min"),
+            ("referees", "window_min = \"soon\"\nreferees", "window_min"),
+            ("referees", "window_min = \"0 s\"\nreferees", "window_min"),
             ("referees", "segments_max = 0\nreferees", "segments_max"),
             ("referees", "job_mib_max = 99999999999999999\nreferees", "job_mib_max"),
             ("referees", "state_mib_max = 0\nreferees", "state_mib_max"),

@@ -123,14 +123,14 @@ fn rows() -> anyhow::Result<Dataset> {
 
 fn bidding(referee: Address, price: &str, most: &str) -> String {
     format!(
-        "referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\n\n[bid]\nper_hour = \"{price}\"\n\
-         stake_max = \"{most}\"\norders_max = 4\n"
+        "referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\nwindow_min = \"1 s\"\n\n\
+         [bid]\nper_hour = \"{price}\"\nstake_max = \"{most}\"\norders_max = 4\n"
     )
 }
 
 fn auditing(referee: Address) -> String {
     format!(
-        "referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\n\n[audit]\nfee_min = \"0.01\"\n\
-         bond_max = \"200\"\n"
+        "referees = [\"{referee}\"]\nchallenge_min = \"1 s\"\nwindow_min = \"1 s\"\n\n\
+         [audit]\nfee_min = \"0.01\"\nbond_max = \"200\"\n"
     )
 }
