@@ -197,6 +197,12 @@ impl LeaseDaemon<'_, '_> {
             return Ok(Err(why));
         }
         let shape = ComputeJob { seed: 0, ..job }.digest();
+        // A bid that is known to be too slow needs no download.
+        if let (LeaseRole::Provider, Some(us)) = (role, self.measured.get(&shape))
+            && *us > offered.step_us_max
+        {
+            return Ok(Ok(*us));
+        }
         let measured = self.measured_step(order, shape);
         reason(measured)
     }
@@ -311,9 +317,7 @@ impl LeaseDaemon<'_, '_> {
         if let Some(us) = self.measured.get(&shape) {
             // The blobs of this order are loaded all the same: no account deposits for a job that cannot be trained.
             let us = *us;
-            if us <= order.view.order.step_us_max {
-                self.load(order)?;
-            }
+            self.load(order)?;
             return Ok(us);
         }
         let start = self.first_start(order)?;

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use florin_compute::{ComputeOrder, OrderView, Phase, Windows};
-use florin_protocol::{Amount, Digest};
+use florin_compute::{ComputeJob, ComputeOrder, OrderView, Phase, Windows};
+use florin_protocol::{Amount, Canonical, Digest};
 
 use super::fake_host::{FakeHost, REFEREE};
 use super::followed::{FollowedOrder, OrderVisit};
@@ -85,6 +85,12 @@ impl TurnMarket {
         order.deposit = Some(fln("1"));
         daemon.orders.insert(id, order);
         id
+    }
+
+    /// The shape of the order's job.
+    fn shape(&self) -> Digest {
+        let job = self.client.order_job(self.view.id, self.view.order.job).unwrap();
+        ComputeJob { seed: 0, ..job }.digest()
     }
 
     fn new_order(&self, daemon: &LeaseDaemon<'_, '_>) -> FollowedOrder {
@@ -203,10 +209,17 @@ fn a_step_that_is_too_slow_for_the_order_ends_its_measurement() {
         order.view.order.step_us_max = 1;
         let us = daemon.measured_step(&mut order, Digest([1; 32])).unwrap();
         assert!(us > 1 && daemon.measured.is_empty(), "{us} µs");
-        // A known shape that is too slow is not even loaded.
-        daemon.measured.insert(Digest([1; 32]), 2);
-        order.training = None;
-        assert_eq!(daemon.measured_step(&mut order, Digest([1; 32])).unwrap(), 2);
+    });
+}
+
+#[test]
+fn an_order_is_not_loaded_for_a_bid_that_is_known_to_be_too_slow() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let mut order = market.new_order(daemon);
+        daemon.measured.insert(market.shape(), 1_000_001);
+        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err();
+        assert!(why.contains("at most 1000000 µs"), "{why}");
         assert!(order.training.is_none());
     });
 }
@@ -219,9 +232,7 @@ fn a_segment_that_is_long_beside_an_own_window_is_not_bid_for() {
         market.own(daemon, 60_000, &windows);
         assert_eq!(daemon.shortest_own_window(), Some(1_000));
         let mut order = market.new_order(daemon);
-        let job = market.client.order_job(order.view.id, order.view.order.job).unwrap();
-        let shape = florin_compute::ComputeJob { seed: 0, ..job };
-        let shape = florin_protocol::Canonical::digest(&shape);
+        let shape = market.shape();
         // Five steps of 101 ms, and a half of a second.
         daemon.measured.insert(shape, 101_000);
         let why = daemon.examine_bid(&mut order).unwrap().unwrap_err();
