@@ -5,6 +5,7 @@
 //! durable before its reply. The bytes of a state are checked before the lease names it, so that each audit has a
 //! start and the renter has its result.
 
+mod acceptance;
 mod arrival;
 mod deadlines;
 mod hosted;
@@ -17,34 +18,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_compute::{
-    ComputeJob, LeaseError, LeaseOutcome, LeaseRecord, OrderMoney, OrderRequest, OrderView,
-    RecordedAction, RecordedLease, SignedLeaseAction,
+    ComputeJob, LeaseError, LeaseRecord, OrderView, RecordedAction, RecordedLease,
+    SignedLeaseAction,
 };
-use florin_ledger::{Ledger, LedgerError, lease_task};
+use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
     Address, Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
     WalletSigner,
 };
 use florin_store::{BlobError, BlobStore};
-use florin_work::LeasedTraining;
 use tokio::sync::watch;
 
 use crate::host::Clock;
 use hosted::HostedOrder;
-use store::{LeaseStore, StoredOrder, StoredState};
+use store::LeaseStore;
 
 pub use store::{LEASES_FILE, LeaseCopy, LeaseStoreError};
 
-/// Most orders that have a lease that goes on.
-const OPEN_MAX: usize = 512;
-/// Most orders that wait for blobs. A new one takes the place of the one that has waited longest.
-const WAITING_MAX: usize = 128;
-/// Most orders of one renter that are open.
-const OPEN_PER_RENTER_MAX: usize = 64;
-/// Most orders that are remembered. Then settled ones are forgotten: first those without pay, then the oldest.
-const ORDERS_MAX: usize = 1_024;
-/// Most bytes of the blobs of a job: 1 GiB.
-const JOB_BYTES_MAX: u64 = 1 << 30;
 /// How long an order waits for the blobs of its job, in milliseconds: ten minutes.
 const BLOBS_MS_MAX: u64 = 600_000;
 /// Most records in one reply.
@@ -192,238 +182,6 @@ impl LeaseHost {
     /// Notifies of changes of any order.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes.subscribe()
-    }
-
-    /// Accepts an order whose escrow is on the ledger. The same order again changes nothing.
-    pub(crate) fn accept(&self, request: OrderRequest) -> Result<OrderView, Rejection> {
-        let (id, order) = (request.order.id(), &request.order);
-        if let Some(known) = self.state().orders.get(&id) {
-            return Ok(known.view(id));
-        }
-        if order.market != self.inner.market {
-            let message = "the order is for another market; see /v1/market for this one";
-            return Err(Rejection::new(ErrorCode::WrongMarket, message));
-        }
-        order.check().map_err(|error| invalid(format!("{error} [{}]", error.code())))?;
-        let job = &request.job;
-        job.check().map_err(|error| invalid(error.to_string()))?;
-        order.check_job(job).map_err(|error| invalid(error.to_string()))?;
-        let bytes = job_blobs(job).fold(0_u64, |all, blob| all.saturating_add(blob.bytes));
-        if bytes > JOB_BYTES_MAX {
-            let message = format!(
-                "the blobs of the job have {bytes} bytes; this coordinator takes {JOB_BYTES_MAX}"
-            );
-            return Err(Rejection::new(ErrorCode::TooLarge, message));
-        }
-        self.check_escrow(&request)?;
-        let start = self.start_state(&request)?;
-        self.remember(id, request, start)?;
-        self.begin_if_complete(id)?;
-        self.changed();
-        self.view(id)
-    }
-
-    /// Checks that the escrow of an order is open under the order's terms, with this coordinator.
-    fn check_escrow(&self, request: &OrderRequest) -> Result<(), Rejection> {
-        let parts = &self.inner.parts;
-        let task = lease_task(&request.order);
-        let unfunded = |why: &str| Rejection::new(ErrorCode::NotFunded, why);
-        let state = parts.ledger.task(task).map_err(|error| ledger_rejection(&error))?;
-        let Some(state) = state else {
-            return Err(unfunded("no escrow is open for this order: open it on the ledger first"));
-        };
-        if state.closed || state.round.is_some() || !state.pending.is_empty() {
-            let message = "the order's escrow is settled or closed: order again with another nonce";
-            return Err(Rejection::new(ErrorCode::TaskClosed, message));
-        }
-        if state.terms.coordinator != parts.wallet.address() {
-            let own = parts.wallet.address();
-            return Err(unfunded(&format!("the escrow names another coordinator than {own}")));
-        }
-        let now = self.now();
-        state
-            .terms
-            .check_order(&request.order, self.inner.market, now)
-            .map_err(|error| unfunded(&format!("{error} [{}]", error.code())))
-    }
-
-    /// The stored state that a continued order starts from: the result of an earlier lease of the same job.
-    fn start_state(&self, request: &OrderRequest) -> Result<Option<StoredState>, Rejection> {
-        let order = &request.order;
-        if order.first_segment == 0 {
-            return Ok(None);
-        }
-        let step = u64::from(order.first_segment).saturating_mul(order.steps.into());
-        let state = self.state();
-        let mut earlier = state.orders.values().filter(|hosted| {
-            let lease = hosted.lease.as_ref().map(RecordedLease::lease);
-            let delivered = lease.filter(|lease| {
-                let outcome = lease.outcome();
-                matches!(outcome, Some(LeaseOutcome::Settled | LeaseOutcome::Defaulted { .. }))
-            });
-            let result = delivered.and_then(|lease| lease.result());
-            hosted.stored.request.order.job == order.job && result == Some(order.start)
-        });
-        let found = earlier.find_map(|hosted| hosted.states.get(&order.start));
-        found.filter(|found| found.step == step).map(|found| Some(*found)).ok_or_else(|| {
-            invalid(format!(
-                "start: this coordinator has no result of an earlier order of the same job after {step} \
-                 steps with this digest; order from segment 0, or at the coordinator of that order"
-            ))
-        })
-    }
-
-    fn remember(
-        &self,
-        id: Digest,
-        request: OrderRequest,
-        start: Option<StoredState>,
-    ) -> Result<(), Rejection> {
-        let digest = request.order.start;
-        let mut state = self.state();
-        if state.orders.contains_key(&id) {
-            return Ok(());
-        }
-        self.make_place(&mut state, request.order.renter)?;
-        let (received, missing) = (self.now(), state.missing(&request.job));
-        let money = OrderMoney::Locked;
-        let beacon = beacon_secret(&self.inner.parts.node, id);
-        let (opened, refused) = (None, None);
-        let stored = StoredOrder { request, beacon, received, opened, refused, money };
-        let start = start.map(|start| (digest, start));
-        self.inner.store.put_new_order(id, &stored, start)?;
-        let mut hosted = HostedOrder::new(stored, missing);
-        hosted.states.extend(start);
-        tracing::info!(order = %id, "accepted an order for compute");
-        state.orders.insert(id, hosted);
-        Ok(())
-    }
-
-    /// Makes a place for an order of a renter.
-    fn make_place(&self, state: &mut HostState, renter: Address) -> Result<(), Rejection> {
-        let full = |max: usize, what: &str| {
-            let message = format!("this coordinator hosts at most {max} {what} at a time");
-            Err(Rejection::new(ErrorCode::LimitReached, message))
-        };
-        let open = state.orders.values().filter(|order| order.is_open());
-        let (own, begun) = open.fold((0_usize, 0_usize), |(own, begun), order| {
-            let is_own = order.stored.request.order.renter == renter;
-            let is_begun = order.lease.is_some();
-            (own.saturating_add(is_own.into()), begun.saturating_add(is_begun.into()))
-        });
-        if own >= OPEN_PER_RENTER_MAX {
-            return full(OPEN_PER_RENTER_MAX, "open orders of one renter");
-        }
-        if begun >= OPEN_MAX {
-            return full(OPEN_MAX, "leases");
-        }
-        let waiting = state.orders.iter().filter(|(_, order)| order.is_waiting());
-        let longest = waiting.clone().min_by_key(|(_, order)| order.stored.received);
-        if waiting.count() >= WAITING_MAX
-            && let Some((longest, _)) = longest
-        {
-            let longest = *longest;
-            self.refuse(state, longest, "others took its place before its blobs arrived")?;
-        }
-        match state.orders.len() < ORDERS_MAX || self.forget_one(state)? {
-            true => Ok(()),
-            false => full(ORDERS_MAX, "orders that are not settled"),
-        }
-    }
-
-    /// Forgets a settled order: one without pay, or the oldest. Returns whether there was one.
-    fn forget_one(&self, state: &mut HostState) -> Result<bool, Rejection> {
-        let settled = state.orders.iter().filter(|(_, order)| order.stored.money.is_final());
-        let least = settled.min_by_key(|(_, order)| {
-            let books = order.lease.as_ref().map(|lease| lease.lease().books());
-            let is_paid = books.is_some_and(|books| !books.totals().is_empty());
-            (is_paid, order.stored.received)
-        });
-        let Some(least) = least.map(|(id, _)| *id) else { return Ok(false) };
-        self.inner.store.forget(least)?;
-        state.orders.remove(&least);
-        Ok(true)
-    }
-
-    /// Refuses an order whose bids have not begun: its escrow returns.
-    fn refuse(&self, state: &mut HostState, id: Digest, why: &str) -> Result<(), Rejection> {
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.lease.is_some() || !order.is_open() {
-            return Ok(());
-        }
-        let mut stored = order.stored.clone();
-        stored.refused = Some(why.to_owned());
-        self.inner.store.put_order(id, &stored)?;
-        order.stored = stored;
-        self.changed();
-        Ok(())
-    }
-
-    /// Begins the bids of an order whose blobs are all there.
-    fn begin_if_complete(&self, id: Digest) -> Result<(), Rejection> {
-        let request = {
-            let state = self.state();
-            let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
-            if !order.missing.is_empty() || order.lease.is_some() || !order.is_open() {
-                return Ok(());
-            }
-            order.stored.request.clone()
-        };
-        let checked = self.check_job(&request).and_then(|()| self.check_escrow(&request));
-        if let Err(rejection) = &checked
-            && rejection.code == ErrorCode::Internal
-        {
-            return checked;
-        }
-        let mut state = self.state();
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.lease.is_some() || !order.is_open() {
-            return Ok(());
-        }
-        let mut stored = order.stored.clone();
-        let begun = checked.and_then(|()| {
-            let now = self.now();
-            order.begin(now).map(|lease| (now, lease))
-        });
-        match begun {
-            Ok((now, lease)) => {
-                stored.opened = Some(now);
-                self.inner.store.put_order(id, &stored)?;
-                (order.stored, order.lease) = (stored, Some(lease));
-                Ok(())
-            }
-            Err(rejection) => {
-                stored.refused = Some(rejection.to_string());
-                self.inner.store.put_order(id, &stored)?;
-                order.stored = stored;
-                Err(rejection)
-            }
-        }
-    }
-
-    /// Checks that the blobs of a job fit together.
-    fn check_job(&self, request: &OrderRequest) -> Result<(), Rejection> {
-        let OrderRequest { order, job } = request;
-        let blobs = &self.inner.parts.blobs;
-        let read = |digest, _| blobs.read(digest).map_err(|error| blob_rejection(&error));
-        LeasedTraining::load(order, job, read).map(drop).map_err(|rejection| match rejection.code {
-            ErrorCode::Internal | ErrorCode::StorageFull => rejection,
-            _ => invalid(rejection.message),
-        })
-    }
-
-    /// Begins the bids of orders that are complete: an earlier attempt may have failed.
-    pub(crate) fn begin_complete(&self) {
-        let complete: Vec<Digest> = {
-            let state = self.state();
-            let orders = state.orders.iter().filter(|(_, order)| order.is_complete());
-            orders.map(|(id, _)| *id).collect()
-        };
-        for id in complete {
-            if let Err(rejection) = self.begin_if_complete(id) {
-                tracing::warn!(order = %id, %rejection, "the bids of an order do not begin");
-            }
-        }
     }
 
     /// All orders, the newest first.

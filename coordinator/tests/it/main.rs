@@ -20,6 +20,7 @@ mod http_refusals;
 mod isolation;
 mod journal_replay;
 mod late_updates;
+mod lease_market;
 mod leases;
 mod market_shutting;
 mod message_replays;
