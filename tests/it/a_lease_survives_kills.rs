@@ -17,7 +17,8 @@ on_both!(a_lease_is_computed_audited_and_paid);
 /// A model of three classes on rows of 64 numbers.
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/learning/data/graphs/vit.pt2");
 const AUDITORS: [&str; 2] = ["ann", "ben"];
-const REFEREE: &str = "cy";
+/// The coordinator accepts an account with this name.
+const REFEREE: &str = "arbiter";
 
 /// The windows of an order.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ struct LeaseRun {
 impl LeaseRun {
     fn open(on: On) -> Self {
         let market = TestMarket::open(TestPlan {
-            others: vec!["second"],
+            others: vec!["second", REFEREE],
             provider: false,
             ..TestPlan::honest(on, 1)
         });
@@ -137,7 +138,7 @@ impl LeaseRun {
     /// All balances and the treasury.
     fn tokens(&self) -> Amount {
         let ledger = self.market.ledger();
-        let names = ["buyer", "coordinator", "provider", "second", "ann", "ben", "cy"];
+        let names = ["buyer", "coordinator", "provider", "second", "ann", "ben", "cy", REFEREE];
         let all = names.map(|name| ledger.balance(self.market.account(name)).unwrap());
         Amount::total(all.into_iter().chain([ledger.treasury().unwrap()])).unwrap()
     }

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
-    ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
+    ComputeJob, ComputeOrder, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
 };
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, WalletSignature};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use super::blobs::send_blob;
 use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
-use crate::config::WAIT_MS_MAX;
+use crate::config::{Config, WAIT_MS_MAX};
 use crate::leases::{ExaminedAction, LeaseHost};
 use florin_store::BlobWriter;
 
@@ -40,10 +40,24 @@ pub(super) async fn open(
     State(app): State<App>,
     JsonBody(request): JsonBody<OrderRequest, LARGE_BYTES_MAX>,
 ) -> ApiResult<Json<OrderView>> {
+    check_referee(app.config(), &request.order)?;
     // It may read a whole job, and takes no turn of an action.
     let turn = app.large_store_permit().await?;
     let leases = app.host().leases().clone();
     Ok(Json(blocking_holding([turn], move || leases.accept(request)).await??))
+}
+
+/// Checks that the operator accepts the referee, which can cancel the settlement and slash the coordinator's bond.
+fn check_referee(config: &Config, order: &ComputeOrder) -> Result<(), Rejection> {
+    if config.arbiters.contains(&order.referee) {
+        return Ok(());
+    }
+    let message = format!(
+        "referee = {}: this coordinator deposits no bond under it; name an account that its operator has listed \
+         in the setting arbiters",
+        order.referee
+    );
+    Err(Rejection::new(ErrorCode::ArbiterNotAccepted, message))
 }
 
 pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<OrderView>>> {

@@ -389,7 +389,7 @@ fn order_routes() -> Vec<Route> {
         .with_body(RequestBody::json::<OrderRequest>(LARGE_BYTES_MAX))
         .with_response(SuccessResponse::json::<OrderView>())
         .with_rejections(&[InvalidOrder, WrongMarket, NotFunded, TaskClosed])
-        .with_rejections(&[LimitReached, StorageFull]),
+        .with_rejections(&[ArbiterNotAccepted, LimitReached, StorageFull]),
         Route::get("/v1/orders", get(orders::list), "The remembered orders, the newest first.")
             .with_response(SuccessResponse::list::<OrderView>()),
         Route::get("/v1/orders/{id}", get(orders::view), "An order.")

@@ -148,7 +148,8 @@ impl LeaseMarket {
             ledger_copier: Some(Arc::new(move || copied.begin_snapshot())),
         };
         let (host, running) = Host::start(DataFolder::open(folder).unwrap(), parts).unwrap();
-        let config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
+        config.arbiters = vec![address(ARBITER)];
         let (ledger, own) = (chain.clone(), address(COORDINATOR));
         let app = App::new(host.clone(), config, ledger, node(COORDINATOR), own, echo());
         let job = test_job();

@@ -84,6 +84,21 @@ async fn orders_and_actions_without_money_are_refused() {
     let mut market = LeaseMarket::open(dir.path());
     assert_eq!(market.open_order().await, Err(ErrorCode::NotFunded));
     market.lock_escrow();
+    // A referee could slash the coordinator's bond: the operator accepts it first.
+    let referee = std::mem::replace(&mut market.order.referee, address(9));
+    assert_eq!(market.open_order().await, Err(ErrorCode::ArbiterNotAccepted));
+    market.order.referee = referee;
+    // The coordinator covers the pay.
+    let price = std::mem::replace(&mut market.order.price_max, fln("1001"));
+    let deposits = market.order.deposits.clone();
+    market.order.deposits = Deposits {
+        bid_bond: fln("100"),
+        stake: fln("1000000"),
+        default_fine: fln("100"),
+        ..deposits.clone()
+    };
+    assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));
+    (market.order.price_max, market.order.deposits) = (price, deposits);
     // Another order has another task.
     market.order.nonce += 1;
     assert_eq!(market.open_order().await, Err(ErrorCode::NotFunded));

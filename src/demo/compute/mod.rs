@@ -91,6 +91,7 @@ impl ComputeDemo {
         let mut call = words(&["coordinate", "--listen", "127.0.0.1:0", "--engine", "torch"]);
         call.extend(["--data".to_owned(), self.stage.path("coordinator")]);
         call.extend(["--genesis".to_owned(), self.stage.path("genesis.toml")]);
+        call.extend(["--settings".to_owned(), self.stage.path("settings.toml")]);
         call.extend(["--address-file".to_owned(), address.clone()]);
         call.extend(self.stage.signing("coordinator"));
         self.children.start("coordinator", &call)?;

@@ -74,6 +74,7 @@ impl ComputeStage {
             auditors.push((name, account));
         }
         write("referee.toml", b"referee = true\n")?;
+        write("settings.toml", format!("arbiters = [\"{referee}\"]\n").as_bytes())?;
         let purses: Vec<(Address, Amount)> =
             accounts.iter().map(|account| (*account, florins(BALANCE_FLN))).collect();
         write("genesis.toml", genesis(&purses).as_bytes())?;
