@@ -35,6 +35,8 @@ fn examples(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> 
         ("role", json!("participant")),
         ("upload-offset", json!("0")),
         ("upload-token", json!("5a".repeat(32))),
+        ("state-account", json!(market.account("ann").to_string())),
+        ("state-signature", json!("5a".repeat(65))),
     ])
 }
 

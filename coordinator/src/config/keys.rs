@@ -128,7 +128,8 @@ pub const KEYS: &[SettingKey] = &[
         name: "arbiters",
         meaning: "accounts that may arbitrate a task of this coordinator: each can slash the bond \
                   that the coordinator deposits for the task's pay; a task with another arbiter is \
-                  refused, unless its arbiter is the coordinator",
+                  refused, unless its arbiter is the coordinator; an order for compute needs one of them \
+                  as its referee",
         bounds: "a list of at most 64 addresses, default none",
         example: "[\"0x1111111111111111111111111111111111111111\"]",
         variable: "FLORIN_COORDINATOR_ARBITERS",
