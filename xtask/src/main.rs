@@ -30,7 +30,8 @@ cargo xtask COMMAND
 
   setup                    fetch libtorch and the test tools; a second run does nothing
   demo [--seed N] [--ledger embedded|ethereum] [--rounds N] [--format F] [--json FILE] ...
-                           set up, build, and run a complete market on this machine
+                           set up, build, and run a complete market on this machine; with --compute
+                           a market for compute
   test [CARGO TEST ARGUMENTS]
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, make a release build, and measure: aggregate, train, ledger,

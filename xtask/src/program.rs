@@ -18,6 +18,10 @@ pub(crate) fn demo(arguments: &[String]) -> Result<ExitCode, Failure> {
     eprintln!("demo: building (a few minutes the first time)");
     match ethereum {
         true => build(&["build", "--package", "florin", "--bin", "florin"])?,
+        false if arguments.iter().any(|argument| argument == "--compute") => {
+            // Segments are trained by virtual workers, which the part for several processes has.
+            build_with("florin", "torch,distributed")?;
+        }
         false => build_without_options("florin")?,
     }
     let mut florin = Command::new(process::root().join("target/debug/florin"));
@@ -102,7 +106,11 @@ fn selects_packages(arguments: &[String]) -> bool {
 /// `florin-workspace-hack` gives its dependencies the features that they have in the tests, so that
 /// none is compiled twice.
 fn build_without_options(program: &str) -> Result<(), Failure> {
-    let features = ["--no-default-features", "--features", "torch"];
+    build_with(program, "torch")
+}
+
+fn build_with(program: &str, features: &str) -> Result<(), Failure> {
+    let features = ["--no-default-features", "--features", features];
     build(&[&["build", "--package", program, "--bin", program], &features[..]].concat())
 }
 

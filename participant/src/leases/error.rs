@@ -18,8 +18,8 @@ pub enum LeaseServeError {
     /// The engine has no class of bits.
     #[error(
         "the engine {engine} has no class of bits, so no auditor could repeat its segments: use \
-         libtorch on the processor (--engine torch); `florin doctor` shows what this machine \
-         provides"
+         libtorch on the processor (--engine torch), with a program that has the part `distributed`, as \
+         `cargo build` makes it; `florin doctor` shows what this machine provides"
     )]
     NoClass {
         /// The engine.
