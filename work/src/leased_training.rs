@@ -112,8 +112,15 @@ pub fn job_state(
     bytes: &[u8],
 ) -> Result<TrainingState, LeasedTrainingError> {
     let model = model_spec(&ModelArchitecture::Graph(job.graph.clone()));
-    let state = TrainingState::from_bytes(bytes, model.parameters(), &settings(job));
-    let state = state.map_err(TrainError::from)?;
+    decode_state((digest, bytes), model.parameters(), &settings(job))
+}
+
+fn decode_state(
+    (digest, bytes): (Digest, &[u8]),
+    parameters: usize,
+    how: &Training,
+) -> Result<TrainingState, LeasedTrainingError> {
+    let state = TrainingState::from_bytes(bytes, parameters, how).map_err(TrainError::from)?;
     match Digest(state.digest()) == digest {
         true => Ok(state),
         false => Err(LeasedTrainingError::Digest),
@@ -134,8 +141,7 @@ pub fn delivered_state(
 ) -> Result<TrainingState, LeasedTrainingError> {
     order.check_job(job).map_err(|error| LeasedTrainingError::Job(error.to_string()))?;
     let state = job_state(job, digest, bytes)?;
-    let segments = u64::from(order.first_segment).saturating_add(delivered.into());
-    let from = segments.saturating_mul(order.steps.into()).min(job.steps());
+    let from = order.steps_before(delivered).min(job.steps());
     match state.step() {
         step if step == from => Ok(state),
         step => Err(LeasedTrainingError::NoResult { step, from }),
@@ -150,12 +156,8 @@ pub struct LeasedTraining {
     rows: Dataset,
     how: Training,
     seed: u64,
-    class: Digest,
-    /// Segments that other orders computed, and those of this one.
-    first_segment: u32,
-    segments: u32,
-    /// Steps of a segment; the last one may have fewer.
-    steps: u32,
+    /// The order. The last segment may have fewer steps than the others.
+    order: ComputeOrder,
     total: u64,
 }
 
@@ -185,10 +187,11 @@ impl LeasedTraining {
         }
         let how = settings(job);
         check_training(&model, &start, &rows, &how).map_err(|error| invalid(error.to_string()))?;
-        let ComputeOrder { class, first_segment, segments, .. } = *order;
-        let (seed, steps, total) = (job.seed, order.steps.max(1), job.steps());
-        let training =
-            Self { model, start, rows, how, seed, class, first_segment, segments, steps, total };
+        let (seed, total) = (job.seed, job.steps());
+        // As `check_job` counts the segments.
+        let order = ComputeOrder { steps: order.steps.max(1), ..order.clone() };
+        let training = Self { model, start, rows, how, seed, order, total };
+        let order = &training.order;
         let is_own = Digest(training.initial().digest()) == order.start;
         match is_own || order.first_segment > 0 {
             true => Ok(training),
@@ -234,26 +237,15 @@ impl LeasedTraining {
         digest: Digest,
         bytes: &[u8],
     ) -> Result<TrainingState, LeasedTrainingError> {
-        let state = TrainingState::from_bytes(bytes, self.start.len(), &self.how);
-        let state = state.map_err(TrainError::from)?;
-        match Digest(state.digest()) == digest {
-            true => Ok(state),
-            false => Err(LeasedTrainingError::Digest),
-        }
-    }
-
-    /// Steps of the training before a segment.
-    fn steps_before(&self, segment: u32) -> u64 {
-        let number = u64::from(self.first_segment).saturating_add(segment.into());
-        number.saturating_mul(self.steps.into())
+        decode_state((digest, bytes), self.start.len(), &self.how)
     }
 
     /// The steps of a segment, from the first step of the training.
     fn steps_of(&self, start: &SegmentStart) -> Result<Range<u64>, LeasedTrainingError> {
         let SegmentStart { segment, state } = start;
-        let from = self.steps_before(*segment);
-        match *segment < self.segments && from < self.total && state.step() == from {
-            true => Ok(from..from.saturating_add(self.steps.into()).min(self.total)),
+        let from = self.order.steps_before(*segment);
+        match *segment < self.order.segments && from < self.total && state.step() == from {
+            true => Ok(from..from.saturating_add(self.order.steps.into()).min(self.total)),
             false => {
                 Err(LeasedTrainingError::NoStart { segment: *segment, step: state.step(), from })
             }
@@ -269,7 +261,7 @@ impl LeasedTraining {
         engine: &mut dyn Engine,
         start: &SegmentStart,
     ) -> Result<TrainingState, LeasedTrainingError> {
-        self.state_in_segment(engine, start, self.steps)
+        self.state_in_segment(engine, start, self.order.steps)
     }
 
     /// The digests of the states after each step of a segment. The last digest is repeated if the segment has
@@ -284,7 +276,7 @@ impl LeasedTraining {
     ) -> Result<Vec<Digest>, LeasedTrainingError> {
         let to = self.steps_of(start)?.end;
         let (end, mut trace) = self.train(engine, &start.state, to, true)?;
-        let steps = usize::try_from(self.steps).unwrap_or(usize::MAX);
+        let steps = usize::try_from(self.order.steps).unwrap_or(usize::MAX);
         trace.resize(steps, Digest(end.digest()));
         Ok(trace)
     }
@@ -318,8 +310,8 @@ impl LeasedTraining {
         bytes: &[u8],
     ) -> Result<Digest, LeasedTrainingError> {
         let state = self.state(digest, bytes)?;
-        let from = self.steps_before(segment).saturating_add(before.into()).min(self.total);
-        if state.step() != from || segment >= self.segments {
+        let from = self.order.steps_before(segment).saturating_add(before.into()).min(self.total);
+        if state.step() != from || segment >= self.order.segments {
             return Err(LeasedTrainingError::NoStart { segment, step: state.step(), from });
         }
         let to = from.saturating_add(1).min(self.total);
@@ -334,7 +326,7 @@ impl LeasedTraining {
         to: u64,
         is_traced: bool,
     ) -> Result<(TrainingState, Vec<Digest>), LeasedTrainingError> {
-        if compute_class(engine) != Some(self.class) {
+        if compute_class(engine) != Some(self.order.class) {
             return Err(LeasedTrainingError::Class { engine: engine.name() });
         }
         let (mut state, mut trace) = (from.clone(), Vec::new());

@@ -100,7 +100,7 @@ impl LeaseHost {
         if order.first_segment == 0 {
             return Ok(None);
         }
-        let step = u64::from(order.first_segment).saturating_mul(order.steps.into());
+        let step = order.steps_before(0);
         let state = self.state();
         let mut earlier = state.orders.values().filter(|hosted| {
             let lease = hosted.lease.as_ref().map(RecordedLease::lease);
@@ -200,7 +200,7 @@ impl LeaseHost {
         why: &str,
     ) -> Result<(), Rejection> {
         let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.lease.is_some() || !order.is_open() {
+        if !order.is_waiting() {
             return Ok(());
         }
         let mut stored = order.stored.clone();
@@ -216,7 +216,7 @@ impl LeaseHost {
         let request = {
             let state = self.state();
             let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
-            if !order.missing.is_empty() || order.lease.is_some() || !order.is_open() {
+            if !order.is_complete() {
                 return Ok(());
             }
             order.stored.request.clone()
@@ -229,25 +229,23 @@ impl LeaseHost {
         }
         let mut state = self.state();
         let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.lease.is_some() || !order.is_open() {
+        if !order.is_waiting() {
             return Ok(());
         }
-        let mut stored = order.stored.clone();
         let begun = checked.and_then(|()| {
             let now = self.now();
             order.begin(now).map(|lease| (now, lease))
         });
         match begun {
             Ok((now, lease)) => {
+                let mut stored = order.stored.clone();
                 stored.opened = Some(now);
                 self.inner.store.put_order(id, &stored)?;
                 (order.stored, order.lease) = (stored, Some(lease));
                 Ok(())
             }
             Err(rejection) => {
-                stored.refused = Some(rejection.to_string());
-                self.inner.store.put_order(id, &stored)?;
-                order.stored = stored;
+                self.refuse(&mut state, id, &rejection.to_string())?;
                 Err(rejection)
             }
         }

@@ -72,7 +72,7 @@ impl HostedOrder {
             && self.lease.as_ref().is_none_or(|lease| lease.lease().outcome().is_none())
     }
 
-    /// Whether it waits for blobs.
+    /// Whether its bids have neither begun nor been refused.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_open() && self.lease.is_none()
     }
@@ -95,7 +95,7 @@ impl HostedOrder {
 
     /// Whether all blobs are there, and the bids have not begun.
     pub(super) fn is_complete(&self) -> bool {
-        self.missing.is_empty() && self.lease.is_none() && self.is_open()
+        self.missing.is_empty() && self.is_waiting()
     }
 
     /// Refuses cheaply an action that the lease would refuse: another number than the account's next, or an account
@@ -107,14 +107,7 @@ impl HostedOrder {
             let role = "a bidder, an auditor or the referee of this order";
             return Err(refused(&LeaseError::Account { account: body.by, role }));
         }
-        match lease.next_nonce(body.by) == body.nonce {
-            true => Ok(()),
-            false => {
-                let rule = "must be the number of the account's earlier actions on this lease";
-                let got = body.nonce.into();
-                Err(refused(&LeaseError::Invalid { what: "the nonce", got, rule }))
-            }
-        }
+        lease.check_turn(body).map_err(|error| refused(&error))
     }
 
     /// The recorded action that an account repeats.
@@ -129,10 +122,8 @@ impl HostedOrder {
     /// Checks what only the holder of the bytes can: that a named state is stored, and is after the right steps.
     pub(super) fn check_states(&self, action: &ComputeAction) -> Result<(), Rejection> {
         let order = &self.stored.request.order;
-        let steps = |segments: u32| {
-            let before = u64::from(order.first_segment).saturating_add(segments.into());
-            before.saturating_mul(order.steps.into()).min(self.stored.request.job.steps())
-        };
+        let total = self.stored.request.job.steps();
+        let steps = |segments: u32| order.steps_before(segments).min(total);
         let (state, step) = match action {
             ComputeAction::Serve { segment, start } => (*start, steps(*segment)),
             ComputeAction::OpenLeaf { segment, secret, .. } if self.is_last(*segment) => {

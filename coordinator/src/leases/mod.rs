@@ -23,7 +23,7 @@ use florin_compute::{
 };
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
+    Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
     WalletSigner,
 };
 use florin_store::{BlobError, BlobStore};
@@ -219,7 +219,7 @@ impl LeaseHost {
         arrived: Timestamp,
     ) -> Result<ExaminedAction, Rejection> {
         let (id, by) = (signed.body.order, signed.body.by);
-        let lease = {
+        let (lease, at) = {
             let state = self.state();
             let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
             let lease = order.begun()?;
@@ -228,13 +228,12 @@ impl LeaseHost {
             }
             order.check_sender(signed)?;
             order.check_states(&signed.body.action)?;
-            lease.clone()
+            (lease.lease().clone(), arrived.max(lease.last()))
         };
         // Without the lock: the lease is a copy.
-        let mut after = lease.clone();
-        let (before, record) = (needed_bond(&lease, by)?, record(&lease, signed.clone(), arrived));
-        after.apply(&record).map_err(|error| refused(&error))?;
-        let needed = needed_bond(&after, by)?;
+        let before = lease.books().bond_needed(by).map_err(|error| refused(&error.into()))?;
+        let needed = lease.bond_needed_after(by, &signed.body.action, at);
+        let needed = needed.map_err(|error| refused(&error))?;
         Ok(match needed > before {
             true => ExaminedAction::NeedsBond(needed),
             false => ExaminedAction::Free,
@@ -359,11 +358,6 @@ fn beacon_secret(node: &NodeSigner, order: Digest) -> Digest {
 fn record(lease: &RecordedLease, signed: SignedLeaseAction, arrived: Timestamp) -> LeaseRecord {
     let action = RecordedAction::Signed(Box::new(signed));
     LeaseRecord { at: arrived.max(lease.last()), action }
-}
-
-fn needed_bond(lease: &RecordedLease, by: Address) -> Result<Amount, Rejection> {
-    let needed = lease.lease().books().bond_needed(by);
-    needed.map_err(|error| refused(&error.into()))
 }
 
 fn ledger_rejection(error: &LedgerError) -> Rejection {

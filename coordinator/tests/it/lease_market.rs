@@ -12,10 +12,10 @@ use florin_coordinator::{App, Clock, Config, DataFolder, Host, HostParts, router
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::data::{DataSource, canonical_bytes, load};
 use florin_learning::graph::{BufferPolicy, read_archive, split};
-use florin_learning::{Dataset, ModelSpec, tensors};
+use florin_learning::{Dataset, tensors};
 use florin_ledger::{EmbeddedChain, Genesis, Ledger, Terms, lease_task};
 use florin_protocol::*;
-use florin_work::initial_state;
+use florin_work::{GraphOutput, declared_graph, initial_state, model_spec};
 use tower::ServiceExt;
 
 use crate::support::*;
@@ -46,29 +46,11 @@ pub(crate) fn test_job() -> TestJob {
     let labels = digits.labels().iter().map(|label| label % 3).collect();
     let narrow = digits.features().chunks(digits.width()).flat_map(|row| row[20..28].to_vec());
     let rows = Dataset::new(narrow.collect(), labels, 8, 3).unwrap();
-    let shape = |tensor: &florin_learning::TensorSpec| TensorShape {
-        name: tensor.name.clone(),
-        shape: tensor.shape.iter().map(|&size| size as u32).collect(),
-    };
-    let graph = GraphModel {
-        form: GraphForm::Operators,
-        graph: blob(parts.graph.clone()),
-        frozen: parts.frozen.clone().map(&mut blob),
-        inputs: parts.inputs as u32,
-        targets: 0,
-        outputs: 3,
-        loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
-        tensors: parts.tensors.iter().map(shape).collect(),
-    };
-    let read = |digest, _| Ok::<_, Rejection>(blobs_of(&parts, digest));
-    let spec = TaskSpec { model: ModelArchitecture::Graph(graph.clone()), ..TaskSpec::example() };
-    let declared = florin_work::load_graph(&spec, read).unwrap().unwrap();
-    let model = ModelSpec::Graph(Box::new(declared));
-    let mut blob = |bytes: Vec<u8>| {
-        let blob = Blob { digest: blob_digest(&bytes), bytes: bytes.len() as u64 };
-        blobs.insert(blob.digest, bytes);
-        blob
-    };
+    let loss = ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO };
+    let graph = declared_graph(&parts, GraphOutput { outputs: 3, targets: 0, loss });
+    blob(parts.graph.clone());
+    parts.frozen.clone().map(&mut blob);
+    let model = model_spec(&ModelArchitecture::Graph(graph.clone()));
     let start = blob(tensors::encode(&model, &parts.initial).unwrap());
     let rows = blob(canonical_bytes(&rows));
     // Twenty steps of four rows.
@@ -77,11 +59,6 @@ pub(crate) fn test_job() -> TestJob {
         ComputeJob { graph, start, rows, row_count: 80, training, virtual_workers: 2, seed: 5 };
     let initial = initial_state(&job, &parts.initial);
     TestJob { job, blobs, initial }
-}
-
-fn blobs_of(parts: &florin_learning::graph::GraphParts, digest: Digest) -> Vec<u8> {
-    let all = [Some(&parts.graph), parts.frozen.as_ref()];
-    all.into_iter().flatten().find(|bytes| blob_digest(bytes) == digest).cloned().unwrap()
 }
 
 /// A coordinator with the embedded ledger, under one clock.

@@ -35,9 +35,8 @@ impl LeaseDaemon<'_, '_> {
     ) -> Result<(), LeaseServeError> {
         let (ledger, wallet, me) = (self.context.ledger, self.context.wallet, self.me);
         let recorded = order.lease()?;
-        let mut after = recorded.lease().clone();
-        after.apply(me, action, self.context.client.now().max(recorded.last()))?;
-        let needed = after.books().bond_needed(me).map_err(florin_compute::LeaseError::from)?;
+        let now = self.context.client.now().max(recorded.last());
+        let needed = recorded.lease().bond_needed_after(me, action, now)?;
         let task = lease_task(&order.view.order);
         let there = ledger.bond_of(task, me)?;
         order.deposit = Some(there.amount);

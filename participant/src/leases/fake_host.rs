@@ -18,9 +18,9 @@ use florin_learning::graph::{BufferPolicy, read_archive, split};
 use florin_learning::{Dataset, tensors};
 use florin_ledger::{EmbeddedChain, Genesis, Ledger, Settlement, Terms, lease_claims, lease_task};
 use florin_protocol::{
-    Amount, Blob, Canonical, ChainId, Digest, ErrorCode, GraphForm, GraphModel, LedgerInfo,
-    MarketInfo, Micro, ModelLoss, NodeSigner, Rejection, TaskSpec, TensorShape, Timestamp,
-    Training, WalletSigner, blob_digest,
+    Amount, Blob, Canonical, ChainId, Digest, ErrorCode, LedgerInfo, MarketInfo, Micro,
+    ModelArchitecture, ModelLoss, NodeSigner, Rejection, TaskSpec, Timestamp, Training,
+    WalletSigner, blob_digest,
 };
 
 use crate::testing::{fln, wallet};
@@ -120,23 +120,12 @@ impl HostedOrder {
             blobs.insert(blob.digest, bytes);
             blob
         };
-        let shape = |tensor: &florin_learning::TensorSpec| TensorShape {
-            name: tensor.name.clone(),
-            shape: tensor.shape.iter().map(|&size| size as u32).collect(),
-        };
-        let declared = GraphModel {
-            form: GraphForm::Operators,
-            graph: blob(parts.graph.clone()),
-            frozen: parts.frozen.clone().map(&mut blob),
-            inputs: parts.inputs as u32,
-            targets: 0,
-            outputs: 3,
-            loss: ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO },
-            tensors: parts.tensors.iter().map(shape).collect(),
-        };
-        let model = florin_work::graph_declaration(&declared);
-        let model = florin_learning::graph::GraphModel::new(model);
-        let model = florin_learning::ModelSpec::Graph(Box::new(model));
+        let loss = ModelLoss::CrossEntropy { label_smoothing: Micro::ZERO };
+        let output = florin_work::GraphOutput { outputs: 3, targets: 0, loss };
+        let declared = florin_work::declared_graph(&parts, output);
+        blob(parts.graph.clone());
+        parts.frozen.clone().map(&mut blob);
+        let model = florin_work::model_spec(&ModelArchitecture::Graph(declared.clone()));
         let features = (0..ROWS * 8).map(|at| at as f32 / 400.0).collect();
         let rows = Dataset::new(features, (0..ROWS).map(|at| at % 3).collect(), 8, 3).unwrap();
         let job = ComputeJob {

@@ -174,6 +174,13 @@ impl ComputeOrder {
         self.digest()
     }
 
+    /// Steps of the job before a segment, if the last segment has as many as the others.
+    #[must_use]
+    pub fn steps_before(&self, segment: u32) -> u64 {
+        let number = u64::from(self.first_segment).saturating_add(segment.into());
+        number.saturating_mul(self.steps.into())
+    }
+
     /// The audited segments of a number of delivered ones: the share, rounded up, and at most every second.
     #[must_use]
     pub fn audited(&self, delivered: u32) -> u32 {

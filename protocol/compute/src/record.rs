@@ -227,6 +227,28 @@ impl RecordedLease {
         self.nonces.get(&account).copied().unwrap_or_default()
     }
 
+    /// Checks that an action is of this order, is the account's next one, and is one that accounts perform.
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn check_turn(&self, body: &LeaseAction) -> Result<(), LeaseError> {
+        if body.order != self.lease.id() {
+            return Err(LeaseError::Commitment("the order of the action"));
+        }
+        if body.nonce != self.next_nonce(body.by) {
+            let rule = "must be the number of the account's earlier actions on this lease";
+            let got = body.nonce.into();
+            return Err(LeaseError::Invalid { what: "the nonce", got, rule });
+        }
+        match body.action {
+            ComputeAction::Draw(_) | ComputeAction::Expire => {
+                let role = "the coordinator, which draws audits and applies defaults";
+                Err(LeaseError::Account { account: body.by, role })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Performs the next action of the record, or changes nothing.
     ///
     /// # Errors
@@ -236,30 +258,18 @@ impl RecordedLease {
         if record.at < self.last {
             return Err(LeaseError::Commitment("the order of the record's moments"));
         }
-        let (id, at) = (self.opening.order.id(), record.at);
+        let (id, at) = (self.lease.id(), record.at);
         match &record.action {
-            RecordedAction::Signed(signed) if signed.body.order != id => {
-                return Err(LeaseError::Commitment("the order of the action"));
-            }
             RecordedAction::Signed(signed) => {
                 let body = &signed.body;
-                let nonce = self.next_nonce(body.by);
-                if body.nonce != nonce {
-                    let rule = "must be the number of the account's earlier actions on this lease";
-                    let got = body.nonce.into();
-                    return Err(LeaseError::Invalid { what: "the nonce", got, rule });
-                }
-                if matches!(body.action, ComputeAction::Draw(_) | ComputeAction::Expire) {
-                    let role = "the coordinator, which draws audits and applies defaults";
-                    return Err(LeaseError::Account { account: body.by, role });
-                }
+                self.check_turn(body)?;
                 let market = self.opening.order.market;
                 signed.verify(market).map_err(|_| {
                     let role = "the account that signed the action";
                     LeaseError::Account { account: body.by, role }
                 })?;
                 self.lease.apply(body.by, &body.action, at)?;
-                self.nonces.insert(body.by, nonce.saturating_add(1));
+                self.nonces.insert(body.by, body.nonce.saturating_add(1));
             }
             RecordedAction::Beacon(beacon) => {
                 if beacon_commitment(id, *beacon) != self.opening.beacon {

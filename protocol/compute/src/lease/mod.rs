@@ -271,6 +271,12 @@ impl Lease {
         })
     }
 
+    /// The order's id.
+    #[must_use]
+    pub const fn id(&self) -> Digest {
+        self.id
+    }
+
     /// The order.
     #[must_use]
     pub const fn order(&self) -> &ComputeOrder {
@@ -392,6 +398,30 @@ impl Lease {
         action: &ComputeAction,
         now: Timestamp,
     ) -> Result<(), LeaseError> {
+        *self = self.after(by, action, now)?;
+        Ok(())
+    }
+
+    /// The bond that an account needs in the order after an action of its own.
+    ///
+    /// # Errors
+    /// [`LeaseError`] for an action that the lease refuses.
+    pub fn bond_needed_after(
+        &self,
+        by: Address,
+        action: &ComputeAction,
+        now: Timestamp,
+    ) -> Result<Amount, LeaseError> {
+        Ok(self.after(by, action, now)?.books.bond_needed(by)?)
+    }
+
+    /// The lease after an action.
+    fn after(
+        &self,
+        by: Address,
+        action: &ComputeAction,
+        now: Timestamp,
+    ) -> Result<Self, LeaseError> {
         if self.phase == Phase::Over {
             return Err(self.wrong_phase(action));
         }
@@ -402,8 +432,7 @@ impl Lease {
         }
         let mut next = self.clone();
         next.perform(by, action, now)?;
-        *self = next;
-        Ok(())
+        Ok(next)
     }
 
     fn perform(
