@@ -185,7 +185,7 @@ impl<'a> AffineLoss<'a> {
 
     /// `base + Σ cᵢ·deltaᵢ` in `f64`, added in the order of the updates: the same bits on every
     /// machine. An update with a coefficient of zero is skipped, even if it contains NaN.
-    fn combined(&self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
+    pub fn combined(&self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let (expected, got) = (self.deltas.len(), coefficients.len());
         if got != expected {
             let what = format!("{got} coefficients for {expected} updates");

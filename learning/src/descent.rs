@@ -28,6 +28,22 @@ impl<'a> Descent<'a> {
         Self { how, start, step: 0, steps, first, second }
     }
 
+    /// The same after `step` steps, with what the optimizer carried: as many vectors as
+    /// [`Training::state_tensors`].
+    pub(crate) fn resume(mut self, step: u64, carried: &[Vec<f32>]) -> Self {
+        self.step = step;
+        for (own, carried) in [&mut self.first, &mut self.second].into_iter().zip(carried) {
+            own.copy_from_slice(carried);
+        }
+        self
+    }
+
+    /// What the optimizer carries from one step to the next.
+    pub(crate) fn carried(&self) -> Vec<Vec<f32>> {
+        let count = self.how.state_tensors() as usize;
+        [&self.first, &self.second].into_iter().take(count).cloned().collect()
+    }
+
     /// The next step of [`Training`] from the gradient of the mean loss of a batch, which it overwrites.
     pub(crate) fn step(&mut self, params: &mut [f32], gradient: &mut [f32]) {
         self.step += 1;

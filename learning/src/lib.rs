@@ -72,6 +72,7 @@ pub mod ranks;
 pub mod reduction;
 pub mod reference;
 mod rng;
+mod segment_record;
 pub mod select;
 pub mod step_cost;
 pub mod tensors;

@@ -17,7 +17,6 @@ use serde::Serialize;
 
 #[cfg(feature = "torch")]
 pub(crate) use file::Checkpoint;
-#[cfg(feature = "torch")]
 pub(crate) use state::StateNumbers;
 pub use state::{StateError, TrainingState};
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::graph::{Evaluated, PlainGraph, RunOf};
-use super::{NAME, Reference, TrainingBatch, take_steps, trained};
+use super::steps::{Segment, Stepping, TrainingBatch, take_steps};
+use super::{NAME, Reference, trained};
 use crate::augmentation::TrainingRows;
 use crate::data::Dataset;
 use crate::descent::Descent;
@@ -26,30 +27,71 @@ pub(super) struct GraphTraining<'a> {
 
 impl GraphTraining<'_> {
     pub(super) fn train(&self, progress: TrainingProgress<'_>) -> Result<TrainedModel, TrainError> {
-        let Self { model, start, data, how, seed } = *self;
+        let Self { data, how, seed, .. } = *self;
+        let mut stepping = GraphStepping::new(self)?;
+        let mean_loss =
+            take_steps(&TrainingRows::new(data, how, seed), how, None, progress, &mut stepping)?;
+        trained(stepping.params, how.steps(data.rows()), mean_loss)
+    }
+
+    /// Trains a segment. The caller has checked it.
+    pub(super) fn train_segment(
+        &self,
+        segment: Segment<'_>,
+        progress: TrainingProgress<'_>,
+    ) -> Result<(), TrainError> {
+        let Self { data, how, seed, .. } = *self;
+        let mut stepping = GraphStepping::new(self)?;
+        let carried = segment.from.tensors.get(1..).unwrap_or_default();
+        stepping.params = segment.from.params().to_vec();
+        stepping.descent = stepping.descent.resume(segment.from.step(), carried);
+        let seen = TrainingRows::new(data, how, seed);
+        take_steps(&seen, how, Some(segment), progress, &mut stepping).map(drop)
+    }
+}
+
+/// A training of a graph, between two steps.
+struct GraphStepping<'a> {
+    graph: PlainGraph<'a, f32>,
+    descent: Descent<'a>,
+    params: Vec<f32>,
+    data: &'a Dataset,
+    seen: TrainingRows<'a>,
+    seed: u64,
+}
+
+impl<'a> GraphStepping<'a> {
+    fn new(training: &GraphTraining<'a>) -> Result<Self, TrainError> {
+        let GraphTraining { model, start, data, how, seed } = *training;
         let graph = PlainGraph::<f32>::new(model)?;
         check(model, data.rows().min(how.batch as usize))?;
-        let mut descent = Descent::new(start, how, how.steps(data.rows()));
-        let mut params = start.to_vec();
+        let descent = Descent::new(start, how, how.steps(data.rows()));
         let seen = TrainingRows::new(data, how, seed);
-        let mean_loss = take_steps(&seen, how, progress, |batch| {
-            let TrainingBatch { step, epoch, rows } = batch;
-            // A training has fewer steps than a stream has parts.
-            let random = (seed, u32::try_from(step).unwrap_or(u32::MAX));
-            let (changed, all) =
-                (augmented(&seen, rows, epoch)?, (0..rows.len()).collect::<Vec<_>>());
-            let (data, rows) = match &changed {
-                Some(changed) => (changed, all.as_slice()),
-                None => (data, rows),
-            };
-            let of = RunOf { data, rows, mode: RunMode::Training, random };
-            let mut found = graph.gradient(&params, of)?;
-            let share = 1.0 / rows.len() as f32;
-            found.gradient.iter_mut().for_each(|slope| *slope *= share);
-            descent_step(&graph, &mut descent, &mut params, &mut found);
-            Ok(found.losses)
-        })?;
-        trained(params, how.steps(data.rows()), mean_loss)
+        Ok(Self { graph, descent, params: start.to_vec(), data, seen, seed })
+    }
+}
+
+impl Stepping for GraphStepping<'_> {
+    fn take(&mut self, batch: TrainingBatch<'_>) -> Result<Vec<f64>, TrainError> {
+        let TrainingBatch { step, epoch, rows } = batch;
+        // A training has fewer steps than a stream has parts.
+        let random = (self.seed, u32::try_from(step).unwrap_or(u32::MAX));
+        let (changed, all) =
+            (augmented(&self.seen, rows, epoch)?, (0..rows.len()).collect::<Vec<_>>());
+        let (data, rows) = match &changed {
+            Some(changed) => (changed, all.as_slice()),
+            None => (self.data, rows),
+        };
+        let of = RunOf { data, rows, mode: RunMode::Training, random };
+        let mut found = self.graph.gradient(&self.params, of)?;
+        let share = 1.0 / rows.len() as f32;
+        found.gradient.iter_mut().for_each(|slope| *slope *= share);
+        descent_step(&self.graph, &mut self.descent, &mut self.params, &mut found);
+        Ok(found.losses)
+    }
+
+    fn tensors(&self) -> Vec<Vec<f32>> {
+        std::iter::once(self.params.clone()).chain(self.descent.carried()).collect()
     }
 }
 

@@ -8,26 +8,30 @@ mod graph_engine;
 mod matrix;
 mod net;
 mod real;
+mod steps;
 mod tiles;
 
 use std::ops::{ControlFlow, Range};
 
 use crate::augmentation::TrainingRows;
+use crate::checkpoint::TrainingState;
 use crate::data::Dataset;
 use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
-    TrainError, TrainedModel, Trainer, TrainingProgress, TrainingStep, check_evaluation,
-    check_execution, check_groups, check_row_gradients, check_training, chunks, chunks_in, mean,
+    TrainError, TrainedModel, TrainedSegment, Trainer, TrainingSegment, TrainingStep,
+    check_evaluation, check_execution, check_groups, check_row_gradients, check_training, chunks,
+    chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
 use crate::parallel::parallel_map;
 use crate::params::first_not_finite;
-use crate::rng::epoch_order;
+use crate::segment_record::SegmentRecord;
 use crate::training::{Optimizer, Training};
 use graph_engine::{GraphEvaluation, GraphTraining};
 use net::{ActivationBatch, DirectionState, Layout};
+use steps::{Segment, Stepping, TrainingBatch, take_steps};
 
 const NAME: &str = "reference";
 
@@ -130,20 +134,38 @@ impl Trainer for Reference {
         if let ModelSpec::Graph(model) = model {
             return GraphTraining { model, start, data, how, seed }.train(progress);
         }
-        let layout = layout(model)?;
-        let mut batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
-        let mut descent = GradientDescent::new(start, how, how.steps(data.rows()));
+        let mut training = DenseTraining::new(model, start, data, (how, seed))?;
         let seen = TrainingRows::new(data, how, seed);
-        let mut features = Vec::new();
-        let mean_loss =
-            take_steps(&seen, how, progress, |TrainingBatch { epoch, rows, .. }| {
-                seen.gather(rows, epoch, &mut features);
-                batch.load_changed(rows, data, features.iter().copied());
-                batch.forward(&layout, &descent.params);
-                descent.step(&layout, &batch, rows.len());
-                Ok(batch.losses())
-            })?;
-        trained(descent.params, how.steps(data.rows()), mean_loss)
+        let mean_loss = take_steps(&seen, how, None, progress, &mut training)?;
+        trained(training.descent.params, how.steps(data.rows()), mean_loss)
+    }
+
+    /// On the reference engine all models train in segments, on any machine with the same bits.
+    fn train_segment(
+        &mut self,
+        segment: &TrainingSegment<'_>,
+        progress: &mut dyn FnMut(TrainingStep) -> ControlFlow<()>,
+    ) -> Result<TrainedSegment, TrainError> {
+        let TrainingSegment { model, start, data, how, seed, from, to, is_traced } = *segment;
+        check_training(model, start, data, how)?;
+        check_execution(NAME, how)?;
+        from.check(start.len(), how)?;
+        let steps = how.steps(data.rows());
+        if from.step() >= to || to > steps {
+            return Err(InputError::Steps { from: from.step(), to, steps }.into());
+        }
+        let mut record = SegmentRecord::new(to, is_traced);
+        let own = Segment { from, record: &mut record };
+        if let ModelSpec::Graph(model) = model {
+            GraphTraining { model, start, data, how, seed }.train_segment(own, progress)?;
+        } else {
+            let mut training = DenseTraining::new(model, start, data, (how, seed))?;
+            training.descent = training.descent.resume(from);
+            let seen = TrainingRows::new(data, how, seed);
+            take_steps(&seen, how, Some(own), progress, &mut training)?;
+        }
+        let at = from.step();
+        record.into_trained().ok_or_else(|| InputError::Steps { from: at, to, steps }.into())
     }
 
     fn row_gradients(
@@ -173,49 +195,51 @@ impl Trainer for Reference {
     }
 }
 
-/// A batch of a training.
-struct TrainingBatch<'a> {
-    /// The step, from 1.
-    step: u64,
-    epoch: u32,
-    rows: &'a [usize],
-}
-
-/// Takes all steps of a training. `take` takes one, and returns the loss of each row before it. Returns
-/// the mean loss over the last epoch.
-fn take_steps(
-    seen: &TrainingRows<'_>,
-    how: &Training,
-    progress: TrainingProgress<'_>,
-    mut take: impl FnMut(TrainingBatch<'_>) -> Result<Vec<f64>, TrainError>,
-) -> Result<f64, TrainError> {
-    let count = seen.data.rows();
-    let steps = how.steps(count);
-    let (mut step, mut mean_loss) = (0, 0.0);
-    for epoch in 0..how.epochs {
-        let mut losses = Vec::with_capacity(count);
-        for rows in epoch_order(count, seen.seed, epoch).chunks(how.batch as usize) {
-            step += 1;
-            let row_losses = take(TrainingBatch { step, epoch, rows })?;
-            let loss = mean(&row_losses);
-            if !loss.is_finite() {
-                return Err(TrainError::Diverged { step });
-            }
-            losses.extend(row_losses);
-            if progress(TrainingStep { step, steps, loss }).is_break() {
-                return Err(TrainError::Stopped { step });
-            }
-        }
-        mean_loss = mean(&losses);
-    }
-    Ok(mean_loss)
-}
-
 /// The result of a training of this number of steps.
 fn trained(params: Vec<f32>, steps: u64, mean_loss: f64) -> Result<TrainedModel, TrainError> {
     match first_not_finite(&params) {
         Some(_) => Err(TrainError::Diverged { step: steps }),
         None => Ok(TrainedModel { params, steps, mean_loss }),
+    }
+}
+
+/// A training of a model with dense layers.
+struct DenseTraining<'a> {
+    layout: Layout,
+    batch: ActivationBatch<f32>,
+    descent: GradientDescent<'a>,
+    data: &'a Dataset,
+    seen: TrainingRows<'a>,
+    features: Vec<f32>,
+}
+
+impl<'a> DenseTraining<'a> {
+    fn new(
+        model: &ModelSpec,
+        start: &'a [f32],
+        data: &'a Dataset,
+        (how, seed): (&'a Training, u64),
+    ) -> Result<Self, TrainError> {
+        let layout = layout(model)?;
+        let batch = ActivationBatch::new(&layout, how.batch as usize, RowLoss::CrossEntropy);
+        let descent = GradientDescent::new(start, how, how.steps(data.rows()));
+        let seen = TrainingRows::new(data, how, seed);
+        Ok(Self { layout, batch, descent, data, seen, features: Vec::new() })
+    }
+}
+
+impl Stepping for DenseTraining<'_> {
+    fn take(&mut self, batch: TrainingBatch<'_>) -> Result<Vec<f64>, TrainError> {
+        let TrainingBatch { epoch, rows, .. } = batch;
+        self.seen.gather(rows, epoch, &mut self.features);
+        self.batch.load_changed(rows, self.data, self.features.iter().copied());
+        self.batch.forward(&self.layout, &self.descent.params);
+        self.descent.step(&self.layout, &self.batch, rows.len());
+        Ok(self.batch.losses())
+    }
+
+    fn tensors(&self) -> Vec<Vec<f32>> {
+        self.descent.tensors()
     }
 }
 
@@ -237,6 +261,21 @@ impl<'a> GradientDescent<'a> {
         let buffers = || (vec![0.0; start.len()], Descent::new(start, how, steps));
         let params = start.to_vec();
         Self { how, step: 0, steps, params, buffers: (!plain).then(buffers) }
+    }
+
+    /// The same from a state of the training.
+    fn resume(self, from: &TrainingState) -> Self {
+        let step = from.step();
+        let carried = from.tensors.get(1..).unwrap_or_default();
+        let resume =
+            |(gradient, descent): (_, Descent<'a>)| (gradient, descent.resume(step, carried));
+        let buffers = self.buffers.map(resume);
+        Self { step, params: from.params().to_vec(), buffers, ..self }
+    }
+
+    fn tensors(&self) -> Vec<Vec<f32>> {
+        let carried = self.buffers.as_ref().map(|(_, descent)| descent.carried());
+        std::iter::once(self.params.clone()).chain(carried.unwrap_or_default()).collect()
     }
 
     /// One step of [`Training`], on a batch of `rows` rows after its forward pass. In plain
@@ -463,5 +502,7 @@ fn each_chunk(
     Ok(())
 }
 
+#[cfg(test)]
+mod segment_tests;
 #[cfg(test)]
 mod tests;

@@ -43,12 +43,13 @@ use crate::loss::RowLoss;
 use crate::memory::MemorySettings;
 use crate::model::ModelSpec;
 use crate::ranks::Ranks;
+use crate::segment_record::SegmentRecord;
 use crate::select::EngineError;
 use crate::training::{Execution, Precision, Training};
 use batches::{BatchRows, RESIDENT_BYTES_MAX, Rows};
 use descent::{GradientDescent, Steps};
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
-use graph::{GraphTraining, SegmentRecord};
+use graph::GraphTraining;
 use net::{Objective, TensorNet};
 use peers::Peers;
 

@@ -9,7 +9,6 @@ mod net;
 mod parameters;
 mod pipeline;
 mod quote;
-mod segment_record;
 #[cfg(feature = "distributed")]
 mod serving;
 mod step_memory;
@@ -31,7 +30,6 @@ use crate::engine::{
 };
 use crate::graph::{GraphLoss, GraphModel, RunMode};
 use net::{GraphFailure, GraphNet, program};
-pub(super) use segment_record::SegmentRecord;
 #[cfg(feature = "distributed")]
 pub(super) use serving::ServedRows;
 pub(super) use training::GraphTraining;

@@ -8,7 +8,6 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::generator;
 use super::net::{GraphNet, program};
-use super::segment_record::SegmentRecord;
 use super::step_memory::{ESTIMATE_DIVISOR, StepMemory};
 use super::training::{GraphTraining, LossScale};
 use super::virtual_workers::VirtualGradients;
@@ -20,6 +19,7 @@ use crate::engine::{TrainError, TrainedModel, TrainingProgress};
 use crate::graph::GraphModel;
 use crate::ranks::{RankError, RankErrorCode, RankTraining, data_fingerprint};
 use crate::rng::{Purpose, below, rng};
+use crate::segment_record::SegmentRecord;
 use crate::torch::batches::BatchRows;
 use crate::torch::descent::{Batch, BatchGradients, GradientDescent, Progress, Steps};
 use crate::torch::peers::{Control, Peers, ReceivedSum, TAIL};

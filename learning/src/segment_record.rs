@@ -4,7 +4,7 @@ use crate::checkpoint::TrainingState;
 use crate::engine::{TrainError, TrainedSegment};
 
 /// A segment, and its states.
-pub(in crate::torch) struct SegmentRecord {
+pub(crate) struct SegmentRecord {
     to: u64,
     /// Digests of the states after each step, where they are asked for.
     trace: Option<Vec<[u8; 32]>>,
@@ -12,11 +12,11 @@ pub(in crate::torch) struct SegmentRecord {
 }
 
 impl SegmentRecord {
-    pub(in crate::torch) fn new(to: u64, is_traced: bool) -> Self {
+    pub(crate) fn new(to: u64, is_traced: bool) -> Self {
         Self { to, trace: is_traced.then(Vec::new), end: None }
     }
 
-    pub(super) fn stepped(
+    pub(crate) fn stepped(
         &mut self,
         step: u64,
         state: impl FnOnce() -> Result<TrainingState, TrainError>,
@@ -35,8 +35,13 @@ impl SegmentRecord {
         Ok(())
     }
 
+    /// Whether the last step was taken.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// The trained segment; `None` if the training was stopped before its last step.
-    pub(in crate::torch) fn into_trained(self) -> Option<TrainedSegment> {
+    pub(crate) fn into_trained(self) -> Option<TrainedSegment> {
         Some(TrainedSegment { end: self.end?, trace: self.trace.unwrap_or_default() })
     }
 }
