@@ -14,6 +14,7 @@ mod codec;
 mod convert;
 mod cross_check;
 mod encoding;
+mod evaluations;
 mod graph;
 mod holdout;
 mod leased_training;
@@ -24,6 +25,7 @@ mod round;
 mod round_model;
 mod round_source;
 mod spot_check;
+mod transcript;
 
 pub use audit::{AuditInputs, Mismatch, audit_round, check_draw};
 pub use blob_source::{BlobSource, NO_BLOBS};
@@ -51,6 +53,10 @@ pub use round::{
 };
 pub use round_model::void_metrics;
 pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
+pub use transcript::{
+    RecordedRound, TRANSCRIPT_BYTES_MAX, TranscriptError, TranscriptSample, replay_transcript,
+    value_and_record,
+};
 
 #[cfg(test)]
 mod codec_tests;

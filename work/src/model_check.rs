@@ -9,6 +9,7 @@ use florin_protocol::{Valuation, blob_digest};
 
 use crate::audit::{AuditInputs, Mismatch, check_inputs, mismatch, stated_result};
 use crate::codec::encode_parameters;
+use crate::evaluations::PlainBaseline;
 use crate::round::{DecodedRound, WorkError, compare_preprocessing};
 use crate::round_model::{FinalParameters, aggregate_updates};
 
@@ -42,7 +43,8 @@ pub fn check_model(inputs: &AuditInputs<'_>) -> Result<ModelCheck, WorkError> {
         return Ok(ModelCheck { mismatches: vec![differs], model: None });
     }
     let aggregate = aggregate_updates(round, &opened, &stated.valuation)?;
-    let ours = FinalParameters::new(round, &opened, &stated.valuation, aggregate)?;
+    let ours =
+        FinalParameters::new(round, &opened, &stated.valuation, aggregate, &mut PlainBaseline)?;
     let model = encode_parameters(round.spec, &ours.params);
     if ours.baseline != stated.baseline {
         let (reported, ours) = (format!("{:?}", stated.baseline), format!("{:?}", ours.baseline));

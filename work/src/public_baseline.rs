@@ -6,23 +6,18 @@
 //! lowers the loss on rows that it did not train on: the round's own rows are split into two halves,
 //! and each half is evaluated after training on the other and on all earlier rows (two-fold
 //! cross-validation). Then the step trains on all of them, and is dropped if that does not lower the
-//! loss of the round's own rows. It runs on the reference engine, whose
-//! order of operations is fixed, so that every machine computes the same bits.
-
-use std::ops::ControlFlow;
+//! loss of the round's own rows.
 
 use florin_contribution::to_nano;
 use florin_learning::data::DatasetError;
-use florin_learning::engine::TrainError;
-use florin_learning::{
-    Dataset, Evaluator, ModelSpec, Reference, Schedule, Trainer, Training, mean,
-};
+use florin_learning::{Dataset, Schedule, Training, mean};
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
 use florin_protocol::{DisclosedRow, PublicBaseline, RoundNumber, TaskSpec};
 
 use crate::blob_source::BlobSource;
 use crate::convert::training;
 use crate::cross_check::cross_check_seed;
+use crate::evaluations::{BaselineTraining, BaselineWork};
 use crate::holdout::{DisclosureError, check_disclosed_rows, dataset, decode_disclosed_rows};
 use crate::round::{DecodedRound, ValuationInputs, WorkError};
 
@@ -55,33 +50,33 @@ pub(crate) fn public_baseline(
     inputs: &ValuationInputs<'_>,
     opened: &DecodedRound,
     after: &[f32],
+    work: &mut dyn BaselineWork,
 ) -> Result<Option<BaselineStep>, WorkError> {
     let (spec, own) = (inputs.spec, &opened.holdout);
     if spec.rounds.baseline_epochs == 0 || own.rows() < FOLDS {
         return Ok(None);
     }
     let earlier = earlier_rows(spec, inputs.earlier_rows)?;
-    let trainer = BaselineTrainer {
-        model: &opened.model,
-        how: Training {
-            epochs: spec.rounds.baseline_epochs,
-            schedule: Schedule::Constant,
-            augmentation: None,
-            ..training(spec, RoundNumber::FIRST)
-        },
-        seed: cross_check_seed(inputs),
+    let how = Training {
+        epochs: spec.rounds.baseline_epochs,
+        schedule: Schedule::Constant,
+        augmentation: None,
+        ..training(spec, RoundNumber::FIRST)
     };
+    let (model, seed) = (&opened.model, cross_check_seed(inputs));
     let all = append_rows(earlier.as_ref(), own)?;
     let rows = u32::try_from(all.rows()).unwrap_or(u32::MAX);
-    let loss_before_nano = to_nano(mean(&trainer.losses(after, own)?))?;
+    let loss_before_nano = to_nano(mean(&work.baseline_losses(model, after, own)?))?;
     let mut losses = Vec::with_capacity(own.rows());
     for fold in 0..FOLDS {
         let in_fold = |row: &usize| row % FOLDS == fold;
         let evaluated: Vec<usize> = (0..own.rows()).filter(in_fold).collect();
         let trained: Vec<usize> = (0..own.rows()).filter(|row| !in_fold(row)).collect();
         let trained = append_rows(earlier.as_ref(), &subset(own, &trained)?)?;
-        if let Some(params) = trainer.train(after, &trained)? {
-            losses.extend(trainer.losses(&params, &subset(own, &evaluated)?)?);
+        if let Some(params) =
+            work.train(BaselineTraining { model, start: after, rows: &trained, how: &how, seed })?
+        {
+            losses.extend(work.baseline_losses(model, &params, &subset(own, &evaluated)?)?);
         }
     }
     let is_complete = losses.len() == own.rows();
@@ -89,42 +84,18 @@ pub(crate) fn public_baseline(
     let mut record = PublicBaseline { rows, loss_before_nano, validation_loss_nano };
     let mut params = None;
     if record.is_adopted() {
-        params = trainer.train(after, &all)?;
+        params =
+            work.train(BaselineTraining { model, start: after, rows: &all, how: &how, seed })?;
         // A training that does not lower the loss of rows that it trained on has failed, even if
         // the cross-validation of smaller trainings succeeded.
-        let losses = params.as_ref().map(|params| trainer.losses(params, own)).transpose()?;
+        let losses =
+            params.as_ref().map(|params| work.baseline_losses(model, params, own)).transpose()?;
         let after_nano = losses.map(|losses| to_nano(mean(&losses))).transpose()?;
         if after_nano.is_none_or(|nano| nano >= loss_before_nano) {
             (params, record.validation_loss_nano) = (None, None);
         }
     }
     Ok(Some(BaselineStep { record, params }))
-}
-
-/// The training of the public baseline.
-struct BaselineTrainer<'a> {
-    model: &'a ModelSpec,
-    how: Training,
-    seed: u64,
-}
-
-impl BaselineTrainer<'_> {
-    /// The parameters after training; `None` if it diverges.
-    fn train(&self, start: &[f32], rows: &Dataset) -> Result<Option<Vec<f32>>, WorkError> {
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let trained = Reference::new().train(self.model, start, rows, &self.how, self.seed, go_on);
-        match trained {
-            Ok(trained) => Ok(Some(trained.params)),
-            Err(TrainError::Diverged { .. }) => Ok(None),
-            Err(error) => Err(WorkError::Baseline(error)),
-        }
-    }
-
-    /// The bounded loss of each row.
-    fn losses(&self, params: &[f32], rows: &Dataset) -> Result<Vec<f64>, WorkError> {
-        let wide: Vec<f64> = params.iter().map(|value| f64::from(*value)).collect();
-        Ok(Reference::new().row_losses(self.model, &wide, rows)?)
-    }
 }
 
 fn subset(rows: &Dataset, at: &[usize]) -> Result<Dataset, WorkError> {

@@ -1,8 +1,8 @@
 //! Valuation and aggregation of one round.
 
 use florin_contribution::{
-    AffineSource, NanoError, RoundError, RoundRules, RoundValuation, StageEstimator, StageRecord,
-    to_nano, value_round_confirmed,
+    NanoError, RoundError, RoundRules, RoundValuation, StageEstimator, StageRecord, to_nano,
+    value_round_confirmed,
 };
 use florin_learning::engine::{CommandError, EvalError, TrainError};
 use florin_learning::graph::GraphModel;
@@ -17,11 +17,13 @@ use florin_protocol::{
 use crate::blob_source::{BlobSource, NO_BLOBS};
 use crate::codec::{decode_model, decode_update_into};
 use crate::cross_check::{CrossChecks, compare_cross_checks, cross_check_seed};
+use crate::evaluations::RoundEvaluations;
 use crate::graph::task_model;
 use crate::holdout::{DisclosureError, verify_disclosed_rows};
 use crate::preprocess::{PreprocessedUpdates, PublicHistory, preprocess};
 use crate::round_model::{AggregatedModel, RoundModel};
 use crate::round_source::RoundSource;
+use crate::transcript::TranscriptError;
 
 /// Largest difference of a score, a standard error or a loss between two honest machines, in
 /// nano-nats. Evaluation runs in `f64` with a fixed order of summation, so engines differ by about
@@ -123,6 +125,9 @@ pub enum WorkError {
         "scratch space for the decoded updates: {0}; free disk space, or raise the memory limit"
     )]
     ScratchSpace(#[from] std::io::Error),
+    /// A transcript is not accepted.
+    #[error(transparent)]
+    Transcript(#[from] TranscriptError),
     /// A loss is not finite.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),
@@ -152,11 +157,21 @@ pub fn value_and_aggregate(
     engine: &mut dyn Engine,
 ) -> Result<ValuationOutput, WorkError> {
     let opened = DecodedRound::decode(inputs)?;
-    let mut valuation = value_updates(inputs, &opened, engine)?;
-    let aggregated = AggregatedModel::new(inputs, &opened, &valuation, engine)?;
+    let slices = opened.slices();
+    value_decoded(inputs, &opened, &mut opened.source(&slices, engine))
+}
+
+/// The same with decoded inputs, and with evaluations that an engine computes, or that a replay reads.
+pub(crate) fn value_decoded(
+    inputs: &ValuationInputs<'_>,
+    opened: &DecodedRound,
+    evaluations: &mut dyn RoundEvaluations,
+) -> Result<ValuationOutput, WorkError> {
+    let mut valuation = value_updates(inputs, opened, evaluations)?;
+    let aggregated = AggregatedModel::new(inputs, opened, &valuation, evaluations)?;
     valuation.model_loss_nano = aggregated.metrics.loss_after_nano;
     let RoundModel { bytes, metrics, baseline } =
-        aggregated.finish(inputs, &opened, &valuation, engine)?;
+        aggregated.finish(inputs, opened, &valuation, evaluations)?;
     let result = WorkResult { valuation, baseline, metrics, model: blob_digest(&bytes) };
     Ok(ValuationOutput { result, model: bytes })
 }
@@ -225,13 +240,12 @@ impl DecodedRound {
 fn value_updates(
     inputs: &ValuationInputs<'_>,
     opened: &DecodedRound,
-    engine: &mut dyn Engine,
+    evaluations: &mut dyn RoundEvaluations,
 ) -> Result<Valuation, WorkError> {
     let ValuationInputs { spec, entries, .. } = *inputs;
-    let (held, slices) = (&opened.updates, opened.slices());
-    let mut source = opened.source(&slices, engine);
+    let (held, mut source) = (&opened.updates, evaluations);
     if held.rows.iter().all(|weight| *weight == 0) {
-        return value_nothing(entries, held, &mut source);
+        return value_nothing(entries, held, source);
     }
     let (nodes, cross_check_pairs) = match spec.estimator {
         Estimator::Path { nodes, cross_check_pairs } => (Some(nodes), cross_check_pairs),
@@ -241,8 +255,9 @@ fn value_updates(
     let z_micro = spec.budget.confidence_z.0;
     let rules = RoundRules { z_micro, nodes, seed, is_resolved: is_gap_resolved };
     let mut checks = CrossChecks::new(&held.rows, seed, cross_check_pairs);
-    let confirms =
-        |source: &mut RoundSource<'_>, valued: &RoundValuation| checks.confirm(source, valued);
+    let confirms = |source: &mut &mut dyn RoundEvaluations, valued: &RoundValuation| {
+        checks.confirm(source, valued)
+    };
     let valued = value_round_confirmed(&mut source, &held.rows, rules, confirms)?;
     let (check, check_units) = checks.finish(&mut source, &valued)?;
     let scores = valued
@@ -278,7 +293,7 @@ fn value_updates(
 fn value_nothing(
     entries: &[UpdateEntry],
     held: &PreprocessedUpdates,
-    source: &mut RoundSource<'_>,
+    source: &mut dyn RoundEvaluations,
 ) -> Result<Valuation, WorkError> {
     let losses = source.losses(&vec![0.0; entries.len()]).map_err(RoundError::from)?;
     let loss_nano = to_nano(mean(&losses))?;

@@ -1,11 +1,12 @@
 //! The model after a round: the aggregate of its updates, and the step of the public baseline.
 
 use florin_contribution::to_nano;
-use florin_learning::{AggregateError, AggregationRule, Engine, aggregate, mean};
+use florin_learning::{AggregateError, AggregationRule, aggregate, mean};
 use florin_protocol::{ModelArchitecture, ModelMetrics, PublicBaseline, TaskSpec, Valuation};
 
 use crate::codec::encode_parameters;
 use crate::convert::aggregation_rule;
+use crate::evaluations::{BaselineWork, RoundEvaluations, wide};
 use crate::public_baseline::public_baseline;
 use crate::round::{DecodedRound, ValuationInputs, WorkError};
 
@@ -47,12 +48,13 @@ impl FinalParameters {
         opened: &DecodedRound,
         valuation: &Valuation,
         aggregate: Vec<f32>,
+        work: &mut dyn BaselineWork,
     ) -> Result<Self, WorkError> {
         if valuation.void_reason().is_some() {
             let (params, source) = (opened.base.clone(), ModelSource::Base);
             return Ok(Self { params, baseline: None, source });
         }
-        let step = public_baseline(inputs, opened, &aggregate)?;
+        let step = public_baseline(inputs, opened, &aggregate, work)?;
         let baseline = step.as_ref().map(|step| step.record);
         let (params, source) = match step.and_then(|step| step.params) {
             Some(params) => (params, ModelSource::PublicBaseline),
@@ -67,10 +69,10 @@ impl AggregatedModel {
         inputs: &ValuationInputs<'_>,
         opened: &DecodedRound,
         valuation: &Valuation,
-        engine: &mut dyn Engine,
+        evaluations: &mut dyn RoundEvaluations,
     ) -> Result<Self, WorkError> {
         let params = aggregate_updates(inputs, opened, valuation)?;
-        let metrics = evaluate_models(opened, &params, engine)?;
+        let metrics = evaluate_models(opened, &params, evaluations)?;
         Ok(Self { params, metrics })
     }
 
@@ -80,15 +82,15 @@ impl AggregatedModel {
         inputs: &ValuationInputs<'_>,
         opened: &DecodedRound,
         valuation: &Valuation,
-        engine: &mut dyn Engine,
+        evaluations: &mut dyn RoundEvaluations,
     ) -> Result<RoundModel, WorkError> {
         let Self { params, metrics } = self;
         let FinalParameters { params, baseline, source } =
-            FinalParameters::new(inputs, opened, valuation, params)?;
+            FinalParameters::new(inputs, opened, valuation, params, evaluations)?;
         let metrics = match source {
             ModelSource::Base => void_metrics(metrics, valuation),
             ModelSource::Aggregate => metrics,
-            ModelSource::PublicBaseline => with_model_after(metrics, opened, &params, engine)?,
+            ModelSource::PublicBaseline => with_model_after(metrics, &params, evaluations)?,
         };
         Ok(RoundModel { bytes: encode_parameters(inputs.spec, &params), metrics, baseline })
     }
@@ -156,34 +158,29 @@ fn clamp_variances(spec: &TaskSpec, params: &mut [f32]) {
 fn evaluate_models(
     opened: &DecodedRound,
     after: &[f32],
-    engine: &mut dyn Engine,
+    evaluations: &mut dyn RoundEvaluations,
 ) -> Result<ModelMetrics, WorkError> {
-    let DecodedRound { model, base, holdout, .. } = opened;
+    let DecodedRound { base, holdout, .. } = opened;
     let before = ModelMetrics {
         rows: count(holdout.rows()),
-        correct_before: count(engine.correct_predictions(model, &wide(base), holdout)?),
+        correct_before: count(evaluations.correct_predictions(&wide(base))?),
         ..ModelMetrics::default()
     };
-    with_model_after(before, opened, after, engine)
+    with_model_after(before, after, evaluations)
 }
 
 /// The metrics with those of another model after the round.
 fn with_model_after(
     metrics: ModelMetrics,
-    opened: &DecodedRound,
     after: &[f32],
-    engine: &mut dyn Engine,
+    evaluations: &mut dyn RoundEvaluations,
 ) -> Result<ModelMetrics, WorkError> {
-    let (model, holdout, after) = (&opened.model, &opened.holdout, wide(after));
+    let after = wide(after);
     Ok(ModelMetrics {
-        correct_after: count(engine.correct_predictions(model, &after, holdout)?),
-        loss_after_nano: to_nano(mean(&engine.row_losses(model, &after, holdout)?))?,
+        correct_after: count(evaluations.correct_predictions(&after)?),
+        loss_after_nano: to_nano(mean(&evaluations.row_losses(&after)?))?,
         ..metrics
     })
-}
-
-fn wide(params: &[f32]) -> Vec<f64> {
-    params.iter().map(|value| f64::from(*value)).collect()
 }
 
 fn count(n: usize) -> u32 {

@@ -21,7 +21,7 @@ use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
 /// Groups of rows from which the standard errors of a large cohort or a graph are estimated; at most
 /// the number of rows.
-const ROW_GROUPS: usize = 32;
+pub(crate) const ROW_GROUPS: usize = 32;
 /// Fewest groups, for models of many parameters.
 const ROW_GROUPS_MIN: usize = 8;
 /// Bytes of the groups' gradients, unless the fewest groups have more.
@@ -29,18 +29,18 @@ const GROUP_BYTES: usize = 2 << 30;
 
 /// The losses and directional derivatives of a round's models.
 pub(crate) struct RoundSource<'a> {
-    model: &'a ModelSpec,
-    base: &'a [f32],
-    deltas: &'a [&'a [f32]],
-    holdout: &'a Dataset,
-    engine: &'a mut dyn Engine,
+    pub(crate) model: &'a ModelSpec,
+    pub(crate) base: &'a [f32],
+    pub(crate) deltas: &'a [&'a [f32]],
+    pub(crate) holdout: &'a Dataset,
+    pub(crate) engine: &'a mut dyn Engine,
     threads: usize,
     /// Scratch space for the gradients of groups.
-    room: &'a ScratchSpace,
+    pub(crate) room: &'a ScratchSpace,
     /// The storage of the updates, whose memory is returned to the system after each use.
     stored: Option<&'a RowMatrix>,
     /// Number of row groups; only for a large cohort or a graph.
-    groups: Option<usize>,
+    pub(crate) groups: Option<usize>,
     /// Restricts the derivatives to one participant; the others' are zero.
     only_player: Option<usize>,
     /// Seed of the random directions of a model without a gradient.
@@ -107,9 +107,17 @@ impl<'a> RoundSource<'a> {
         self
     }
 
-    fn affine(&mut self) -> Result<AffineLoss<'_>, GameError> {
+    pub(crate) fn affine(&mut self) -> Result<AffineLoss<'_>, GameError> {
         AffineLoss::new(self.model, self.base, self.deltas, self.holdout, self.engine)
             .map_err(GameError::new)
+    }
+
+    /// The participants whose derivatives a path integral needs. By rows each takes time, and one with
+    /// coefficient zero has value zero for any derivative; by groups all derivatives are evidence.
+    pub(crate) fn asked_players(&self, coefficients: &[f64]) -> Vec<usize> {
+        let wanted = |player: usize| self.only_player.is_none_or(|only| only == player);
+        let moves = |player: usize| self.groups.is_some() || coefficients[player] != 0.0;
+        (0..self.deltas.len()).filter(|player| moves(*player) && wanted(*player)).collect()
     }
 
     /// Path integral for an ordinary cohort, per row. The products of the updates with the first
@@ -119,27 +127,71 @@ impl<'a> RoundSource<'a> {
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<PathIntegral, GameError> {
-        // A participant with coefficient zero has value zero for any derivative.
-        let moves = |player: &usize| coefficients[*player] != 0.0;
-        let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
-        let asked: Vec<usize> =
-            (0..self.deltas.len()).filter(|player| moves(player) && wanted(player)).collect();
-        let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
-        let places: Vec<Vec<f64>> = nodes.iter().map(at).collect();
+        let asked = self.asked_players(coefficients);
+        let places = places(coefficients, nodes);
         let found = self.affine()?.derivatives_at(&asked, &places).map_err(GameError::new)?;
-        let players = self.deltas.len();
-        let mut integrals = vec![vec![0.0; self.holdout.rows()]; players];
-        let mut slopes = vec![vec![0.0; players]; nodes.len()];
-        for ((slopes, found), (_, weight)) in slopes.iter_mut().zip(&found).zip(nodes) {
-            for (&player, rows) in asked.iter().zip(found) {
-                slopes[player] = mean(rows);
-                for (sum, slope) in integrals[player].iter_mut().zip(rows) {
-                    *sum += weight * slope;
-                }
+        Ok(integrate(nodes, (self.deltas.len(), self.holdout.rows()), &asked, &found))
+    }
+
+    /// The sum of the updates with their coefficients, the end of a path.
+    pub(crate) fn path_end(&self, coefficients: &[f64]) -> Vec<f64> {
+        let moves: Vec<(f64, &[f32])> =
+            coefficients.iter().copied().zip(self.deltas.iter().copied()).collect();
+        weighted_sum(self.base.len(), &moves, &mut |columns| self.release(&columns))
+    }
+
+    /// The rate of decrease of the mean loss of some rows along each of `asked`, `[asked player][node]`, with the
+    /// sign of the updates.
+    pub(crate) fn path_derivatives(
+        &mut self,
+        mut rows: &Dataset,
+        total: &[f64],
+        nodes: &[(f64, f64)],
+        asked: &[usize],
+    ) -> Result<Vec<Vec<f64>>, GameError> {
+        let way = ParameterSegment { model: self.model, base: self.base, total };
+        let gradient = PathGradient::within(self.room, way, nodes, 1, &mut rows, self.engine)
+            .map_err(GameError::new)?;
+        let updates: Vec<(f64, &[f32])> =
+            asked.iter().map(|&player| (-1.0, self.deltas[player])).collect();
+        let values = gradient
+            .values_of_slices(self.threads, &updates, &mut |columns| self.release(&columns))
+            .map_err(GameError::new)?;
+        Ok(values.into_iter().map(|value| value.node_derivatives).collect())
+    }
+
+    fn release(&self, columns: &Range<usize>) {
+        if let Some(stored) = self.stored {
+            stored.release(columns);
+        }
+    }
+}
+
+/// The points of a path's nodes.
+pub(crate) fn places(coefficients: &[f64], nodes: &[(f64, f64)]) -> Vec<Vec<f64>> {
+    let at = |(t, _): &(f64, f64)| coefficients.iter().map(|own| t * own).collect();
+    nodes.iter().map(at).collect()
+}
+
+/// The path integral from the derivatives `[node][asked player][cell]`; a cell is a row, or a group whose
+/// derivatives are scaled so that their mean is that of the rows.
+pub(crate) fn integrate(
+    nodes: &[(f64, f64)],
+    (players, cells): (usize, usize),
+    asked: &[usize],
+    derivatives: &[Vec<Vec<f64>>],
+) -> PathIntegral {
+    let mut integrals = vec![vec![0.0; cells]; players];
+    let mut slopes = vec![vec![0.0; players]; nodes.len()];
+    for ((slopes, found), (_, weight)) in slopes.iter_mut().zip(derivatives).zip(nodes) {
+        for (&player, cells) in asked.iter().zip(found) {
+            slopes[player] = mean(cells);
+            for (sum, slope) in integrals[player].iter_mut().zip(cells) {
+                *sum += weight * slope;
             }
         }
-        Ok(PathIntegral { integrals, node_derivatives: slopes })
     }
+    PathIntegral { integrals, node_derivatives: slopes }
 }
 
 impl AffineSource for RoundSource<'_> {
@@ -181,28 +233,19 @@ impl AffineSource for RoundSource<'_> {
         let Some(groups) = self.groups else {
             return self.path_integral_by_row(coefficients, nodes).map(Some);
         };
-        let stored = self.stored;
-        let mut release = |columns: Range<usize>| {
-            if let Some(stored) = stored {
-                stored.release(&columns);
-            }
-        };
-        let moves: Vec<(f64, &[f32])> =
-            coefficients.iter().copied().zip(self.deltas.iter().copied()).collect();
-        let total = weighted_sum(self.base.len(), &moves, &mut release);
+        let total = self.path_end(coefficients);
         let way = ParameterSegment { model: self.model, base: self.base, total: &total };
         let holdout = &mut self.holdout;
         let gradient = PathGradient::within(self.room, way, nodes, groups, holdout, self.engine)
             .map_err(GameError::new)?;
         drop(total);
-        let wanted = |player: &usize| self.only_player.is_none_or(|only| only == *player);
-        let asked: Vec<usize> = (0..self.deltas.len()).filter(wanted).collect();
+        let asked = self.asked_players(coefficients);
         // The factor −1 turns the decrease of the loss along an update into the derivative of the
         // loss.
         let updates: Vec<(f64, &[f32])> =
             asked.iter().map(|&player| (-1.0, self.deltas[player])).collect();
         let values = gradient
-            .values_of_slices(self.threads, &updates, &mut release)
+            .values_of_slices(self.threads, &updates, &mut |columns| self.release(&columns))
             .map_err(GameError::new)?;
         let players = self.deltas.len();
         let mut integrals = vec![vec![0.0; groups]; players];

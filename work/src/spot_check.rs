@@ -250,7 +250,9 @@ impl<'a> SpotChecker<'a> {
         spotted: &mut SpotCheckResult,
     ) -> Result<(), WorkError> {
         let (inputs, opened) = (&self.inputs.round, self.opened);
-        let aggregated = match AggregatedModel::new(inputs, opened, self.stated, engine) {
+        let slices = opened.slices();
+        let mut source = opened.source(&slices, engine);
+        let aggregated = match AggregatedModel::new(inputs, opened, self.stated, &mut source) {
             Ok(aggregated) => aggregated,
             // Impossible for an honest round.
             Err(error @ WorkError::Aggregation(_)) => {
@@ -260,7 +262,7 @@ impl<'a> SpotChecker<'a> {
             Err(error) => return Err(error),
         };
         let model_loss = aggregated.metrics.loss_after_nano;
-        let ours = aggregated.finish(inputs, opened, self.stated, engine)?;
+        let ours = aggregated.finish(inputs, opened, self.stated, &mut source)?;
         let digest = blob_digest(&ours.bytes);
         if result.model != digest {
             spotted.push_mismatch("model", &result.model, &digest);

@@ -1,0 +1,97 @@
+//! The gradient of the mean loss, and the check of its parts.
+
+use florin_learning::params::norm;
+
+use super::sample::RowGroups;
+use super::{TOLERANCE, TranscriptError};
+
+/// Random vectors that a stated gradient is multiplied with.
+pub(super) const PROJECTIONS: usize = 3;
+/// Largest difference of a product, relative to the norms of its factors: engines differ by about 1e-14.
+const PRODUCT_TOLERANCE: f64 = 1e-9;
+const WHAT: &str = "the gradient halfway";
+
+/// Vectors of signs that follow from a gradient: a writer that changes the gradient changes all of them.
+pub(super) struct Signs {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Signs {
+    pub(super) fn of(gradient: &[f64]) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("florin v1 transcript gradient");
+        for number in gradient {
+            hasher.update(&number.to_le_bytes());
+        }
+        let length = gradient.len();
+        let mut bytes = vec![0; PROJECTIONS * length.div_ceil(8)];
+        hasher.finalize_xof().fill(&mut bytes);
+        Self { bytes, length }
+    }
+
+    /// The product of a vector with each vector of signs.
+    pub(super) fn products(&self, vector: &[f64]) -> [f64; PROJECTIONS] {
+        let each = self.length.div_ceil(8);
+        std::array::from_fn(|projection| {
+            let signs = &self.bytes[projection * each..];
+            let signed = vector.iter().enumerate().map(|(at, number)| {
+                if signs[at / 8] >> (at % 8) & 1 == 0 { *number } else { -number }
+            });
+            signed.sum()
+        })
+    }
+}
+
+pub(super) fn length(vector: &[f64]) -> f64 {
+    vector.iter().map(|number| number * number).sum::<f64>().sqrt()
+}
+
+/// The null standard deviation of each update, as [`AffineLoss::random_direction_std`] computes it.
+///
+/// [`AffineLoss::random_direction_std`]: florin_learning::AffineLoss::random_direction_std
+pub(super) fn null_deviations(gradient: &[f64], deltas: &[&[f32]]) -> Vec<f64> {
+    let typical = length(gradient) / (gradient.len() as f64).sqrt();
+    deltas.iter().map(|delta| norm(delta) * typical).collect()
+}
+
+/// Whether the stated products of the groups have the products of the stated gradient as their mean.
+pub(super) fn check_sum(
+    signs: &Signs,
+    gradient: &[f64],
+    products: &[[f64; PROJECTIONS]],
+    groups: RowGroups,
+) -> Result<(), TranscriptError> {
+    let whole = signs.products(gradient);
+    for (projection, whole) in whole.into_iter().enumerate() {
+        let parts = || {
+            let parts = products.iter().enumerate();
+            parts.map(|(group, products)| products[projection] * groups.share(group))
+        };
+        let sum = parts().sum::<f64>() / groups.count as f64;
+        let size = parts().map(f64::abs).sum::<f64>() / groups.count as f64 + length(gradient);
+        if (sum - whole).abs() > PRODUCT_TOLERANCE * size {
+            return Err(differs(whole, sum));
+        }
+    }
+    Ok(())
+}
+
+/// Compares the products of a group with those of its own gradient.
+pub(super) fn check_group(
+    signs: &Signs,
+    stated: [f64; PROJECTIONS],
+    gradient: &[f64],
+) -> Result<(), TranscriptError> {
+    let size = length(gradient).max(TOLERANCE);
+    for (stated, own) in stated.into_iter().zip(signs.products(gradient)) {
+        if (stated - own).abs() > PRODUCT_TOLERANCE * size {
+            return Err(differs(stated, own));
+        }
+    }
+    Ok(())
+}
+
+fn differs(stated: f64, recomputed: f64) -> TranscriptError {
+    let [stated, recomputed] = [stated, recomputed].map(|number| number.to_string());
+    TranscriptError::Differs { what: WHAT, stated, recomputed }
+}

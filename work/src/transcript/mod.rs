@@ -1,0 +1,128 @@
+//! The transcript of a round's valuation: every number that an engine computed for it, in the order in which
+//! the valuation asks for them. A provider records it, and the coordinator replays it.
+//!
+//! A replay runs the same valuation, so that it alone decides what is evaluated, and reads each evaluation
+//! from the transcript instead of computing it. Of each one it computes a random part again:
+//!
+//! * Losses, derivatives and right predictions are per row, or per group of rows ([`RowGroups`]). The replay
+//!   draws a few groups and evaluates their rows alone.
+//! * The gradient of the mean loss is stated whole. Each group states the products of its own gradient with
+//!   random signs that follow from the stated gradient, so a wrong gradient needs a wrong product of some group,
+//!   and the products of the drawn groups are computed again. (The idea is Freivalds' check of a matrix
+//!   product: R. Freivalds, *Probabilistic Machines Can Use Less Running Time*, IFIP 1977.)
+//! * The training of the public baseline states its states between segments, and the replay trains a drawn
+//!   segment again. It must end with the same bits.
+//!
+//! The draws are fresh for each evaluation, from a seed that nobody knows while the transcript is written. With
+//! `d` of `n` groups drawn, an evaluation with `m` forged groups passes with a probability of
+//! `C(n − m, d) / C(n, d)`, and several forged evaluations with the product.
+//!
+//! Decoding, the comparison of updates, the aggregation and all sums are computed here and not read.
+
+mod bytes;
+mod gradient;
+mod record;
+mod replay;
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use florin_contribution::GameError;
+use florin_learning::Engine;
+
+use crate::round::{DecodedRound, ValuationInputs, ValuationOutput, WorkError, value_decoded};
+pub use bytes::TRANSCRIPT_BYTES_MAX;
+use bytes::{Reader, Writer};
+use record::Recorder;
+use replay::Replay;
+pub use sample::TranscriptSample;
+
+/// Segments of a training of the public baseline, at most the number of its steps.
+const BASELINE_SEGMENTS: u64 = 16;
+/// Largest difference between a stated number and the computed one, for numbers below 1, and relative to larger
+/// ones: as [`TOLERANCE_NANO`](crate::TOLERANCE_NANO) of the sums.
+const TOLERANCE: f64 = 1e-8;
+
+/// A valuation with its transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedRound {
+    /// The result and the model.
+    pub output: ValuationOutput,
+    /// The transcript. `None` for a model whose gradient is not known, for a large cohort of which groups of
+    /// rows are valued, for a baseline that diverges, and beyond [`TRANSCRIPT_BYTES_MAX`].
+    pub transcript: Option<Vec<u8>>,
+}
+
+/// Why a replay does not accept a transcript.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TranscriptError {
+    /// It has no evaluation of this kind, or ends before it.
+    #[error("the transcript ends before {0}")]
+    Truncated(&'static str),
+    /// There are bytes after the last evaluation.
+    #[error("the transcript has {0} bytes after the last evaluation")]
+    TrailingBytes(usize),
+    /// A number is NaN or infinite, or a state is none of its training.
+    #[error("the transcript has no valid {what}: {why}")]
+    Invalid {
+        /// The evaluation.
+        what: &'static str,
+        /// The reason.
+        why: String,
+    },
+    /// A number differs from the computed one.
+    #[error("{what}: the transcript states {stated}, recomputed {recomputed}")]
+    Differs {
+        /// The evaluation.
+        what: &'static str,
+        /// The stated number.
+        stated: String,
+        /// The computed one.
+        recomputed: String,
+    },
+    /// The round has an evaluation that no transcript contains.
+    #[error("the valuation of this round has no transcript")]
+    NoTranscript,
+}
+
+impl From<TranscriptError> for GameError {
+    fn from(error: TranscriptError) -> Self {
+        Self::new(error)
+    }
+}
+
+/// Values and aggregates a round as [`value_and_aggregate`](crate::value_and_aggregate), and records the
+/// transcript. The result differs from that of `value_and_aggregate` by rounding.
+///
+/// # Errors
+/// [`WorkError`].
+pub fn value_and_record(
+    inputs: &ValuationInputs<'_>,
+    engine: &mut dyn Engine,
+) -> Result<RecordedRound, WorkError> {
+    let opened = DecodedRound::decode(inputs)?;
+    let slices = opened.slices();
+    let mut recorder = Recorder::new(opened.source(&slices, engine), Writer::default());
+    let output = value_decoded(inputs, &opened, &mut recorder)?;
+    Ok(RecordedRound { output, transcript: recorder.finish() })
+}
+
+/// Values and aggregates a round from a transcript, of which it computes a sample again.
+///
+/// # Errors
+/// [`WorkError`], with a [`TranscriptError`] as its cause if the transcript is not accepted. Numbers of a
+/// transcript can cause any other error of a valuation, so no error means that the round cannot be valued.
+pub fn replay_transcript(
+    inputs: &ValuationInputs<'_>,
+    transcript: &[u8],
+    sample: TranscriptSample,
+    engine: &mut dyn Engine,
+) -> Result<ValuationOutput, WorkError> {
+    let opened = DecodedRound::decode(inputs)?;
+    let slices = opened.slices();
+    let source = opened.source(&slices, engine);
+    let mut replay = Replay::new(source, Reader::new(transcript), sample);
+    let output = value_decoded(inputs, &opened, &mut replay)?;
+    replay.finish()?;
+    Ok(output)
+}
