@@ -38,7 +38,7 @@ impl<'a> Descent<'a> {
         self
     }
 
-    /// What the optimizer carries from one step to the next.
+    /// The state of the optimizer between two steps: as many vectors as [`Training::state_tensors`].
     pub(crate) fn carried(&self) -> Vec<Vec<f32>> {
         let count = self.how.state_tensors() as usize;
         [&self.first, &self.second].into_iter().take(count).cloned().collect()

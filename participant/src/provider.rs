@@ -4,6 +4,8 @@
 //! are in the guard, and the coordinator reissues an unanswered order until it is due. One order
 //! has one work record: after a crash the recorded result is submitted, not a new one.
 
+mod submission;
+mod transcript_file;
 mod work_order;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +17,7 @@ use florin_learning::{Engine, ScratchSpace};
 use florin_ledger::{Ledger, LedgerError, Refusal, StakeState, Terms};
 use florin_protocol::{
     Address, Amount, Canonical, Digest, ErrorCode, Role, Signed, TaskId, TaskPhase, TaskSpec,
-    WalletSigner, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    WalletSigner, WorkOrder, WorkRecord, WorkRequest,
 };
 
 use crate::agent::{AgentError, ClaimError, EXPIRY_MS, claim_pay, register};
@@ -26,10 +28,12 @@ use crate::client::{Client, ClientError};
 use crate::deposits::DepositRecord;
 use crate::event::ParticipantEvent;
 use crate::guard::{GuardError, SigningGuard};
-use crate::retry::{Backoff, Transient, resume_transactions, retry_with_backoff};
+use crate::retry::{Backoff, Transient, resume_transactions};
 use crate::shutdown::Shutdown;
 use crate::trace::{self, RoundKey, Work};
 use crate::wallet::Wallet;
+use florin_work::RecordedRound;
+use transcript_file::TranscriptFile;
 
 /// Limit on the bytes of updates and models of one order.
 pub const ORDER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
@@ -172,6 +176,7 @@ pub fn provide(
         shutdown,
         on_event,
         guard,
+        transcript: TranscriptFile::new(&config.folder),
         registered: false,
         last_turn_failed: false,
         models: BlobCache::for_models(),
@@ -210,6 +215,7 @@ struct ProviderDaemon<'a, 'p> {
     shutdown: &'a Shutdown,
     on_event: &'a mut dyn FnMut(&ParticipantEvent),
     guard: SigningGuard,
+    transcript: TranscriptFile,
     registered: bool,
     /// The last turn failed. The next one does not long-poll: a response shows that the coordinator
     /// is back, and resets the back-off. Otherwise a coordinator that is restarted during every
@@ -495,28 +501,6 @@ impl ProviderDaemon<'_, '_> {
         }
     }
 
-    /// Submits a work record, and repeats the request while the coordinator verifies it.
-    fn submit(&mut self, record: &Signed<WorkRecord>) -> Result<WorkAcceptance, ClientError> {
-        let (client, shutdown) = (self.context.client, self.shutdown);
-        loop {
-            let on_event = &mut self.on_event;
-            let on_retry = |error: &ClientError| {
-                on_event(&ParticipantEvent::Retrying { why: error.to_string() })
-            };
-            let verdict = retry_with_backoff(self.config.backoff, shutdown, on_retry, || {
-                client.submit_work(record)
-            });
-            match verdict {
-                Err(ClientError::Rejected(rejection))
-                    if rejection.code == ErrorCode::TooEarly && !shutdown.is_requested() =>
-                {
-                    self.pause();
-                }
-                verdict => return verdict,
-            }
-        }
-    }
-
     /// Waits before the next attempt after a rejection, to avoid a busy loop.
     fn pause(&self) {
         self.shutdown.wait(std::time::Duration::from_millis(self.config.poll_ms));
@@ -536,10 +520,11 @@ impl ProviderDaemon<'_, '_> {
         let work = Work::Value.span(task, order.scope.round);
         let done = work.in_scope(|| self.execute_order(order, &mut served));
         self.served_tasks.insert(task, served);
-        let result = match done? {
-            Ok(result) => result,
+        let RecordedRound { output, transcript } = match done? {
+            Ok(recorded) => recorded,
             Err(why) => return Ok(Err(why)),
         };
+        let result = output.result;
         let units = result.valuation.units;
         let record = WorkRecord {
             market: order.scope.market,
@@ -547,6 +532,7 @@ impl ProviderDaemon<'_, '_> {
             provider: self.context.wallet.address(),
             result,
         };
+        self.transcript.write(record.order, transcript.as_deref());
         let record = self.guard.sign_work(record)?;
         let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         (self.on_event)(&ParticipantEvent::WorkComputed { round: order.scope.round, units, ms });

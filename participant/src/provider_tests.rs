@@ -132,6 +132,23 @@ fn verified_work_is_paid_per_unit() {
 }
 
 #[test]
+fn records_have_transcripts_where_the_coordinator_takes_them() {
+    for takes_them in [true, false] {
+        let market = TestMarket::start(1, true);
+        if !takes_them {
+            market.inject(Fault::NoTranscripts);
+        }
+        let other = participant(&market);
+        let done = run(&market, &config(&market), None, &mut Vec::new()).unwrap();
+        other.join().unwrap();
+        assert_eq!(done.orders, 3, "each record has its verdict");
+        assert_eq!(market.request_count("POST", "work/transcripts"), 3);
+        let alone = market.request_count("POST", " work");
+        assert_eq!(alone, if takes_them { 0 } else { 3 });
+    }
+}
+
+#[test]
 fn a_provider_fetches_each_blob_once() {
     let market = TestMarket::start(1, true);
     let other = participant(&market);

@@ -1,4 +1,4 @@
-//! What the valuation of a round asks of an engine: losses, derivatives, metrics, and the training of the
+//! The evaluations of a round's valuation: losses, derivatives, metrics, and the training of the
 //! public baseline. An engine computes them, a recorder also writes them down, and a replay reads them.
 
 use std::ops::ControlFlow;

@@ -127,7 +127,7 @@ pub enum WorkError {
     ScratchSpace(#[from] std::io::Error),
     /// A transcript is not accepted.
     #[error(transparent)]
-    Transcript(#[from] TranscriptError),
+    Transcript(Box<TranscriptError>),
     /// A loss is not finite.
     #[error("loss: {0}")]
     Loss(#[from] NanoError),

@@ -183,6 +183,14 @@ pub const KEYS: &[SettingKey] = &[
         variable: "FLORIN_COORDINATOR_VALUATIONS_MAX",
     },
     SettingKey {
+        name: "valuation_parts",
+        meaning: "parts of 32 that are drawn from each evaluation of a provider's valuation and computed \
+                  again; 32 values each round in full, as without a provider",
+        bounds: "1 to 32, default 2",
+        example: "2",
+        variable: "FLORIN_COORDINATOR_VALUATION_PARTS",
+    },
+    SettingKey {
         name: "blobs.url",
         meaning: "bucket that stores a copy of every blob, written before the receipt is issued; \
                   none unless set",

@@ -39,6 +39,11 @@ pub(crate) const MIB: u64 = 1_024 * 1_024;
 /// the round is valued.
 pub const ROUND_BYTES_MAX: u64 = 8 * 1_024 * MIB;
 
+/// Default of [`Config::valuation_parts`].
+pub const VALUATION_PARTS_DEFAULT: u32 = 2;
+/// The parts of a transcript; a coordinator that draws all of them values each round itself.
+pub const VALUATION_PARTS_ALL: u32 = 32;
+
 /// The settings of a coordinator. [`KEYS`] documents each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,6 +112,9 @@ pub struct Config {
     /// Rounds that are valued at the same time.
     #[serde(default = "defaults::valuations_max")]
     pub valuations_max: usize,
+    /// Parts of 32 of a provider's valuation that are computed again; all of them without a transcript.
+    #[serde(default = "defaults::valuation_parts")]
+    pub valuation_parts: u32,
     /// The bucket that mirrors the blobs.
     #[serde(default)]
     pub blobs: BucketSettings,
@@ -178,6 +186,9 @@ mod defaults {
     pub(super) const fn valuations_max() -> usize {
         2
     }
+    pub(super) const fn valuation_parts() -> u32 {
+        super::VALUATION_PARTS_DEFAULT
+    }
     pub(super) const fn work_memory_mib() -> u64 {
         1_024
     }
@@ -245,6 +256,7 @@ impl Config {
             round_mib_max: defaults::round_mib_max(),
             work_memory_mib: defaults::work_memory_mib(),
             valuations_max: defaults::valuations_max(),
+            valuation_parts: defaults::valuation_parts(),
             blobs: BucketSettings::default(),
             uploads: UploadSettings::default(),
             rate: RateLimits::default(),
@@ -321,6 +333,7 @@ impl Config {
             ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
+            ("valuation_parts", self.valuation_parts.into(), 1, VALUATION_PARTS_ALL.into()),
             ("blobs.timeout_ms", self.blobs.timeout_ms, 100, 600_000),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),

@@ -44,12 +44,14 @@ impl EffectJob {
                 let state = tasks.get(&task)?;
                 let running = state.running()?;
                 let (order, drawn) = (running.work_order.clone()?, running.drawn_rows.clone());
+                let records = running.records.clone();
                 let job = ValuationJob {
                     task,
                     round,
                     spec: state.spec.clone(),
                     order,
                     drawn_rows: drawn,
+                    records,
                 };
                 return Some(Self::Value(Box::new(job)));
             }

@@ -32,6 +32,7 @@ mod prover;
 mod retry_queue;
 mod settler;
 pub mod snapshotter;
+mod transcripts;
 mod valuer;
 
 pub use archive::ArchiveJob;
@@ -46,6 +47,7 @@ pub use settler::{CHALLENGE_POLL_INTERVAL, JobProgress, LedgerJob, REFUSED_RETRY
 pub use valuer::{ATTEMPTS_MAX, ValuationJob, Valuer, ValuerError, WorkValuer};
 
 pub(crate) use journal_metrics::JournalMetrics;
+pub(crate) use transcripts::{HeldTranscript, Transcripts};
 
 use crate::config::JournalSettings;
 use crate::identity::Identity;
@@ -54,6 +56,7 @@ use crate::leases::{LeaseHost, LeaseParts, LeaseStoreError};
 use crate::trace::TracedPhases;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
+use valuer::ValuerLink;
 
 /// Capacity of the engine's command channel.
 pub const QUEUE_MAX: usize = 1_024;
@@ -150,6 +153,7 @@ pub struct Host {
     changes: watch::Receiver<Sequences>,
     blobs: Arc<BlobStore>,
     partials: Arc<ResumableUploads>,
+    transcripts: Transcripts,
     files_lock: FilesLock,
     journal_metrics: JournalMetrics,
     wallet: Arc<dyn WalletSigner>,
@@ -246,6 +250,7 @@ impl Host {
             changes,
             blobs,
             partials,
+            transcripts: Transcripts::default(),
             files_lock: files,
             journal_metrics: vitals,
             wallet: Arc::clone(&parts.wallet),
@@ -264,10 +269,12 @@ impl Host {
             journal_metrics: seen,
             traced: TracedPhases::default(),
         };
-        let HostParts { ledger, wallet, valuers, .. } = parts;
+        let HostParts { ledger, wallet, valuers, node, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let (rounds, from_rounds) = (folder.blobs(), mailbox.clone());
-        let mut threads = valuer_threads(values, valuers, (&folder, &mailbox))?;
+        let (blobs, transcripts) = (folder.blobs(), host.transcripts.clone());
+        let link = ValuerLink { blobs, transcripts, node, mailbox: mailbox.clone() };
+        let mut threads = valuer_threads(values, valuers, &link)?;
         threads.extend([
             thread("engine", move || actor.run(queue))?,
             thread("snapshots", move || snapshots.run(volume.as_ref(), owner, &held))?,
@@ -379,6 +386,11 @@ impl Host {
         &self.partials
     }
 
+    /// The transcripts of valuations.
+    pub(crate) const fn transcripts(&self) -> &Transcripts {
+        &self.transcripts
+    }
+
     /// Makes the engine read its clock.
     pub async fn wake(&self) {
         // A stopped engine ignores this.
@@ -418,11 +430,11 @@ impl HostThreads {
 fn valuer_threads(
     jobs: Vec<crossbeam_channel::Receiver<ValuationJob>>,
     valuers: Vec<Box<dyn Valuer>>,
-    (folder, mailbox): (&DataFolder, &EngineSender),
+    link: &ValuerLink,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let start = |(number, (jobs, valuer)): (usize, (_, Box<dyn Valuer>))| {
-        let (blobs, to_engine) = (folder.blobs(), mailbox.clone());
-        let work = move || valuer::run(jobs, valuer, &blobs, &to_engine);
+        let link = link.clone();
+        let work = move || valuer::run(jobs, valuer, &link);
         thread(&format!("valuation-{number}"), work)
     };
     jobs.into_iter().zip(valuers).enumerate().map(start).collect()

@@ -1,5 +1,5 @@
-//! The valuation threads: the coordinator's own valuation and aggregation of rounds. The only file
-//! that calls [`florin_work`] for it.
+//! The valuation threads: the replay of providers' transcripts, and the coordinator's own valuation and aggregation
+//! of rounds without one. The only file that calls [`florin_work`] for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,11 +7,17 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
-use florin_protocol::{Digest, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord};
-use florin_work::{EarlierUpdateBlobs, ValuationInputs, ValuationOutput, WorkError};
+use florin_protocol::{
+    Digest, NodeSigner, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord,
+};
+use florin_work::{
+    EarlierUpdateBlobs, TranscriptSample, ValuationInputs, ValuationOutput, WorkError,
+};
 
 use super::EngineSender;
 use super::retry_queue::{RetryQueue, RetryReason};
+use super::transcripts::Transcripts;
+use crate::config::{VALUATION_PARTS_ALL, VALUATION_PARTS_DEFAULT};
 use crate::trace;
 use florin_engine::Event;
 use florin_engine::state::ReceivedRecord;
@@ -34,6 +40,22 @@ pub trait Valuer: Send {
         spec: &TaskSpec,
         blobs: &BlobStore,
     ) -> Result<ValuationOutput, ValuerError>;
+
+    /// The same from a provider's transcript, of which a part is drawn with this seed and computed again. `None`
+    /// if this valuer computes every round itself.
+    ///
+    /// # Errors
+    /// [`ValuerError`] if the transcript is not accepted: the caller then computes the round.
+    fn replay(
+        &mut self,
+        _order: &WorkOrder,
+        _drawn: &[u32],
+        _spec: &TaskSpec,
+        _blobs: &BlobStore,
+        _transcript: (&[u8], u64),
+    ) -> Result<Option<ValuationOutput>, ValuerError> {
+        Ok(None)
+    }
 }
 
 /// Why a work order cannot be executed.
@@ -72,13 +94,23 @@ pub struct WorkValuer {
     scratch_space: ScratchSpace,
     /// The graph of the task that was valued last.
     graph: Option<(TaskId, GraphModel)>,
+    /// Parts of 32 of a transcript that are computed again.
+    parts: u32,
 }
 
 impl WorkValuer {
     /// Creates a valuer on `engine`; `room` is the scratch space for a round's decoded updates.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, scratch_space: ScratchSpace) -> Self {
-        Self { engine, scratch_space, graph: None }
+        Self { engine, scratch_space, graph: None, parts: VALUATION_PARTS_DEFAULT }
+    }
+
+    /// The same with another number of parts of a transcript, of 32, that are computed again. With all of them
+    /// it computes every round itself.
+    #[must_use]
+    pub fn with_parts(mut self, parts: u32) -> Self {
+        self.parts = parts;
+        self
     }
 
     fn load_graph(&mut self, spec: &TaskSpec, blobs: &BlobStore) -> Result<(), ValuerError> {
@@ -92,13 +124,15 @@ impl WorkValuer {
     }
 }
 
-impl Valuer for WorkValuer {
-    fn value_and_aggregate(
+impl WorkValuer {
+    /// Calls `value` with the inputs of an order.
+    fn with_inputs(
         &mut self,
         order: &WorkOrder,
         drawn: &[u32],
         spec: &TaskSpec,
         blobs: &BlobStore,
+        value: impl FnOnce(&ValuationInputs<'_>, &mut dyn Engine) -> Result<ValuationOutput, WorkError>,
     ) -> Result<ValuationOutput, ValuerError> {
         self.load_graph(spec, blobs)?;
         let base = blobs.read(order.base_model)?;
@@ -124,8 +158,7 @@ impl Valuer for WorkValuer {
             earlier_rows: &earlier,
             scratch_space: &self.scratch_space,
         };
-        let valued = florin_work::value_and_aggregate(&inputs, self.engine.as_mut());
-        valued.map_err(|error| {
+        value(&inputs, self.engine.as_mut()).map_err(|error| {
             if let Some(failure) = error.trainer_failure() {
                 // A failure of a program may be this machine's alone, and its operator can accept it later.
                 return match failure.is_refusal() {
@@ -141,6 +174,36 @@ impl Valuer for WorkValuer {
                 _ => ValuerError::Fault(error.to_string()),
             }
         })
+    }
+}
+
+impl Valuer for WorkValuer {
+    fn value_and_aggregate(
+        &mut self,
+        order: &WorkOrder,
+        drawn: &[u32],
+        spec: &TaskSpec,
+        blobs: &BlobStore,
+    ) -> Result<ValuationOutput, ValuerError> {
+        self.with_inputs(order, drawn, spec, blobs, florin_work::value_and_aggregate)
+    }
+
+    fn replay(
+        &mut self,
+        order: &WorkOrder,
+        drawn: &[u32],
+        spec: &TaskSpec,
+        blobs: &BlobStore,
+        (transcript, seed): (&[u8], u64),
+    ) -> Result<Option<ValuationOutput>, ValuerError> {
+        if self.parts >= VALUATION_PARTS_ALL {
+            return Ok(None);
+        }
+        let sample = TranscriptSample { seed, parts_of_32: self.parts };
+        let replay = |inputs: &ValuationInputs<'_>, engine: &mut dyn Engine| {
+            florin_work::replay_transcript(inputs, transcript, sample, engine)
+        };
+        self.with_inputs(order, drawn, spec, blobs, replay).map(Some)
     }
 }
 
@@ -192,19 +255,25 @@ pub struct ValuationJob {
     pub order: WorkOrder,
     /// The indices of the rows drawn for the round.
     pub drawn_rows: Vec<u32>,
+    /// The work records so far.
+    pub records: Vec<ReceivedRecord>,
+}
+
+/// The parts of a coordinator that a valuation thread uses.
+#[derive(Clone)]
+pub(super) struct ValuerLink {
+    pub(super) blobs: Arc<BlobStore>,
+    pub(super) transcripts: Transcripts,
+    pub(super) node: NodeSigner,
+    pub(super) mailbox: EngineSender,
 }
 
 /// A valuation thread.
-pub(super) fn run(
-    jobs: Receiver<ValuationJob>,
-    mut valuer: Box<dyn Valuer>,
-    blobs: &Arc<BlobStore>,
-    mailbox: &EngineSender,
-) {
+pub(super) fn run(jobs: Receiver<ValuationJob>, mut valuer: Box<dyn Valuer>, link: &ValuerLink) {
     let mut jobs = RetryQueue::new(jobs);
     while let Some(job) = jobs.next() {
         let what = &job.job;
-        match run_job(what, job.failures, valuer.as_mut(), blobs, mailbox) {
+        match run_job(what, job.failures, valuer.as_mut(), link) {
             Ok(()) => {}
             Err(why) => {
                 tracing::error!(
@@ -220,10 +289,10 @@ fn run_job(
     job: &ValuationJob,
     failures: u32,
     valuer: &mut dyn Valuer,
-    blobs: &BlobStore,
-    mailbox: &EngineSender,
+    link: &ValuerLink,
 ) -> Result<(), RetryReason> {
     let (task, round) = (job.task, job.round);
+    let ValuerLink { blobs, mailbox, .. } = link;
     let give_up = |why: String| {
         tracing::error!(%task, %round, reason = %why, "abandoning the round");
         classify_reply(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
@@ -231,7 +300,10 @@ fn run_job(
     // A panic of the valuer fails this round only.
     let tried = AssertUnwindSafe(|| {
         let _span = trace::work("value", task, round).entered();
-        valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, blobs)
+        match replay_records(job, valuer, link) {
+            Some(replayed) => Ok(replayed),
+            None => valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, blobs),
+        }
     });
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
@@ -251,6 +323,48 @@ fn run_job(
         Err(ValuerError::Transient(why)) => Err(RetryReason::Transient(why)),
         Err(error) => Err(RetryReason::Failed(error.to_string())),
     }
+}
+
+/// The result of the first record whose transcript is accepted and has it. A transcript that is not accepted decides
+/// nothing: the coordinator's own valuation then judges all records.
+fn replay_records(
+    job: &ValuationJob,
+    valuer: &mut dyn Valuer,
+    link: &ValuerLink,
+) -> Option<ValuationOutput> {
+    let transcripts = link.transcripts.take(job.task, job.round);
+    let results: Vec<_> = job.records.iter().map(|record| &record.signed.body.result).collect();
+    if results.windows(2).any(|pair| florin_work::compare_results(pair[0], pair[1]).is_err()) {
+        // Records that contradict each other are judged by all of the valuation.
+        return None;
+    }
+    for mut transcript in transcripts {
+        let is_own = |record: &&ReceivedRecord| record.digest == transcript.record();
+        let Some(record) = job.records.iter().find(is_own) else { continue };
+        let record = &record.signed.body;
+        let refused = |why: String| {
+            let (task, round, provider) = (job.task, job.round, record.provider);
+            tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted: valuing the round");
+        };
+        let seed = transcript.seed(&link.node);
+        let read = transcript.read().map_err(ValuerError::from);
+        let replayed = AssertUnwindSafe(|| {
+            let (order, drawn) = (&job.order, &job.drawn_rows);
+            let replay = |bytes: Vec<u8>| {
+                valuer.replay(order, drawn, &job.spec, &link.blobs, (&bytes, seed))
+            };
+            read.and_then(replay)
+        });
+        let replayed = catch_unwind(replayed)
+            .unwrap_or_else(|_| Err(ValuerError::Fault("the replay panicked".to_owned())));
+        match replayed {
+            Ok(None) => return None,
+            Ok(Some(output)) if record_agrees(&output.result, record) => return Some(output),
+            Ok(Some(_)) => refused("its record has another result".to_owned()),
+            Err(error) => refused(error.to_string()),
+        }
+    }
+    None
 }
 
 /// Decides from the engine's reply whether to retry: a journal failure is transient; any other

@@ -129,6 +129,23 @@ impl NodeSigned for BlobRequest {
     }
 }
 
+/// Reads the length of a signed message and its canonical bytes, before other bytes of a body.
+pub(super) async fn read_signed<T: Canonical>(
+    incoming: &mut IncomingBody,
+    max: usize,
+) -> ApiResult<Signed<T>> {
+    let length = incoming.read_exact(4).await?;
+    let length = <[u8; 4]>::try_from(length.as_slice()).map(u32::from_le_bytes);
+    let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
+    if length > max {
+        let message = format!("the signed message has {length} bytes; at most {max}");
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
+    }
+    let bytes = incoming.read_exact(length).await?;
+    Signed::from_bytes(&bytes)
+        .map_err(|error| ApiError::new(ErrorCode::Malformed, error.to_string()))
+}
+
 /// A message for this market with a valid signature of its sender.
 pub(super) struct Verified<T>(Signed<T>);
 

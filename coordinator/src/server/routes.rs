@@ -376,6 +376,24 @@ fn work_routes() -> Vec<Route> {
             TaskClosed,
         ])
         .with_rejections(&[StorageUnavailable]),
+        Route::post(
+            "/v1/work/transcripts",
+            post(work::record_with_transcript),
+            "Submits a work record with the transcript of its valuation, and awaits its verification: u32 length \
+             (little-endian), signed record (borsh), transcript.",
+        )
+        .with_body(RequestBody::bytes("at most 4 + record + 256 MiB"))
+        .with_response(SuccessResponse::json::<WorkAcceptance>())
+        .with_rejections(&pledged)
+        .with_rejections(&[
+            WorkOrderClosed,
+            WorkResultMismatch,
+            ConflictingMessage,
+            TooEarly,
+            TaskClosed,
+        ])
+        .with_rejections(&SIGNED)
+        .with_rejections(&[StorageUnavailable, LimitReached]),
     ]
 }
 

@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
-    Canonical, Digest, ErrorCode, Rejection, Signed, TaskId, TaskSpec, Timestamp, UpdateHeader,
+    Canonical, Digest, ErrorCode, Rejection, TaskId, TaskSpec, Timestamp, UpdateHeader,
     UpdateReceipt, UploadProgress, UploadReceipt,
 };
 use florin_store::MappedBytes;
@@ -16,7 +16,7 @@ use tracing::Instrument;
 
 use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
-use super::extract::{PathParams, Verified, check_task, verify_and_query};
+use super::extract::{PathParams, Verified, check_task, read_signed, verify_and_query};
 use super::header_check::HeaderCheck;
 use super::resumable_upload::{parse_offset, start_or_resume, with_offset};
 use super::{App, MemoryPool, finished_rounds};
@@ -108,7 +108,7 @@ struct UpdateUpload<'a> {
 impl UpdateUpload<'_> {
     async fn receive(&mut self, offset: u64) -> ApiResult<UploadReceipt> {
         let app = self.app;
-        let signed = read_header(&mut self.incoming).await?;
+        let signed = read_signed(&mut self.incoming, HEADER_BYTES_MAX).await?;
         let (event, path) = (Event::Revealed(signed.clone()), self.task);
         let asked_round = signed.body.scope.round;
         let asked = event.clone();
@@ -275,19 +275,6 @@ fn check_complete(
     }
     let message = format!("the bytes hash to {digest}, not to the header's digest");
     Err(ApiError::new(ErrorCode::CommitMismatch, message))
-}
-
-async fn read_header(incoming: &mut IncomingBody) -> ApiResult<Signed<UpdateHeader>> {
-    let length = incoming.read_exact(4).await?;
-    let length = <[u8; 4]>::try_from(length.as_slice()).map(u32::from_le_bytes);
-    let length = usize::try_from(length.unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
-    if length > HEADER_BYTES_MAX {
-        let message = format!("the header has {length} bytes; at most {HEADER_BYTES_MAX}");
-        return Err(ApiError::new(ErrorCode::TooLarge, message));
-    }
-    let bytes = incoming.read_exact(length).await?;
-    Signed::from_bytes(&bytes)
-        .map_err(|error| ApiError::new(ErrorCode::Malformed, error.to_string()))
 }
 
 /// Records a rejection that is the sender's fault, for the round's report.

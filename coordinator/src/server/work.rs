@@ -3,22 +3,25 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use florin_protocol::{
-    Address, BlobRequest, Canonical, ErrorCode, TaskId, Timestamp, WorkAcceptance, WorkRecord,
-    WorkRequest,
+    Address, BlobRequest, Canonical, ErrorCode, RoundNumber, Signed, TaskId, Timestamp,
+    WorkAcceptance, WorkRecord, WorkRequest,
 };
+use florin_work::TRANSCRIPT_BYTES_MAX;
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::blobs::send_blob;
+use super::body::IncomingBody;
 use super::error::{ApiError, ApiResult};
-use super::extract::{QueryParams, Verified};
+use super::extract::{LARGE_BYTES_MAX, QueryParams, Verified, read_signed, verify_and_query};
 use super::{App, finished_rounds};
 use crate::config::WAIT_MS_MAX;
-use florin_engine::Event;
+use crate::host::HeldTranscript;
+use florin_engine::{Engine, Event, EventStatus};
 
 /// The query string of the long poll for an order.
 #[derive(Deserialize)]
@@ -74,8 +77,67 @@ pub(super) async fn record(
     State(app): State<App>,
     record: Verified<WorkRecord>,
 ) -> ApiResult<Json<WorkAcceptance>> {
-    let (order, provider, digest) =
-        (record.body().order, record.body().provider, record.body().digest());
+    match find_round(&app, record.body()).await? {
+        RecordPlace::Open(..) => take_record(&app, record).await,
+        RecordPlace::Decided(units) => Ok(Json(WorkAcceptance { units })),
+    }
+}
+
+/// Receives a record with the transcript of its valuation: the length of the signed record, the record, then the
+/// transcript to the end of the body. The record counts as without a transcript; the coordinator only needs less time.
+pub(super) async fn record_with_transcript(State(app): State<App>, request: Request) -> Response {
+    let mut incoming = IncomingBody::new(request.into_body(), app.config(), LARGE_BYTES_MAX as u64);
+    let taken = receive_transcript(&app, &mut incoming).await;
+    incoming.drain().await;
+    let taken = match taken {
+        Ok(Received::New(record)) => take_record(&app, *record).await,
+        Ok(Received::Decided(units)) => Ok(Json(WorkAcceptance { units })),
+        Err(error) => Err(error),
+    };
+    taken.into_response()
+}
+
+/// A record that was received with a transcript.
+enum Received {
+    New(Box<Verified<WorkRecord>>),
+    /// It was verified before; its transcript was not read.
+    Decided(u64),
+}
+
+async fn receive_transcript(app: &App, incoming: &mut IncomingBody) -> ApiResult<Received> {
+    let limit = TRANSCRIPT_BYTES_MAX as u64;
+    incoming.check_content_length(limit + LARGE_BYTES_MAX as u64)?;
+    let signed: Signed<WorkRecord> = read_signed(incoming, LARGE_BYTES_MAX).await?;
+    let event = Event::WorkRecordReceived { record: signed.clone(), agrees: None };
+    let asked = move |engine: &Engine, now| engine.check(&event, now);
+    let (record, known) = verify_and_query(app, signed, asked).await?;
+    let (task, round) = match find_round(app, record.body()).await? {
+        RecordPlace::Open(task, round) => (task, round),
+        RecordPlace::Decided(units) => return Ok(Received::Decided(units)),
+    };
+    if known.is_ok_and(|known| known == EventStatus::New) {
+        let _slot = app.upload_slot(record.body().provider)?;
+        incoming
+            .set_time_limit(app.config().body_timeout(incoming.content_length().unwrap_or(limit)));
+        let writer = incoming.write_to(app.host().blobs(), limit).await?;
+        if writer.bytes() > 0 {
+            let held = HeldTranscript::new(record.body().digest(), writer);
+            app.host().transcripts().insert(task, round, held);
+        }
+    }
+    Ok(Received::New(Box::new(record)))
+}
+
+/// Where a record belongs.
+enum RecordPlace {
+    /// To this round, which has no verdict on it.
+    Open(TaskId, RoundNumber),
+    /// To a round that paid for these units of it.
+    Decided(u64),
+}
+
+async fn find_round(app: &App, record: &WorkRecord) -> ApiResult<RecordPlace> {
+    let (order, provider, digest) = (record.order, record.provider, record.digest());
     let found = app.host().read(move |engine, _| engine.find_order(order)).await?;
     let Some((task, round)) = found else {
         return Err(ApiError::new(
@@ -84,18 +146,24 @@ pub(super) async fn record(
         ));
     };
     crate::trace::record_received(task, round, provider);
-    check_stake(&app, task, provider).await?;
+    check_stake(app, task, provider).await?;
     // The round may be archived: then the engine does not have the verdict any more.
-    if let Some(verdict) = finished_rounds::record_outcome(&app, order, digest).await? {
-        return Ok(Json(WorkAcceptance { units: verdict? }));
+    match finished_rounds::record_outcome(app, order, digest).await? {
+        Some(verdict) => Ok(RecordPlace::Decided(verdict?)),
+        None => Ok(RecordPlace::Open(task, round)),
     }
+}
+
+/// Hands a record to the engine and waits for the verdict.
+async fn take_record(app: &App, record: Verified<WorkRecord>) -> ApiResult<Json<WorkAcceptance>> {
+    let (order, digest) = (record.body().order, record.body().digest());
     let event = Event::WorkRecordReceived { record: record.into_signed(), agrees: None };
     app.host().write(event).await?;
     let until = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
     let mut changes = app.host().changes();
     loop {
         changes.mark_unchanged();
-        if let Some(verdict) = finished_rounds::record_outcome(&app, order, digest).await? {
+        if let Some(verdict) = finished_rounds::record_outcome(app, order, digest).await? {
             return Ok(Json(WorkAcceptance { units: verdict? }));
         }
         if !app.wait_for(until, async { changes.changed().await.is_ok() }).await {

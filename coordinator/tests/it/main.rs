@@ -43,5 +43,6 @@ mod support;
 mod task_limits;
 mod test_coordinator;
 mod tls;
+mod transcripts;
 
 // `meddled` takes these names from its parent module, here and in the store's unit tests.

@@ -346,7 +346,9 @@ pub(crate) fn upload_body(header: &Signed<UpdateHeader>, bytes: &[u8]) -> Vec<u8
     body
 }
 
-fn read<T: DeserializeOwned>((status, body): (StatusCode, Vec<u8>)) -> Result<T, Rejection> {
+pub(crate) fn read<T: DeserializeOwned>(
+    (status, body): (StatusCode, Vec<u8>),
+) -> Result<T, Rejection> {
     if status.is_success() {
         let body = if body.is_empty() { b"null".to_vec() } else { body };
         return Ok(serde_json::from_slice(&body).unwrap());

@@ -15,7 +15,7 @@ pub(super) struct TrainingBatch<'a> {
     pub(super) rows: &'a [usize],
 }
 
-/// What a training changes with each batch.
+/// The state of a training, which changes with each batch.
 pub(super) trait Stepping {
     /// Takes a step, and returns the loss of each row before it.
     fn take(&mut self, batch: TrainingBatch<'_>) -> Result<Vec<f64>, TrainError>;

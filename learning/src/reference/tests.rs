@@ -1,9 +1,9 @@
 //! The reference engine against hand-computed numbers and finite differences.
 
 use super::*;
-use crate::rng::epoch_order;
 use crate::data::{DataSource, load};
 use crate::engine::InputError;
+use crate::rng::epoch_order;
 use crate::training::{Betas, Optimizer};
 
 fn go(_: TrainingStep) -> ControlFlow<()> {

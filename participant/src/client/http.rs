@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Response timeout, in addition to the long-poll time.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Lower bound of the speed at which a coordinator verifies and stores received bytes.
-const VERIFIED_BYTES_PER_SECOND_MIN: u64 = 16 * 1024 * 1024;
+pub(super) const VERIFIED_BYTES_PER_SECOND_MIN: u64 = 16 * 1024 * 1024;
 /// Maximum number of attempts of a rate-limited request.
 const RATE_LIMIT_TRIES_MAX: u32 = 10;
 /// Upper bound of the wait that `Retry-After` may request, in seconds.

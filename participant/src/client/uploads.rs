@@ -8,13 +8,13 @@ use std::time::Duration;
 use florin_protocol::limits::HEADER_BYTES_MAX;
 use florin_protocol::{
     Canonical, Digest, ErrorCode, Signed, TaskId, UpdateHeader, UploadProgress, UploadReceipt,
-    blob_digest,
+    WorkAcceptance, WorkRecord, blob_digest,
 };
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-use super::http::StreamedRequest;
-use super::{Client, ClientError};
+use super::http::{StreamedRequest, VERIFIED_BYTES_PER_SECOND_MIN};
+use super::{Client, ClientError, VERDICT_MS_MAX};
 use crate::retry::Transient;
 
 /// Largest body sent in one request: the coordinator does not store a partial one.
@@ -128,6 +128,30 @@ impl Client {
     ) -> Result<UploadProgress, ClientError> {
         let path = format!("tasks/{}/updates/offset", header.body.scope.task);
         self.http.post(&path, header, 0)?.json()
+    }
+
+    /// Submits a work record with the transcript of its valuation. The verdict is that of
+    /// [`submit_work`](Self::submit_work).
+    ///
+    /// # Errors
+    /// As [`submit_work`](Self::submit_work).
+    pub fn submit_work_with_transcript(
+        &self,
+        record: &Signed<WorkRecord>,
+        transcript: &[u8],
+    ) -> Result<WorkAcceptance, ClientError> {
+        let head = record.to_bytes();
+        let head_length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let mut reader = head_length.chain(head.as_slice()).chain(transcript);
+        let sent = StreamedRequest {
+            method: "POST",
+            path: "work/transcripts",
+            headers: &[],
+            length: 4 + length(&head) + length(transcript),
+            // As long as the verdict may take.
+            verified_bytes: VERDICT_MS_MAX / 1_000 * VERIFIED_BYTES_PER_SECOND_MIN,
+        };
+        self.http.send(&sent, &mut reader)?.json()
     }
 
     fn send_update(

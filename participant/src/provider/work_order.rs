@@ -4,11 +4,11 @@
 use florin_protocol::limits::{BASELINE_ROUNDS_MAX, EARLIER_UPDATES_BYTES_MAX};
 use florin_protocol::{
     BlobRequest, Digest, DrawError, RoundNumber, RoundScope, TaskId, WalletSigner, WorkOrder,
-    WorkResult, draw_rows, round_seed,
+    draw_rows, round_seed,
 };
 use florin_work::{
-    EarlierUpdateBlobs, ValuationInputs, baseline_rows, disclosed_indices, model_bytes,
-    update_bytes, value_and_aggregate,
+    EarlierUpdateBlobs, RecordedRound, ValuationInputs, baseline_rows, disclosed_indices,
+    model_bytes, update_bytes, value_and_record,
 };
 
 use super::{ORDER_BYTES_MAX, ProviderDaemon, ProviderError, ServedTask, scratch_space};
@@ -21,7 +21,7 @@ impl ProviderDaemon<'_, '_> {
         &mut self,
         order: &WorkOrder,
         served: &mut ServedTask,
-    ) -> Result<Result<WorkResult, String>, ProviderError> {
+    ) -> Result<Result<RecordedRound, String>, ProviderError> {
         let drawn = match self.draw_rows_for(order, served)? {
             Ok(drawn) => drawn,
             Err(error) => return Ok(Err(error.to_string())),
@@ -75,15 +75,15 @@ impl ProviderDaemon<'_, '_> {
             earlier_rows: &earlier_rows,
             scratch_space: &scratch_space(&self.config.folder),
         };
-        let outcome = value_and_aggregate(&inputs, self.context.engine);
-        let better = outcome.as_ref().is_ok_and(|done| done.result.valuation.total_nano > 0);
+        let outcome = value_and_record(&inputs, self.context.engine);
+        let better = outcome.as_ref().is_ok_and(|done| done.output.result.valuation.total_nano > 0);
         // After a round that did not improve the model, the next one is compared with the same
         // earlier updates and with those of this round.
         let wanted = if better { order.entries.len() } else { updates.len() };
         self.models.replace(&models);
         self.earlier_rows.replace(&earlier);
         self.updates.replace(updates.get(..wanted).unwrap_or_default());
-        Ok(outcome.map(|outcome| outcome.result).map_err(|error| error.to_string()))
+        Ok(outcome.map_err(|error| error.to_string()))
     }
 
     /// Loads the task's graph, if its model is one. The inner error is the reason why it is invalid.

@@ -167,6 +167,13 @@ impl FakeCoordinator {
                 let record: Signed<WorkRecord> = serde_json::from_slice(body).map_err(read)?;
                 return self.accept_work(&record);
             }
+            ["work", "transcripts"] if !self.has_fault(Fault::NoTranscripts) => {
+                let (length, rest) = body.split_at(4);
+                let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
+                let (record, transcript) = rest.split_at(length);
+                assert!(!transcript.is_empty());
+                return self.accept_work(&Signed::from_bytes(record).unwrap());
+            }
             _ => return reject(ErrorCode::NotFound),
         }
         Ok(Vec::new())

@@ -66,6 +66,8 @@ pub(crate) enum Fault {
     /// No misbehaviour: a registration gives way to others before the first enrolment, commit,
     /// update, request for work and work record.
     FullMarket,
+    /// No misbehaviour: the coordinator takes work records without transcripts.
+    NoTranscripts,
     /// No misbehaviour: the coordinator's clock jumps ahead by an hour.
     ClockAhead,
 }

@@ -176,7 +176,8 @@ fn parts(
     let mut valuers: Vec<Box<dyn Valuer>> = Vec::new();
     for _ in 0..config.valuations_max {
         let engine = compose::engine_with_trainers(arguments.engine, host.clone())?;
-        valuers.push(Box::new(WorkValuer::new(engine, config.scratch_space())));
+        let valuer = WorkValuer::new(engine, config.scratch_space());
+        valuers.push(Box::new(valuer.with_parts(config.valuation_parts)));
     }
     let parts = HostParts {
         ledger_endpoint: place,

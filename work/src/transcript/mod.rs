@@ -13,7 +13,7 @@
 //! * The training of the public baseline states its states between segments, and the replay trains a drawn
 //!   segment again. It must end with the same bits.
 //!
-//! The draws are fresh for each evaluation, from a seed that nobody knows while the transcript is written. With
+//! The draws are fresh for each evaluation, from a seed that is secret while the transcript is written. With
 //! `d` of `n` groups drawn, an evaluation with `m` forged groups passes with a probability of
 //! `C(n − m, d) / C(n, d)`, and several forged evaluations with the product.
 //!
@@ -33,7 +33,7 @@ use florin_learning::Engine;
 use crate::round::{DecodedRound, ValuationInputs, ValuationOutput, WorkError, value_decoded};
 pub use bytes::TRANSCRIPT_BYTES_MAX;
 use bytes::{Reader, Writer};
-use record::Recorder;
+use record::TranscriptRecorder;
 use replay::Replay;
 pub use sample::TranscriptSample;
 
@@ -85,6 +85,12 @@ pub enum TranscriptError {
     NoTranscript,
 }
 
+impl From<TranscriptError> for WorkError {
+    fn from(error: TranscriptError) -> Self {
+        Self::Transcript(Box::new(error))
+    }
+}
+
 impl From<TranscriptError> for GameError {
     fn from(error: TranscriptError) -> Self {
         Self::new(error)
@@ -102,7 +108,7 @@ pub fn value_and_record(
 ) -> Result<RecordedRound, WorkError> {
     let opened = DecodedRound::decode(inputs)?;
     let slices = opened.slices();
-    let mut recorder = Recorder::new(opened.source(&slices, engine), Writer::default());
+    let mut recorder = TranscriptRecorder::new(opened.source(&slices, engine), Writer::default());
     let output = value_decoded(inputs, &opened, &mut recorder)?;
     Ok(RecordedRound { output, transcript: recorder.finish() })
 }

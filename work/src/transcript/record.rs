@@ -17,12 +17,12 @@ use crate::round::WorkError;
 use crate::round_source::{RoundSource, integrate, places};
 
 /// Computes evaluations and records them.
-pub(super) struct Recorder<'a> {
+pub(super) struct TranscriptRecorder<'a> {
     source: RoundSource<'a>,
     writer: Writer,
 }
 
-impl<'a> Recorder<'a> {
+impl<'a> TranscriptRecorder<'a> {
     pub(super) fn new(source: RoundSource<'a>, mut writer: Writer) -> Self {
         if !has_transcript(&source) {
             writer.give_up();
@@ -89,7 +89,7 @@ pub(super) fn group_derivatives(
     Ok((0..nodes.len()).map(at).collect())
 }
 
-impl AffineSource for Recorder<'_> {
+impl AffineSource for TranscriptRecorder<'_> {
     fn players(&self) -> usize {
         self.source.players()
     }
@@ -168,7 +168,7 @@ pub(super) fn group_gradient(
     Ok(found.1)
 }
 
-impl BaselineWork for Recorder<'_> {
+impl BaselineWork for TranscriptRecorder<'_> {
     fn train(&mut self, training: BaselineTraining<'_>) -> Result<Option<Vec<f32>>, WorkError> {
         let mut state = TrainingState::initial(training.start, training.how);
         for to in replay::segment_ends(&training) {
@@ -212,7 +212,7 @@ pub(super) fn segment<'a>(
     TrainingSegment { model, start, data, how, seed, from, to, is_traced: false }
 }
 
-impl RoundEvaluations for Recorder<'_> {
+impl RoundEvaluations for TranscriptRecorder<'_> {
     fn correct_predictions(&mut self, params: &[f64]) -> Result<usize, WorkError> {
         let (groups, mut sum) = (RowGroups::of(self.source.holdout.rows()), 0);
         for group in 0..groups.count {

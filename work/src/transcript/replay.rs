@@ -11,7 +11,7 @@ use super::gradient::{PROJECTIONS, Signs, check_group, check_sum, null_deviation
 use super::record::{
     group_correct, group_derivatives, group_gradient, has_transcript, row_groups, segment,
 };
-use super::sample::{Draws, RowGroups, TranscriptSample, subset};
+use super::sample::{ReplayDraws, RowGroups, TranscriptSample, subset};
 use super::{BASELINE_SEGMENTS, TOLERANCE, TranscriptError};
 use crate::evaluations::{BaselineTraining, BaselineWork, RoundEvaluations, wide};
 use crate::round::WorkError;
@@ -29,7 +29,7 @@ const BASELINE_LOSSES: &str = "the losses of the public baseline";
 pub(super) struct Replay<'a, 't> {
     source: RoundSource<'a>,
     reader: Reader<'t>,
-    draws: Draws,
+    draws: ReplayDraws,
 }
 
 /// The last steps of the segments of a training.
@@ -45,7 +45,7 @@ impl<'a, 't> Replay<'a, 't> {
         reader: Reader<'t>,
         sample: TranscriptSample,
     ) -> Self {
-        Self { source, reader, draws: Draws::new(sample) }
+        Self { source, reader, draws: ReplayDraws::new(sample) }
     }
 
     pub(super) const fn finish(&self) -> Result<(), TranscriptError> {
@@ -225,33 +225,45 @@ impl AffineSource for Replay<'_, '_> {
     }
 }
 
+/// The state after the step at which a segment ends.
+fn decode_state(
+    training: &BaselineTraining<'_>,
+    bytes: &[u8],
+    end: u64,
+) -> Result<TrainingState, TranscriptError> {
+    let invalid = |why: String| TranscriptError::Invalid { what: BASELINE, why };
+    let state = TrainingState::from_bytes(bytes, training.start.len(), training.how)
+        .map_err(|error| invalid(error.to_string()))?;
+    match state.step() {
+        step if step == end => Ok(state),
+        step => Err(invalid(format!("step {step} and not {end}"))),
+    }
+}
+
 impl BaselineWork for Replay<'_, '_> {
     fn train(&mut self, training: BaselineTraining<'_>) -> Result<Option<Vec<f32>>, WorkError> {
-        let mut states = vec![TrainingState::initial(training.start, training.how)];
         let ends: Vec<u64> = segment_ends(&training).collect();
-        let invalid = |why: String| TranscriptError::Invalid { what: BASELINE, why };
-        for end in &ends {
-            let bytes = self.reader.state(BASELINE)?;
-            let state = TrainingState::from_bytes(bytes, training.start.len(), training.how)
-                .map_err(|error| invalid(error.to_string()))?;
-            if state.step() != *end {
-                return Err(invalid(format!("step {} and not {end}", state.step())).into());
-            }
-            states.push(state);
-        }
+        let stated = ends.iter().map(|_| self.reader.state(BASELINE));
+        let stated = stated.collect::<Result<Vec<_>, _>>()?;
+        // Only the states of drawn segments and the last one are decoded: they may be large.
+        let state_after = |segments: usize| match segments.checked_sub(1) {
+            None => Ok(TrainingState::initial(training.start, training.how)),
+            Some(last) => decode_state(&training, stated[last], ends[last]),
+        };
         for drawn in self.draws.draw(ends.len()) {
-            let segment = segment(&training, &states[drawn], ends[drawn]);
+            let (from, end) = (state_after(drawn)?, state_after(drawn + 1)?);
+            let segment = segment(&training, &from, ends[drawn]);
             let trained =
                 Reference::new().train_segment(&segment, &mut |_| ControlFlow::Continue(()));
             let recomputed = match trained {
-                Ok(trained) if trained.end == states[drawn + 1] => continue,
+                Ok(trained) if trained.end == end => continue,
                 Ok(_) => "another state".to_owned(),
                 Err(error) => error.to_string(),
             };
             let stated = format!("the state after step {}", ends[drawn]);
             return Err(TranscriptError::Differs { what: BASELINE, stated, recomputed }.into());
         }
-        Ok(states.pop().map(|last| last.params().to_vec()))
+        Ok(Some(state_after(ends.len())?.params().to_vec()))
     }
 
     fn baseline_losses(

@@ -18,12 +18,12 @@ pub struct TranscriptSample {
 }
 
 /// The draws of a replay.
-pub(super) struct Draws {
+pub(super) struct ReplayDraws {
     rng: SeededRng,
     parts_of_32: u32,
 }
 
-impl Draws {
+impl ReplayDraws {
     pub(super) fn new(sample: TranscriptSample) -> Self {
         Self { rng: SeededRng::new(sample.seed, 0), parts_of_32: sample.parts_of_32 }
     }

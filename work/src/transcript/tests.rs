@@ -9,7 +9,7 @@ use florin_learning::{DataSource, Dataset, Reference, tensors};
 use florin_protocol::*;
 
 use super::gradient::{PROJECTIONS, Signs, check_group, check_sum};
-use super::sample::{Draws, RowGroups};
+use super::sample::{ReplayDraws, RowGroups};
 use super::*;
 use crate::graph::load_declared;
 use crate::tests::{TestRound, flipped, shard, world, world_with};
@@ -18,13 +18,13 @@ use crate::{CommittedHoldout, GraphOutput, compare_results, declared_graph, valu
 /// Everything is computed again.
 const ALL: TranscriptSample = TranscriptSample { seed: 1, parts_of_32: 32 };
 
-struct Scene {
+struct RecordedScene {
     name: &'static str,
     round: TestRound,
     graph: Option<GraphModel>,
 }
 
-impl Scene {
+impl RecordedScene {
     fn new(name: &'static str, round: TestRound) -> Self {
         Self { name, round, graph: None }
     }
@@ -103,7 +103,7 @@ fn digits(change: impl FnOnce(&mut TaskSpec)) -> TestRound {
     world_with(&digits, &shards, change)
 }
 
-fn scenes() -> Vec<Scene> {
+fn scenes() -> Vec<RecordedScene> {
     let baseline = |optimizer| {
         digits(|spec| {
             spec.rounds.baseline_epochs = 2;
@@ -113,16 +113,16 @@ fn scenes() -> Vec<Scene> {
     };
     let adam = Optimizer::AdamW { beta1: Micro(900_000), beta2: Micro(990_000) };
     vec![
-        Scene::new("softmax, one excluded, one idle", world()),
-        Scene::new("a public baseline", baseline(Optimizer::Sgd)),
-        Scene::new("a public baseline by AdamW", baseline(adam)),
-        Scene::new("coalitions", digits(|spec| spec.estimator = Estimator::Coalitions)),
-        Scene::new("no weights", {
+        RecordedScene::new("softmax, one excluded, one idle", world()),
+        RecordedScene::new("a public baseline", baseline(Optimizer::Sgd)),
+        RecordedScene::new("a public baseline by AdamW", baseline(adam)),
+        RecordedScene::new("coalitions", digits(|spec| spec.estimator = Estimator::Coalitions)),
+        RecordedScene::new("no weights", {
             let mut world = world();
             world.entries.iter_mut().for_each(|entry| entry.rows_counted = 0);
             world
         }),
-        Scene::graph("resnet"),
+        RecordedScene::graph("resnet"),
     ]
 }
 
@@ -179,7 +179,7 @@ fn a_replay_of_all_parts_finds_any_changed_number() {
 /// One forged group of 32 is found with the probability of its draw, and several evaluations with more.
 #[test]
 fn a_forged_group_is_found_as_often_as_it_is_drawn() {
-    let scene = Scene::new("softmax", world());
+    let scene = RecordedScene::new("softmax", world());
     let (_, transcript) = scene.record();
     let rows = scene.round.drawn().len();
     let groups = RowGroups::of(rows);
@@ -206,8 +206,9 @@ fn a_forged_group_is_found_as_often_as_it_is_drawn() {
 
 #[test]
 fn draws_are_distinct_uniform_and_at_least_one() {
-    let draw =
-        |seed, parts_of_32, count| Draws::new(TranscriptSample { seed, parts_of_32 }).draw(count);
+    let draw = |seed, parts_of_32, count| {
+        ReplayDraws::new(TranscriptSample { seed, parts_of_32 }).draw(count)
+    };
     for (parts, count, wanted) in
         [(2, 32, 2), (2, 16, 1), (3, 16, 2), (0, 32, 1), (40, 32, 32), (2, 1, 1), (32, 5, 5)]
     {
@@ -219,7 +220,7 @@ fn draws_are_distinct_uniform_and_at_least_one() {
     (0..3_200).for_each(|seed| draw(seed, 2, 32).iter().for_each(|group| times[*group] += 1));
     // 200 each, with a standard deviation of 13.7.
     assert!(times.iter().all(|times| times.abs_diff(200) < 60), "{times:?}");
-    let mut draws = Draws::new(TranscriptSample { seed: 1, parts_of_32: 2 });
+    let mut draws = ReplayDraws::new(TranscriptSample { seed: 1, parts_of_32: 2 });
     let evaluations: Vec<Vec<usize>> = (0..20).map(|_| draws.draw(32)).collect();
     assert!(evaluations.iter().any(|drawn| *drawn != evaluations[0]), "each one has its own draw");
 }
@@ -261,7 +262,7 @@ fn rounds_that_no_transcript_can_have_are_valued_without_one() {
     round.spec.rounds.baseline_epochs = 8;
     round.spec.training.weight_decay = Micro::ONE;
     round.spec.training.learning_rate = Micro(100_000_000);
-    let scene = Scene::new("a diverging baseline", round);
+    let scene = RecordedScene::new("a diverging baseline", round);
     let recorded =
         scene.with_inputs(|inputs| value_and_record(inputs, &mut Reference::new()).unwrap());
     assert!(recorded.transcript.is_none());

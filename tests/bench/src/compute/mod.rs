@@ -1,7 +1,7 @@
 //! `florin-bench compute`: the devices of a provider. `--only schedule` compares the market's policy with
 //! others on published throughputs, `--only decision` times one decision, `--only cores` runs real
-//! trainings on the cores of this machine, `--only leases` plays leases under attack, and `--only orders`
-//! plays some with real trainings.
+//! trainings on the cores of this machine, `--only leases` plays leases under attack, `--only orders`
+//! plays some with real trainings, and `--only valuation` measures the replay of transcripts.
 
 mod choice;
 mod cores;
@@ -11,6 +11,7 @@ mod leases;
 mod orders;
 mod played;
 mod schedule;
+mod valuation;
 mod workload;
 
 use florin_scheduler::{IntervalSettings, MarbleSettings, SchedulePolicy};
@@ -62,6 +63,9 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     }
     if is_wanted("orders") {
         rows.extend(orders::run(seeds)?);
+    }
+    if is_wanted("valuation") {
+        rows.extend(valuation::run(seeds)?);
     }
     anyhow::ensure!(!rows.is_empty(), "no part of the benchmark contains the text of --only");
     Ok(rows)
