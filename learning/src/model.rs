@@ -208,6 +208,14 @@ impl ModelSpec {
         !matches!(self, Self::Graph(graph) if !graph.has_gradient())
     }
 
+    /// The largest bounded loss of a row.
+    pub fn largest_loss(&self) -> f64 {
+        match self {
+            Self::Graph(graph) => graph.largest_loss(),
+            _ => BoundedLoss::new(self.classes()).largest(),
+        }
+    }
+
     /// The bounded loss of a row, and its derivative, from the loss that a trainer returned.
     pub(crate) fn bound(&self, loss: f64) -> (f64, f64) {
         match self {

@@ -483,7 +483,7 @@ impl ProviderDaemon<'_, '_> {
         }
         trace::send("record", key, 0);
         let submit = Work::Submit.span(task, round).entered();
-        let submitted = self.submit(&record);
+        let submitted = self.submit(&record, order.due);
         drop(submit);
         match submitted {
             Ok(verdict) => {

@@ -30,6 +30,9 @@ fn honest_work_is_paid(on: On) {
         });
         assert!(paid.count() >= 1);
     }
+    let log = market.coordinator.log();
+    let replays = log.matches("valued by the transcript of a provider").count();
+    assert_eq!(replays, 3, "the coordinator replays each round: {log}");
     let provider = market.account("provider");
     let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider is paid from the infrastructure pool");

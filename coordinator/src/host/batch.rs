@@ -13,6 +13,7 @@ use florin_protocol::{
 use super::WriteAck;
 use super::snapshotter::{self, with_replay_target};
 use super::valuer::{RecordMatch, match_records, record_agrees};
+use florin_engine::state::ReceivedRecord;
 use florin_engine::{Effect, Engine, Event, EventStatus};
 use florin_store::{AppendError, Journal, JournalEntry, OpenError, Volume};
 
@@ -28,9 +29,21 @@ pub enum EngineRequest {
         task: TaskId,
         /// The round.
         round: RoundNumber,
-        /// The computed result.
+        /// The result.
         result: Box<WorkResult>,
+        /// Where it comes from.
+        source: ResultSource,
     },
+}
+
+/// Where the result of a round comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultSource {
+    /// The coordinator computed all of it.
+    Computed,
+    /// It replayed the transcript of a provider. A record that contradicts it is no wrong one before the
+    /// coordinator has computed the round.
+    Transcript,
 }
 
 /// The outcome of a batch. All of it is durable.
@@ -140,22 +153,27 @@ impl JournaledEngine {
             let _ = self.apply(Event::Tick, now, &mut batch);
         }
         for asked in asked {
-            let event = self.to_event(asked);
-            let taken = room.clone().and_then(|()| self.apply(event, now, &mut batch));
+            let event = room.clone().and_then(|()| self.to_event(asked));
+            let taken = event.and_then(|event| self.apply(event, now, &mut batch));
             batch.replies.push(taken);
         }
         self.commit(batch, now, why, append)
     }
 
-    fn to_event(&self, asked: EngineRequest) -> Event {
-        match asked {
+    fn to_event(&self, asked: EngineRequest) -> Result<Event, Rejection> {
+        Ok(match asked {
             EngineRequest::Write(event) => self.with_agreement(*event),
-            EngineRequest::OwnResult { task, round, result } => {
-                let RecordMatch { paid, wrong_records } =
-                    match_records(&result, self.engine.open_records(task));
+            EngineRequest::OwnResult { task, round, result, source } => {
+                let records = self.engine.open_records(task);
+                let agrees = |record: &ReceivedRecord| record_agrees(&result, &record.signed.body);
+                if source == ResultSource::Transcript && !records.iter().all(agrees) {
+                    let message = "a record contradicts the transcript: compute the round";
+                    return Err(Rejection::new(ErrorCode::ConflictingMessage, message));
+                }
+                let RecordMatch { paid, wrong_records } = match_records(&result, records);
                 Event::RoundValued { task, round, result, paid, wrong_records }
             }
-        }
+        })
     }
 
     /// Compares a work record at once with the coordinator's own result, if that is already known.

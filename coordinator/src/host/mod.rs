@@ -33,10 +33,11 @@ mod retry_queue;
 mod settler;
 pub mod snapshotter;
 mod transcripts;
+mod valuation_metrics;
 mod valuer;
 
 pub use archive::ArchiveJob;
-pub use batch::{AppendFn, BatchOutcome, EngineRequest, JournaledEngine, NextStep};
+pub use batch::{AppendFn, BatchOutcome, EngineRequest, JournaledEngine, NextStep, ResultSource};
 pub use checkpoint::{BackupPoint, CheckpointError};
 pub use clock::{Clock, ManualClock, SlewedClock, SystemClock};
 pub use deferred::{DeferredCommand, DeferredReply};
@@ -48,6 +49,7 @@ pub use valuer::{ATTEMPTS_MAX, ValuationJob, Valuer, ValuerError, WorkValuer};
 
 pub(crate) use journal_metrics::JournalMetrics;
 pub(crate) use transcripts::{HeldTranscript, Transcripts};
+pub(crate) use valuation_metrics::ValuationMetrics;
 
 use crate::config::JournalSettings;
 use crate::identity::Identity;
@@ -154,6 +156,7 @@ pub struct Host {
     blobs: Arc<BlobStore>,
     partials: Arc<ResumableUploads>,
     transcripts: Transcripts,
+    valuation_metrics: ValuationMetrics,
     files_lock: FilesLock,
     journal_metrics: JournalMetrics,
     wallet: Arc<dyn WalletSigner>,
@@ -251,6 +254,7 @@ impl Host {
             blobs,
             partials,
             transcripts: Transcripts::default(),
+            valuation_metrics: ValuationMetrics::default(),
             files_lock: files,
             journal_metrics: vitals,
             wallet: Arc::clone(&parts.wallet),
@@ -272,9 +276,7 @@ impl Host {
         let HostParts { ledger, wallet, valuers, node, .. } = parts;
         let (rows, from_rows) = (folder.blobs(), mailbox.clone());
         let (rounds, from_rounds) = (folder.blobs(), mailbox.clone());
-        let (blobs, transcripts) = (folder.blobs(), host.transcripts.clone());
-        let link = ValuerLink { blobs, transcripts, node, mailbox: mailbox.clone() };
-        let mut threads = valuer_threads(values, valuers, &link)?;
+        let mut threads = valuer_threads(values, valuers, &host.valuer_link(node))?;
         threads.extend([
             thread("engine", move || actor.run(queue))?,
             thread("snapshots", move || snapshots.run(volume.as_ref(), owner, &held))?,
@@ -284,6 +286,16 @@ impl Host {
         ]);
         threads.extend(lease_threads(leases)?);
         Ok((host, HostThreads { threads, _folder: folder }))
+    }
+
+    fn valuer_link(&self, node: NodeSigner) -> ValuerLink {
+        ValuerLink {
+            blobs: Arc::clone(&self.blobs),
+            transcripts: self.transcripts.clone(),
+            metrics: self.valuation_metrics.clone(),
+            node,
+            mailbox: self.mailbox.clone(),
+        }
     }
 
     /// Sends an event to the engine. The event is durable when this returns.
@@ -386,6 +398,11 @@ impl Host {
         &self.partials
     }
 
+    /// Metrics of the valuations.
+    pub(crate) const fn valuation_metrics(&self) -> &ValuationMetrics {
+        &self.valuation_metrics
+    }
+
     /// The transcripts of valuations.
     pub(crate) const fn transcripts(&self) -> &Transcripts {
         &self.transcripts
@@ -482,9 +499,10 @@ impl EngineSender {
         task: TaskId,
         round: RoundNumber,
         result: WorkResult,
+        source: ResultSource,
     ) -> Result<(), Rejection> {
         let result = Box::new(result);
-        self.ask(EngineRequest::OwnResult { task, round, result }).map(|_| ())
+        self.ask(EngineRequest::OwnResult { task, round, result, source }).map(|_| ())
     }
 
     fn ask(&self, asked: EngineRequest) -> Result<WriteAck, Rejection> {

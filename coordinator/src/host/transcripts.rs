@@ -4,24 +4,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use florin_protocol::{Digest, NodeSigner, RoundNumber, TaskId};
+use florin_protocol::{Address, Digest, NodeSigner, RoundNumber, TaskId};
 use florin_store::{BlobError, BlobWriter};
 
 /// Transcripts of one round. The records of further ones are compared with the result.
 pub(crate) const TRANSCRIPTS_PER_ROUND_MAX: usize = 4;
 /// Bytes of all transcripts on disk. Beyond them the oldest round's give way.
-const HELD_BYTES_MAX: u64 = 4 << 30;
+const HELD_BYTES_MAX: u64 = 1 << 30;
 
 /// A transcript and the digest of its work record. The bytes are in a temporary file without another name.
 #[derive(Debug)]
 pub(crate) struct HeldTranscript {
+    provider: Address,
     record: Digest,
     bytes: BlobWriter,
 }
 
 impl HeldTranscript {
-    pub(crate) const fn new(record: Digest, bytes: BlobWriter) -> Self {
-        Self { record, bytes }
+    pub(crate) const fn new(provider: Address, record: Digest, bytes: BlobWriter) -> Self {
+        Self { provider, record, bytes }
     }
 
     pub(super) const fn record(&self) -> Digest {
@@ -55,12 +56,16 @@ struct HeldRounds {
 pub(crate) struct Transcripts(Arc<Mutex<HeldRounds>>);
 
 impl Transcripts {
-    /// Keeps a transcript. A later round of the task ends the wait of earlier ones.
+    /// Keeps the first transcript of a provider for a round: each further one would be another try at the draws.
+    /// A later round of the task ends the wait of earlier ones.
     pub(crate) fn insert(&self, task: TaskId, round: RoundNumber, transcript: HeldTranscript) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.rounds.retain(|_, (own, other, _)| *own != task || *other == round);
+        held.rounds.retain(|_, (own, other, _)| *own != task || *other >= round);
         let known = held.rounds.values_mut().find(|(own, ..)| *own == task);
+        let is_own = |other: &HeldTranscript| other.provider == transcript.provider;
         match known {
+            Some((_, other, _)) if *other != round => {}
+            Some((_, _, all)) if all.iter().any(is_own) => {}
             Some((_, _, all)) if all.len() < TRANSCRIPTS_PER_ROUND_MAX => all.push(transcript),
             Some(_) => {}
             None => {
@@ -101,7 +106,7 @@ mod tests {
     fn transcript(blobs: &BlobStore, record: u8, bytes: &[u8]) -> HeldTranscript {
         let mut writer = blobs.writer(1 << 20).unwrap();
         writer.write(bytes).unwrap();
-        HeldTranscript::new(Digest([record; 32]), writer)
+        HeldTranscript::new(Address([record; 20]), Digest([record; 32]), writer)
     }
 
     #[test]
@@ -117,6 +122,7 @@ mod tests {
             insert(task, 1, record);
         }
         insert(other, 1, 7);
+        insert(task, 1, 1);
         assert!(transcripts.take(task, RoundNumber(2)).is_empty());
         let mut taken = transcripts.take(task, RoundNumber(1));
         assert_eq!(taken.len(), TRANSCRIPTS_PER_ROUND_MAX);
@@ -126,7 +132,11 @@ mod tests {
         // A round that was never valued gives way to the next one of its task.
         insert(other, 2, 8);
         assert!(transcripts.take(other, RoundNumber(1)).is_empty());
-        assert_eq!(transcripts.take(other, RoundNumber(2)).len(), 1);
+        // One that arrives late does not end the wait of the later round, and a provider has one place.
+        insert(other, 1, 9);
+        insert(other, 2, 8);
+        let mut taken = transcripts.take(other, RoundNumber(2));
+        assert_eq!((taken.len(), taken[0].read().unwrap()), (1, vec![8; 9]));
     }
 
     #[test]

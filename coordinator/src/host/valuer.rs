@@ -15,8 +15,10 @@ use florin_work::{
 };
 
 use super::EngineSender;
+use super::batch::ResultSource;
 use super::retry_queue::{RetryQueue, RetryReason};
-use super::transcripts::Transcripts;
+use super::transcripts::{HeldTranscript, Transcripts};
+use super::valuation_metrics::ValuationMetrics;
 use crate::config::{VALUATION_PARTS_ALL, VALUATION_PARTS_DEFAULT};
 use crate::trace;
 use florin_engine::Event;
@@ -264,6 +266,7 @@ pub struct ValuationJob {
 pub(super) struct ValuerLink {
     pub(super) blobs: Arc<BlobStore>,
     pub(super) transcripts: Transcripts,
+    pub(super) metrics: ValuationMetrics,
     pub(super) node: NodeSigner,
     pub(super) mailbox: EngineSender,
 }
@@ -301,17 +304,24 @@ fn run_job(
     let tried = AssertUnwindSafe(|| {
         let _span = trace::work("value", task, round).entered();
         match replay_records(job, valuer, link) {
-            Some(replayed) => Ok(replayed),
-            None => valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, blobs),
+            Some(replayed) => {
+                link.metrics.replayed.inc();
+                Ok((replayed, ResultSource::Transcript))
+            }
+            None => compute(job, valuer, link).map(|output| (output, ResultSource::Computed)),
         }
     });
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
     match tried {
-        Ok(outcome) => {
+        Ok((outcome, source)) => {
             // The model is durable before the report that references it.
             trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
-            match mailbox.send_result(task, round, outcome.result) {
+            match mailbox.send_result(task, round, outcome.result, source) {
+                // Another provider contradicts the replayed result: the next attempt has no transcript.
+                Err(refused) if refused.code == florin_protocol::ErrorCode::ConflictingMessage => {
+                    Err(RetryReason::Failed(refused.to_string()))
+                }
                 Err(refused) if refused.code == florin_protocol::ErrorCode::WorkResultMismatch => {
                     give_up(refused.to_string())
                 }
@@ -325,7 +335,16 @@ fn run_job(
     }
 }
 
-/// The result of the first record whose transcript is accepted and has it. A transcript that is not accepted decides
+fn compute(
+    job: &ValuationJob,
+    valuer: &mut dyn Valuer,
+    link: &ValuerLink,
+) -> Result<ValuationOutput, ValuerError> {
+    link.metrics.computed.inc();
+    valuer.value_and_aggregate(&job.order, &job.drawn_rows, &job.spec, &link.blobs)
+}
+
+/// The result of the first record with a transcript, if that is accepted and has it. A transcript that is not accepted decides
 /// nothing: the coordinator's own valuation then judges all records.
 fn replay_records(
     job: &ValuationJob,
@@ -333,36 +352,43 @@ fn replay_records(
     link: &ValuerLink,
 ) -> Option<ValuationOutput> {
     let transcripts = link.transcripts.take(job.task, job.round);
-    let results: Vec<_> = job.records.iter().map(|record| &record.signed.body.result).collect();
-    if results.windows(2).any(|pair| florin_work::compare_results(pair[0], pair[1]).is_err()) {
+    let mut results = job.records.iter().map(|record| &record.signed.body.result);
+    if let Some(first) = results.next()
+        && results.any(|other| florin_work::compare_results(first, other).is_err())
+    {
         // Records that contradict each other are judged by all of the valuation.
         return None;
     }
-    for mut transcript in transcripts {
+    let known = |transcript: HeldTranscript| {
         let is_own = |record: &&ReceivedRecord| record.digest == transcript.record();
-        let Some(record) = job.records.iter().find(is_own) else { continue };
-        let record = &record.signed.body;
-        let refused = |why: String| {
-            let (task, round, provider) = (job.task, job.round, record.provider);
-            tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted: valuing the round");
-        };
-        let seed = transcript.seed(&link.node);
-        let read = transcript.read().map_err(ValuerError::from);
-        let replayed = AssertUnwindSafe(|| {
-            let (order, drawn) = (&job.order, &job.drawn_rows);
-            let replay = |bytes: Vec<u8>| {
-                valuer.replay(order, drawn, &job.spec, &link.blobs, (&bytes, seed))
-            };
-            read.and_then(replay)
-        });
-        let replayed = catch_unwind(replayed)
-            .unwrap_or_else(|_| Err(ValuerError::Fault("the replay panicked".to_owned())));
-        match replayed {
-            Ok(None) => return None,
-            Ok(Some(output)) if record_agrees(&output.result, record) => return Some(output),
-            Ok(Some(_)) => refused("its record has another result".to_owned()),
-            Err(error) => refused(error.to_string()),
+        let record = job.records.iter().find(is_own)?;
+        Some((transcript, &record.signed.body))
+    };
+    // The first one only: each further one would be another try at the draws.
+    let (mut transcript, record) = transcripts.into_iter().find_map(known)?;
+    let (task, round, provider) = (job.task, job.round, record.provider);
+    let refused = |why: String| {
+        link.metrics.refused.inc();
+        tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted: valuing the round");
+    };
+    let seed = transcript.seed(&link.node);
+    let read = transcript.read().map_err(ValuerError::from);
+    let replayed = AssertUnwindSafe(|| {
+        let (order, drawn) = (&job.order, &job.drawn_rows);
+        let replay =
+            |bytes: Vec<u8>| valuer.replay(order, drawn, &job.spec, &link.blobs, (&bytes, seed));
+        read.and_then(replay)
+    });
+    let replayed = catch_unwind(replayed)
+        .unwrap_or_else(|_| Err(ValuerError::Fault("the replay panicked".to_owned())));
+    match replayed {
+        Ok(Some(output)) if record_agrees(&output.result, record) => {
+            tracing::info!(%task, %round, %provider, "valued by the transcript of a provider");
+            return Some(output);
         }
+        Ok(None) => {}
+        Ok(Some(_)) => refused("its record has another result".to_owned()),
+        Err(error) => refused(error.to_string()),
     }
     None
 }

@@ -19,7 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::connection_metrics::ConnectionMetrics;
-use crate::host::JournalMetrics;
+use crate::host::{JournalMetrics, ValuationMetrics};
 use florin_engine::state::PoolAmounts;
 use florin_engine::{Effect, Engine};
 use florin_store::bucket;
@@ -184,7 +184,11 @@ impl Drop for InFlightGuard {
 
 impl Metrics {
     /// Registers all metrics, at zero.
-    pub(super) fn new(vitals: &JournalMetrics, bucket: &bucket::BucketMetrics) -> Self {
+    pub(super) fn new(
+        vitals: &JournalMetrics,
+        valuations: &ValuationMetrics,
+        bucket: &bucket::BucketMetrics,
+    ) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
             connections: ConnectionMetrics::default(),
@@ -213,6 +217,7 @@ impl Metrics {
         metrics.register_server(all);
         metrics.register_market(all);
         register_journal(all, vitals);
+        register_valuations(all, valuations);
         let what = "Requests to the bucket, by outcome";
         all.register("bucket_requests", what, bucket.requests.clone());
         metrics.registry = registry;
@@ -342,6 +347,15 @@ fn register_journal(all: &mut Registry, vitals: &JournalMetrics) {
     all.register("journal_failures", what, vitals.failed_batches.clone());
 }
 
+fn register_valuations(all: &mut Registry, valuations: &ValuationMetrics) {
+    let what = "Rounds replayed from the transcript of a provider";
+    all.register("valuations_replayed", what, valuations.replayed.clone());
+    let what = "Attempts to value a round in full";
+    all.register("valuations_computed", what, valuations.computed.clone());
+    let what = "Transcripts of providers that were not accepted";
+    all.register("transcripts_refused", what, valuations.refused.clone());
+}
+
 /// The number of the engine's pending effects, by worker.
 fn pending_effect_counts(engine: &Engine) -> [(&'static str, u64); 4] {
     let [mut disclosures, mut valuations, mut ledger, mut archives] = [0u64; 4];
@@ -384,7 +398,9 @@ mod tests {
         vitals.records.inc();
         let bucket = bucket::BucketMetrics::default();
         bucket.count_digest_mismatch();
-        let metrics = Metrics::new(&vitals, &bucket);
+        let valuations = ValuationMetrics::default();
+        valuations.replayed.inc();
+        let metrics = Metrics::new(&vitals, &valuations, &bucket);
         metrics.record_response("/v1/tasks/{id}", 200, Duration::from_millis(3));
         metrics.record_response("/v1/tasks/{id}", 404, Duration::from_millis(3));
         metrics.record_rejection(ErrorCode::UnknownTask);
@@ -432,6 +448,8 @@ mod tests {
             "florin_engine_queue_length 7",
             "florin_pending_effects{kind=\"valuations\"} 2",
             "florin_journal_records_total 1",
+            "florin_valuations_replayed_total 1",
+            "florin_transcripts_refused_total 0",
             "florin_bucket_requests_total{request=\"get\",outcome=\"digest_mismatch\"} 1",
             "florin_tasks{phase=\"enrolling\"} 2",
             "florin_paid_florins{pool=\"data\"} 1.5",

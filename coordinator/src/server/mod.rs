@@ -144,7 +144,8 @@ impl App {
         let market = ledger.market();
         let uploads = Mutex::new(BTreeMap::new());
         let rates = RequestRateLimits::from_config(&config);
-        let metrics = Metrics::new(host.journal_metrics(), &host.blobs().bucket_metrics());
+        let (journal, valuations) = (host.journal_metrics(), host.valuation_metrics());
+        let metrics = Metrics::new(journal, valuations, &host.blobs().bucket_metrics());
         Self {
             inner: Arc::new(AppInner {
                 host,

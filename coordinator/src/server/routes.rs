@@ -382,7 +382,7 @@ fn work_routes() -> Vec<Route> {
             "Submits a work record with the transcript of its valuation, and awaits its verification: u32 length \
              (little-endian), signed record (borsh), transcript.",
         )
-        .with_body(RequestBody::bytes("at most 4 + record + 256 MiB"))
+        .with_body(RequestBody::bytes("at most 4 + record + 64 MiB"))
         .with_response(SuccessResponse::json::<WorkAcceptance>())
         .with_rejections(&pledged)
         .with_rejections(&[

@@ -84,7 +84,8 @@ pub(super) async fn record(
 }
 
 /// Receives a record with the transcript of its valuation: the length of the signed record, the record, then the
-/// transcript to the end of the body. The record counts as without a transcript; the coordinator only needs less time.
+/// transcript to the end of the body. The record counts as without a transcript, also if
+/// the transcript is incomplete; the coordinator only needs less time.
 pub(super) async fn record_with_transcript(State(app): State<App>, request: Request) -> Response {
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), LARGE_BYTES_MAX as u64);
     let taken = receive_transcript(&app, &mut incoming).await;
@@ -105,8 +106,7 @@ enum Received {
 }
 
 async fn receive_transcript(app: &App, incoming: &mut IncomingBody) -> ApiResult<Received> {
-    let limit = TRANSCRIPT_BYTES_MAX as u64;
-    incoming.check_content_length(limit + LARGE_BYTES_MAX as u64)?;
+    incoming.check_content_length((TRANSCRIPT_BYTES_MAX + LARGE_BYTES_MAX) as u64)?;
     let signed: Signed<WorkRecord> = read_signed(incoming, LARGE_BYTES_MAX).await?;
     let event = Event::WorkRecordReceived { record: signed.clone(), agrees: None };
     let asked = move |engine: &Engine, now| engine.check(&event, now);
@@ -115,17 +115,31 @@ async fn receive_transcript(app: &App, incoming: &mut IncomingBody) -> ApiResult
         RecordPlace::Open(task, round) => (task, round),
         RecordPlace::Decided(units) => return Ok(Received::Decided(units)),
     };
-    if known.is_ok_and(|known| known == EventStatus::New) {
-        let _slot = app.upload_slot(record.body().provider)?;
-        incoming
-            .set_time_limit(app.config().body_timeout(incoming.content_length().unwrap_or(limit)));
-        let writer = incoming.write_to(app.host().blobs(), limit).await?;
-        if writer.bytes() > 0 {
-            let held = HeldTranscript::new(record.body().digest(), writer);
-            app.host().transcripts().insert(task, round, held);
-        }
+    if known.is_ok_and(|known| known == EventStatus::New)
+        && let Err(error) = store_transcript(app, incoming, record.body(), (task, round)).await
+    {
+        let (provider, why) = (record.body().provider, error.0);
+        tracing::info!(%task, %round, %provider, %why, "a record is taken without its transcript");
     }
     Ok(Received::New(Box::new(record)))
+}
+
+async fn store_transcript(
+    app: &App,
+    incoming: &mut IncomingBody,
+    record: &WorkRecord,
+    (task, round): (TaskId, RoundNumber),
+) -> ApiResult<()> {
+    let limit = TRANSCRIPT_BYTES_MAX as u64;
+    let _places = (app.upload_slot(record.provider)?, app.blob_upload_permit()?);
+    let bytes = incoming.content_length().unwrap_or(limit).min(limit);
+    incoming.set_time_limit(app.config().body_timeout(bytes));
+    let writer = incoming.write_to(app.host().blobs(), limit).await?;
+    if writer.bytes() > 0 {
+        let held = HeldTranscript::new(record.provider, record.digest(), writer);
+        app.host().transcripts().insert(task, round, held);
+    }
+    Ok(())
 }
 
 /// Where a record belongs.

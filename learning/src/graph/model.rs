@@ -221,6 +221,11 @@ impl GraphModel {
         self.code.as_deref()
     }
 
+    /// The largest bounded loss of a row.
+    pub(crate) fn largest_loss(&self) -> f64 {
+        self.declaration.loss.largest(self.declaration.outputs)
+    }
+
     /// The declaration.
     pub fn declaration(&self) -> &GraphDeclaration {
         &self.declaration

@@ -1,37 +1,36 @@
 //! The submission of a work record, with the transcript of its valuation.
 
-use florin_protocol::{ErrorCode, Signed, WorkAcceptance, WorkRecord};
+use florin_protocol::{ErrorCode, Signed, Timestamp, WorkAcceptance, WorkRecord};
 
 use super::ProviderDaemon;
 use crate::client::ClientError;
 use crate::event::ParticipantEvent;
 use crate::retry::retry_with_backoff;
 
+/// Bytes of a transcript that a connection is taken to send in a second. A transcript that could arrive after the
+/// deadline is not sent.
+const BYTES_PER_SECOND: u64 = 1 << 20;
+
 impl ProviderDaemon<'_, '_> {
     /// Submits a work record, and repeats the request while the coordinator verifies it.
     pub(super) fn submit(
         &mut self,
         record: &Signed<WorkRecord>,
+        due: Timestamp,
     ) -> Result<WorkAcceptance, ClientError> {
+        if let Some(verdict) = self.submit_with_transcript(record, due) {
+            return Ok(verdict);
+        }
         let (client, shutdown) = (self.context.client, self.shutdown);
-        // The first request has the transcript. Later ones only ask for the verdict.
-        let mut transcript = self.transcript.read(record.body.order);
         loop {
             let on_event = &mut self.on_event;
             let on_retry = |error: &ClientError| {
                 on_event(&ParticipantEvent::Retrying { why: error.to_string() })
             };
-            let had_transcript = transcript.is_some();
-            let verdict =
-                retry_with_backoff(self.config.backoff, shutdown, on_retry, || match &transcript {
-                    Some(bytes) => client.submit_work_with_transcript(record, bytes),
-                    None => client.submit_work(record),
-                });
-            transcript = None;
+            let verdict = retry_with_backoff(self.config.backoff, shutdown, on_retry, || {
+                client.submit_work(record)
+            });
             match verdict {
-                // A coordinator of an earlier version takes records alone.
-                Err(ClientError::Rejected(rejection))
-                    if had_transcript && rejection.code == ErrorCode::NotFound => {}
                 Err(ClientError::Rejected(rejection))
                     if rejection.code == ErrorCode::TooEarly && !shutdown.is_requested() =>
                 {
@@ -40,5 +39,26 @@ impl ProviderDaemon<'_, '_> {
                 verdict => return verdict,
             }
         }
+    }
+
+    /// Submits the record once with its transcript. `None` without a verdict: the record alone has the same
+    /// verdict, and coordinators without the route take it, too.
+    fn submit_with_transcript(
+        &self,
+        record: &Signed<WorkRecord>,
+        due: Timestamp,
+    ) -> Option<WorkAcceptance> {
+        let client = self.context.client;
+        let transcript = self.transcript.read(record.body.order)?;
+        let bytes = u64::try_from(transcript.len()).unwrap_or(u64::MAX);
+        let left_ms = due.0.saturating_sub(client.now().0);
+        if bytes / BYTES_PER_SECOND > left_ms / 1_000 {
+            return None;
+        }
+        let sent = client.submit_work_with_transcript(record, &transcript);
+        sent.inspect_err(
+            |error| tracing::debug!(%error, "no verdict on a record with a transcript"),
+        )
+        .ok()
     }
 }

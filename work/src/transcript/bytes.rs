@@ -4,7 +4,7 @@
 use super::TranscriptError;
 
 /// Longest transcript in bytes.
-pub const TRANSCRIPT_BYTES_MAX: usize = 256 << 20;
+pub const TRANSCRIPT_BYTES_MAX: usize = 64 << 20;
 
 /// Writes a transcript, unless it becomes too long or has an evaluation that it cannot have.
 pub(super) struct Writer(Option<Vec<u8>>);
@@ -25,6 +25,11 @@ impl Writer {
     pub(super) fn state(&mut self, state: &[u8]) {
         self.append(&(state.len() as u64).to_le_bytes());
         self.append(state);
+    }
+
+    /// Whether there will be a transcript.
+    pub(super) const fn is_active(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The round has no transcript.

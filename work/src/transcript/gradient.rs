@@ -11,36 +11,44 @@ pub(super) const PROJECTIONS: usize = 3;
 const PRODUCT_TOLERANCE: f64 = 1e-9;
 const WHAT: &str = "the gradient halfway";
 
-/// Vectors of signs that follow from a gradient: a writer that changes the gradient changes all of them.
-pub(super) struct Signs {
+/// Random vectors of numbers from −1 to 1 that follow from a gradient: a writer that changes the gradient changes
+/// all of them. Signs would not do: two changes that cancel for three signs are found after a few tries, and for
+/// three numbers of 32 bits, to nine digits, after 2⁹⁰.
+pub(super) struct Multipliers {
     bytes: Vec<u8>,
     length: usize,
 }
 
-impl Signs {
+/// Bytes of a multiplier.
+const MULTIPLIER_BYTES: usize = size_of::<u32>();
+
+impl Multipliers {
     pub(super) fn of(gradient: &[f64]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 transcript gradient");
         for number in gradient {
             hasher.update(&number.to_le_bytes());
         }
         let length = gradient.len();
-        let mut bytes = vec![0; PROJECTIONS * length.div_ceil(8)];
+        let mut bytes = vec![0; PROJECTIONS * length * MULTIPLIER_BYTES];
         hasher.finalize_xof().fill(&mut bytes);
         Self { bytes, length }
     }
 
-    /// The product of a vector with each vector of signs.
+    /// The product of a vector with each vector of multipliers.
     pub(super) fn products(&self, vector: &[f64]) -> [f64; PROJECTIONS] {
-        let each = self.length.div_ceil(8);
+        let all = self.bytes.as_chunks::<MULTIPLIER_BYTES>().0;
         std::array::from_fn(|projection| {
-            let signs = &self.bytes[projection * each..];
-            let signed = vector.iter().enumerate().map(|(at, number)| {
-                if signs[at / 8] >> (at % 8) & 1 == 0 { *number } else { -number }
+            let own = &all[projection * self.length..(projection + 1) * self.length];
+            let multiplied = vector.iter().zip(own).map(|(number, bytes)| {
+                number * (f64::from(u32::from_le_bytes(*bytes)) / HALF - 1.0)
             });
-            signed.sum()
+            multiplied.sum()
         })
     }
 }
+
+/// 2³¹: divides a number of 32 bits into the range from 0 to 2.
+const HALF: f64 = 2_147_483_648.0;
 
 pub(super) fn length(vector: &[f64]) -> f64 {
     vector.iter().map(|number| number * number).sum::<f64>().sqrt()
@@ -56,12 +64,12 @@ pub(super) fn null_deviations(gradient: &[f64], deltas: &[&[f32]]) -> Vec<f64> {
 
 /// Whether the stated products of the groups have the products of the stated gradient as their mean.
 pub(super) fn check_sum(
-    signs: &Signs,
+    multipliers: &Multipliers,
     gradient: &[f64],
     products: &[[f64; PROJECTIONS]],
     groups: RowGroups,
 ) -> Result<(), TranscriptError> {
-    let whole = signs.products(gradient);
+    let whole = multipliers.products(gradient);
     for (projection, whole) in whole.into_iter().enumerate() {
         let parts = || {
             let parts = products.iter().enumerate();
@@ -69,7 +77,9 @@ pub(super) fn check_sum(
         };
         let sum = parts().sum::<f64>() / groups.count as f64;
         let size = parts().map(f64::abs).sum::<f64>() / groups.count as f64 + length(gradient);
-        if (sum - whole).abs() > PRODUCT_TOLERANCE * size {
+        // A NaN differs, too.
+        let is_near = (sum - whole).abs() <= PRODUCT_TOLERANCE * size;
+        if !is_near || !size.is_finite() {
             return Err(differs(whole, sum));
         }
     }
@@ -78,13 +88,14 @@ pub(super) fn check_sum(
 
 /// Compares the products of a group with those of its own gradient.
 pub(super) fn check_group(
-    signs: &Signs,
+    multipliers: &Multipliers,
     stated: [f64; PROJECTIONS],
     gradient: &[f64],
 ) -> Result<(), TranscriptError> {
     let size = length(gradient).max(TOLERANCE);
-    for (stated, own) in stated.into_iter().zip(signs.products(gradient)) {
-        if (stated - own).abs() > PRODUCT_TOLERANCE * size {
+    for (stated, own) in stated.into_iter().zip(multipliers.products(gradient)) {
+        let is_near = (stated - own).abs() <= PRODUCT_TOLERANCE * size;
+        if !is_near || !size.is_finite() {
             return Err(differs(stated, own));
         }
     }

@@ -9,12 +9,15 @@ use florin_learning::{Dataset, ModelSpec, Reference, Trainer};
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
 use super::bytes::Writer;
-use super::gradient::{Signs, null_deviations};
+use super::gradient::{Multipliers, null_deviations};
 use super::replay;
 use super::sample::RowGroups;
 use crate::evaluations::{BaselineTraining, BaselineWork, RoundEvaluations};
 use crate::round::WorkError;
 use crate::round_source::{RoundSource, integrate, places};
+
+/// Most parameters of a model whose valuation has a transcript: the gradients of its groups take 32 · 8 bytes each.
+const PARAMETERS_MAX: usize = 1 << 20;
 
 /// Computes evaluations and records them.
 pub(super) struct TranscriptRecorder<'a> {
@@ -63,9 +66,12 @@ impl<'a> TranscriptRecorder<'a> {
 }
 
 /// Whether a round can have a transcript. Trainers have no gradient, and are started for each evaluation; in a
-/// large cohort the derivatives of each group and node would cost more than the valuation.
+/// large cohort the derivatives of each group and node would cost more than the valuation, and the gradients of all
+/// groups of a large model more memory.
 pub(super) fn has_transcript(source: &RoundSource<'_>) -> bool {
-    source.model.has_gradient() && source.deltas.len() <= CROSS_CHECK_COHORT_MAX
+    source.model.has_gradient()
+        && source.deltas.len() <= CROSS_CHECK_COHORT_MAX
+        && source.base.len() <= PARAMETERS_MAX
 }
 
 /// The groups of the validation rows.
@@ -117,7 +123,7 @@ impl AffineSource for TranscriptRecorder<'_> {
         coefficients: &[f64],
         nodes: &[(f64, f64)],
     ) -> Result<Option<PathIntegral>, GameError> {
-        if !has_transcript(&self.source) {
+        if !self.writer.is_active() {
             return self.source.path_integral(coefficients, nodes);
         }
         let asked = self.source.asked_players(coefficients);
@@ -131,7 +137,7 @@ impl AffineSource for TranscriptRecorder<'_> {
         &mut self,
         coefficients: &[f64],
     ) -> Result<Option<Vec<f64>>, GameError> {
-        if !has_transcript(&self.source) {
+        if !self.writer.is_active() {
             return self.source.random_direction_std(coefficients);
         }
         let groups = self.groups();
@@ -144,10 +150,10 @@ impl AffineSource for TranscriptRecorder<'_> {
             gradient.iter_mut().zip(&own).for_each(|(sum, slope)| *sum += share * slope);
             of_groups.push(own);
         }
-        let signs = Signs::of(&gradient);
+        let multipliers = Multipliers::of(&gradient);
         self.writer.numbers(&gradient);
         self.writer.numbers(
-            of_groups.iter().flat_map(|own| signs.products(own)).collect::<Vec<_>>().iter(),
+            of_groups.iter().flat_map(|own| multipliers.products(own)).collect::<Vec<_>>().iter(),
         );
         Ok(Some(null_deviations(&gradient, self.source.deltas)))
     }
@@ -170,6 +176,9 @@ pub(super) fn group_gradient(
 
 impl BaselineWork for TranscriptRecorder<'_> {
     fn train(&mut self, training: BaselineTraining<'_>) -> Result<Option<Vec<f32>>, WorkError> {
+        if !self.writer.is_active() {
+            return self.source.train(training);
+        }
         let mut state = TrainingState::initial(training.start, training.how);
         for to in replay::segment_ends(&training) {
             let segment = segment(&training, &state, to);

@@ -8,7 +8,7 @@ use florin_learning::graph::{BufferPolicy, GraphModel, read_archive, split};
 use florin_learning::{DataSource, Dataset, Reference, tensors};
 use florin_protocol::*;
 
-use super::gradient::{PROJECTIONS, Signs, check_group, check_sum};
+use super::gradient::{Multipliers, PROJECTIONS, check_group, check_sum};
 use super::sample::{ReplayDraws, RowGroups};
 use super::*;
 use crate::graph::load_declared;
@@ -234,25 +234,80 @@ fn a_wrong_gradient_needs_wrong_products() {
     let own: Vec<Vec<f64>> = (0..32).map(|_| (0..50).map(|_| number()).collect()).collect();
     let mean_of = |at: usize| own.iter().map(|gradient| gradient[at]).sum::<f64>() / 32.0;
     let honest: Vec<f64> = (0..50).map(mean_of).collect();
-    let signs = Signs::of(&honest);
-    let products: Vec<[f64; PROJECTIONS]> = own.iter().map(|own| signs.products(own)).collect();
-    check_sum(&signs, &honest, &products, groups).unwrap();
-    (0..32).for_each(|group| check_group(&signs, products[group], &own[group]).unwrap());
+    let multipliers = Multipliers::of(&honest);
+    let products: Vec<[f64; PROJECTIONS]> =
+        own.iter().map(|own| multipliers.products(own)).collect();
+    check_sum(&multipliers, &honest, &products, groups).unwrap();
+    (0..32).for_each(|group| check_group(&multipliers, products[group], &own[group]).unwrap());
 
     let forged: Vec<f64> = honest.iter().map(|slope| slope * 1.001).collect();
-    let signs = Signs::of(&forged);
-    let mut products: Vec<[f64; PROJECTIONS]> = own.iter().map(|own| signs.products(own)).collect();
-    let error = check_sum(&signs, &forged, &products, groups).unwrap_err();
+    let multipliers = Multipliers::of(&forged);
+    let mut products: Vec<[f64; PROJECTIONS]> =
+        own.iter().map(|own| multipliers.products(own)).collect();
+    let error = check_sum(&multipliers, &forged, &products, groups).unwrap_err();
     assert!(error.to_string().contains("the gradient halfway"), "{error}");
     // One group takes the difference: the sum is right, and this group is wrong.
-    let wanted = signs.products(&forged);
+    let wanted = multipliers.products(&forged);
     for (projection, wanted) in wanted.into_iter().enumerate() {
         let rest: f64 = products[1..].iter().map(|products| products[projection]).sum();
         products[0][projection] = 32.0 * wanted - rest;
     }
-    check_sum(&signs, &forged, &products, groups).unwrap();
-    check_group(&signs, products[0], &own[0]).unwrap_err();
-    (1..32).for_each(|group| check_group(&signs, products[group], &own[group]).unwrap());
+    check_sum(&multipliers, &forged, &products, groups).unwrap();
+    check_group(&multipliers, products[0], &own[0]).unwrap_err();
+    (1..32).for_each(|group| check_group(&multipliers, products[group], &own[group]).unwrap());
+}
+
+/// Two changes that cancel for every sign of three are easy to find. They do not cancel for multipliers.
+#[test]
+fn a_wrong_gradient_is_not_found_by_trying() {
+    let groups = RowGroups::of(320);
+    let own = vec![vec![0.01; 50]; 32];
+    for seed in 0..2_000 {
+        let mut forged = own[0].clone();
+        forged[0] += 1_000.0;
+        forged[1] += 1_000.0 + f64::from(seed) * 1e-9;
+        let multipliers = Multipliers::of(&forged);
+        let products: Vec<[f64; PROJECTIONS]> =
+            own.iter().map(|own| multipliers.products(own)).collect();
+        check_sum(&multipliers, &forged, &products, groups).unwrap_err();
+    }
+    // Numbers whose squares overflow, and products that are no numbers.
+    let huge = vec![1e200; 50];
+    let multipliers = Multipliers::of(&huge);
+    check_sum(&multipliers, &huge, &[multipliers.products(&huge); 32], groups).unwrap_err();
+    check_group(&multipliers, [f64::NAN; PROJECTIONS], &own[0]).unwrap_err();
+}
+
+/// Numbers that are equal and have other bits, and losses within the tolerance of sums: the report states the digest
+/// of the model and the losses of the baseline to the last digit.
+#[test]
+fn a_baseline_is_compared_bit_by_bit() {
+    let scene =
+        RecordedScene::new("a public baseline", digits(|spec| spec.rounds.baseline_epochs = 2));
+    let (output, transcript) = scene.record();
+    assert!(output.result.baseline.unwrap().is_adopted());
+    let start = tensors_start(&transcript);
+    // The first pixel of digits is empty, so that its weights stay at their zeros.
+    let zero = transcript[start..].as_chunks::<4>().0.iter().position(|bytes| *bytes == [0; 4]);
+    let mut forged = transcript.clone();
+    forged[start + 4 * zero.unwrap() + 3] = 0x80;
+    assert!(scene.refusal(&forged, ALL).contains("the training of the public baseline"));
+    // The right predictions of the adopted model, by groups, and its losses come last.
+    let mut forged = transcript;
+    let rows = scene.round.drawn().len();
+    let from = forged.len() - 8 * (rows + 32 + rows);
+    for number in forged[from..from + 8 * rows].as_chunks_mut::<8>().0 {
+        *number = (f64::from_le_bytes(*number) + 9e-9).to_le_bytes();
+    }
+    assert!(scene.refusal(&forged, ALL).contains("the losses of the public baseline"));
+}
+
+/// Where the tensors of the last state of a transcript begin.
+fn tensors_start(transcript: &[u8]) -> usize {
+    let at = transcript.windows(9).rposition(|bytes| bytes == b"\"training");
+    let header = at.expect("a state has a header with this entry");
+    let end = transcript[header..].windows(2).position(|bytes| bytes == b"}}").unwrap();
+    (header + end + 2).next_multiple_of(8)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io;
 
 use florin_coordinator::host::{
     ArchiveJob, DisclosureJob, EffectJob, EngineRequest, JobProgress, LedgerJob,
-    REFUSED_RETRY_PAUSE, ValuationJob, WriteAck, advance, archive,
+    REFUSED_RETRY_PAUSE, ResultSource, ValuationJob, WriteAck, advance, archive,
 };
 use florin_engine::Event;
 use florin_learning::Reference;
@@ -240,6 +240,7 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
                 task,
                 round,
                 result: Box::new(outcome.result),
+                source: ResultSource::Computed,
             }),
             Err(error) => retry_later(&error),
         },
