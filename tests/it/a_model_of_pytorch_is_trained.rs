@@ -40,6 +40,9 @@ fn a_residual_network_is_trained_paid_and_audited() {
     let provider = market.account("provider");
     let earned = last.account_totals[&provider].infrastructure;
     assert!(!earned.is_zero(), "the provider agrees with the coordinator and is paid");
+    let log = market.coordinator.log();
+    let replays = log.matches("valued by the transcript of a provider").count();
+    assert_eq!(replays, 3, "the coordinator replays each round, also by groups of rows: {log}");
     let id = task.to_string();
     assert!(last.baseline.is_some(), "a graph of known operators has a public baseline");
     market.run_command(&["audit", &id]).expect(0);

@@ -506,7 +506,10 @@ fn start_coordinator(
     if plan.tls {
         call.push("--tls-self-signed".to_owned());
     }
-    Process::start_in(folder, "coordinator", &call, environment)
+    // A test can see which rounds were valued by the transcript of a provider.
+    let log = ("RUST_LOG".to_owned(), "warn,florin_coordinator::host::valuer=info".to_owned());
+    let environment = [&[log], environment].concat();
+    Process::start_in(folder, "coordinator", &call, &environment)
 }
 
 fn wait_for_address(folder: &Path, coordinator: &Process) -> String {
