@@ -1,7 +1,8 @@
 //! Verifiable work of a round: valuation and aggregation of its updates, from public bytes alone.
 //!
-//! Coordinator, provider and auditor call the same [`value_and_aggregate`]. The same bytes give the same
-//! integers on every machine, up to [`TOLERANCE_NANO`] where floats are rounded. [`audit_round`]
+//! Coordinator, provider and auditor run the same valuation, [`value_and_aggregate`]: a provider records its
+//! evaluations with [`value_and_record`], and the coordinator reads them with [`replay_transcript`]. The same bytes give
+//! the same integers on every machine, up to [`TOLERANCE_NANO`] where floats are rounded. [`audit_round`]
 //! recomputes a report with it and with the protocol's pay rule, and returns every line that
 //! differs.
 //!

@@ -9,6 +9,7 @@ mod mutate;
 mod pool;
 mod run;
 mod targets;
+mod transcript;
 
 use std::io::Read;
 use std::path::Path;

@@ -32,7 +32,7 @@ pub(super) struct Target {
 }
 
 /// All targets.
-pub(super) const TARGETS: [Target; 15] = [
+pub(super) const TARGETS: [Target; 16] = [
     Target { name: "safetensors", run: safetensors },
     Target { name: "messages", run: messages },
     Target { name: "bodies", run: bodies },
@@ -48,6 +48,7 @@ pub(super) const TARGETS: [Target; 15] = [
     Target { name: "image", run: image },
     Target { name: "tokenizer", run: tokenizer },
     Target { name: "trace", run: florin::trace::describe },
+    Target { name: "transcript", run: crate::transcript::replay },
 ];
 
 /// Limits on the memory and rounds of a keystore's key derivation, so that fuzzing stays fast.
@@ -66,7 +67,7 @@ fn parties() -> Parties {
 const TASK: &str = include_str!("task.toml");
 
 /// A task whose model has six parameters.
-static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
+pub(super) static SMALL: LazyLock<TaskSpec> = LazyLock::new(|| {
     let text = task_file::overlay(TASK).expect("task.toml is valid TOML");
     let mut spec = task_file::parse_spec(&text, &parties()).expect("task.toml is a valid task");
     spec.model = ModelArchitecture::Softmax { inputs: 2, classes: 2 };
