@@ -208,11 +208,11 @@ impl ModelSpec {
         !matches!(self, Self::Graph(graph) if !graph.has_gradient())
     }
 
-    /// The largest bounded loss of a row.
-    pub fn largest_loss(&self) -> f64 {
+    /// The smallest and the largest bounded loss of a row.
+    pub fn loss_range(&self) -> (f64, f64) {
         match self {
-            Self::Graph(graph) => graph.largest_loss(),
-            _ => BoundedLoss::new(self.classes()).largest(),
+            Self::Graph(graph) => graph.loss_range(),
+            _ => (0.0, BoundedLoss::new(self.classes()).largest()),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::convert::{graph_declaration, model_spec};
 /// core in plain Rust.
 pub const BASELINE_FLOPS_MAX: u64 = 1 << 38;
 /// Trainings of a public baseline: one for each fold, and one on all rows.
-const BASELINE_TRAININGS: u64 = 3;
+pub(crate) const BASELINE_TRAININGS: u64 = 3;
 /// A step takes three times a forward pass.
 const STEP_PASSES: u64 = 3;
 

@@ -12,7 +12,7 @@ use florin_protocol::{
 
 use super::WriteAck;
 use super::snapshotter::{self, with_replay_target};
-use super::valuer::{RecordMatch, match_records, record_agrees};
+use super::valuer::{RecordMatch, is_same_result, match_records, record_agrees};
 use florin_engine::state::ReceivedRecord;
 use florin_engine::{Effect, Engine, Event, EventStatus};
 use florin_store::{AppendError, Journal, JournalEntry, OpenError, Volume};
@@ -165,7 +165,7 @@ impl JournaledEngine {
             EngineRequest::Write(event) => self.with_agreement(*event),
             EngineRequest::OwnResult { task, round, result, source } => {
                 let records = self.engine.open_records(task);
-                let agrees = |record: &ReceivedRecord| record_agrees(&result, &record.signed.body);
+                let agrees = |record: &ReceivedRecord| is_same_result(&result, &record.signed.body);
                 if source == ResultSource::Transcript && !records.iter().all(agrees) {
                     let message = "a record contradicts the transcript: compute the round";
                     return Err(Rejection::new(ErrorCode::ConflictingMessage, message));

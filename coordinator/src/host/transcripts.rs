@@ -9,6 +9,8 @@ use florin_store::{BlobError, BlobWriter};
 
 /// Transcripts of one round. The records of further ones are compared with the result.
 pub(crate) const TRANSCRIPTS_PER_ROUND_MAX: usize = 4;
+/// Remembered tasks whose transcripts were taken.
+const TRIED_TASKS_MAX: usize = 4_096;
 /// Bytes of all transcripts on disk. Beyond them the oldest round's give way.
 const HELD_BYTES_MAX: u64 = 1 << 30;
 
@@ -49,6 +51,8 @@ struct HeldRounds {
     /// By the order of arrival of a round's first transcript.
     rounds: BTreeMap<u64, (TaskId, RoundNumber, Vec<HeldTranscript>)>,
     arrivals: u64,
+    /// The last round of each task whose transcripts were taken: there is no second try at the draws.
+    tried: BTreeMap<TaskId, RoundNumber>,
 }
 
 /// The transcripts that wait for the valuation of their rounds.
@@ -60,6 +64,9 @@ impl Transcripts {
     /// A later round of the task ends the wait of earlier ones.
     pub(crate) fn insert(&self, task: TaskId, round: RoundNumber, transcript: HeldTranscript) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.tried.get(&task).is_some_and(|tried| *tried >= round) {
+            return;
+        }
         held.rounds.retain(|_, (own, other, _)| *own != task || *other >= round);
         let known = held.rounds.values_mut().find(|(own, ..)| *own == task);
         let is_own = |other: &HeldTranscript| other.provider == transcript.provider;
@@ -80,6 +87,10 @@ impl Transcripts {
     /// The transcripts of a round, which are held no longer.
     pub(super) fn take(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.tried.insert(task, round);
+        if held.tried.len() > TRIED_TASKS_MAX {
+            held.tried.pop_first();
+        }
         let found = held
             .rounds
             .iter()
@@ -128,6 +139,8 @@ mod tests {
         assert_eq!(taken.len(), TRANSCRIPTS_PER_ROUND_MAX);
         assert_eq!(taken[0].record(), Digest([1; 32]));
         assert_eq!(taken[0].read().unwrap(), [1; 9]);
+        // There is no second try.
+        insert(task, 1, 8);
         assert!(transcripts.take(task, RoundNumber(1)).is_empty());
         // A round that was never valued gives way to the next one of its task.
         insert(other, 2, 8);

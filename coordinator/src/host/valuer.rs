@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_protocol::{
-    Digest, NodeSigner, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord,
+    Digest, ErrorCode, NodeSigner, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord,
 };
 use florin_work::{
     EarlierUpdateBlobs, TranscriptSample, ValuationInputs, ValuationOutput, WorkError,
@@ -234,6 +234,11 @@ pub(super) fn match_records(
     compared
 }
 
+/// Whether a record has this result.
+pub(super) fn is_same_result(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
+    florin_work::compare_results(ours, &record.result).is_ok()
+}
+
 /// Whether a record agrees with the coordinator's own result; logs the mismatch if not.
 pub(super) fn record_agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
     let difference = florin_work::compare_results(ours, &record.result).err();
@@ -300,34 +305,37 @@ fn run_job(
         tracing::error!(%task, %round, reason = %why, "abandoning the round");
         classify_reply(mailbox.write(Event::ValuationFailed { task, round }).map(|_| ()))
     };
+    let send = |outcome: ValuationOutput, source: ResultSource| {
+        // The model is durable before the report that references it.
+        trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
+        Ok::<_, RetryReason>(mailbox.send_result(task, round, outcome.result, source))
+    };
+    let replayed = trace::work("value", task, round).in_scope(|| replay_records(job, valuer, link));
+    if let Some(replayed) = replayed {
+        match send(replayed, ResultSource::Transcript)? {
+            Err(refused) if refused.code == ErrorCode::ConflictingMessage => {
+                tracing::info!(%task, %round, why = %refused, "valuing the round");
+            }
+            answer => {
+                link.metrics.replayed.inc();
+                return classify_reply(answer);
+            }
+        }
+    }
     // A panic of the valuer fails this round only.
     let tried = AssertUnwindSafe(|| {
         let _span = trace::work("value", task, round).entered();
-        match replay_records(job, valuer, link) {
-            Some(replayed) => {
-                link.metrics.replayed.inc();
-                Ok((replayed, ResultSource::Transcript))
-            }
-            None => compute(job, valuer, link).map(|output| (output, ResultSource::Computed)),
-        }
+        compute(job, valuer, link)
     });
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
     match tried {
-        Ok((outcome, source)) => {
-            // The model is durable before the report that references it.
-            trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
-            match mailbox.send_result(task, round, outcome.result, source) {
-                // Another provider contradicts the replayed result: the next attempt has no transcript.
-                Err(refused) if refused.code == florin_protocol::ErrorCode::ConflictingMessage => {
-                    Err(RetryReason::Failed(refused.to_string()))
-                }
-                Err(refused) if refused.code == florin_protocol::ErrorCode::WorkResultMismatch => {
-                    give_up(refused.to_string())
-                }
-                answer => classify_reply(answer),
+        Ok(outcome) => match send(outcome, ResultSource::Computed)? {
+            Err(refused) if refused.code == ErrorCode::WorkResultMismatch => {
+                give_up(refused.to_string())
             }
-        }
+            answer => classify_reply(answer),
+        },
         Err(ValuerError::CannotBeValued(why)) => give_up(why),
         Err(ValuerError::Fault(why)) if failures + 1 >= ATTEMPTS_MAX => give_up(why),
         Err(ValuerError::Transient(why)) => Err(RetryReason::Transient(why)),
@@ -382,7 +390,7 @@ fn replay_records(
     let replayed = catch_unwind(replayed)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the replay panicked".to_owned())));
     match replayed {
-        Ok(Some(output)) if record_agrees(&output.result, record) => {
+        Ok(Some(output)) if is_same_result(&output.result, record) => {
             tracing::info!(%task, %round, %provider, "valued by the transcript of a provider");
             return Some(output);
         }

@@ -73,6 +73,8 @@ use florin_store::FETCHES_MAX;
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
 /// Concurrent uploads of models and holdouts, from all senders.
 const BLOB_UPLOADS_MAX: usize = 64;
+/// Concurrent uploads of transcripts, from all providers.
+const TRANSCRIPT_UPLOADS_MAX: usize = 16;
 /// Requests that wait for the ledger concurrently.
 const LEDGER_CALLS_MAX: usize = 6;
 /// Requests that wait concurrently until a large upload, a model or a holdout is durable, also in
@@ -108,6 +110,7 @@ struct AppInner {
     blob_memory: Arc<Semaphore>,
     memory_units: u32,
     blob_upload_permits: Arc<Semaphore>,
+    transcript_upload_permits: Arc<Semaphore>,
     archive_read_permits: Arc<Semaphore>,
     ledger_permits: Arc<Semaphore>,
     large_store_permits: Arc<Semaphore>,
@@ -159,6 +162,7 @@ impl App {
                 blob_memory: Arc::new(Semaphore::new(all)),
                 memory_units: room_units,
                 blob_upload_permits: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
+                transcript_upload_permits: Arc::new(Semaphore::new(TRANSCRIPT_UPLOADS_MAX)),
                 archive_read_permits: Arc::new(Semaphore::new(ARCHIVE_READS_MAX)),
                 ledger_permits: Arc::new(Semaphore::new(LEDGER_CALLS_MAX)),
                 large_store_permits: Arc::new(Semaphore::new(LARGE_STORES_MAX)),
@@ -334,6 +338,13 @@ impl App {
         Arc::clone(&self.inner.blob_upload_permits).try_acquire_owned().map_err(|_| {
             let message =
                 format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry");
+            ApiError::new(ErrorCode::LimitReached, message)
+        })
+    }
+
+    fn transcript_upload_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
+        Arc::clone(&self.inner.transcript_upload_permits).try_acquire_owned().map_err(|_| {
+            let message = format!("{TRANSCRIPT_UPLOADS_MAX} uploads of transcripts are in flight");
             ApiError::new(ErrorCode::LimitReached, message)
         })
     }

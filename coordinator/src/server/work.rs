@@ -23,6 +23,9 @@ use crate::config::WAIT_MS_MAX;
 use crate::host::HeldTranscript;
 use florin_engine::{Engine, Event, EventStatus};
 
+/// Time before the deadline of an order in which no transcript is waited for.
+const RECORD_MARGIN_MS: u64 = 2_000;
+
 /// The query string of the long poll for an order.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,9 +134,17 @@ async fn store_transcript(
     (task, round): (TaskId, RoundNumber),
 ) -> ApiResult<()> {
     let limit = TRANSCRIPT_BYTES_MAX as u64;
-    let _places = (app.upload_slot(record.provider)?, app.blob_upload_permit()?);
+    let _places = (app.upload_slot(record.provider)?, app.transcript_upload_permit()?);
+    let provider = record.provider;
+    let left_ms = app.host().read(move |engine, now| {
+        let order = engine.open_order(task, provider, now)?;
+        Some(order.due.0.saturating_sub(now.0))
+    });
+    let Some(left_ms) = left_ms.await? else { return Ok(()) };
+    // The record has to arrive in time, with its transcript or without.
+    let left = Duration::from_millis(left_ms.saturating_sub(RECORD_MARGIN_MS));
     let bytes = incoming.content_length().unwrap_or(limit).min(limit);
-    incoming.set_time_limit(app.config().body_timeout(bytes));
+    incoming.set_time_limit(app.config().body_timeout(bytes).min(left));
     let writer = incoming.write_to(app.host().blobs(), limit).await?;
     if writer.bytes() > 0 {
         let held = HeldTranscript::new(record.provider, record.digest(), writer);

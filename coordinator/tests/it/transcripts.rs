@@ -2,8 +2,8 @@
 //! nothing.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use axum::http::StatusCode;
 use florin_coordinator::{Valuer, ValuerError, WorkValuer};
@@ -15,11 +15,16 @@ use florin_work::{RecordedRound, ValuationInputs, ValuationOutput};
 use crate::support::*;
 use crate::test_coordinator::*;
 
+/// A second provider.
+const OTHER: u8 = 204;
+
 /// Rounds that a valuer computed, and those that it replayed.
 #[derive(Default)]
 struct ValuerCounts {
     computed: AtomicU32,
     replayed: AtomicU32,
+    /// A replay waits for this, if it is set.
+    gate: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl ValuerCounts {
@@ -50,6 +55,9 @@ impl Valuer for CountingValuer {
         blobs: &BlobStore,
         transcript: (&[u8], u64),
     ) -> Result<Option<ValuationOutput>, ValuerError> {
+        if let Some(gate) = self.1.gate.lock().unwrap().take() {
+            gate.recv().unwrap();
+        }
         let replayed = self.0.replay(order, drawn, spec, blobs, transcript);
         if matches!(replayed, Ok(Some(_))) {
             self.1.replayed.fetch_add(1, Ordering::SeqCst);
@@ -109,8 +117,12 @@ impl Ordered {
     }
 
     fn record(&self, result: WorkResult) -> Signed<WorkRecord> {
-        let (order, provider) = (self.order.digest(), address(PROVIDER));
-        node(PROVIDER).sign(WorkRecord { market: market(), order, provider, result })
+        self.record_of(PROVIDER, result)
+    }
+
+    fn record_of(&self, number: u8, result: WorkResult) -> Signed<WorkRecord> {
+        let (order, provider) = (self.order.digest(), address(number));
+        node(number).sign(WorkRecord { market: market(), order, provider, result })
     }
 
     async fn submit(
@@ -216,6 +228,45 @@ async fn a_transcript_of_another_result_does_not_help_a_record() {
     let refused = ordered.submit(&record, &transcript.unwrap()).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::WorkResultMismatch);
     assert_eq!(ordered.counts.all(), (1, 1), "replayed, found to differ, and computed");
+    ordered.shop.stop().await;
+}
+
+/// A record that contradicts the transcript, and arrives during its replay: the coordinator values the round itself,
+/// and pays the right one, whichever that is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contradiction_during_a_replay_is_judged_by_the_whole_valuation() {
+    let dir = tempfile::tempdir().unwrap();
+    let ordered = Ordered::new(dir.path(), 2).await;
+    let (shop, id) = (&ordered.shop, ordered.shop.id);
+    let () = shop.post("registrations", &registration(OTHER, Role::Provider)).await.unwrap();
+    let stake = shop.ledger.state.lock().unwrap().stakes[&address(PROVIDER)];
+    shop.ledger.state.lock().unwrap().stakes.insert(address(OTHER), stake);
+    let RecordedRound { output, transcript } = ordered.recorded();
+    let mut wrong = output.result.clone();
+    wrong.metrics.correct_after += 1;
+    let (record, wrong) = (ordered.record(output.result), ordered.record_of(OTHER, wrong));
+    let (open, gate) = mpsc::channel();
+    *ordered.counts.gate.lock().unwrap() = Some(gate);
+    let open_after_both = async {
+        while shop.host.read(move |engine, _| engine.open_records(id).len()).await.unwrap() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        open.send(()).unwrap();
+    };
+    let transcript = transcript.unwrap();
+    let other = async {
+        while shop.host.read(move |engine, _| engine.open_records(id).len()).await.unwrap() < 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        shop.post::<WorkAcceptance>("work", &wrong).await
+    };
+    let (paid, refused, ()) =
+        tokio::join!(ordered.submit(&record, &transcript), other, open_after_both);
+    paid.unwrap();
+    // Records behind the first right one are not compared.
+    assert_eq!(refused.unwrap_err().code, ErrorCode::WorkOrderClosed);
+    assert_eq!(ordered.counts.all(), (1, 1), "replayed, contradicted, and computed");
+    assert_eq!(ordered.report().await.infrastructure[0].provider, address(PROVIDER));
     ordered.shop.stop().await;
 }
 

@@ -221,9 +221,13 @@ impl GraphModel {
         self.code.as_deref()
     }
 
-    /// The largest bounded loss of a row.
-    pub(crate) fn largest_loss(&self) -> f64 {
-        self.declaration.loss.largest(self.declaration.outputs)
+    /// The smallest and the largest bounded loss of a row.
+    pub(crate) fn loss_range(&self) -> (f64, f64) {
+        let largest = self.declaration.loss.largest(self.declaration.outputs);
+        match self.declaration.loss {
+            GraphLoss::Output { .. } => (-largest, largest),
+            _ => (0.0, largest),
+        }
     }
 
     /// The declaration.

@@ -7,9 +7,11 @@ use crate::client::ClientError;
 use crate::event::ParticipantEvent;
 use crate::retry::retry_with_backoff;
 
-/// Bytes of a transcript that a connection is taken to send in a second. A transcript that could arrive after the
-/// deadline is not sent.
+/// Bytes of a transcript that a connection is taken to send in a second. A transcript that needs more than half of
+/// the time to the deadline is not sent.
 const BYTES_PER_SECOND: u64 = 1 << 20;
+/// Time for the record itself; the coordinator does not wait for a transcript in the last two seconds.
+const MARGIN_MS: u64 = 2_500;
 
 impl ProviderDaemon<'_, '_> {
     /// Submits a work record, and repeats the request while the coordinator verifies it.
@@ -52,7 +54,8 @@ impl ProviderDaemon<'_, '_> {
         let transcript = self.transcript.read(record.body.order)?;
         let bytes = u64::try_from(transcript.len()).unwrap_or(u64::MAX);
         let left_ms = due.0.saturating_sub(client.now().0);
-        if bytes / BYTES_PER_SECOND > left_ms / 1_000 {
+        let needed_ms = bytes.saturating_mul(2_000) / BYTES_PER_SECOND + MARGIN_MS;
+        if needed_ms > left_ms {
             return None;
         }
         let sent = client.submit_work_with_transcript(record, &transcript);

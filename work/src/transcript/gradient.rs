@@ -2,18 +2,22 @@
 
 use florin_learning::params::norm;
 
+use super::TranscriptError;
 use super::sample::RowGroups;
-use super::{TOLERANCE, TranscriptError};
 
 /// Random vectors that a stated gradient is multiplied with.
 pub(super) const PROJECTIONS: usize = 3;
 /// Largest difference of a product, relative to the norms of its factors: engines differ by about 1e-14.
 const PRODUCT_TOLERANCE: f64 = 1e-9;
+/// The same for sums of stated numbers, which only differ by their rounding.
+const SUM_TOLERANCE: f64 = 1e-11;
+/// Smallest norm to which products are relative: rounding has an absolute size, too.
+const NORM_MIN: f64 = 1e-3;
 const WHAT: &str = "the gradient halfway";
 
 /// Random vectors of numbers from −1 to 1 that follow from a gradient: a writer that changes the gradient changes
-/// all of them. Signs would not do: two changes that cancel for three signs are found after a few tries, and for
-/// three numbers of 32 bits, to nine digits, after 2⁹⁰.
+/// all of them. Signs would not do: two changes that cancel for three signs are found after a few tries. For three
+/// numbers of 32 bits, and a change by a thousandth, it takes some (1e-3 / 1e-11)³, or 2⁸⁰.
 pub(super) struct Multipliers {
     bytes: Vec<u8>,
     length: usize,
@@ -78,7 +82,7 @@ pub(super) fn check_sum(
         let sum = parts().sum::<f64>() / groups.count as f64;
         let size = parts().map(f64::abs).sum::<f64>() / groups.count as f64 + length(gradient);
         // A NaN differs, too.
-        let is_near = (sum - whole).abs() <= PRODUCT_TOLERANCE * size;
+        let is_near = (sum - whole).abs() <= SUM_TOLERANCE * size;
         if !is_near || !size.is_finite() {
             return Err(differs(whole, sum));
         }
@@ -92,7 +96,7 @@ pub(super) fn check_group(
     stated: [f64; PROJECTIONS],
     gradient: &[f64],
 ) -> Result<(), TranscriptError> {
-    let size = length(gradient).max(TOLERANCE);
+    let size = length(gradient).max(NORM_MIN);
     for (stated, own) in stated.into_iter().zip(multipliers.products(gradient)) {
         let is_near = (stated - own).abs() <= PRODUCT_TOLERANCE * size;
         if !is_near || !size.is_finite() {

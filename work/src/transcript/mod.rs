@@ -8,7 +8,7 @@
 //!   draws a few groups and evaluates their rows alone.
 //! * The gradient of the mean loss is stated whole. Each group states the products of its own gradient with
 //!   random numbers that follow from the stated gradient, so a wrong gradient needs a wrong product of some group,
-//!   or some 2⁹⁰ tries, and the products of the drawn groups are computed again. (The idea is Freivalds' check of a matrix
+//!   or a great many tries, and the products of the drawn groups are computed again. (The idea is Freivalds' check of a matrix
 //!   product: R. Freivalds, *Probabilistic Machines Can Use Less Running Time*, IFIP 1977.)
 //! * The training of the public baseline states its states between segments, and the replay trains a drawn
 //!   segment again. It must end with the same bits.
@@ -29,7 +29,10 @@ mod tests;
 
 use florin_contribution::GameError;
 use florin_learning::Engine;
+use florin_protocol::Optimizer;
 
+use crate::codec::model_bytes;
+use crate::graph::BASELINE_TRAININGS;
 use crate::round::{DecodedRound, ValuationInputs, ValuationOutput, WorkError, value_decoded};
 pub use bytes::TRANSCRIPT_BYTES_MAX;
 use bytes::{Reader, Writer};
@@ -108,9 +111,29 @@ pub fn value_and_record(
 ) -> Result<RecordedRound, WorkError> {
     let opened = DecodedRound::decode(inputs)?;
     let slices = opened.slices();
-    let mut recorder = TranscriptRecorder::new(opened.source(&slices, engine), Writer::default());
+    let mut writer = Writer::default();
+    if baseline_bytes(inputs) > TRANSCRIPT_BYTES_MAX as u64 {
+        writer.give_up();
+    }
+    let mut recorder = TranscriptRecorder::new(opened.source(&slices, engine), writer);
     let output = value_decoded(inputs, &opened, &mut recorder)?;
     Ok(RecordedRound { output, transcript: recorder.finish() })
+}
+
+/// The most bytes of the states of the public baseline: known before the valuation, so that no time is spent on a transcript
+/// that would become too long.
+fn baseline_bytes(inputs: &ValuationInputs<'_>) -> u64 {
+    let spec = inputs.spec;
+    if spec.rounds.baseline_epochs == 0 {
+        return 0;
+    }
+    let tensors = match spec.training.optimizer {
+        Optimizer::Sgd if spec.training.momentum.0 == 0 => 1,
+        Optimizer::Sgd => 2,
+        Optimizer::Adam { .. } | Optimizer::AdamW { .. } => 3,
+    };
+    let states = BASELINE_TRAININGS.saturating_mul(BASELINE_SEGMENTS).saturating_mul(tensors);
+    states.saturating_mul(model_bytes(spec))
 }
 
 /// Values and aggregates a round from a transcript, of which it computes a sample again.

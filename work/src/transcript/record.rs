@@ -223,6 +223,9 @@ pub(super) fn segment<'a>(
 
 impl RoundEvaluations for TranscriptRecorder<'_> {
     fn correct_predictions(&mut self, params: &[f64]) -> Result<usize, WorkError> {
+        if !self.writer.is_active() {
+            return self.source.correct_predictions(params);
+        }
         let (groups, mut sum) = (RowGroups::of(self.source.holdout.rows()), 0);
         for group in 0..groups.count {
             let correct = group_correct(&mut self.source, &groups.rows_of(&[group]), params)?;

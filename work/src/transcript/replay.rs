@@ -107,7 +107,7 @@ impl<'a, 't> Replay<'a, 't> {
                 let of = (groups, group);
                 let found = group_derivatives(&mut self.source, of, &total, nodes, asked)?;
                 for (stated, found) in stated.iter().zip(found) {
-                    compare(DERIVATIVES, stated.iter().map(|cells| cells[group]), found)?;
+                    compare_line(DERIVATIVES, stated.iter().map(|cells| cells[group]), &found)?;
                 }
             }
             return Ok(());
@@ -120,7 +120,7 @@ impl<'a, 't> Replay<'a, 't> {
         let found =
             affine.derivatives_at(asked, &places(coefficients, nodes)).map_err(GameError::new)?;
         for (stated, found) in stated.iter().flatten().zip(found.iter().flatten()) {
-            compare(DERIVATIVES, at.iter().map(|row| stated[*row]), found.iter().copied())?;
+            compare_line(DERIVATIVES, at.iter().map(|row| stated[*row]), found)?;
         }
         Ok(())
     }
@@ -156,6 +156,16 @@ fn compare(
     compare_within(TOLERANCE, what, stated, found)
 }
 
+/// The same with a tolerance for the largest number: a small derivative is a sum of large products.
+fn compare_line(
+    what: &'static str,
+    stated: impl IntoIterator<Item = f64>,
+    found: &[f64],
+) -> Result<(), TranscriptError> {
+    let largest = found.iter().fold(1.0_f64, |largest, number| largest.max(number.abs()));
+    compare_within(TOLERANCE * largest, what, stated, found.iter().copied())
+}
+
 fn compare_within(
     tolerance: f64,
     what: &'static str,
@@ -179,11 +189,12 @@ fn check_losses_range(
     model: &ModelSpec,
     stated: &[f64],
 ) -> Result<(), TranscriptError> {
-    let largest = model.largest_loss() * (1.0 + TOLERANCE) + TOLERANCE;
-    match stated.iter().find(|loss| loss.abs() > largest) {
+    let (smallest, largest) = model.loss_range();
+    let slack = TOLERANCE * largest.max(1.0);
+    match stated.iter().find(|loss| !(smallest - slack..=largest + slack).contains(*loss)) {
         None => Ok(()),
         Some(loss) => {
-            let why = format!("a row has a loss of {loss}: at most {largest}");
+            let why = format!("a row has a loss of {loss}: must be from {smallest} to {largest}");
             Err(TranscriptError::Invalid { what, why })
         }
     }
