@@ -122,12 +122,7 @@ impl<'a> AffineLoss<'a> {
     pub fn random_direction_std(&mut self, coefficients: &[f64]) -> Result<Vec<f64>, EvalError> {
         let params = self.combined(coefficients)?;
         let (_, gradient) = self.engine.gradient(self.model, &params, self.holdout)?;
-        let mut square = 0.0;
-        for slope in &gradient {
-            square += slope * slope;
-        }
-        let typical = (square / gradient.len() as f64).sqrt();
-        Ok(self.deltas.iter().map(|delta| norm(delta) * typical).collect())
+        Ok(random_direction_stds(&gradient, self.deltas))
     }
 
     /// The null standard deviation of each update for a model without a gradient: the derivatives
@@ -206,6 +201,17 @@ impl<'a> AffineLoss<'a> {
         });
         Ok(params)
     }
+}
+
+/// The null standard deviation of each update from the gradient of the mean loss: see
+/// [`AffineLoss::random_direction_std`].
+pub fn random_direction_stds(gradient: &[f64], deltas: &[&[f32]]) -> Vec<f64> {
+    let mut square = 0.0;
+    for slope in gradient {
+        square += slope * slope;
+    }
+    let typical = (square / gradient.len() as f64).sqrt();
+    deltas.iter().map(|delta| norm(delta) * typical).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use crate::model::ModelSpec;
 use crate::training::Training;
 
 pub use checks::check_training;
-pub(crate) use checks::{check_evaluation, check_execution, check_groups, check_row_gradients};
+pub(crate) use checks::{
+    check_evaluation, check_execution, check_groups, check_row_gradients, check_segment,
+};
 pub use error::{BackendError, CommandError, EvalError, InputError, TrainError};
 pub(crate) use error::{TRAINER_FAILED, TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT};
 

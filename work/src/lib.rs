@@ -55,8 +55,8 @@ pub use round::{
 pub use round_model::void_metrics;
 pub use spot_check::{SpotCheckOptions, SpotCheckResult, escape_probability, spot_check_round};
 pub use transcript::{
-    RecordedRound, TRANSCRIPT_BYTES_MAX, TranscriptError, TranscriptSample, replay_transcript,
-    value_and_record,
+    RecordedRound, TRANSCRIPT_BYTES_MAX, TRANSCRIPT_PARTS, TranscriptError, TranscriptSample,
+    replay_transcript, value_and_record,
 };
 
 #[cfg(test)]

@@ -108,7 +108,15 @@ impl<'a> RoundSource<'a> {
     }
 
     pub(crate) fn affine(&mut self) -> Result<AffineLoss<'_>, GameError> {
-        AffineLoss::new(self.model, self.base, self.deltas, self.holdout, self.engine)
+        self.affine_on(self.holdout)
+    }
+
+    /// The same models on other rows.
+    pub(crate) fn affine_on<'s>(
+        &'s mut self,
+        rows: &'s Dataset,
+    ) -> Result<AffineLoss<'s>, GameError> {
+        AffineLoss::new(self.model, self.base, self.deltas, rows, self.engine)
             .map_err(GameError::new)
     }
 

@@ -16,6 +16,7 @@ use florin_ledger::ethereum::Settings;
 use florin_ledger::limits::CONFIRMATIONS_MAX;
 use florin_protocol::{Address, Digest};
 use florin_store::bucket::BucketSettingsError;
+use florin_work::TRANSCRIPT_PARTS;
 use serde::Deserialize;
 
 pub use florin_store::bucket::BucketSettings;
@@ -41,8 +42,6 @@ pub const ROUND_BYTES_MAX: u64 = 8 * 1_024 * MIB;
 
 /// Default of [`Config::valuation_parts`].
 pub const VALUATION_PARTS_DEFAULT: u32 = 2;
-/// The parts of a transcript; a coordinator that draws all of them values each round itself.
-pub const VALUATION_PARTS_ALL: u32 = 32;
 
 /// The settings of a coordinator. [`KEYS`] documents each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -333,7 +332,7 @@ impl Config {
             ("journal.snapshot_mib", self.journal.snapshot_mib, 1, 1_048_576),
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
-            ("valuation_parts", self.valuation_parts.into(), 1, VALUATION_PARTS_ALL.into()),
+            ("valuation_parts", self.valuation_parts.into(), 1, TRANSCRIPT_PARTS.into()),
             ("blobs.timeout_ms", self.blobs.timeout_ms, 100, 600_000),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),

@@ -11,7 +11,8 @@ use florin_protocol::{
     Digest, ErrorCode, NodeSigner, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord,
 };
 use florin_work::{
-    EarlierUpdateBlobs, TranscriptSample, ValuationInputs, ValuationOutput, WorkError,
+    EarlierUpdateBlobs, TRANSCRIPT_PARTS, TranscriptSample, ValuationInputs, ValuationOutput,
+    WorkError,
 };
 
 use super::EngineSender;
@@ -19,7 +20,7 @@ use super::batch::ResultSource;
 use super::retry_queue::{RetryQueue, RetryReason};
 use super::transcripts::{HeldTranscript, Transcripts};
 use super::valuation_metrics::ValuationMetrics;
-use crate::config::{VALUATION_PARTS_ALL, VALUATION_PARTS_DEFAULT};
+use crate::config::VALUATION_PARTS_DEFAULT;
 use crate::trace;
 use florin_engine::Event;
 use florin_engine::state::ReceivedRecord;
@@ -198,7 +199,7 @@ impl Valuer for WorkValuer {
         blobs: &BlobStore,
         (transcript, seed): (&[u8], u64),
     ) -> Result<Option<ValuationOutput>, ValuerError> {
-        if self.parts >= VALUATION_PARTS_ALL {
+        if self.parts >= TRANSCRIPT_PARTS {
             return Ok(None);
         }
         let sample = TranscriptSample { seed, parts_of_32: self.parts };

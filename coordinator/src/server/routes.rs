@@ -341,6 +341,10 @@ fn blob_routes() -> Vec<Route> {
     ]
 }
 
+/// Rejection codes of a work record.
+const RECORD: [ErrorCode; 5] =
+    [WorkOrderClosed, WorkResultMismatch, ConflictingMessage, TooEarly, TaskClosed];
+
 fn work_routes() -> Vec<Route> {
     let pledged = [UnknownTask, StakeTooSmall, DeadlinePassed, LedgerRejected, StorageFull];
     vec![
@@ -368,13 +372,7 @@ fn work_routes() -> Vec<Route> {
         .with_body(RequestBody::signed::<WorkRecord>(LARGE_BYTES_MAX))
         .with_response(SuccessResponse::json::<WorkAcceptance>())
         .with_rejections(&pledged)
-        .with_rejections(&[
-            WorkOrderClosed,
-            WorkResultMismatch,
-            ConflictingMessage,
-            TooEarly,
-            TaskClosed,
-        ])
+        .with_rejections(&RECORD)
         .with_rejections(&[StorageUnavailable]),
         Route::post(
             "/v1/work/transcripts",
@@ -385,13 +383,7 @@ fn work_routes() -> Vec<Route> {
         .with_body(RequestBody::bytes("at most 4 + record + 64 MiB"))
         .with_response(SuccessResponse::json::<WorkAcceptance>())
         .with_rejections(&pledged)
-        .with_rejections(&[
-            WorkOrderClosed,
-            WorkResultMismatch,
-            ConflictingMessage,
-            TooEarly,
-            TaskClosed,
-        ])
+        .with_rejections(&RECORD)
         .with_rejections(&SIGNED)
         .with_rejections(&[StorageUnavailable, LimitReached]),
     ]

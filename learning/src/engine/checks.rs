@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{InputError, TrainError};
+use super::{InputError, TrainError, TrainingSegment};
 use crate::data::Dataset;
 use crate::model::ModelSpec;
 use crate::params::first_not_finite;
@@ -18,6 +18,17 @@ pub fn check_training(
     check_model(model, start.len(), data)?;
     check_finite("the start", first_not_finite(start))?;
     Ok(how.check()?)
+}
+
+/// Checks that a segment is a part of its training. The caller has checked the training.
+pub(crate) fn check_segment(segment: &TrainingSegment<'_>) -> Result<(), TrainError> {
+    let TrainingSegment { start, data, how, from, to, .. } = *segment;
+    from.check(start.len(), how)?;
+    let steps = how.steps(data.rows());
+    match from.step() >= to || to > steps {
+        true => Err(InputError::Steps { from: from.step(), to, steps }.into()),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a way of computing with which only graphs on libtorch train.

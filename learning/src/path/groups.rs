@@ -17,9 +17,9 @@ pub(super) struct RowGroups {
     blocks: Vec<(usize, Range<usize>)>,
 }
 
-/// First row of group `group` of `groups`; the last group ends at the start of the next one.
-fn group_start(rows: usize, group: usize, groups: usize) -> usize {
-    rows * group / groups
+/// The rows of group `group` of `groups` contiguous ones.
+pub const fn group_rows(rows: usize, group: usize, groups: usize) -> Range<usize> {
+    rows * group / groups..rows * (group + 1) / groups
 }
 
 /// The summed losses of each of `groups` contiguous groups of rows, scaled so that the unweighted
@@ -27,9 +27,7 @@ fn group_start(rows: usize, group: usize, groups: usize) -> usize {
 /// [`PathGradient`](super::PathGradient).
 pub fn group_means(losses: &[f64], groups: usize) -> Vec<f64> {
     let scale = groups as f64 / losses.len() as f64;
-    let rows = |group| {
-        group_start(losses.len(), group, groups)..group_start(losses.len(), group + 1, groups)
-    };
+    let rows = |group| group_rows(losses.len(), group, groups);
     (0..groups).map(|group| losses[rows(group)].iter().sum::<f64>() * scale).collect()
 }
 
@@ -37,8 +35,7 @@ impl RowGroups {
     pub(super) fn new(rows: usize, groups: usize) -> Self {
         let mut blocks = Vec::new();
         for group in 0..groups {
-            let (from, until) =
-                (group_start(rows, group, groups), group_start(rows, group + 1, groups));
+            let Range { start: from, end: until } = group_rows(rows, group, groups);
             for start in (from..until).step_by(EVAL_CHUNK_ROWS) {
                 blocks.push((group, start..until.min(start + EVAL_CHUNK_ROWS)));
             }

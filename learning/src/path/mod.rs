@@ -31,7 +31,7 @@ use crate::mapped::{ScratchNumbers, ScratchSpace, UNLIMITED_MEMORY};
 use crate::params::first_not_finite;
 use dots::{UpdateProducts, dot_products, updates_per_batch};
 use groups::RowGroups;
-pub use groups::group_means;
+pub use groups::{group_means, group_rows};
 use sums::{SegmentSums, SegmentTotals};
 
 /// Largest number of groups of rows.

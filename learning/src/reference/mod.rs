@@ -20,8 +20,8 @@ use crate::descent::Descent;
 use crate::engine::{
     Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient, SegmentPoint,
     TrainError, TrainedModel, TrainedSegment, Trainer, TrainingSegment, TrainingStep,
-    check_evaluation, check_execution, check_groups, check_row_gradients, check_training, chunks,
-    chunks_in, mean,
+    check_evaluation, check_execution, check_groups, check_row_gradients, check_segment,
+    check_training, chunks, chunks_in, mean,
 };
 use crate::loss::RowLoss;
 use crate::model::ModelSpec;
@@ -149,11 +149,7 @@ impl Trainer for Reference {
         let TrainingSegment { model, start, data, how, seed, from, to, is_traced } = *segment;
         check_training(model, start, data, how)?;
         check_execution(NAME, how)?;
-        from.check(start.len(), how)?;
-        let steps = how.steps(data.rows());
-        if from.step() >= to || to > steps {
-            return Err(InputError::Steps { from: from.step(), to, steps }.into());
-        }
+        check_segment(segment)?;
         let mut record = SegmentRecord::new(to, is_traced);
         let own = Segment { from, record: &mut record };
         if let ModelSpec::Graph(model) = model {
@@ -165,7 +161,9 @@ impl Trainer for Reference {
             take_steps(&seen, how, Some(own), progress, &mut training)?;
         }
         let at = from.step();
-        record.into_trained().ok_or_else(|| InputError::Steps { from: at, to, steps }.into())
+        record
+            .into_trained()
+            .ok_or_else(|| InputError::Steps { from: at, to, steps: how.steps(data.rows()) }.into())
     }
 
     fn row_gradients(

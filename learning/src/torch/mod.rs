@@ -37,7 +37,7 @@ use crate::engine::{
     BackendError, Engine, EvalError, Evaluator, InputError, ParameterSegment, RowGradient,
     SegmentPoint, TrainError, TrainedModel, TrainedSegment, Trainer, TrainingQuote,
     TrainingSegment, TrainingStep, check_evaluation, check_execution, check_row_gradients,
-    check_training, chunks, mean, predicts_label,
+    check_segment, check_training, chunks, mean, predicts_label,
 };
 use crate::loss::RowLoss;
 use crate::memory::MemorySettings;
@@ -287,11 +287,7 @@ impl Trainer for Torch {
         if precision != Precision::F32 {
             return Err(InputError::Precision { engine: ENGINE, precision }.into());
         }
-        from.check(start.len(), how)?;
-        let steps = how.steps(data.rows());
-        if from.step() >= to || to > steps {
-            return Err(InputError::Steps { from: from.step(), to, steps }.into());
-        }
+        check_segment(segment)?;
         let training = GraphTraining { model, start, data, how, seed };
         let mut record = SegmentRecord::new(to, is_traced);
         let mut until_end = |step: TrainingStep| match progress(step) {
@@ -303,7 +299,10 @@ impl Trainer for Torch {
         match (trained, record.into_trained()) {
             (Ok(_) | Err(TrainError::Stopped { .. }), Some(segment)) => Ok(segment),
             (Err(error), _) => Err(error),
-            (Ok(_), None) => Err(InputError::Steps { from: from.step(), to, steps }.into()),
+            (Ok(_), None) => {
+                Err(InputError::Steps { from: from.step(), to, steps: how.steps(data.rows()) }
+                    .into())
+            }
         }
     }
 

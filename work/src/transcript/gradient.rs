@@ -1,7 +1,5 @@
 //! The gradient of the mean loss, and the check of its parts.
 
-use florin_learning::params::norm;
-
 use super::TranscriptError;
 use super::sample::RowGroups;
 
@@ -56,14 +54,6 @@ const HALF: f64 = 2_147_483_648.0;
 
 pub(super) fn length(vector: &[f64]) -> f64 {
     vector.iter().map(|number| number * number).sum::<f64>().sqrt()
-}
-
-/// The null standard deviation of each update, as [`AffineLoss::random_direction_std`] computes it.
-///
-/// [`AffineLoss::random_direction_std`]: florin_learning::AffineLoss::random_direction_std
-pub(super) fn null_deviations(gradient: &[f64], deltas: &[&[f32]]) -> Vec<f64> {
-    let typical = length(gradient) / (gradient.len() as f64).sqrt();
-    deltas.iter().map(|delta| norm(delta) * typical).collect()
 }
 
 /// Whether the stated products of the groups have the products of the stated gradient as their mean.

@@ -29,16 +29,17 @@ mod tests;
 
 use florin_contribution::GameError;
 use florin_learning::Engine;
-use florin_protocol::Optimizer;
+use florin_protocol::RoundNumber;
 
 use crate::codec::model_bytes;
+use crate::convert::training;
 use crate::graph::BASELINE_TRAININGS;
 use crate::round::{DecodedRound, ValuationInputs, ValuationOutput, WorkError, value_decoded};
 pub use bytes::TRANSCRIPT_BYTES_MAX;
 use bytes::{Reader, Writer};
 use record::TranscriptRecorder;
 use replay::Replay;
-pub use sample::TranscriptSample;
+pub use sample::{TRANSCRIPT_PARTS, TranscriptSample};
 
 /// Segments of a training of the public baseline, at most the number of its steps.
 const BASELINE_SEGMENTS: u64 = 16;
@@ -127,11 +128,7 @@ fn baseline_bytes(inputs: &ValuationInputs<'_>) -> u64 {
     if spec.rounds.baseline_epochs == 0 {
         return 0;
     }
-    let tensors = match spec.training.optimizer {
-        Optimizer::Sgd if spec.training.momentum.0 == 0 => 1,
-        Optimizer::Sgd => 2,
-        Optimizer::Adam { .. } | Optimizer::AdamW { .. } => 3,
-    };
+    let tensors = 1 + training(spec, RoundNumber::FIRST).state_tensors();
     let states = BASELINE_TRAININGS.saturating_mul(BASELINE_SEGMENTS).saturating_mul(tensors);
     states.saturating_mul(model_bytes(spec))
 }

@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 
 use florin_contribution::{AffineSource, GameError, PathIntegral};
+use florin_learning::affine::random_direction_stds;
 use florin_learning::checkpoint::TrainingState;
 use florin_learning::engine::{TrainError, TrainingSegment};
 use florin_learning::{Dataset, ModelSpec, Reference, Trainer};
 use florin_protocol::limits::CROSS_CHECK_COHORT_MAX;
 
 use super::bytes::Writer;
-use super::gradient::{Multipliers, null_deviations};
+use super::gradient::Multipliers;
 use super::replay;
 use super::sample::RowGroups;
 use crate::evaluations::{BaselineTraining, BaselineWork, RoundEvaluations};
@@ -155,7 +156,7 @@ impl AffineSource for TranscriptRecorder<'_> {
         self.writer.numbers(
             of_groups.iter().flat_map(|own| multipliers.products(own)).collect::<Vec<_>>().iter(),
         );
-        Ok(Some(null_deviations(&gradient, self.source.deltas)))
+        Ok(Some(random_direction_stds(&gradient, self.source.deltas)))
     }
 
     fn random_direction_passes(&self) -> u64 {

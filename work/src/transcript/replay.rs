@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 
 use florin_contribution::{AffineSource, GameError, PathIntegral};
+use florin_learning::affine::random_direction_stds;
 use florin_learning::checkpoint::TrainingState;
-use florin_learning::{AffineLoss, Dataset, Evaluator, ModelSpec, Reference, Trainer};
+use florin_learning::{Dataset, Evaluator, ModelSpec, Reference, Trainer};
 
 use super::bytes::Reader;
-use super::gradient::{Multipliers, PROJECTIONS, check_group, check_sum, null_deviations};
+use super::gradient::{Multipliers, PROJECTIONS, check_group, check_sum};
 use super::record::{
     group_correct, group_derivatives, group_gradient, has_transcript, row_groups, segment,
 };
@@ -59,24 +60,12 @@ impl<'a, 't> Replay<'a, 't> {
         }
     }
 
-    /// The losses of some rows at several points, `[point][row]`.
-    fn losses_of(
-        &mut self,
-        rows: &Dataset,
-        points: &[Vec<f64>],
-    ) -> Result<Vec<Vec<f64>>, GameError> {
-        let RoundSource { model, base, deltas, engine, .. } = &mut self.source;
-        let mut affine =
-            AffineLoss::new(model, base, deltas, rows, &mut **engine).map_err(GameError::new)?;
-        affine.losses_at(points).map_err(GameError::new)
-    }
-
     fn check_losses(&mut self, points: &[Vec<f64>], stated: &[Vec<f64>]) -> Result<(), GameError> {
         let groups = row_groups(&self.source);
         let drawn = self.draws.draw(groups.count);
         let at = groups.rows_of(&drawn);
         let rows = subset(self.source.holdout, &at).map_err(GameError::new)?;
-        let found = self.losses_of(&rows, points)?;
+        let found = self.source.affine_on(&rows)?.losses_at(points).map_err(GameError::new)?;
         for (stated, found) in stated.iter().zip(&found) {
             if self.source.groups.is_none() {
                 compare(LOSSES, at.iter().map(|row| stated[*row]), found.iter().copied())?;
@@ -114,11 +103,9 @@ impl<'a, 't> Replay<'a, 't> {
         }
         let at = groups.rows_of(&drawn);
         let rows = subset(self.source.holdout, &at).map_err(GameError::new)?;
-        let RoundSource { model, base, deltas, engine, .. } = &mut self.source;
-        let mut affine =
-            AffineLoss::new(model, base, deltas, &rows, &mut **engine).map_err(GameError::new)?;
-        let found =
-            affine.derivatives_at(asked, &places(coefficients, nodes)).map_err(GameError::new)?;
+        let places = places(coefficients, nodes);
+        let found = self.source.affine_on(&rows)?.derivatives_at(asked, &places);
+        let found = found.map_err(GameError::new)?;
         for (stated, found) in stated.iter().flatten().zip(found.iter().flatten()) {
             compare_line(DERIVATIVES, at.iter().map(|row| stated[*row]), found)?;
         }
@@ -268,7 +255,7 @@ impl AffineSource for Replay<'_, '_> {
             let own = group_gradient(&mut self.source, (groups, group), &params)?;
             check_group(&multipliers, products[group], &own)?;
         }
-        Ok(Some(null_deviations(&gradient, self.source.deltas)))
+        Ok(Some(random_direction_stds(&gradient, self.source.deltas)))
     }
 
     fn random_direction_passes(&self) -> u64 {

@@ -4,9 +4,13 @@ use std::ops::Range;
 
 use florin_contribution::SeededRng;
 use florin_learning::Dataset;
+use florin_learning::path::group_rows;
 
 use crate::round::WorkError;
 use crate::round_source::ROW_GROUPS;
+
+/// The parts into which a transcript's draws are counted.
+pub const TRANSCRIPT_PARTS: u32 = 32;
 
 /// How much of a transcript is computed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +35,8 @@ impl ReplayDraws {
     /// Distinct numbers below `count`, ascending.
     pub(super) fn draw(&mut self, count: usize) -> Vec<usize> {
         let parts = usize::try_from(self.parts_of_32).unwrap_or(usize::MAX);
-        let wanted = count.saturating_mul(parts).div_ceil(32).clamp(1, count.max(1));
+        let wanted = count.saturating_mul(parts).div_ceil(TRANSCRIPT_PARTS as usize);
+        let wanted = wanted.clamp(1, count.max(1));
         let mut drawn = self.rng.permutation(count);
         drawn.truncate(wanted);
         drawn.sort_unstable();
@@ -58,7 +63,7 @@ impl RowGroups {
     }
 
     pub(super) const fn range(self, group: usize) -> Range<usize> {
-        self.rows * group / self.count..self.rows * (group + 1) / self.count
+        group_rows(self.rows, group, self.count)
     }
 
     /// The factor that turns a mean over the rows of a group into a cell: the mean of the cells is the mean
