@@ -362,21 +362,8 @@ async fn a_second_provider_is_paid_after_the_firsts_wrong_record() {
     let blobs = shop.host.blobs();
     let order = order.body;
     let updates: Vec<_> = order.entries.iter().map(|e| blobs.read(e.update).unwrap()).collect();
-    let inputs = florin_work::ValuationInputs {
-        spec: &shop.spec,
-        graph: None,
-        base: base_model(),
-        row_indices: &drawn_rows(&shop.spec, &order, &[]),
-        disclosed_rows: &blobs.read(order.disclosed_rows).unwrap(),
-        entries: &order.entries,
-        updates: &updates,
-        previous_models: &florin_work::NO_BLOBS,
-        earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
-        earlier_rows: &florin_work::NO_BLOBS,
-        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
-    };
-    let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
-    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
+    let rows = blobs.read(order.disclosed_rows).unwrap();
+    let result = value_order(&shop.spec, &order, (&rows, &updates));
     let right =
         WorkRecord { market: market(), order: order.digest(), provider: address(OTHER), result };
     let mut wrong = WorkRecord { provider: address(PROVIDER), ..right.clone() };

@@ -8,8 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::support::*;
 use crate::test_coordinator::{
-    TestCoordinator, base_model, digits_spec, drawn_rows, holdout, send_to, upload_body,
-    work_valuer,
+    TestCoordinator, digits_spec, holdout, send_to, upload_body, value_order, work_valuer,
 };
 
 /// Concurrent copies of a message.
@@ -109,21 +108,7 @@ async fn work(record: &mut RecordedRound, task: TaskId, query: &Signed<WorkReque
     }
     let path = format!("tasks/{task}/rounds/1/holdout");
     let (_, rows) = record.shop.send("GET", &path, axum::body::Body::empty()).await;
-    let inputs = florin_work::ValuationInputs {
-        spec: &record.shop.spec,
-        graph: None,
-        base: base_model(),
-        row_indices: &drawn_rows(&record.shop.spec, &order, &[]),
-        disclosed_rows: &rows,
-        entries: &order.entries,
-        updates: &updates,
-        previous_models: &florin_work::NO_BLOBS,
-        earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
-        earlier_rows: &florin_work::NO_BLOBS,
-        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
-    };
-    let mut engine = florin_learning::engine(florin_learning::EngineKind::Reference, 1).unwrap();
-    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
+    let result = value_order(&record.shop.spec, &order, (&rows, &updates));
     let body = WorkRecord { market: market(), order: order.digest(), provider, result };
     let body = json(&node(PROVIDER).sign(body));
     record.send("a work record", "work".to_owned(), body).await;

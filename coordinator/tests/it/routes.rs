@@ -275,21 +275,7 @@ async fn a_provider_is_paid_for_work_that_the_coordinator_recomputes() {
     for entry in &order.entries {
         updates.push(shop.send("POST", "work/blob", fetch(entry.update)).await.1);
     }
-    let inputs = ValuationInputs {
-        spec: &shop.spec,
-        graph: None,
-        base: base_model(),
-        row_indices: &drawn_rows(&shop.spec, &order, &[]),
-        disclosed_rows: &rows,
-        entries: &order.entries,
-        updates: &updates,
-        previous_models: &florin_work::NO_BLOBS,
-        earlier_updates: EarlierUpdateBlobs::NONE,
-        earlier_rows: &florin_work::NO_BLOBS,
-        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
-    };
-    let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
-    let result = florin_work::value_and_aggregate(&inputs, engine.as_mut()).unwrap().result;
+    let result = value_order(&shop.spec, &order, (&rows, &updates));
     let units = result.valuation.units;
     let record = WorkRecord { market: market(), order: order.digest(), provider, result };
     let signed = node(PROVIDER).sign(record);

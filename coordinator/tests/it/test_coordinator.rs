@@ -18,8 +18,8 @@ use florin_learning::{Dataset, EngineKind, Reference, Trainer};
 use florin_ledger::{BondState, StakeState};
 use florin_protocol::*;
 use florin_work::{
-    CommittedHoldout, clip_update, decode_model, encode_parameters, initial_model, model_spec,
-    training,
+    CommittedHoldout, ValuationInputs, clip_update, decode_model, encode_parameters, initial_model,
+    model_spec, training,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,6 +90,41 @@ pub(crate) fn trained_update_on(
     let mut delta: Vec<f32> = end.params.iter().zip(&start).map(|(a, b)| a - b).collect();
     clip_update(spec, &mut delta);
     encode_parameters(spec, &delta)
+}
+
+/// Calls `value` with the inputs of an order of a first round.
+pub(crate) fn with_order_inputs<R>(
+    spec: &TaskSpec,
+    order: &WorkOrder,
+    (rows, updates): (&[u8], &Vec<Vec<u8>>),
+    value: impl FnOnce(&ValuationInputs<'_>) -> R,
+) -> R {
+    value(&ValuationInputs {
+        spec,
+        graph: None,
+        base: base_model(),
+        row_indices: &drawn_rows(spec, order, &[]),
+        disclosed_rows: rows,
+        entries: &order.entries,
+        updates,
+        previous_models: &florin_work::NO_BLOBS,
+        earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
+        earlier_rows: &florin_work::NO_BLOBS,
+        scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
+    })
+}
+
+/// The result of an order of a first round.
+pub(crate) fn value_order(
+    spec: &TaskSpec,
+    order: &WorkOrder,
+    (rows, updates): (&[u8], &Vec<Vec<u8>>),
+) -> WorkResult {
+    let mut engine = florin_learning::engine(EngineKind::Reference, 1).unwrap();
+    let value = |inputs: &ValuationInputs<'_>| {
+        florin_work::value_and_aggregate(inputs, engine.as_mut()).unwrap().result
+    };
+    with_order_inputs(spec, order, (rows, updates), value)
 }
 
 pub(crate) fn work_valuer() -> Box<dyn Valuer> {

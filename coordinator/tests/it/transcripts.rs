@@ -96,19 +96,8 @@ impl Ordered {
     fn with_inputs<R>(&self, use_inputs: impl FnOnce(&ValuationInputs<'_>) -> R) -> R {
         let (blobs, order) = (self.shop.host.blobs(), &self.order);
         let updates: Vec<_> = order.entries.iter().map(|e| blobs.read(e.update).unwrap()).collect();
-        use_inputs(&ValuationInputs {
-            spec: &self.shop.spec,
-            graph: None,
-            base: base_model(),
-            row_indices: &drawn_rows(&self.shop.spec, order, &[]),
-            disclosed_rows: &blobs.read(order.disclosed_rows).unwrap(),
-            entries: &order.entries,
-            updates: &updates,
-            previous_models: &florin_work::NO_BLOBS,
-            earlier_updates: florin_work::EarlierUpdateBlobs::NONE,
-            earlier_rows: &florin_work::NO_BLOBS,
-            scratch_space: &florin_learning::mapped::UNLIMITED_MEMORY,
-        })
+        let rows = blobs.read(order.disclosed_rows).unwrap();
+        with_order_inputs(&self.shop.spec, order, (&rows, &updates), use_inputs)
     }
 
     fn recorded(&self) -> RecordedRound {
