@@ -56,6 +56,9 @@ pub enum LeaseError {
         /// Their largest number.
         max: usize,
     },
+    /// The shown links of a probe contradict it.
+    #[error("the probe is not proven: {0}")]
+    Probe(&'static str),
     /// An amount does not fit.
     #[error(transparent)]
     Amount(#[from] AmountError),
@@ -74,6 +77,7 @@ impl LeaseError {
             Self::Repeated { .. } => "COMPUTE_REPEATED",
             Self::Commitment(_) => "COMPUTE_COMMITMENT",
             Self::Limit { .. } => "COMPUTE_LIMIT",
+            Self::Probe(_) => "COMPUTE_PROBE",
             Self::Amount(_) => "COMPUTE_AMOUNT",
         }
     }

@@ -19,6 +19,9 @@
 //! * **Lease** ([`Lease`]): the order with its books. Each phase has a deadline and a default on silence that
 //!   any account can trigger. After each action, the deposits are the sum of the balances.
 //!
+//! * **Listing** ([`Listing`]): devices that a provider offers under a stake. A probe ([`ProbeShape`]) tests its card
+//!   before it counts, and its leases test it after that ([`Drift`]).
+//!
 //! This crate has no I/O, no clock, no randomness, no floats and no hash maps.
 #![cfg_attr(
     not(test),
@@ -42,6 +45,7 @@ mod dispute;
 mod error;
 mod job;
 mod lease;
+mod listing;
 mod order;
 mod record;
 mod stake;
@@ -54,6 +58,15 @@ pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
 pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
 pub use lease::{ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
+pub use listing::{
+    Card, DRAWN_LINKS, DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX,
+    DrawnProbe, Drift, Factor, LISTING_MS_MAX, LISTING_MS_MIN, Link, Listing, ListingAction,
+    ListingEvent, ListingOpening, ListingOutcome, ListingPhase, ListingRecord, ListingRequest,
+    ListingTerms, ListingView, PROBE_FIELD, PROBE_MATRIX_BYTES, PROBE_POOL, PROBE_SIDE,
+    PROBE_SLACK, PROBE_STATES_MAX, PROBE_WINDOW_MS, PROBES_MAX, Probe, ProbeShape, SHOW_WINDOW_MS,
+    SHOWN_BYTES_MAX, ShownLink, ShownLinks, ShownState, SignedListingAction, SignedMessage, Step,
+    draw_commitment, drawn_links, first_state, pool_matrix, state_leaf, step,
+};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{
     LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,

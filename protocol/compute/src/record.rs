@@ -366,4 +366,4 @@ impl OrderView {
 
 #[cfg(test)]
 #[path = "record_tests.rs"]
-mod tests;
+pub(crate) mod tests;

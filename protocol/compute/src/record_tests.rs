@@ -10,10 +10,10 @@ const BEACON: Digest = Digest([7; 32]);
 const SALT: Digest = Digest([9; 32]);
 const OPENED: Timestamp = Timestamp(1_000);
 
-struct LeaseSigner(SigningKey);
+pub(crate) struct LeaseSigner(SigningKey);
 
 impl LeaseSigner {
-    fn number(number: u8) -> Self {
+    pub(crate) fn number(number: u8) -> Self {
         Self(SigningKey::from_slice(&[number; 32]).unwrap())
     }
 }
