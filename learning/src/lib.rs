@@ -55,6 +55,7 @@ mod descent;
 mod dot_lanes;
 pub mod energy;
 pub mod engine;
+pub mod field_products;
 mod gram;
 pub mod graph;
 mod loss;

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::checkpoint::CheckpointSettings;
 use crate::engine::{BackendError, Engine};
+use crate::field_products::{FieldProducts, PlainFieldProducts};
 use crate::memory::MemorySettings;
 use crate::ranks::Ranks;
 use crate::reference::Reference;
@@ -46,6 +47,11 @@ pub enum EngineError {
         /// Details of the search.
         why: String,
     },
+    /// Probes test cores of the processor.
+    #[error(
+        "a listing offers cores of the processor, and no GPU: use the engine torch or reference"
+    )]
+    NoProbe,
     /// The number of threads is out of bounds.
     #[error("threads is {threads}: must be 1 to {THREADS_MAX}")]
     Threads {
@@ -142,6 +148,31 @@ fn torch(
         engine = engine.with_ranks(ranks);
     }
     Ok(Box::new(engine))
+}
+
+/// The products of a probe on one core of the processor: by libtorch, or plain in a build without it.
+///
+/// # Errors
+/// [`EngineError`] for a GPU, which no probe tests, and for libtorch in a build without it.
+pub fn field_products(kind: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
+    match kind {
+        EngineKind::Reference => Ok(Box::new(PlainFieldProducts::default())),
+        EngineKind::Cuda => Err(EngineError::NoProbe),
+        EngineKind::Auto | EngineKind::Torch => torch_products(kind),
+    }
+}
+
+#[cfg(feature = "torch")]
+fn torch_products(_: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
+    Ok(Box::new(crate::torch::TorchFieldProducts::default()))
+}
+
+#[cfg(not(feature = "torch"))]
+fn torch_products(kind: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
+    match kind {
+        EngineKind::Auto => Ok(Box::new(PlainFieldProducts::default())),
+        _ => Err(EngineError::NoTorch),
+    }
 }
 
 /// Predicts the bytes of the tensors of a graph's step on `rows` rows at once, beside parameters, rows and

@@ -35,6 +35,13 @@ use steps::{Segment, Stepping, TrainingBatch, take_steps};
 
 const NAME: &str = "reference";
 
+/// Adds the product of two square matrices to a third one, row by row.
+pub(crate) fn square_product(side: usize, a: &[f32], b: &[f32], sum: &mut [f32]) {
+    let size = matrix::ProductSize { rows: side, columns: side, depth: side };
+    let onto = matrix::OutputMode::Accumulate;
+    matrix::product(size, matrix::Strided::rows(a, side), b, onto, sum);
+}
+
 /// Number of multiplications per thread below which starting a thread for directional derivatives
 /// is not worthwhile.
 const PRODUCTS_PER_THREAD: usize = 1 << 19;
