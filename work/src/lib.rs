@@ -21,6 +21,7 @@ mod holdout;
 mod leased_training;
 mod model_check;
 pub mod preprocess;
+mod probe;
 mod public_baseline;
 mod round;
 mod round_model;
@@ -47,6 +48,9 @@ pub use leased_training::{
     initial_state, job_state,
 };
 pub use model_check::{ModelCheck, check_model};
+pub use probe::{
+    CardMeasurement, ComputedProbe, MeasuredCard, ProbeDevices, ProbeProgress, measure_card,
+};
 pub use public_baseline::{baseline_rows, disclosed_indices};
 pub use round::{
     EarlierUpdateBlobs, ResultMismatch, TOLERANCE_NANO, ValuationInputs, ValuationOutput,
