@@ -5,9 +5,11 @@
 //! left of the escrow returns to the renter with the close. Both kinds of ledgers have all of this without a
 //! rule of its own.
 
+use std::collections::BTreeMap;
+
 use florin_compute::{ComputeOrder, Lease, LeaseError};
 use florin_protocol::limits::{PHASE_MS_MAX, TASK_MS_MAX};
-use florin_protocol::merkle::ClaimTree;
+use florin_protocol::merkle::{ClaimTotals, ClaimTree};
 use florin_protocol::{
     Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber,
     TaskId, Timestamp,
@@ -22,7 +24,7 @@ pub const LEASE_SETTLE_MS: u64 = 86_400_000;
 pub const LEASE_CHALLENGE_MS_MIN: u64 = 1_000;
 
 /// Time to prove the debits of a final settlement before a bond returns, in milliseconds: ten minutes.
-const LEASE_PROOF_MS: u64 = 600_000;
+pub(crate) const LEASE_PROOF_MS: u64 = 600_000;
 
 /// The task of an order on the ledger.
 #[must_use]
@@ -147,12 +149,15 @@ impl Settlement {
 /// The claims of a settled lease, one for each account. Any account may send them.
 #[must_use]
 pub fn lease_claims(lease: &Lease) -> Vec<Claim> {
-    let totals = lease.books().totals();
+    claims_of(lease_task(lease.order()), &lease.books().totals())
+}
+
+/// A claim for each account of a task's totals.
+pub(crate) fn claims_of(task: TaskId, totals: &BTreeMap<Address, ClaimTotals>) -> Vec<Claim> {
     let tree = ClaimTree::new(totals.clone());
-    let task = lease_task(lease.order());
-    let claims = totals.into_iter().filter_map(|(account, totals)| {
-        let proof = tree.proof(account, totals)?;
-        Some(Claim { task, account, totals, proof })
+    let claims = totals.iter().filter_map(|(account, totals)| {
+        let proof = tree.proof(*account, *totals)?;
+        Some(Claim { task, account: *account, totals: *totals, proof })
     });
     claims.collect()
 }

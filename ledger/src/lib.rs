@@ -59,6 +59,7 @@ mod entry;
 pub mod ethereum;
 mod lease;
 pub mod limits;
+mod listing;
 pub mod model;
 mod refusal;
 pub mod remote;
@@ -81,6 +82,7 @@ pub use embedded::{
 };
 pub use entry::{Account, Cause, Movement, Pool};
 pub use lease::{LEASE_CHALLENGE_MS_MIN, LEASE_SETTLE_MS, lease_claims, lease_task};
+pub use listing::{listing_claims, listing_task};
 pub use remote::RemoteLedger;
 pub use transaction::{
     SignedTransaction, Transaction, TransactionOutcome, TransactionStatus, VerifiedTransaction,

@@ -13,6 +13,7 @@ mod bonds_and_stakes;
 mod coverage;
 mod debits;
 mod leases;
+mod listings;
 mod scenario;
 mod signer;
 mod splits;
@@ -120,6 +121,8 @@ const CASES: &[ConformanceCase] = &[
     ("an order without a lease is refunded", leases::unawarded),
     ("a bid that stays closed is debited", leases::debited_alone),
     ("one claim of a lease pays and fines", leases::paid_and_debited),
+    ("a provider that ends its listing pays for its probes", listings::withdrawn),
+    ("leases that contradict a card take the stake of its listing", listings::contradicted),
     ("a split is set once, before the account takes part", splits::setting),
     ("a claim of a split account pays its members, to the unit", splits::paying),
     ("a split leaves bond and debits with its account", splits::debiting),
