@@ -131,6 +131,8 @@ codes! {
     InvalidOrder = "INVALID_ORDER",
     /// The rules of the lease refuse the action; the message ends with the code of the rule.
     LeaseRefused = "LEASE_REFUSED",
+    /// The order takes bids of listed devices, and the bidder has none that are proven.
+    NotListed = "NOT_LISTED",
 }
 
 impl fmt::Display for ErrorCode {

@@ -191,6 +191,36 @@ pub const KEYS: &[SettingKey] = &[
         variable: "FLORIN_COORDINATOR_VALUATION_PARTS",
     },
     SettingKey {
+        name: "listings.stake_milli_min",
+        meaning: "smallest stake of a listing for each of its devices, in thousandths of a florin",
+        bounds: "1 to 1000000000, default 1000",
+        example: "1000",
+        variable: "FLORIN_COORDINATOR_LISTINGS_STAKE_MILLI_MIN",
+    },
+    SettingKey {
+        name: "listings.fee_milli",
+        meaning: "what a provider pays the coordinator for each probe of its devices, in thousandths of a \
+                  florin",
+        bounds: "0 to 1000000000, default 10",
+        example: "10",
+        variable: "FLORIN_COORDINATOR_LISTINGS_FEE_MILLI",
+    },
+    SettingKey {
+        name: "listings.probe_ms_min",
+        meaning: "least duration of a probe by its card, in milliseconds: a card that is better than its \
+                  devices by less than a second for each probe is not found",
+        bounds: "10 to 600000, default 15000",
+        example: "15000",
+        variable: "FLORIN_COORDINATOR_LISTINGS_PROBE_MS_MIN",
+    },
+    SettingKey {
+        name: "listings.probe_every_ms",
+        meaning: "mean time between two probes of all idle listings at once, in milliseconds",
+        bounds: "1000 to 604800000, default 3600000",
+        example: "3600000",
+        variable: "FLORIN_COORDINATOR_LISTINGS_PROBE_EVERY_MS",
+    },
+    SettingKey {
         name: "blobs.url",
         meaning: "bucket that stores a copy of every blob, written before the receipt is issued; \
                   none unless set",

@@ -4,6 +4,7 @@
 mod journal;
 mod keys;
 mod listener;
+mod listings;
 mod network;
 mod uploads;
 
@@ -23,6 +24,7 @@ pub use florin_store::bucket::BucketSettings;
 pub use journal::JournalSettings;
 pub use keys::{KEYS, SettingKey};
 pub use listener::{Http2Settings, OtlpSettings, RateLimits, TlsSettings};
+pub use listings::ListingSettings;
 pub(crate) use network::rate_limit_address;
 pub use network::{IpNetwork, ParseIpNetworkError};
 pub use uploads::UploadSettings;
@@ -114,6 +116,9 @@ pub struct Config {
     /// Parts of 32 of a provider's valuation that are computed again; all of them without a transcript.
     #[serde(default = "defaults::valuation_parts")]
     pub valuation_parts: u32,
+    /// What a listing of devices needs.
+    #[serde(default)]
+    pub listings: ListingSettings,
     /// The bucket that mirrors the blobs.
     #[serde(default)]
     pub blobs: BucketSettings,
@@ -256,6 +261,7 @@ impl Config {
             work_memory_mib: defaults::work_memory_mib(),
             valuations_max: defaults::valuations_max(),
             valuation_parts: defaults::valuation_parts(),
+            listings: ListingSettings::default(),
             blobs: BucketSettings::default(),
             uploads: UploadSettings::default(),
             rate: RateLimits::default(),
@@ -333,6 +339,10 @@ impl Config {
             ("work_memory_mib", self.work_memory_mib, 1, 1_048_576),
             ("valuations_max", wide(self.valuations_max), 1, 64),
             ("valuation_parts", self.valuation_parts.into(), 1, TRANSCRIPT_PARTS.into()),
+            ("listings.stake_milli_min", self.listings.stake_milli_min, 1, 1_000_000_000),
+            ("listings.fee_milli", self.listings.fee_milli, 0, 1_000_000_000),
+            ("listings.probe_ms_min", self.listings.probe_ms_min, 10, 600_000),
+            ("listings.probe_every_ms", self.listings.probe_every_ms, 1_000, 604_800_000),
             ("blobs.timeout_ms", self.blobs.timeout_ms, 100, 600_000),
             ("uploads.disk_mib_max", uploads.disk_mib_max, 1, 1_073_741_824),
             ("uploads.task_mib_max", uploads.task_mib_max, 1, 1_073_741_824),

@@ -14,6 +14,7 @@ const TICK: Duration = Duration::from_millis(50);
 impl LeaseHost {
     /// Applies all that is due: defaults after deadlines, the beacon of the audits, orders without blobs.
     pub fn apply_due(&self) {
+        self.apply_due_to_listings();
         let now = self.now();
         let due: Vec<(Digest, DueAction)> = {
             let state = self.state();

@@ -9,12 +9,13 @@ mod acceptance;
 mod arrival;
 mod deadlines;
 mod hosted;
+mod listings;
 mod money;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_compute::{
@@ -23,7 +24,7 @@ use florin_compute::{
 };
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
+    Address, Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
     WalletSigner,
 };
 use florin_store::{BlobError, BlobStore};
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 
 use crate::host::Clock;
 use hosted::HostedOrder;
+use listings::HostedListing;
 use store::LeaseStore;
 
 pub use store::{LEASES_FILE, LeaseCopy, LeaseStoreError};
@@ -46,6 +48,8 @@ pub struct StoredLeases {
     pub orders: u64,
     /// Number of recorded actions.
     pub records: u64,
+    /// Number of listings.
+    pub listings: u64,
     /// The blobs of their jobs and states.
     pub blobs: BTreeSet<Digest>,
 }
@@ -64,6 +68,12 @@ pub fn read_leases(folder: &Path) -> Result<Option<StoredLeases>, LeaseStoreErro
         found.records = found.records.saturating_add(records);
         found.blobs.extend(order.states.values().map(|state| state.blob));
         let folded = HostedOrder::load(order, Vec::new());
+        folded.map_err(|why| store.inconsistent(&why))?;
+    }
+    for listing in loaded.listings.into_values() {
+        found.listings = found.listings.saturating_add(1);
+        // The account of the coordinator is in no record: it receives the pay, and no rule depends on it.
+        let folded = HostedListing::load(listing.stored, listing.records, Address([0; 20]));
         folded.map_err(|why| store.inconsistent(&why))?;
     }
     Ok(Some(found))
@@ -91,11 +101,19 @@ struct Inner {
     state: Mutex<HostState>,
     changes: watch::Sender<u64>,
     is_stopping: AtomicBool,
+    /// The mean milliseconds between two probes of all listings.
+    probe_every_ms: AtomicU64,
+    /// The next moment at which all idle listings are probed.
+    fleet_probe: Mutex<Option<Timestamp>>,
 }
+
+/// Default of the mean milliseconds between two probes of all listings: an hour.
+const PROBE_EVERY_MS: u64 = 3_600_000;
 
 #[derive(Default)]
 struct HostState {
     orders: BTreeMap<Digest, HostedOrder>,
+    listings: BTreeMap<Digest, HostedListing>,
     /// Blobs that were uploaded for jobs. A blob of a task is not among them before that: it may be secret.
     blobs: BTreeSet<Digest>,
 }
@@ -155,6 +173,13 @@ impl LeaseHost {
             resume(&store, id, &mut hosted, parts.clock.now())?;
             state.orders.insert(id, hosted);
         }
+        let own = parts.wallet.address();
+        for (id, loaded) in loaded.listings {
+            let hosted = HostedListing::load(loaded.stored, loaded.records, own);
+            let mut hosted = hosted.map_err(|why| store.inconsistent(&why))?;
+            hosted.resume(&store, parts.clock.now())?;
+            state.listings.insert(id, hosted);
+        }
         let inner = Inner {
             market: parts.ledger.market(),
             parts,
@@ -162,12 +187,19 @@ impl LeaseHost {
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
             is_stopping: AtomicBool::new(false),
+            probe_every_ms: AtomicU64::new(PROBE_EVERY_MS),
+            fleet_probe: Mutex::new(None),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     fn state(&self) -> MutexGuard<'_, HostState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the mean milliseconds between two probes of all listings.
+    pub(crate) fn probe_every(&self, ms: u64) {
+        self.inner.probe_every_ms.store(ms, Ordering::Relaxed);
     }
 
     /// The coordinator's time.
@@ -228,6 +260,7 @@ impl LeaseHost {
             }
             order.check_sender(signed)?;
             order.check_states(&signed.body.action)?;
+            state.check_listed(&order.stored.request.order, by, &signed.body.action)?;
             (lease.lease().clone(), arrived.max(lease.last()))
         };
         // Without the lock: the lease is a copy.

@@ -3,11 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use florin_compute::{Lease, OrderMoney, RecordedLease};
-use florin_ledger::{LedgerError, Refusal, Settlement, SettlementStatus, lease_claims, lease_task};
+use florin_compute::{LeaseError, Listing, OrderMoney, RecordedLease};
+use florin_ledger::{
+    Claim, LedgerError, Refusal, Settlement, SettlementStatus, lease_claims, listing_claims,
+};
 use florin_protocol::{Digest, Report, RoundNumber, TaskId};
 
 use super::LeaseHost;
+use super::store::{StoredListing, StoredOrder};
 use crate::host::{JobProgress, LedgerJob, advance};
 use florin_engine::Event;
 
@@ -29,13 +32,28 @@ enum SettlementStep {
     ReturnBond,
 }
 
+/// What is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Order(Digest),
+    Listing(Digest),
+}
+
+impl Subject {
+    const fn id(self) -> Digest {
+        match self {
+            Self::Order(id) | Self::Listing(id) => id,
+        }
+    }
+}
+
 /// A settlement that goes on.
 struct Settling {
-    id: Digest,
-    /// The lease; `None` for an order whose bids never began.
-    lease: Option<Lease>,
-    /// Its settlement; `None` if no account is paid or debited.
+    subject: Subject,
+    /// `None` if no account is paid or debited.
     settlement: Option<Settlement>,
+    /// The claims that debit a bond.
+    debits: Vec<Claim>,
     is_cancelled: bool,
     step: SettlementStep,
     /// No step before this moment.
@@ -43,16 +61,33 @@ struct Settling {
 }
 
 impl Settling {
-    fn new(id: Digest, lease: Option<&RecordedLease>) -> Self {
-        let lease = lease.map(|recorded| recorded.lease().clone());
-        let settlement = lease.as_ref().map(Settlement::from_lease).transpose();
-        let settlement = settlement.map(Option::flatten).unwrap_or_else(|error| {
-            // The books of a lease balance, so that their sum is below the escrow.
-            tracing::error!(order = %id, %error, "a lease cannot be settled: its task is closed");
-            None
+    fn new(
+        subject: Subject,
+        settled: Result<(Option<Settlement>, Vec<Claim>), LeaseError>,
+    ) -> Self {
+        let (settlement, mut debits) = settled.unwrap_or_else(|error| {
+            // The books balance, so that their sum is below the escrow.
+            let id = subject.id();
+            tracing::error!(%id, %error, "an order or a listing cannot be settled: its task is closed");
+            (None, Vec::new())
         });
+        debits.retain(|claim| !claim.totals.debited.is_zero());
         let step = if settlement.is_some() { SettlementStep::Post } else { SettlementStep::Close };
-        Self { id, lease, settlement, is_cancelled: false, step, after: Instant::now() }
+        Self { subject, settlement, debits, is_cancelled: false, step, after: Instant::now() }
+    }
+
+    /// The settlement of an order; one whose bids never began has none.
+    fn order(id: Digest, lease: Option<&RecordedLease>) -> Self {
+        let lease = lease.map(RecordedLease::lease);
+        let settled = lease.map_or(Ok((None, Vec::new())), |lease| {
+            Ok((Settlement::from_lease(lease)?, lease_claims(lease)))
+        });
+        Self::new(Subject::Order(id), settled)
+    }
+
+    fn listing(listing: &Listing) -> Self {
+        let settled = || Ok((Settlement::from_listing(listing)?, listing_claims(listing)?));
+        Self::new(Subject::Listing(listing.id()), settled())
     }
 }
 
@@ -67,8 +102,8 @@ impl LeaseHost {
         let (mut doubted, mut begun) = (self.settled(), Instant::now());
         while !self.is_stopping() {
             let looked = doubted.len().saturating_sub(LOOKS_PER_TURN);
-            let unanswered: Vec<Digest> =
-                doubted.drain(looked..).filter(|id| !self.has_looked(*id)).collect();
+            let unanswered: Vec<Subject> =
+                doubted.drain(looked..).filter(|subject| !self.has_looked(*subject)).collect();
             doubted.extend(unanswered);
             if begun.elapsed() >= RETRY_PAUSE {
                 begun = Instant::now();
@@ -82,40 +117,66 @@ impl LeaseHost {
         }
     }
 
-    /// The orders that are recorded as settled.
-    fn settled(&self) -> Vec<Digest> {
+    /// The orders and listings that are recorded as settled.
+    fn settled(&self) -> Vec<Subject> {
         let state = self.state();
         let orders = state.orders.iter();
-        let settled = orders.filter(|(_, order)| order.stored.money == OrderMoney::Settled);
-        settled.map(|(id, _)| *id).collect()
+        let orders = orders.filter(|(_, order)| order.stored.money == OrderMoney::Settled);
+        let listings = state.listings.iter();
+        let listings = listings.filter(|(_, one)| one.stored.money == OrderMoney::Settled);
+        let orders = orders.map(|(id, _)| Subject::Order(*id));
+        orders.chain(listings.map(|(id, _)| Subject::Listing(*id))).collect()
     }
 
     /// Looks at the ledger once after a start: a ledger that was restored from an older copy, or whose chain was
     /// reorganised, may not have closed a task that is recorded as settled. Such an order is settled again. Returns
     /// whether the ledger has answered.
-    fn has_looked(&self, id: Digest) -> bool {
-        match self.inner.parts.ledger.task(TaskId(id.0)) {
-            Ok(task) => {
-                if task.is_some_and(|task| !task.closed)
-                    && let Some(order) = self.state().orders.get_mut(&id)
-                {
-                    tracing::warn!(order = %id, "the ledger has not closed a settled order: settling it again");
-                    order.stored.money = OrderMoney::Settling;
+    fn has_looked(&self, subject: Subject) -> bool {
+        let Ok(task) = self.inner.parts.ledger.task(TaskId(subject.id().0)) else { return false };
+        if task.is_some_and(|task| !task.closed) {
+            let mut state = self.state();
+            let money = match subject {
+                Subject::Order(id) => state.orders.get_mut(&id).map(|one| &mut one.stored.money),
+                Subject::Listing(id) => {
+                    state.listings.get_mut(&id).map(|one| &mut one.stored.money)
                 }
-                true
+            };
+            if let Some(money) = money {
+                let id = subject.id();
+                tracing::warn!(%id, "the ledger has not closed a settled task: settling it again");
+                *money = OrderMoney::Settling;
             }
-            Err(_) => false,
         }
+        true
     }
 
     fn collect(&self, settling: &mut Vec<Settling>) {
+        let now = self.now();
         let mut state = self.state();
+        let is_new =
+            |settling: &[Settling], subject| settling.iter().all(|one| one.subject != subject);
         for (id, order) in &mut state.orders {
-            if !order.is_unsettled() || settling.iter().any(|one| one.id == *id) {
-                continue;
+            if order.is_unsettled() && is_new(settling, Subject::Order(*id)) {
+                settling.push(Settling::order(*id, order.lease.as_ref()));
+                order.stored.money = OrderMoney::Settling;
             }
-            settling.push(Settling::new(*id, order.lease.as_ref()));
-            order.stored.money = OrderMoney::Settling;
+        }
+        let over = state.listings.iter().filter(|(id, listing)| {
+            is_new(settling, Subject::Listing(**id)) && state.is_listing_unsettled(listing, now)
+        });
+        for id in over.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let Some(listing) = state.listings.get_mut(&id) else { continue };
+            // Durable before the first step: no lease is measured for a listing whose settlement may be posted.
+            let stored = StoredListing { money: OrderMoney::Settling, ..listing.stored.clone() };
+            match self.inner.store.put_listing(id, &stored) {
+                Ok(()) => {
+                    listing.stored = stored;
+                    settling.push(Settling::listing(&listing.listing));
+                }
+                Err(error) => {
+                    tracing::error!(listing = %id, %error, "the end of a listing cannot be stored: will retry");
+                }
+            }
         }
     }
 
@@ -125,7 +186,8 @@ impl LeaseHost {
             Ok(Some(wait)) => one.after = Instant::now() + wait,
             Ok(None) => return self.mark_final(one),
             Err(error) => {
-                tracing::warn!(order = %one.id, %error, "the settlement of a lease waits: will retry");
+                let id = one.subject.id();
+                tracing::warn!(%id, %error, "a settlement waits: will retry");
                 one.after = Instant::now() + RETRY_PAUSE;
                 let parts = &self.inner.parts;
                 if let Err(error) = parts.ledger.resume(parts.wallet.as_ref()) {
@@ -139,7 +201,7 @@ impl LeaseHost {
     /// One step: the pause before the next, or `None` at the end.
     fn step(&self, one: &mut Settling) -> Result<Option<Duration>, LedgerError> {
         let (ledger, wallet) = (self.inner.parts.ledger.as_ref(), self.inner.parts.wallet.as_ref());
-        let task = TaskId(one.id.0);
+        let task = TaskId(one.subject.id().0);
         let round = RoundNumber::FIRST;
         let payout = Report::settlement_id(task, round);
         let next = match (one.step, one.settlement) {
@@ -168,10 +230,7 @@ impl LeaseHost {
                 }
             }
             (SettlementStep::Prove, _) => {
-                if let Some(lease) = &one.lease
-                    && !one.is_cancelled
-                    && self.prove_debit(lease)?
-                {
+                if !one.is_cancelled && self.prove_debit(&one.debits)? {
                     return Ok(Some(Duration::ZERO));
                 }
                 SettlementStep::Close
@@ -194,19 +253,16 @@ impl LeaseHost {
     }
 
     /// Takes the next debit of a final settlement from its bond; returns whether there was one.
-    fn prove_debit(&self, lease: &Lease) -> Result<bool, LedgerError> {
+    fn prove_debit(&self, debits: &[Claim]) -> Result<bool, LedgerError> {
         let (ledger, wallet) = (self.inner.parts.ledger.as_ref(), self.inner.parts.wallet.as_ref());
-        let task = lease_task(lease.order());
-        let debits =
-            lease_claims(lease).into_iter().filter(|claim| !claim.totals.debited.is_zero());
         for claim in debits {
-            let account = claim.account;
+            let (task, account) = (claim.task, claim.account);
             if ledger.claimed_totals(task, account)?.debited >= claim.totals.debited {
                 continue;
             }
-            match ledger.claim(wallet, &claim) {
+            match ledger.claim(wallet, claim) {
                 Ok(outcome) => {
-                    tracing::info!(%task, %account, taken = %outcome.taken, "debit of a lease proven");
+                    tracing::info!(%task, %account, taken = %outcome.taken, "a debit is proven");
                     return Ok(true);
                 }
                 Err(LedgerError::Refused(Refusal::NothingToClaim)) => {}
@@ -217,18 +273,27 @@ impl LeaseHost {
     }
 
     fn mark_final(&self, one: &Settling) -> bool {
-        let id = one.id;
+        let money = if one.is_cancelled { OrderMoney::Cancelled } else { OrderMoney::Settled };
         let mut state = self.state();
-        let Some(order) = state.orders.get_mut(&id) else { return true };
-        let mut stored = order.stored.clone();
-        stored.money = if one.is_cancelled { OrderMoney::Cancelled } else { OrderMoney::Settled };
-        if let Err(error) = self.inner.store.put_order(id, &stored) {
-            tracing::error!(order = %id, %error, "the end of a lease cannot be stored: will retry");
+        let stored = match one.subject {
+            Subject::Order(id) => {
+                let Some(order) = state.orders.get_mut(&id) else { return true };
+                let stored = StoredOrder { money, ..order.stored.clone() };
+                self.inner.store.put_order(id, &stored).map(|()| order.stored = stored)
+            }
+            Subject::Listing(id) => {
+                let Some(listing) = state.listings.get_mut(&id) else { return true };
+                let stored = StoredListing { money, ..listing.stored.clone() };
+                self.inner.store.put_listing(id, &stored).map(|()| listing.stored = stored)
+            }
+        };
+        drop(state);
+        let id = one.subject.id();
+        if let Err(error) = stored {
+            tracing::error!(%id, %error, "the end of a settlement cannot be stored: will retry");
             return false;
         }
-        order.stored = stored;
-        tracing::info!(order = %id, "a lease is settled");
-        drop(state);
+        tracing::info!(%id, "an order or a listing is settled");
         self.changed();
         true
     }

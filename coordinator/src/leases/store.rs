@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_compute::{LeaseRecord, OrderMoney, OrderRequest};
+use florin_compute::{LeaseRecord, ListingRecord, ListingTerms, OrderMoney, OrderRequest};
 use florin_protocol::{Digest, Timestamp};
 use redb::backends::InMemoryBackend;
 use redb::{
@@ -25,6 +25,12 @@ const RECORDS: TableDefinition<'_, ([u8; 32], u32), &[u8]> = TableDefinition::ne
 const STATES: TableDefinition<'_, ([u8; 32], [u8; 32]), &[u8]> = TableDefinition::new("states");
 /// The digests of blobs that were uploaded for jobs.
 const BLOBS: TableDefinition<'_, [u8; 32], ()> = TableDefinition::new("blobs");
+
+/// A listing's id → [`StoredListing`].
+const LISTINGS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("listings");
+/// A listing's id and a number → [`ListingRecord`].
+const LISTING_RECORDS: TableDefinition<'_, ([u8; 32], u32), &[u8]> =
+    TableDefinition::new("listing records");
 
 /// An order as it was received, and how far it has come.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -49,6 +55,21 @@ pub(super) struct StoredState {
     pub(super) blob: Digest,
 }
 
+/// A listing as it was received, and how far its money has come.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct StoredListing {
+    pub(super) terms: ListingTerms,
+    pub(super) opened: Timestamp,
+    pub(super) money: OrderMoney,
+}
+
+/// All that is stored of a listing.
+#[derive(Clone, Debug)]
+pub(super) struct LoadedListing {
+    pub(super) stored: StoredListing,
+    pub(super) records: Vec<ListingRecord>,
+}
+
 /// All that is stored of an order.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedOrder {
@@ -61,6 +82,7 @@ pub(super) struct LoadedOrder {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LoadedLeases {
     pub(super) orders: BTreeMap<Digest, LoadedOrder>,
+    pub(super) listings: BTreeMap<Digest, LoadedListing>,
     pub(super) blobs: BTreeSet<Digest>,
 }
 
@@ -227,6 +249,41 @@ impl LeaseStore {
         })
     }
 
+    pub(super) fn put_listing(
+        &self,
+        id: Digest,
+        listing: &StoredListing,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(listing).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(LISTINGS)?.insert(id.0, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn append_to_listing(
+        &self,
+        id: Digest,
+        number: u32,
+        record: &ListingRecord,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(record).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(LISTING_RECORDS)?.insert((id.0, number), bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    /// Removes a listing with its records.
+    pub(super) fn forget_listing(&self, id: Digest) -> Result<(), LeaseStoreError> {
+        self.write(|write| {
+            write.open_table(LISTINGS)?.remove(id.0)?;
+            let records = (id.0, 0)..=(id.0, u32::MAX);
+            write.open_table(LISTING_RECORDS)?.retain_in(records, |_, _| false)?;
+            Ok(())
+        })
+    }
+
     /// Removes an order with its records and states.
     pub(super) fn forget(&self, id: Digest) -> Result<(), LeaseStoreError> {
         self.write(|write| {
@@ -262,6 +319,18 @@ impl LeaseStore {
             let order = loaded.orders.get_mut(&id);
             let order = order.ok_or_else(|| self.corrupt(&"a state without an order"))?;
             order.states.insert(state, self.decode(&bytes)?);
+        }
+        for (id, bytes) in rows.listings {
+            let listing = LoadedListing { stored: self.decode(&bytes)?, records: Vec::new() };
+            loaded.listings.insert(id, listing);
+        }
+        for ((id, number), bytes) in rows.listing_records {
+            let listing = loaded.listings.get_mut(&id);
+            let listing = listing.ok_or_else(|| self.corrupt(&"a record without a listing"))?;
+            if usize::try_from(number) != Ok(listing.records.len()) {
+                return Err(self.corrupt(&"a record of a listing is missing"));
+            }
+            listing.records.push(self.decode(&bytes)?);
         }
         Ok(loaded)
     }
@@ -311,6 +380,8 @@ struct StoredRows {
     records: Vec<((Digest, u32), Vec<u8>)>,
     states: Vec<((Digest, Digest), Vec<u8>)>,
     blobs: BTreeSet<Digest>,
+    listings: Vec<(Digest, Vec<u8>)>,
+    listing_records: Vec<((Digest, u32), Vec<u8>)>,
 }
 
 /// A table that no write has opened yet has no rows.
@@ -350,6 +421,19 @@ impl StoredRows {
                 rows.blobs.insert(Digest(row?.0.value()));
             }
         }
+        if let Some(table) = if_there(read.open_table(LISTINGS))? {
+            for row in table.iter()? {
+                let (id, bytes) = row?;
+                rows.listings.push((Digest(id.value()), bytes.value().to_vec()));
+            }
+        }
+        if let Some(table) = if_there(read.open_table(LISTING_RECORDS))? {
+            for row in table.iter()? {
+                let (key, bytes) = row?;
+                let (id, number) = key.value();
+                rows.listing_records.push(((Digest(id), number), bytes.value().to_vec()));
+            }
+        }
         Ok(rows)
     }
 
@@ -369,6 +453,14 @@ impl StoredRows {
         let mut table = write.open_table(BLOBS)?;
         for blob in &self.blobs {
             table.insert(blob.0, ())?;
+        }
+        let mut table = write.open_table(LISTINGS)?;
+        for (id, bytes) in &self.listings {
+            table.insert(id.0, bytes.as_slice())?;
+        }
+        let mut table = write.open_table(LISTING_RECORDS)?;
+        for ((id, number), bytes) in &self.listing_records {
+            table.insert((id.0, *number), bytes.as_slice())?;
         }
         Ok(())
     }

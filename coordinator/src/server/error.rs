@@ -166,6 +166,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::WrongOffset
         | ErrorCode::TaskFull
         | ErrorCode::LeaseRefused
+        | ErrorCode::NotListed
         | ErrorCode::LedgerRejected => StatusCode::CONFLICT,
         ErrorCode::TaskClosed | ErrorCode::WorkOrderClosed => StatusCode::GONE,
         ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,

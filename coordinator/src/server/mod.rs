@@ -32,6 +32,7 @@ mod finished_rounds;
 mod header_check;
 mod key_cache;
 pub mod listen;
+mod listings;
 mod market;
 mod metrics;
 mod observe;
@@ -148,6 +149,7 @@ impl App {
         let uploads = Mutex::new(BTreeMap::new());
         let rates = RequestRateLimits::from_config(&config);
         let (journal, valuations) = (host.journal_metrics(), host.valuation_metrics());
+        host.leases().probe_every(config.listings.probe_every_ms);
         let metrics = Metrics::new(journal, valuations, &host.blobs().bucket_metrics());
         Self {
             inner: Arc::new(AppInner {

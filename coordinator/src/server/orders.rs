@@ -28,7 +28,7 @@ pub(super) const ACCOUNT_HEADER: &str = "state-account";
 pub(super) const SIGNATURE_HEADER: &str = "state-signature";
 
 /// Runs work on a blocking thread: a lock of the leases is held across writes to disk.
-async fn with_leases<T: Send + 'static>(
+pub(super) async fn with_leases<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&LeaseHost) -> Result<T, Rejection> + Send + 'static,
 ) -> ApiResult<T> {
@@ -83,9 +83,9 @@ pub(super) async fn job(
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
     #[serde(default)]
-    after: u32,
+    pub(super) after: u32,
     #[serde(default)]
-    wait_ms: u64,
+    pub(super) wait_ms: u64,
 }
 
 pub(super) async fn records(

@@ -7,7 +7,10 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, head, post, put};
 use axum::{Router, middleware};
-use florin_compute::{ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction};
+use florin_compute::{
+    ComputeJob, LeaseRecord, ListingPolicy, ListingRecord, ListingRequest, ListingView,
+    OrderRequest, OrderView, SignedLeaseAction, SignedListingAction,
+};
 use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
@@ -20,7 +23,7 @@ use serde_json::Value;
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, require_content_type};
 use super::openapi_document::document;
 use super::route::{JSON, Parameter, RequestBody, Route, SIGNED, SuccessResponse};
-use super::{App, blobs, market, observe, orders, tasks, upload, work};
+use super::{App, blobs, listings, market, observe, orders, tasks, upload, work};
 
 /// Rejection codes of every route that stores what it receives.
 const STORED: [ErrorCode; 5] =
@@ -51,6 +54,7 @@ pub(super) fn all() -> Vec<Route> {
         blob_routes(),
         work_routes(),
         order_routes(),
+        listing_routes(),
         order_byte_routes(),
     ]
     .into_iter()
@@ -421,7 +425,60 @@ fn order_routes() -> Vec<Route> {
         .with_body(RequestBody::json::<SignedLeaseAction>(SMALL_BYTES_MAX))
         .with_response(SuccessResponse::nothing("recorded, now or earlier"))
         .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, TooEarly])
-        .with_rejections(&[BondTooSmall, StorageFull]),
+        .with_rejections(&[BondTooSmall, NotListed, StorageFull]),
+    ]
+}
+
+fn listing_routes() -> Vec<Route> {
+    vec![
+        Route::post(
+            "/v1/listings",
+            post(listings::open),
+            "Opens a listing of devices whose fees and stake are on the ledger, and begins its first probe.",
+        )
+        .with_body(RequestBody::json::<ListingRequest>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::json::<ListingView>())
+        .with_rejections(&[InvalidOrder, WrongMarket, NotFunded, TaskClosed, BondTooSmall])
+        .with_rejections(&[ArbiterNotAccepted, LimitReached, LeaseRefused, StorageFull]),
+        Route::get("/v1/listings", get(listings::list), "The remembered listings, the newest first.")
+            .with_response(SuccessResponse::list::<ListingView>()),
+        Route::get(
+            "/v1/listings/policy",
+            get(listings::policy),
+            "What a listing needs at this coordinator.",
+        )
+        .with_response(SuccessResponse::json::<ListingPolicy>()),
+        Route::get(
+            "/v1/listings/{id}",
+            get(listings::view),
+            "A listing, with `after` once it has more records (long poll).",
+        )
+        .with_parameters(&[Parameter::RECORDS_AFTER, Parameter::WAIT_MS])
+        .with_response(SuccessResponse::json::<ListingView>()),
+        Route::get(
+            "/v1/listings/{id}/records",
+            get(listings::records),
+            "The records of a listing behind the first `after`.",
+        )
+        .with_parameters(&[Parameter::RECORDS_AFTER])
+        .with_response(SuccessResponse::list::<ListingRecord>()),
+        Route::post(
+            "/v1/listings/{id}/actions",
+            post(listings::act),
+            "A message of a provider on its listing, signed by its wallet: the root of a computed probe, or the \
+             end of the listing.",
+        )
+        .with_body(RequestBody::json::<SignedListingAction>(SMALL_BYTES_MAX))
+        .with_response(SuccessResponse::json::<ListingView>())
+        .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, StorageFull]),
+        Route::put(
+            "/v1/listings/{id}/links",
+            put(listings::show),
+            "The drawn links of a computed probe.",
+        )
+        .with_body(RequestBody::bytes("borsh of ShownLinks"))
+        .with_response(SuccessResponse::json::<ListingView>())
+        .with_rejections(&[LeaseRefused, LimitReached, StorageFull]),
     ]
 }
 

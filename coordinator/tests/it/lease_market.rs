@@ -127,6 +127,7 @@ impl LeaseMarket {
         let (host, running) = Host::start(DataFolder::open(folder).unwrap(), parts).unwrap();
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), folder.to_owned());
         config.arbiters = vec![address(ARBITER)];
+        config.listings.probe_ms_min = 30;
         let (ledger, own) = (chain.clone(), address(COORDINATOR));
         let app = App::new(host.clone(), config, ledger, node(COORDINATOR), own, echo());
         let job = test_job();

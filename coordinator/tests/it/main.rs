@@ -22,6 +22,7 @@ mod journal_replay;
 mod late_updates;
 mod lease_market;
 mod leases;
+mod listings;
 mod market_shutting;
 mod message_replays;
 mod observability;

@@ -53,6 +53,8 @@ pub struct ComputeOrder {
     pub price_max: Amount,
     /// The longest step in microseconds: slower bids do not count.
     pub step_us_max: u64,
+    /// Whether the coordinator takes bids of listed devices alone.
+    pub listed: bool,
     /// Deposits.
     pub deposits: Deposits,
     /// Audits.
@@ -143,6 +145,7 @@ impl ComputeOrder {
             steps: 10,
             price_max: Amount::from_units(20_000),
             step_us_max: 40,
+            listed: false,
             deposits: Deposits {
                 bid_bond: Amount::from_units(500),
                 stake: Amount::from_units(20_000),

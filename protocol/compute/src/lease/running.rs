@@ -15,7 +15,8 @@ impl Lease {
     }
 
     /// The measured microseconds of a step, without the window of each segment for transfers.
-    pub(crate) fn measured_us(&self) -> u64 {
+    #[must_use]
+    pub fn measured_us(&self) -> u64 {
         let (began, ended) = self.ran;
         let delivered = u64::from(self.delivered());
         let transfers = self.order.windows.segment.saturating_mul(delivered);

@@ -29,8 +29,8 @@ pub use probe::{
     drawn_links, first_state, pool_matrix, state_leaf, step,
 };
 pub use record::{
-    ListingAction, ListingEvent, ListingOpening, ListingRecord, ListingRequest, ListingView,
-    SignedListingAction, SignedMessage,
+    ListingAction, ListingEvent, ListingOpening, ListingPolicy, ListingRecord, ListingRequest,
+    ListingView, SignedListingAction, SignedMessage,
 };
 pub use terms::{
     Card, LISTING_MS_MAX, LISTING_MS_MIN, ListingTerms, PROBE_SLACK, PROBE_WINDOW_MS, PROBES_MAX,

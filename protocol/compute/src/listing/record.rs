@@ -2,8 +2,8 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{
-    Address, Canonical, Digest, MarketId, SignError, Timestamp, TypedData, TypedValue, VerifyError,
-    WalletSignature, WalletSigner, verify_wallet,
+    Address, Amount, Canonical, Digest, MarketId, SignError, Timestamp, TypedData, TypedValue,
+    VerifyError, WalletSignature, WalletSigner, verify_wallet,
 };
 use serde::{Deserialize, Serialize};
 
@@ -181,6 +181,20 @@ pub struct ListingOpening {
 pub struct ListingRequest {
     /// The terms.
     pub terms: ListingTerms,
+}
+
+/// What a coordinator requires of listings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ListingPolicy {
+    /// The least stake for each device.
+    pub stake_min: Amount,
+    /// The fee for a probe.
+    pub fee: Amount,
+    /// The least milliseconds of a probe by its card.
+    pub probe_ms_min: u64,
+    /// The accounts that may be the referee of a listing.
+    pub referees: Vec<Address>,
 }
 
 /// A coordinator's view of a listing. [`ListingView::opening`] and the records have the same listing.

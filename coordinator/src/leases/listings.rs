@@ -1,0 +1,545 @@
+//! The listings of devices at this coordinator: their acceptance, probes, and what leases say of their cards.
+
+use std::collections::BTreeSet;
+
+use florin_compute::{
+    ComputeAction, ComputeOrder, Listing, ListingEvent, ListingOpening, ListingOutcome,
+    ListingPhase, ListingRecord, ListingRequest, ListingTerms, ListingView, OrderMoney, Phase,
+    RecordedLease, ShownLinks, SignedListingAction, draw_commitment,
+};
+use florin_ledger::listing_task;
+use florin_protocol::{Address, Digest, ErrorCode, NodeSigner, Rejection, Timestamp, blob_digest};
+
+use super::store::{LeaseStore, LeaseStoreError, StoredListing};
+use super::{HostState, LeaseHost, invalid, ledger_rejection, refused};
+
+/// Most listings that are not over.
+const OPEN_MAX: usize = 256;
+/// Most listings of one provider that are not over.
+const OPEN_PER_PROVIDER_MAX: usize = 4;
+/// Most listings that are remembered. Then the oldest settled one is forgotten.
+const REMEMBERED_MAX: usize = 1_024;
+/// How long the settlement of a listing waits for leases of its provider beyond its life, in milliseconds: half a
+/// day, which its task on the ledger outlasts.
+const LEASES_MS_MAX: u64 = 43_200_000;
+
+/// A listing with its record.
+#[derive(Clone, Debug)]
+pub(super) struct HostedListing {
+    pub(super) stored: StoredListing,
+    pub(super) listing: Listing,
+    pub(super) records: Vec<ListingRecord>,
+    /// Orders whose leases were measured.
+    measured: BTreeSet<Digest>,
+    /// When it ended.
+    ended: Option<Timestamp>,
+}
+
+impl HostedListing {
+    fn new(stored: StoredListing, coordinator: Address) -> Result<Self, Rejection> {
+        let listing = Listing::open(&opening(&stored, coordinator));
+        let listing = listing.map_err(|error| refused(&error))?;
+        let (records, measured, ended) = (Vec::new(), BTreeSet::new(), None);
+        Ok(Self { stored, listing, records, measured, ended })
+    }
+
+    /// A listing from its stored record.
+    pub(super) fn load(
+        stored: StoredListing,
+        records: Vec<ListingRecord>,
+        coordinator: Address,
+    ) -> Result<Self, String> {
+        let mut hosted = Self::new(stored, coordinator).map_err(|error| error.to_string())?;
+        for record in records {
+            let applied = hosted.apply(record);
+            applied.map_err(|error| format!("a stored record of a listing: {error}"))?;
+        }
+        Ok(hosted)
+    }
+
+    fn apply(&mut self, record: ListingRecord) -> Result<(), Rejection> {
+        self.listing.apply(&record).map_err(|error| refused(&error))?;
+        if let ListingEvent::Measured { order, .. } = record.event {
+            self.measured.insert(order);
+        }
+        if self.listing.outcome().is_some() {
+            self.ended.get_or_insert(record.at);
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Records a start of the coordinator, which costs no provider its listing.
+    pub(super) fn resume(
+        &mut self,
+        store: &LeaseStore,
+        now: Timestamp,
+    ) -> Result<(), LeaseStoreError> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        let (id, number) = (self.listing.id(), self.listing.length());
+        let at = now.max(self.listing.last());
+        let record = ListingRecord { at, event: ListingEvent::Resumed };
+        self.apply(record).map_err(|error| store.inconsistent(&error.to_string()))?;
+        store.append_to_listing(id, number, &record)
+    }
+
+    fn is_open(&self) -> bool {
+        self.listing.outcome().is_none()
+    }
+
+    fn provider(&self) -> Address {
+        self.listing.terms().provider
+    }
+
+    fn view(&self) -> ListingView {
+        let (opened, money) = (self.stored.opened, self.stored.money);
+        ListingView { opened, listing: self.listing.clone(), money }
+    }
+
+    /// Whether a lease whose bids began at a moment counts for it.
+    fn counts(&self, lease: &RecordedLease) -> bool {
+        let began = lease.opening().opened;
+        began >= self.stored.opened && self.ended.is_none_or(|ended| began <= ended)
+    }
+}
+
+fn opening(stored: &StoredListing, coordinator: Address) -> ListingOpening {
+    ListingOpening { terms: stored.terms.clone(), coordinator, opened: stored.opened }
+}
+
+fn unknown(id: Digest) -> Rejection {
+    Rejection::new(ErrorCode::NotFound, format!("this coordinator has no listing {id}"))
+}
+
+/// A secret of the coordinator, which no account can guess.
+fn secret(node: &NodeSigner, domain: &str, of: &[u8]) -> Digest {
+    let preimage = [domain.as_bytes(), of].concat();
+    let mut hasher = blake3::Hasher::new_derive_key("florin v1 listing secret");
+    hasher.update(&node.sign_bytes(&preimage).0);
+    Digest(*hasher.finalize().as_bytes())
+}
+
+impl LeaseHost {
+    /// Accepts a listing whose fees and stake are on the ledger. The same listing again changes nothing.
+    pub(crate) fn accept_listing(&self, request: ListingRequest) -> Result<ListingView, Rejection> {
+        let ListingRequest { terms } = request;
+        let id = terms.id();
+        if let Some(known) = self.state().listings.get(&id) {
+            return Ok(known.view());
+        }
+        if terms.market != self.inner.market {
+            let message = "the listing is for another market; see /v1/market for this one";
+            return Err(Rejection::new(ErrorCode::WrongMarket, message));
+        }
+        terms.check().map_err(|error| invalid(format!("{error} [{}]", error.code())))?;
+        self.check_listing_money(&terms)?;
+        let opened = self.now();
+        let stored = StoredListing { terms, opened, money: OrderMoney::Locked };
+        let hosted = HostedListing::new(stored, self.inner.parts.wallet.address())?;
+        let mut state = self.state();
+        if !state.listings.contains_key(&id) {
+            self.make_listing_place(&mut state, hosted.provider())?;
+            self.inner.store.put_listing(id, &hosted.stored)?;
+            tracing::info!(listing = %id, provider = %hosted.provider(), "accepted a listing of devices");
+            state.listings.insert(id, hosted);
+            self.begin_probe(&mut state, id, self.now())?;
+        }
+        drop(state);
+        self.changed();
+        self.listing(id)
+    }
+
+    /// Checks fees and stake on the ledger, and that the coordinator's wallet covers its own pay until it is final.
+    fn check_listing_money(&self, terms: &ListingTerms) -> Result<(), Rejection> {
+        let parts = &self.inner.parts;
+        let unfunded = |why: String| Err(Rejection::new(ErrorCode::NotFunded, why));
+        let task = listing_task(terms.id());
+        let state = parts.ledger.task(task).map_err(|error| ledger_rejection(&error))?;
+        let Some(state) = state else {
+            return unfunded(
+                "no task is open for this listing: open it on the ledger first".to_owned(),
+            );
+        };
+        if state.closed || state.round.is_some() || !state.pending.is_empty() {
+            let message =
+                "the task of the listing is settled or closed: list again with another nonce";
+            return Err(Rejection::new(ErrorCode::TaskClosed, message));
+        }
+        let own = parts.wallet.address();
+        if state.terms.coordinator != own {
+            return unfunded(format!(
+                "the task of the listing names another coordinator than {own}"
+            ));
+        }
+        let checked = state.terms.check_listing(terms, self.inner.market, self.now());
+        if let Err(error) = checked {
+            return unfunded(format!("{error} [{}]", error.code()));
+        }
+        let bond = parts.ledger.bond_of(task, terms.provider);
+        let bond = bond.map_err(|error| ledger_rejection(&error))?;
+        if bond.amount < terms.stake || bond.release.is_some() {
+            let message = format!(
+                "the listing needs a bond of {} FLN of {} in its task, without a request for its return; there \
+                 are {} FLN: deposit first",
+                terms.stake, terms.provider, bond.amount
+            );
+            return Err(Rejection::new(ErrorCode::BondTooSmall, message));
+        }
+        let most = terms.pool().map_err(|error| invalid(error.to_string()))?;
+        let balance = parts.ledger.balance(own).map_err(|error| ledger_rejection(&error))?;
+        if balance < most {
+            let message = format!(
+                "the coordinator {own} has {balance} FLN, and must cover the fees of this listing by a bond, at \
+                 most {most} FLN: list with fewer probes, or ask its operator to transfer the lacking FLN to it"
+            );
+            return Err(Rejection::new(ErrorCode::LimitReached, message));
+        }
+        Ok(())
+    }
+
+    fn make_listing_place(
+        &self,
+        state: &mut HostState,
+        provider: Address,
+    ) -> Result<(), Rejection> {
+        let full = |max: usize, what: &str| {
+            let message = format!("this coordinator has at most {max} {what} at a time");
+            Err(Rejection::new(ErrorCode::LimitReached, message))
+        };
+        let open = state.listings.values().filter(|listing| listing.is_open());
+        let (all, own) = open.fold((0_usize, 0_usize), |(all, own), listing| {
+            let is_own = listing.provider() == provider;
+            (all.saturating_add(1), own.saturating_add(is_own.into()))
+        });
+        if own >= OPEN_PER_PROVIDER_MAX {
+            return full(OPEN_PER_PROVIDER_MAX, "listings of one provider");
+        }
+        if all >= OPEN_MAX {
+            return full(OPEN_MAX, "listings");
+        }
+        if state.listings.len() >= REMEMBERED_MAX {
+            let settled = state.listings.iter().filter(|(_, one)| one.stored.money.is_final());
+            let oldest = settled.min_by_key(|(_, one)| one.stored.opened).map(|(id, _)| *id);
+            let Some(oldest) = oldest else {
+                return full(REMEMBERED_MAX, "listings that are not settled");
+            };
+            self.inner.store.forget_listing(oldest)?;
+            state.listings.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    /// All listings, the newest first.
+    pub(crate) fn listings(&self) -> Vec<ListingView> {
+        let state = self.state();
+        let mut all: Vec<_> = state.listings.iter().collect();
+        all.sort_by_key(|(id, listing)| (std::cmp::Reverse(listing.stored.opened), **id));
+        all.into_iter().map(|(_, listing)| listing.view()).collect()
+    }
+
+    /// A listing.
+    pub(crate) fn listing(&self, id: Digest) -> Result<ListingView, Rejection> {
+        let state = self.state();
+        state.listings.get(&id).map(HostedListing::view).ok_or_else(|| unknown(id))
+    }
+
+    /// The records of a listing behind the first `after`, at most [`super::RECORDS_PER_REPLY_MAX`].
+    pub(crate) fn listing_records(
+        &self,
+        id: Digest,
+        after: u32,
+    ) -> Result<Vec<ListingRecord>, Rejection> {
+        let state = self.state();
+        let listing = state.listings.get(&id).ok_or_else(|| unknown(id))?;
+        let after = usize::try_from(after).unwrap_or(usize::MAX);
+        let records = listing.records.iter().skip(after);
+        Ok(records.take(super::RECORDS_PER_REPLY_MAX).copied().collect())
+    }
+
+    /// Records a message of a provider that arrived at a moment. The same message again changes nothing. A computed
+    /// probe has its links drawn at once.
+    pub(crate) fn act_on_listing(
+        &self,
+        signed: &SignedListingAction,
+        arrived: Timestamp,
+    ) -> Result<ListingView, Rejection> {
+        let id = signed.body.listing;
+        let mut state = self.state();
+        let listing = state.listings.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let is_known = listing.records.iter().any(|record| match record.event {
+            ListingEvent::Signed(known) => known.body == signed.body,
+            _ => false,
+        });
+        if !is_known {
+            let at = arrived.max(listing.listing.last());
+            self.append_to_listing(listing, at, ListingEvent::Signed(*signed))?;
+            self.draw_links(listing)?;
+        }
+        Ok(listing.view())
+    }
+
+    fn append_to_listing(
+        &self,
+        hosted: &mut HostedListing,
+        at: Timestamp,
+        event: ListingEvent,
+    ) -> Result<(), Rejection> {
+        let mut next = hosted.clone();
+        let number = next.listing.length();
+        let record = ListingRecord { at: at.max(next.listing.last()), event };
+        next.apply(record)?;
+        self.inner.store.append_to_listing(next.listing.id(), number, &record)?;
+        if let (Some(outcome), true) = (next.listing.outcome(), hosted.is_open()) {
+            let (listing, provider) = (next.listing.id(), next.provider());
+            tracing::info!(%listing, %provider, ?outcome, "a listing is over");
+        }
+        *hosted = next;
+        self.changed();
+        Ok(())
+    }
+
+    fn begin_probe(
+        &self,
+        state: &mut HostState,
+        id: Digest,
+        at: Timestamp,
+    ) -> Result<(), Rejection> {
+        let listing = state.listings.get_mut(&id).ok_or_else(|| unknown(id))?;
+        // The length of the record differs for each probe.
+        let of = [&id.0[..], &listing.listing.length().to_le_bytes()[..]].concat();
+        let node = &self.inner.parts.node;
+        let seed = secret(node, "florin v1 probe seed", &of);
+        let draw = draw_commitment(id, self.draw_secret(id, listing.listing.length()));
+        self.append_to_listing(listing, at, ListingEvent::Probed { seed, draw })
+    }
+
+    /// The secret that draws the links of the probe which begins with a number of the record.
+    fn draw_secret(&self, id: Digest, number: u32) -> Digest {
+        let of = [&id.0[..], &number.to_le_bytes()[..]].concat();
+        secret(&self.inner.parts.node, "florin v1 probe draw", &of)
+    }
+
+    /// Draws the links of a computed probe.
+    fn draw_links(&self, hosted: &mut HostedListing) -> Result<(), Rejection> {
+        let is_undrawn = hosted.listing.probe().is_some_and(|probe| probe.secret.is_none());
+        if hosted.listing.phase().0 != ListingPhase::Showing || !is_undrawn {
+            return Ok(());
+        }
+        let probed = |record: &ListingRecord| matches!(record.event, ListingEvent::Probed { .. });
+        let number = hosted.records.iter().rposition(probed).unwrap_or_default();
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let secret = self.draw_secret(hosted.listing.id(), number);
+        self.append_to_listing(hosted, self.now(), ListingEvent::Drawn(secret))
+    }
+
+    /// The most bytes of shown links that a listing waits for; `None` if its newest probe is proven.
+    pub(crate) fn wants_links(&self, id: Digest) -> Result<bool, Rejection> {
+        let state = self.state();
+        let listing = state.listings.get(&id).ok_or_else(|| unknown(id))?;
+        match listing.listing.phase().0 {
+            ListingPhase::Showing => Ok(true),
+            ListingPhase::Listed => Ok(false),
+            phase => {
+                let message = format!("the listing is {}: no links are shown now", phase.name());
+                Err(Rejection::new(ErrorCode::LeaseRefused, message))
+            }
+        }
+    }
+
+    /// Checks the shown links of a probe that arrived at a moment, and lists the devices. Links that contradict the
+    /// probe change nothing: any account may send some.
+    pub(crate) fn take_links(
+        &self,
+        id: Digest,
+        bytes: &[u8],
+        arrived: Timestamp,
+    ) -> Result<ListingView, Rejection> {
+        let drawn = {
+            let state = self.state();
+            state.listings.get(&id).ok_or_else(|| unknown(id))?.listing.drawn()
+        };
+        if let Some(drawn) = drawn {
+            let shown = ShownLinks::from_bytes(bytes).map_err(|error| refused(&error))?;
+            shown.check(&drawn).map_err(|error| refused(&error))?;
+            let mut state = self.state();
+            let listing = state.listings.get_mut(&id).ok_or_else(|| unknown(id))?;
+            // Another upload may have been first.
+            if listing.listing.drawn().is_some_and(|now| now.root == drawn.root) {
+                let event = ListingEvent::Shown(blob_digest(bytes));
+                self.append_to_listing(listing, arrived, event)?;
+            }
+        }
+        self.listing(id)
+    }
+
+    /// Applies all that is due to listings: defaults after deadlines, drawn links, probes, measured leases.
+    pub(super) fn apply_due_to_listings(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        self.measure_leases(&mut state, now);
+        let ids: Vec<Digest> = {
+            let open = state.listings.iter().filter(|(_, listing)| listing.is_open());
+            open.map(|(id, _)| *id).collect()
+        };
+        let fleet = self.is_fleet_probed(now);
+        for id in ids {
+            if let Err(rejection) = self.apply_due_to(&mut state, id, now, fleet) {
+                tracing::error!(listing = %id, %rejection, "a listing cannot go on: will retry");
+            }
+        }
+    }
+
+    fn apply_due_to(
+        &self,
+        state: &mut HostState,
+        id: Digest,
+        now: Timestamp,
+        fleet: bool,
+    ) -> Result<(), Rejection> {
+        let Some(listing) = state.listings.get_mut(&id) else { return Ok(()) };
+        let (phase, deadline) = listing.listing.phase();
+        if now > deadline {
+            return self.append_to_listing(listing, now, ListingEvent::Expired);
+        }
+        let provider = listing.provider();
+        let ends_first = now.saturating_add_ms(listing.listing.terms().probe_ms()) > deadline;
+        match phase {
+            ListingPhase::Opened => self.begin_probe(state, id, now),
+            ListingPhase::Showing => self.draw_links(listing),
+            ListingPhase::Listed if fleet && !ends_first && !state.is_busy(provider) => {
+                self.begin_probe(state, id, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all idle listings are probed at this moment: about once in each interval, at a moment that no account
+    /// can know.
+    fn is_fleet_probed(&self, now: Timestamp) -> bool {
+        let mut schedule =
+            self.inner.fleet_probe.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let every = self.inner.probe_every_ms.load(std::sync::atomic::Ordering::Relaxed).max(1);
+        let next = || {
+            let drawn =
+                secret(&self.inner.parts.node, "florin v1 fleet probe", &now.0.to_le_bytes());
+            let bytes = drawn.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            // From half to three halves of the interval.
+            let offset = (every / 2).saturating_add(bytes.checked_rem(every).unwrap_or_default());
+            now.saturating_add_ms(offset)
+        };
+        match *schedule {
+            Some(at) if now < at => false,
+            Some(_) => {
+                *schedule = Some(next());
+                true
+            }
+            None => {
+                *schedule = Some(next());
+                false
+            }
+        }
+    }
+
+    /// Records the leases of listed providers that are over, with the times that their bids predicted.
+    fn measure_leases(&self, state: &mut HostState, now: Timestamp) {
+        let HostState { orders, listings, .. } = state;
+        for (id, order) in orders.iter() {
+            let Some(recorded) = &order.lease else { continue };
+            let lease = recorded.lease();
+            let (Some(award), Some(_)) = (lease.award(), lease.outcome()) else { continue };
+            if lease.leaves().is_empty() {
+                continue;
+            }
+            let own = listings.values_mut().filter(|listing| {
+                listing.provider() == award.provider
+                    && listing.stored.money == OrderMoney::Locked
+                    && listing.listing.probes().1 > 0
+                    && !matches!(
+                        listing.listing.outcome(),
+                        Some(ListingOutcome::Contradicted { .. })
+                    )
+                    && !listing.measured.contains(id)
+                    && listing.counts(recorded)
+            });
+            for listing in own {
+                let (predicted_us, measured_us) = (award.step_us, lease.measured_us());
+                let event = ListingEvent::Measured { order: *id, predicted_us, measured_us };
+                if let Err(rejection) = self.append_to_listing(listing, now, event) {
+                    tracing::error!(order = %id, %rejection, "a lease cannot be measured: will retry");
+                }
+            }
+        }
+    }
+}
+
+impl HostState {
+    /// Checks that a bidder's devices are listed, if the order asks for it.
+    pub(super) fn check_listed(
+        &self,
+        order: &ComputeOrder,
+        by: Address,
+        action: &ComputeAction,
+    ) -> Result<(), Rejection> {
+        let devices = match action {
+            ComputeAction::SealBid(_) => 1,
+            ComputeAction::OpenBid { bid, .. } => bid.devices,
+            _ => return Ok(()),
+        };
+        let is_sealed = matches!(action, ComputeAction::OpenBid { .. });
+        let mut own = self.listings.values().filter(|listing| listing.provider() == by);
+        // A listing that ended after the bid was sealed covers its opening.
+        let is_listed = own.any(|listing| match is_sealed {
+            true => devices <= listing.listing.terms().probe.devices,
+            false => listing.listing.covers(devices),
+        });
+        if !order.listed || is_listed {
+            return Ok(());
+        }
+        let message = format!(
+            "the order takes bids of listed devices, and {by} has no listing of {devices} devices that is proven: \
+             see florin provide --list"
+        );
+        Err(Rejection::new(ErrorCode::NotListed, message))
+    }
+
+    /// Whether a provider computes for a lease now, so that a probe would take its devices from the lease.
+    fn is_busy(&self, provider: Address) -> bool {
+        self.orders.values().any(|order| {
+            let Some(recorded) = &order.lease else { return false };
+            let lease = recorded.lease();
+            let is_own = lease.award().is_some_and(|award| award.provider == provider);
+            match lease.phase().0 {
+                Phase::Over => false,
+                Phase::Auditing => is_own || lease.is_auditor(provider),
+                Phase::Bidding | Phase::Revealing => false,
+                _ => is_own,
+            }
+        })
+    }
+
+    /// Whether a listing that is over is to be settled: no lease for which its stake answers goes on.
+    pub(super) fn is_listing_unsettled(&self, listing: &HostedListing, now: Timestamp) -> bool {
+        let terms = listing.listing.terms();
+        let latest =
+            listing.stored.opened.saturating_add_ms(terms.life_ms.saturating_add(LEASES_MS_MAX));
+        if listing.is_open() || listing.stored.money.is_final() {
+            return false;
+        }
+        if listing.stored.money == OrderMoney::Settling {
+            return true;
+        }
+        let is_final =
+            matches!(listing.listing.outcome(), Some(ListingOutcome::Contradicted { .. }));
+        let waits = self.orders.values().any(|order| {
+            let Some(recorded) = &order.lease else { return false };
+            let lease = recorded.lease();
+            let is_open = lease.outcome().is_none();
+            let is_own = lease.award().is_some_and(|award| award.provider == terms.provider)
+                || (lease.award().is_none() && lease.sealed_bid(terms.provider).is_some());
+            is_open && is_own && listing.counts(recorded)
+        });
+        is_final || !waits || now > latest
+    }
+}
