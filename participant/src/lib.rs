@@ -6,6 +6,7 @@
 //! | hold an account | [`Wallet`] | a keystore v3 file that Ethereum tools can read |
 //! | take part in a task | [`participate`] | local rows, or a [`RowFeed`], and an engine that trains on them |
 //! | do verifiable work for pay | [`provide`] | a stake, and an engine that evaluates |
+//! | list devices under a stake | [`listings::serve_listing`] | an offer, deposits, and devices |
 //! | compute orders for pay | [`leases::serve_orders`] | a policy, deposits, and an engine with a class |
 //! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
@@ -50,6 +51,7 @@ mod event_json;
 mod guard;
 mod hash_chain;
 pub mod leases;
+pub mod listings;
 pub mod policy;
 mod privacy;
 mod producer;

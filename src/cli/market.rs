@@ -280,13 +280,21 @@ pub(crate) struct Provide {
     pub(crate) wallet: WalletArg,
     /// The most to deposit as stake in total, also after slashes. A task that requires more is
     /// skipped
-    #[arg(long, value_name = "FLN", required_unless_present = "orders")]
+    #[arg(long, value_name = "FLN", required_unless_present_any = ["orders", "list"])]
     pub(crate) max_stake: Option<Amount>,
     /// Take part in orders for compute instead of tasks: bid, audit and referee by this policy
     /// (TOML), which has the limits of all deposits; see docs/providing.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "max_stake", "arbiter",
         "trust_coordinator", "weights", "accept_trainer"])]
     pub(crate) orders: Option<PathBuf>,
+    /// List the cores of this machine by this file (TOML): measure a card, deposit a stake, and prove the devices
+    /// by probes until the listing ends; alone or with --orders; see docs/providing.md
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "max_stake", "arbiter",
+        "trust_coordinator", "weights", "accept_trainer", "dry_run", "experiment"])]
+    pub(crate) list: Option<PathBuf>,
+    /// With --list: end the listing of an earlier run, and wait for the stake
+    #[arg(long, requires = "list", conflicts_with = "orders")]
+    pub(crate) unlist: bool,
     /// With --orders: only show the orders that take bids, with the expected pay, the deposit and the time
     /// of each, and why others are left out; nothing is deposited
     #[arg(long, requires = "orders", conflicts_with = "experiment")]

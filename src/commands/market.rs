@@ -1,6 +1,6 @@
 //! `florin market`: the orders, the providers and the prices of a market for compute.
 
-use florin_compute::OrderView;
+use florin_compute::{DRIFT_LIMIT, Listing, ListingOutcome, OrderView};
 use serde_json::{Value, json};
 
 use crate::cli::MarketTable;
@@ -13,11 +13,14 @@ use crate::show::{self, NOTE, TextTable};
 
 /// Most orders whose records are fetched, the newest first.
 const ORDERS_MAX: usize = 1_000;
+/// Most listings whose records are fetched, the newest first.
+const LISTINGS_MAX: usize = 200;
 /// Most days of prices in the text.
 const DAYS_SHOWN_MAX: usize = 30;
 
 pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
+    let listings = Progress::during("checking listings", || checked_listings(&market))?;
     let views = market.orders()?;
     let left_out = views.len().saturating_sub(ORDERS_MAX);
     let (mut orders, mut invalid) = (Vec::new(), Vec::new());
@@ -41,9 +44,14 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
         let mut value = statistics.to_json();
         value["orders"] = json!(rows);
         value["invalid"] = json!(invalid);
+        value["listings"] = json!(listings.iter().map(listing_json).collect::<Vec<_>>());
         value["left_out"] = json!(left_out);
         show::json(&value)?;
     } else {
+        if !listings.is_empty() {
+            listing_table(&listings).print();
+            anstream::println!();
+        }
         print(&orders, &statistics);
         for (_, why) in &invalid {
             anstream::eprintln!("{NOTE}warning:{NOTE:#} {why}");
@@ -53,6 +61,79 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
         }
     }
     Ok(if invalid.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+/// The listings, each as it follows from its record.
+fn checked_listings(market: &MarketConnection) -> anyhow::Result<Vec<Listing>> {
+    let views = market.listings()?;
+    let checked = views.iter().take(LISTINGS_MAX).map(|view| Ok(market.recorded_listing(view)?));
+    checked.collect()
+}
+
+fn listing_json(listing: &Listing) -> Value {
+    let terms = listing.terms();
+    let ((probes, passed), (leases, drift)) = (listing.probes(), listing.drift());
+    json!({
+        "id": listing.id(),
+        "provider": terms.provider,
+        "phase": listing.phase().0,
+        "outcome": listing.outcome(),
+        "devices": terms.probe.devices,
+        "memory_bytes": terms.probe.memory_bytes(),
+        "card": terms.card,
+        "stake": show::units(terms.stake),
+        "probes": probes,
+        "passed": passed,
+        "leases": leases,
+        "drift": drift.parts(),
+    })
+}
+
+fn listing_table(listings: &[Listing]) -> TextTable {
+    let mut table = TextTable::new(&[
+        "listing",
+        "provider",
+        ">devices",
+        ">MiB each",
+        ">µs a link",
+        ">speed-up",
+        ">stake, FLN",
+        ">probes passed",
+        ">slower than bid",
+        "state",
+    ]);
+    for listing in listings {
+        let terms = listing.terms();
+        let (card, devices) = (&terms.card, terms.probe.devices);
+        let one = card.links.on(1).unwrap_or_default();
+        let all = card.links.on(devices).unwrap_or_default();
+        let speed_up = f64::from(devices) * one as f64 / (all as f64).max(1.0);
+        let ((probes, passed), (_, drift)) = (listing.probes(), listing.drift());
+        let state = match listing.outcome() {
+            None => listing.phase().0.name(),
+            Some(ListingOutcome::Unproven) => "unproven",
+            Some(ListingOutcome::Withdrawn) => "withdrawn",
+            Some(ListingOutcome::Expired) => "expired",
+            Some(ListingOutcome::Contradicted { .. }) => "slashed",
+        };
+        table.row([
+            listing.id().short().into(),
+            terms.provider.short().into(),
+            devices.into(),
+            (terms.probe.memory_bytes() >> 20).into(),
+            all.into(),
+            format!("{speed_up:.2}").into(),
+            show::fln(terms.stake).into(),
+            format!("{passed}/{probes}").into(),
+            format!("{:.0} of {:.0} %", percents(drift.parts()), percents(DRIFT_LIMIT)).into(),
+            state.into(),
+        ]);
+    }
+    table
+}
+
+fn percents(parts: u64) -> f64 {
+    parts as f64 / 10_000.0
 }
 
 fn order(view: &OrderView) -> MarketOrder {

@@ -22,6 +22,7 @@ mod participate_all;
 mod predict;
 mod producer;
 mod provide;
+mod provide_list;
 mod provide_orders;
 mod quote;
 mod ranks;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::event_printer::EventPrinter;
 use super::participate::{POLL_MS, state_folder, stop_on_request};
-use super::provide_orders;
+use super::{provide_list, provide_orders};
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
@@ -18,7 +18,10 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     if let Some(policy) = &arguments.orders {
         return provide_orders::run(arguments, policy);
     }
-    let stake_max = arguments.max_stake.context("clap requires --max-stake or --orders")?;
+    if let Some(file) = &arguments.list {
+        return provide_list::run(arguments, file);
+    }
+    let stake_max = arguments.max_stake.context("clap requires --max-stake, --orders or --list")?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);

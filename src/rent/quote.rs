@@ -84,6 +84,10 @@ impl OrderQuote {
             ),
             ("segments", format!("{} of {} steps{first}", self.order.segments, self.order.steps)),
             (
+                "bids",
+                if self.order.listed { "of listed devices" } else { "of all accounts" }.to_owned(),
+            ),
+            (
                 "escrow",
                 format!(
                     "{}: at most {} for the training and {} for audits",

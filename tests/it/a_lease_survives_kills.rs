@@ -8,8 +8,9 @@ use florin_learning::data::{load, save};
 use florin_learning::{DataSource, Dataset};
 use florin_ledger::lease_task;
 use florin_protocol::{Amount, Digest};
+use serde_json::json;
 
-use crate::support::process::{PATIENCE, Process, until_within};
+use crate::support::process::{PATIENCE, Process, until, until_within};
 use crate::support::{On, TestMarket, TestPlan, on_both};
 
 on_both!(a_lease_is_computed_audited_and_paid);
@@ -81,6 +82,26 @@ impl LeaseRun {
         let policy = self.market.file(policy);
         let call = ["provide", "--orders", &policy, "--engine", "torch", "--json"];
         self.market.start_as(name, &call)
+    }
+
+    /// Has the order of the file take bids of listed devices alone.
+    fn take_listed_bids(&self) {
+        let file = self.market.folder().join("order.toml");
+        let order = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, order.replace("[order]\n", "[order]\nlisted = true\n")).unwrap();
+    }
+
+    /// A provider that lists its devices.
+    fn listed_provider(&self) -> Process {
+        let referee = self.market.account(REFEREE);
+        let listing = format!(
+            "referee = \"{referee}\"\ndevices = 1\nmemory_mib = 4\nfees_max = \"0.05\"\nlife = \"1 h\"\n\
+             challenge = \"1 s\"\n"
+        );
+        std::fs::write(self.market.folder().join("list.toml"), listing).unwrap();
+        let (policy, list) = (self.market.file("bid.toml"), self.market.file("list.toml"));
+        let call = ["provide", "--orders", &policy, "--list", &list, "--engine", "torch", "--json"];
+        self.market.start_as("provider", &call)
     }
 
     /// A provider that counts every second segment without training it.
@@ -161,23 +182,40 @@ fn undisturbed() -> Digest {
     })
 }
 
+/// The order takes bids of listed devices alone, and its provider lists the cores of this machine.
 fn a_lease_is_computed_audited_and_paid(on: On) {
     let run = LeaseRun::open(on);
     run.write_order(1, PATIENT);
+    run.take_listed_bids();
     let before = run.tokens();
-    let _all = (run.helpers(), run.daemon("provider", "bid.toml"));
+    let mut provider = run.listed_provider();
+    let _all = run.helpers();
+    until("the devices are listed", || events(&provider).contains("listed").then_some(()));
     let id = run.place(None);
     let lease = run.wait_for_pay(id);
     assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
     assert_eq!(lease.lease().result(), Some(undisturbed()));
     assert!(!run.owed(&lease, "provider").is_zero() && !run.owed(&lease, "ann").is_zero());
+    provider.ask_to_stop();
+    provider.finish();
+    let market = run.market.run_command(&["market", "--json"]).expect(0).json();
+    let listing = &market["listings"][0];
+    assert_eq!((&listing["leases"], &listing["phase"]), (&json!(1), &json!("listed")), "{market}");
+    // The stake returns, and the fee of the probe is paid.
+    let list = run.market.file("list.toml");
+    let unlist = ["provide", "--list", &list, "--unlist", "--json"];
+    let ended = run.market.run_command_as("provider", &unlist).expect(0);
+    assert!(
+        ended.out.contains("\"withdrawn\"") && ended.out.contains("\"returned\""),
+        "{}",
+        ended.out
+    );
     assert_eq!(run.tokens(), before);
     let out = run.market.file("model.safetensors");
     let id = id.to_string();
     run.market.run_command(&["rent", "fetch", &id, "--out", &out]).expect(0);
     let statement = run.market.run_command(&["rent", "statement", &id, "--json"]).expect(0).json();
     assert!(statement.to_string().contains(&run.market.account("provider").to_string()));
-    let market = run.market.run_command(&["market", "--json"]).expect(0).json();
     assert_eq!(market["orders"].as_array().unwrap().len(), 1, "{market}");
 }
 

@@ -7,7 +7,7 @@ use florin_compute::{LeaseError, Listing, OrderMoney, RecordedLease};
 use florin_ledger::{
     Claim, LedgerError, Refusal, Settlement, SettlementStatus, lease_claims, listing_claims,
 };
-use florin_protocol::{Digest, Report, RoundNumber, TaskId};
+use florin_protocol::{Address, Digest, Report, RoundNumber, TaskId};
 
 use super::LeaseHost;
 use super::store::{StoredListing, StoredOrder};
@@ -52,8 +52,8 @@ struct Settling {
     subject: Subject,
     /// `None` if no account is paid or debited.
     settlement: Option<Settlement>,
-    /// The claims that debit a bond.
-    debits: Vec<Claim>,
+    /// The claims that debit a bond, and the coordinator's own one.
+    claims: Vec<Claim>,
     is_cancelled: bool,
     step: SettlementStep,
     /// No step before this moment.
@@ -63,31 +63,32 @@ struct Settling {
 impl Settling {
     fn new(
         subject: Subject,
+        own: Address,
         settled: Result<(Option<Settlement>, Vec<Claim>), LeaseError>,
     ) -> Self {
-        let (settlement, mut debits) = settled.unwrap_or_else(|error| {
+        let (settlement, mut claims) = settled.unwrap_or_else(|error| {
             // The books balance, so that their sum is below the escrow.
             let id = subject.id();
             tracing::error!(%id, %error, "an order or a listing cannot be settled: its task is closed");
             (None, Vec::new())
         });
-        debits.retain(|claim| !claim.totals.debited.is_zero());
+        claims.retain(|claim| !claim.totals.debited.is_zero() || claim.account == own);
         let step = if settlement.is_some() { SettlementStep::Post } else { SettlementStep::Close };
-        Self { subject, settlement, debits, is_cancelled: false, step, after: Instant::now() }
+        Self { subject, settlement, claims, is_cancelled: false, step, after: Instant::now() }
     }
 
     /// The settlement of an order; one whose bids never began has none.
-    fn order(id: Digest, lease: Option<&RecordedLease>) -> Self {
+    fn order(id: Digest, own: Address, lease: Option<&RecordedLease>) -> Self {
         let lease = lease.map(RecordedLease::lease);
         let settled = lease.map_or(Ok((None, Vec::new())), |lease| {
             Ok((Settlement::from_lease(lease)?, lease_claims(lease)))
         });
-        Self::new(Subject::Order(id), settled)
+        Self::new(Subject::Order(id), own, settled)
     }
 
-    fn listing(listing: &Listing) -> Self {
+    fn listing(listing: &Listing, own: Address) -> Self {
         let settled = || Ok((Settlement::from_listing(listing)?, listing_claims(listing)?));
-        Self::new(Subject::Listing(listing.id()), settled())
+        Self::new(Subject::Listing(listing.id()), own, settled())
     }
 }
 
@@ -151,13 +152,13 @@ impl LeaseHost {
     }
 
     fn collect(&self, settling: &mut Vec<Settling>) {
-        let now = self.now();
+        let (now, own) = (self.now(), self.inner.parts.wallet.address());
         let mut state = self.state();
         let is_new =
             |settling: &[Settling], subject| settling.iter().all(|one| one.subject != subject);
         for (id, order) in &mut state.orders {
             if order.is_unsettled() && is_new(settling, Subject::Order(*id)) {
-                settling.push(Settling::order(*id, order.lease.as_ref()));
+                settling.push(Settling::order(*id, own, order.lease.as_ref()));
                 order.stored.money = OrderMoney::Settling;
             }
         }
@@ -171,7 +172,7 @@ impl LeaseHost {
             match self.inner.store.put_listing(id, &stored) {
                 Ok(()) => {
                     listing.stored = stored;
-                    settling.push(Settling::listing(&listing.listing));
+                    settling.push(Settling::listing(&listing.listing, own));
                 }
                 Err(error) => {
                     tracing::error!(listing = %id, %error, "the end of a listing cannot be stored: will retry");
@@ -230,7 +231,7 @@ impl LeaseHost {
                 }
             }
             (SettlementStep::Prove, _) => {
-                if !one.is_cancelled && self.prove_debit(&one.debits)? {
+                if !one.is_cancelled && self.send_claim(&one.claims)? {
                     return Ok(Some(Duration::ZERO));
                 }
                 SettlementStep::Close
@@ -252,17 +253,20 @@ impl LeaseHost {
         Ok(Some(Duration::ZERO))
     }
 
-    /// Takes the next debit of a final settlement from its bond; returns whether there was one.
-    fn prove_debit(&self, debits: &[Claim]) -> Result<bool, LedgerError> {
+    /// Sends the next claim of a final settlement that is not on the ledger; returns whether there was one.
+    fn send_claim(&self, claims: &[Claim]) -> Result<bool, LedgerError> {
         let (ledger, wallet) = (self.inner.parts.ledger.as_ref(), self.inner.parts.wallet.as_ref());
-        for claim in debits {
+        for claim in claims {
             let (task, account) = (claim.task, claim.account);
-            if ledger.claimed_totals(task, account)?.debited >= claim.totals.debited {
+            let claimed = ledger.claimed_totals(task, account)?;
+            // Other accounts claim their own pay.
+            let is_paid = claimed.paid >= claim.totals.paid || account != wallet.address();
+            if is_paid && claimed.debited >= claim.totals.debited {
                 continue;
             }
             match ledger.claim(wallet, claim) {
                 Ok(outcome) => {
-                    tracing::info!(%task, %account, taken = %outcome.taken, "a debit is proven");
+                    tracing::info!(%task, %account, taken = %outcome.taken, "a claim is sent");
                     return Ok(true);
                 }
                 Err(LedgerError::Refused(Refusal::NothingToClaim)) => {}

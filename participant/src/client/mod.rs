@@ -3,6 +3,7 @@
 
 mod error;
 mod http;
+mod listings;
 mod orders;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -153,7 +153,7 @@ impl Client {
         self.put_whole(&format!("orders/{order}/states/{state}"), &headers, bytes)
     }
 
-    fn put_whole(
+    pub(super) fn put_whole(
         &self,
         path: &str,
         headers: &[(&str, String)],

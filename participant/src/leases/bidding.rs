@@ -29,6 +29,20 @@ const LOADED_TRAININGS_MAX: usize = 8;
 /// A value, or the reason why an order is refused.
 type Accepted<T> = Result<T, String>;
 
+/// Pause before an order of listed devices is looked at again, while the own listing is not proven yet.
+const UNLISTED_MS: u64 = 500;
+
+/// The listing of an account, for an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnListing {
+    /// It is proven, or the order needs none.
+    Proven,
+    /// It is not proven yet.
+    Awaited,
+    /// There is none.
+    Missing,
+}
+
 /// The reason of an error that a repetition does not end; other errors are returned.
 fn reason<T>(result: Result<T, LeaseServeError>) -> Result<Accepted<T>, LeaseServeError> {
     match result {
@@ -43,6 +57,10 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
+        if self.own_listing(order)? == OwnListing::Awaited {
+            order.wait(UNLISTED_MS);
+            return Ok(OrderVisit::Idle);
+        }
         let bid = match self.examine_bid(order)? {
             Ok(bid) => bid,
             Err(why) => {
@@ -61,6 +79,22 @@ impl LeaseDaemon<'_, '_> {
         let step_us = bid.times.useful_us();
         self.emit(&LeaseEvent::BidSealed { order: id, price, step_us });
         Ok(OrderVisit::Acted)
+    }
+
+    /// Whether the account's devices are listed, if an order asks for it.
+    fn own_listing(&self, order: &FollowedOrder) -> Result<OwnListing, LeaseServeError> {
+        if !order.view.order.listed {
+            return Ok(OwnListing::Proven);
+        }
+        let listings = self.context.client.listings()?;
+        let mut own = listings.iter().map(|view| &view.listing);
+        // A bid is of one device.
+        let is_own = |listing: &&florin_compute::Listing| listing.terms().provider == self.me;
+        Ok(match own.clone().filter(is_own).any(|listing| listing.covers(1)) {
+            true => OwnListing::Proven,
+            false if own.any(|one| is_own(&one) && one.outcome().is_none()) => OwnListing::Awaited,
+            false => OwnListing::Missing,
+        })
     }
 
     /// Joins as an auditor, if the policy accepts the order and there is time for the audits.
@@ -145,6 +179,10 @@ impl LeaseDaemon<'_, '_> {
     ) -> Result<Accepted<Bid>, LeaseServeError> {
         if let Some(bid) = order.folder.bid()? {
             return Ok(Ok(bid));
+        }
+        if self.own_listing(order)? == OwnListing::Missing {
+            let why = "it takes bids of listed devices: see florin provide --list";
+            return Ok(Err(why.to_owned()));
         }
         let step_us = match self.examine(order, LeaseRole::Provider)? {
             Ok(step_us) => step_us,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::event_printer::EventPrinter;
 use super::participate::{state_folder, stop_on_request};
+use super::provide_list::{self, ListingParts};
 use crate::cli::{OrderExperiment, Provide};
 use crate::commands::wallet;
 use crate::compose;
@@ -47,7 +48,19 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
         return print_prospects(&prospects(&config, parts, &shutdown)?, arguments.json.json);
     }
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
-    let outcome = serve_orders(&config, parts, &shutdown, &mut print)?;
+    let outcome = match &arguments.list {
+        None => serve_orders(&config, parts, &shutdown, &mut print),
+        Some(file) => {
+            let shared = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
+            let work = || {
+                let served = serve_orders(&config, parts, &shutdown, &mut print);
+                // The listing ends with the work.
+                shutdown.request();
+                served
+            };
+            provide_list::beside(arguments, file, &shared, &shutdown, work)?
+        }
+    }?;
     summary(&outcome, &printer);
     Ok(Exit::Done)
 }

@@ -382,6 +382,7 @@ impl OrderDraft {
             steps,
             price_max: price,
             step_us_max,
+            listed: section.listed,
             audit,
             ..ComputeOrder::example()
         };

@@ -46,6 +46,8 @@ pub(super) struct OrderSection {
     pub(super) virtual_workers: u32,
     pub(super) seed: u64,
     pub(super) class: Option<Digest>,
+    #[serde(default)]
+    pub(super) listed: bool,
 }
 
 /// `[audit]`

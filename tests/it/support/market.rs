@@ -165,6 +165,7 @@ impl TestMarket {
         // The coordinator deposits a bond under an account with the name "arbiter".
         let listed = accounts.get("arbiter").map(|arbiter| format!("arbiters = [\"{arbiter}\"]\n"));
         let mut settings = listed.unwrap_or_default();
+        settings += "[listings]\nprobe_ms_min = 500\n";
         if plan.on == On::Ethereum {
             settings += &format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
         }

@@ -24,9 +24,9 @@ use crate::error::LeaseError;
 
 pub use drift::{DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX, Drift};
 pub use probe::{
-    DRAWN_LINKS, DrawnProbe, Factor, Link, PROBE_FIELD, PROBE_MATRIX_BYTES, PROBE_POOL, PROBE_SIDE,
-    PROBE_STATES_MAX, ProbeShape, SHOWN_BYTES_MAX, ShownLink, ShownLinks, ShownState, Step,
-    drawn_links, first_state, pool_matrix, state_leaf, step,
+    DRAWN_LINKS, DrawnProbe, Factor, LISTED_DEVICES_MAX, Link, PROBE_FIELD, PROBE_MATRIX_BYTES,
+    PROBE_POOL, PROBE_SIDE, PROBE_STATES_MAX, ProbeShape, SHOWN_BYTES_MAX, ShownLink, ShownLinks,
+    ShownState, Step, drawn_links, first_state, pool_matrix, state_leaf, step,
 };
 pub use record::{
     ListingAction, ListingEvent, ListingOpening, ListingPolicy, ListingRecord, ListingRequest,

@@ -36,7 +36,7 @@ const READS_PER_FILLED: u32 = 3;
 /// Vectors that check a link: a wrong one passes with a probability of `251⁻⁴`.
 const CHECK_VECTORS: usize = 4;
 /// Most devices of a listing.
-pub(super) const LISTED_DEVICES_MAX: u32 = 64;
+pub const LISTED_DEVICES_MAX: u32 = 64;
 /// Most bytes of a proof of a state: a tree of 2²⁴ states has 24 levels.
 const PROOF_LEVELS_MAX: usize = 24;
 

@@ -1,0 +1,331 @@
+//! The life of a listing at its provider: open, prove, and wait for the next probe.
+
+use std::time::{Duration, Instant};
+
+use florin_compute::{
+    DRIFT_LIMIT, ListingAction, ListingOutcome, ListingPhase, ListingTerms, ListingView,
+    OrderMoney, SignedMessage,
+};
+use florin_ledger::{LedgerError, Refusal, Terms, listing_task};
+use florin_protocol::{Amount, Digest, ErrorCode, WalletSigner};
+use florin_work::{ComputedProbe, ProbeDevices, ProbeProgress};
+
+use super::error::ListError;
+use super::event::ListingNews;
+use super::store::{measure_storage, store, stored};
+use super::{ListConfig, ListingContext, card, measured};
+use crate::agent::{BondStatus, withdraw_bond};
+use crate::client::ClientError;
+use crate::retry::{DepositPending, Transient, retry_with_backoff};
+use crate::shutdown::Shutdown;
+
+/// The wait of a long poll: a shutdown waits for it.
+const POLL_MS: u64 = 2_000;
+/// Pause between two looks at the settlement and at a locked stake.
+const SETTLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How a listing went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListingSummary {
+    /// The listing.
+    pub listing: Digest,
+    /// Probes that were passed.
+    pub passed: u32,
+    /// How it ended; `None` if the provider was stopped before.
+    pub outcome: Option<ListingOutcome>,
+    /// What has returned of the stake.
+    pub returned: Amount,
+}
+
+/// Lists devices and proves them until the listing is over or a shutdown is requested. A listing of an earlier run
+/// goes on.
+///
+/// # Errors
+/// [`ListError`].
+pub fn serve_listing(
+    config: &ListConfig,
+    context: &ListingContext<'_>,
+    shutdown: &Shutdown,
+    on_news: &mut dyn FnMut(&ListingNews),
+) -> Result<ListingSummary, ListError> {
+    let mut provider = Provider { config, context, shutdown, on_news, computed: None, drift: 0 };
+    let view = match provider.resumed()? {
+        Some(view) => view,
+        None if config.withdraw => return Err(ListError::NoListing),
+        None => provider.open()?,
+    };
+    if config.withdraw {
+        provider.withdraw(&view)?;
+    }
+    provider.serve(view)
+}
+
+struct Provider<'a, 'b> {
+    config: &'a ListConfig,
+    context: &'a ListingContext<'b>,
+    shutdown: &'a Shutdown,
+    on_news: &'a mut dyn FnMut(&ListingNews),
+    /// The newest computed probe, with its number.
+    computed: Option<(u32, ComputedProbe)>,
+    /// Measured leases that were reported.
+    drift: u32,
+}
+
+impl Provider<'_, '_> {
+    fn tell(&mut self, news: &ListingNews) {
+        (self.on_news)(news);
+    }
+
+    /// Calls `attempt` with retries.
+    fn retried<T, E: Transient + std::fmt::Display>(
+        &mut self,
+        attempt: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let on_news = &mut *self.on_news;
+        let retrying = |error: &E| on_news(&ListingNews::Retrying { why: error.to_string() });
+        retry_with_backoff(self.config.backoff, self.shutdown, retrying, attempt)
+    }
+
+    /// The view of the listing of an earlier run whose money is still locked; opens it if its deposits were made.
+    fn resumed(&mut self) -> Result<Option<ListingView>, ListError> {
+        let Some(terms) = stored(&self.config.folder)? else { return Ok(None) };
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
+        if terms.market != ledger.market() || terms.provider != wallet.address() {
+            return Ok(None);
+        }
+        let known = self.retried(|| client.listing(terms.id(), u32::MAX, 0));
+        match known {
+            Ok(view) if view.listing.outcome().is_none() || !view.money.is_final() => {
+                Ok(Some(view))
+            }
+            Ok(view) => {
+                self.return_stake(&view)?;
+                Ok(None)
+            }
+            Err(error) if is_unknown(&error) => {
+                let task = ledger.task(listing_task(terms.id()))?;
+                match task.is_some_and(|task| !task.closed) && !self.config.withdraw {
+                    true => Ok(Some(self.open_with(&terms)?)),
+                    false => Ok(None),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Measures the card, and opens a new listing.
+    fn open(&mut self) -> Result<ListingView, ListError> {
+        let ListingContext { client, ledger, wallet, class, products } = *self.context;
+        let policy = self.retried(|| client.listing_policy())?;
+        // Before the measurement, which takes a while.
+        self.config.offer.check(&policy)?;
+        let devices = self.config.offer.devices;
+        let told = std::cell::RefCell::new(&mut *self.on_news);
+        let progress = |done: u32| {
+            if done < devices {
+                (told.borrow_mut())(&ListingNews::Measuring { devices: done.saturating_add(1) });
+            }
+        };
+        progress(0);
+        let found = measured(self.config, products, &progress)?;
+        let storage = measure_storage(&self.config.folder)?;
+        let card = card(found, class, storage);
+        self.tell(&ListingNews::Measured { card: card.clone() });
+        let parties = (ledger.market(), wallet.address());
+        let nonce = client.now().0;
+        let terms = self.config.offer.terms(&policy, parties, card, nonce)?;
+        store(&self.config.folder, &terms)?;
+        self.open_with(&terms)
+    }
+
+    /// Deposits fees and stake as far as they are not on the ledger, and opens the listing.
+    fn open_with(&mut self, terms: &ListingTerms) -> Result<ListingView, ListError> {
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
+        let (market, account) = (ledger.market(), client.coordinator().account);
+        let own = Terms::from_listing(terms, market, account, client.now())?;
+        let opened = self.retried(|| match ledger.open_task(wallet, &own) {
+            Ok(_) | Err(LedgerError::Refused(Refusal::TaskExists(_))) => Ok(()),
+            Err(error) => Err(error),
+        });
+        opened?;
+        let is_own = ledger.task(own.task)?.is_some_and(|state| {
+            state.terms.coordinator == account
+                && state.terms.check_listing(terms, market, client.now()).is_ok()
+        });
+        if !is_own {
+            return Err(ListError::TaskTaken);
+        }
+        let there = ledger.bond_of(own.task, wallet.address())?;
+        // Any deposit, even the smallest, cancels a pending return of the bond.
+        let smallest = Amount::from_units(u128::from(there.release.is_some()));
+        let added = terms.stake.minus(there.amount).unwrap_or(Amount::ZERO).max(smallest);
+        if !added.is_zero() {
+            ledger.bond(wallet, own.task, added)?;
+        }
+        let view = self.retried(|| client.open_listing(terms).map_err(DepositPending))?;
+        let (listing, fees) = (terms.id(), terms.pool().map_err(florin_compute::LeaseError::from)?);
+        self.tell(&ListingNews::Opened { listing, stake: terms.stake, fees });
+        Ok(view)
+    }
+
+    fn signed(&self, listing: Digest, message: SignedMessage) -> Result<ListingView, ListError> {
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
+        let body = ListingAction { listing, by: wallet.address(), message };
+        let signed = body.sign(ledger.market(), wallet)?;
+        Ok(client.act_on_listing(&signed)?)
+    }
+
+    fn withdraw(&mut self, view: &ListingView) -> Result<(), ListError> {
+        if view.listing.outcome().is_none() {
+            self.signed(view.listing.id(), SignedMessage::Withdraw)?;
+        }
+        Ok(())
+    }
+
+    /// Answers probes until the listing is over, and then waits for the stake.
+    fn serve(&mut self, mut view: ListingView) -> Result<ListingSummary, ListError> {
+        let client = self.context.client;
+        let id = view.listing.id();
+        while view.listing.outcome().is_none() && !self.shutdown.is_requested() {
+            self.report_drift(&view);
+            let answered = self.answer(&view);
+            if let Err(error) = &answered
+                && !error.is_transient()
+                && !matches!(error, ListError::Client(_) | ListError::Stopped)
+            {
+                answered?;
+            } else if let Err(error) = answered {
+                self.tell(&ListingNews::ProbeFailed { why: error.to_string() });
+                self.shutdown.wait(Duration::from_millis(self.config.backoff.initial_ms.max(100)));
+            }
+            let after = view.listing.length();
+            view = self.retried(|| client.listing(id, after, POLL_MS))?;
+        }
+        self.report_drift(&view);
+        let mut returned = Amount::ZERO;
+        if let Some(outcome) = view.listing.outcome() {
+            self.computed = None;
+            self.tell(&ListingNews::Over { outcome });
+            while !view.money.is_final() && !self.shutdown.is_requested() {
+                self.shutdown.wait(SETTLE_PAUSE);
+                let after = view.listing.length();
+                view = self.retried(|| client.listing(id, after, 0))?;
+            }
+            if view.money == OrderMoney::Settled || view.money == OrderMoney::Cancelled {
+                returned = self.return_stake(&view)?;
+            }
+        }
+        let (_, passed) = view.listing.probes();
+        Ok(ListingSummary { listing: id, passed, outcome: view.listing.outcome(), returned })
+    }
+
+    fn report_drift(&mut self, view: &ListingView) {
+        let (leases, drift) = view.listing.drift();
+        if leases > self.drift {
+            self.drift = leases;
+            let (drift, limit) = (drift.parts(), DRIFT_LIMIT);
+            self.tell(&ListingNews::LeaseMeasured { leases, drift, limit });
+        }
+    }
+
+    /// Computes and shows the newest probe, as far as the coordinator waits for it.
+    fn answer(&mut self, view: &ListingView) -> Result<(), ListError> {
+        let (number, _) = view.listing.probes();
+        let id = view.listing.id();
+        let Some(probe) = view.listing.probe() else { return Ok(()) };
+        if !matches!(view.listing.phase().0, ListingPhase::Computing | ListingPhase::Showing) {
+            return Ok(());
+        }
+        // After a restart while links are shown, the states are computed again.
+        if self.computed.as_ref().is_none_or(|(computed, _)| *computed != number) {
+            self.compute(view, number, probe.seed)?;
+        }
+        let Some((_, computed)) = &self.computed else { return Ok(()) };
+        let message = SignedMessage::Computed { number, root: computed.root() };
+        let shown = self.retry_signed(id, message)?;
+        let Some(secret) = shown.listing.drawn().map(|drawn| drawn.secret) else { return Ok(()) };
+        let Some((_, computed)) = &self.computed else { return Ok(()) };
+        let mut products = (self.context.products)();
+        let links = computed.show(secret, products.as_mut()).ok_or(ListError::Stopped)?;
+        let client = self.context.client;
+        self.retried(|| client.show_links(id, &links))?;
+        self.computed = None;
+        self.tell(&ListingNews::Listed { number });
+        Ok(())
+    }
+
+    fn retry_signed(
+        &mut self,
+        id: Digest,
+        message: SignedMessage,
+    ) -> Result<ListingView, ListError> {
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
+        let body = ListingAction { listing: id, by: wallet.address(), message };
+        let signed = body.sign(ledger.market(), wallet)?;
+        Ok(self.retried(|| client.act_on_listing(&signed))?)
+    }
+
+    fn compute(&mut self, view: &ListingView, number: u32, seed: Digest) -> Result<(), ListError> {
+        let terms = view.listing.terms();
+        let (shape, limit_ms) = (terms.probe, terms.probe_ms());
+        self.tell(&ListingNews::Probing { number, limit_ms });
+        let began = Instant::now();
+        let mut devices: ProbeDevices =
+            (0..shape.devices).map(|_| (self.context.products)()).collect();
+        let progress = ProbeProgress::default();
+        let (send, computed) = std::sync::mpsc::channel::<()>();
+        let found = std::thread::scope(|scope| {
+            let progress = &progress;
+            let shutdown = self.shutdown;
+            scope.spawn(move || {
+                // A shutdown ends a probe.
+                while computed.recv_timeout(Duration::from_millis(100))
+                    == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+                {
+                    if shutdown.is_requested() {
+                        progress.stop();
+                    }
+                }
+            });
+            let found = ComputedProbe::compute(seed, shape, &mut devices, progress);
+            drop(send);
+            found
+        });
+        self.computed = found.map(|found| (number, found));
+        if self.computed.is_none() {
+            return Err(ListError::Stopped);
+        }
+        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.tell(&ListingNews::Computed { number, ms, limit_ms });
+        Ok(())
+    }
+
+    /// Withdraws the stake once the ledger permits it. Returns what has returned.
+    fn return_stake(&mut self, view: &ListingView) -> Result<Amount, ListError> {
+        let ListingContext { ledger, wallet, .. } = *self.context;
+        let task = listing_task(view.listing.id());
+        let mut told = None;
+        loop {
+            match withdraw_bond(ledger, wallet, task)? {
+                BondStatus::Returned(amount) => {
+                    self.tell(&ListingNews::Returned { amount });
+                    return Ok(amount);
+                }
+                BondStatus::Locked(until) if !self.shutdown.is_requested() => {
+                    if told != Some(until) {
+                        told = Some(until);
+                        self.tell(&ListingNews::Locked { until });
+                    }
+                    self.shutdown.wait(SETTLE_PAUSE);
+                }
+                BondStatus::Locked(_) | BondStatus::None | BondStatus::NotRequested => {
+                    return Ok(Amount::ZERO);
+                }
+            }
+        }
+    }
+}
+
+fn is_unknown(error: &ClientError) -> bool {
+    error.rejection().is_some_and(|rejection| rejection.code == ErrorCode::NotFound)
+}

@@ -1,0 +1,121 @@
+//! The file of `florin provide --list`: TOML, in which an unknown key is an error.
+
+use std::path::Path;
+
+use anyhow::Context;
+use florin_compute::PROBE_MATRIX_BYTES;
+use florin_participant::listings::ListingOffer;
+use florin_protocol::{Address, Amount};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::task_file::parse_ms;
+
+/// Longest file, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// States of a mebibyte.
+const STATES_PER_MIB: u32 = (1 << 20) / PROBE_MATRIX_BYTES as u32;
+/// Memory of a device that probes fill, unless the file has another one (MiB).
+const MEMORY_MIB: u32 = 64;
+/// Life of a listing, unless the file has another one: seven days.
+const LIFE_MS: u64 = 604_800_000;
+/// Challenge window, unless the file has another one: ten minutes.
+const CHALLENGE_MS: u64 = 600_000;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListingFile {
+    referee: Address,
+    devices: Option<u32>,
+    memory_mib: Option<u32>,
+    stake: Option<Amount>,
+    fees_max: Amount,
+    life: Option<String>,
+    challenge: Option<String>,
+}
+
+/// Reads a listing file.
+///
+/// # Errors
+/// [`Failure`] with code `INVALID_LISTING`.
+pub(super) fn read(path: &Path) -> anyhow::Result<ListingOffer> {
+    let shown = path.display();
+    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let invalid = |why: String| Failure::input("INVALID_LISTING", format!("{shown}: {why}"));
+    if length > FILE_BYTES_MAX {
+        let why = format!("it has {length} bytes; a listing file has at most {FILE_BYTES_MAX}");
+        return Err(invalid(why).into());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    Ok(from_text(&text).map_err(invalid)?)
+}
+
+fn from_text(text: &str) -> Result<ListingOffer, String> {
+    let file: ListingFile =
+        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+    let ms = |key: &str, text: Option<&str>, default: u64| match text {
+        None => Ok(default),
+        Some(text) => parse_ms(text).map_err(|why| format!("{key}: {why}")),
+    };
+    let cores = u32::try_from(florin_learning::cores()).unwrap_or(u32::MAX);
+    let devices = file.devices.unwrap_or(cores.min(florin_compute::LISTED_DEVICES_MAX));
+    if devices > cores {
+        return Err(format!(
+            "devices = {devices}: this machine has {cores} cores, and a probe has each device work at once"
+        ));
+    }
+    let memory = file.memory_mib.unwrap_or(MEMORY_MIB);
+    let filled = memory.checked_mul(STATES_PER_MIB).filter(|filled| *filled > 0);
+    let filled = filled.ok_or_else(|| format!("memory_mib = {memory}: use 1 MiB or more"))?;
+    Ok(ListingOffer {
+        referee: file.referee,
+        devices,
+        filled,
+        stake: file.stake,
+        fees_max: file.fees_max,
+        life_ms: ms("life", file.life.as_deref(), LIFE_MS)?,
+        challenge_ms: ms("challenge", file.challenge.as_deref(), CHALLENGE_MS)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: &str =
+        "referee = \"0x0202020202020202020202020202020202020202\"\nfees_max = \"1\"\n";
+
+    #[test]
+    fn a_short_file_has_the_documented_defaults() {
+        let offer = from_text(SHORT).unwrap();
+        assert_eq!((offer.referee, offer.stake), (Address([2; 20]), None));
+        assert_eq!(
+            (offer.filled, offer.life_ms, offer.challenge_ms),
+            (1_024, LIFE_MS, CHALLENGE_MS)
+        );
+        assert!(offer.devices >= 1);
+        let all = format!(
+            "{SHORT}devices = 1\nmemory_mib = 2\nstake = \"3\"\nlife = \"2 h\"\nchallenge = \"30 s\"\n"
+        );
+        let offer = from_text(&all).unwrap();
+        assert_eq!((offer.devices, offer.filled), (1, 32));
+        assert_eq!((offer.life_ms, offer.challenge_ms), (7_200_000, 30_000));
+        assert_eq!(offer.stake, Some("3".parse().unwrap()));
+    }
+
+    #[test]
+    fn wrong_files_say_what_to_change() {
+        for (added, expected) in [
+            ("devices = 100000", "cores"),
+            ("memory_mib = 0", "memory_mib = 0: use 1 MiB or more"),
+            ("memory_mib = 4294967295", "use 1 MiB or more"),
+            ("life = \"soon\"", "life: "),
+            ("price = 1", "unknown field `price`"),
+        ] {
+            let error = from_text(&format!("{SHORT}{added}\n")).unwrap_err();
+            assert!(error.contains(expected), "{added}: {error}");
+        }
+        assert!(from_text("fees_max = \"1\"").unwrap_err().contains("referee"));
+    }
+}

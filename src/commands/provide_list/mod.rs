@@ -1,0 +1,177 @@
+//! `florin provide --list`: lists devices under a stake, and proves them by probes, until the listing is over.
+
+mod file;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use florin_compute::ListingOutcome;
+use florin_learning::field_products::FieldProducts;
+use florin_ledger::Ledger;
+use florin_participant::listings::{
+    ListConfig, ListingContext, ListingNews, ListingSummary, serve_listing,
+};
+use florin_participant::{Backoff, ParticipantEvent, Shutdown, Wallet};
+use florin_protocol::Digest;
+use serde_json::json;
+
+use super::event_printer::EventPrinter;
+use super::participate::{state_folder, stop_on_request};
+use crate::cli::Provide;
+use crate::commands::wallet;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::market::{MarketConnection, with_retries};
+use crate::show::{self, BAD, JsonEvent, NOTE};
+
+/// The time of each sample of a measured card.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// Lists devices, and takes part in nothing else.
+pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
+    let shutdown = stop_on_request()?;
+    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    let mut print = |event: &ParticipantEvent| printer.print(event);
+    let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
+    let ledger = with_retries(&shutdown, &mut print, ledger)?;
+    let parts = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
+    let summary = serve(arguments, file, &parts, &shutdown)?;
+    print_summary(&summary, &printer);
+    Ok(match summary.outcome {
+        Some(ListingOutcome::Unproven | ListingOutcome::Contradicted { .. }) => Exit::Negative,
+        _ => Exit::Done,
+    })
+}
+
+/// The connections of a provider, which its other work may share.
+#[derive(Clone, Copy)]
+pub(super) struct ListingParts<'a> {
+    pub(super) market: &'a MarketConnection,
+    pub(super) wallet: &'a Wallet,
+    pub(super) ledger: &'a dyn Ledger,
+}
+
+/// Lists devices until the listing is over or a shutdown is requested.
+pub(super) fn serve(
+    arguments: &Provide,
+    file: &Path,
+    parts: &ListingParts<'_>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<ListingSummary> {
+    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    let offer = file::read(file)?;
+    let kind = arguments.engine.engine;
+    let no_probe = |error: florin_learning::select::EngineError| {
+        Failure::input("NO_ENGINE", error.to_string())
+    };
+    // Before a deposit.
+    florin_learning::select::field_products(kind).map_err(no_probe)?;
+    let products = move || -> Box<dyn FieldProducts> {
+        florin_learning::select::field_products(kind).unwrap_or_else(|_| {
+            Box::new(florin_learning::field_products::PlainFieldProducts::default())
+        })
+    };
+    let engine = compose::engine(arguments.engine)?;
+    let class = florin_work::compute_class(&*engine).unwrap_or(Digest([0; 32]));
+    drop(engine);
+    let config = ListConfig {
+        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+        offer,
+        sample: SAMPLE,
+        backoff: Backoff::default(),
+        withdraw: arguments.unlist,
+    };
+    let context = ListingContext {
+        wallet: parts.wallet,
+        client: parts.market.client(),
+        ledger: parts.ledger,
+        products: &products,
+        class,
+    };
+    let mut print = |news: &ListingNews| print_news(&printer, news);
+    let listed = serve_listing(&config, &context, shutdown, &mut print);
+    listed.map_err(|error| match &error {
+        florin_participant::listings::ListError::Client(_)
+        | florin_participant::listings::ListError::Ledger(_) => anyhow::Error::from(error),
+        error => Failure::negative(error.code(), error.to_string()).into(),
+    })
+}
+
+fn print_news(printer: &EventPrinter, news: &ListingNews) {
+    if printer.is_json() {
+        return printer.print_json(news);
+    }
+    let style = match news {
+        news if news.is_alarm() => BAD,
+        ListingNews::Retrying { .. } | ListingNews::Measuring { .. } => NOTE,
+        _ => anstyle::Style::new(),
+    };
+    let text = match news {
+        ListingNews::Locked { until } => format!(
+            "the stake is locked until {}, so that a debit can still be proven",
+            show::date(*until)
+        ),
+        news => news.to_string(),
+    };
+    printer.print_text(&text, style);
+}
+
+/// Prints the summary of a listing.
+pub(super) fn print_summary(summary: &ListingSummary, printer: &EventPrinter) {
+    let ListingSummary { listing, passed, outcome, returned } = summary;
+    if printer.is_json() {
+        let fields = json!({
+            "listing": listing,
+            "passed": passed,
+            "outcome": outcome,
+            "returned": show::units(*returned),
+        });
+        return printer.print_json(&JsonEvent { event: "listing_summary", fields });
+    }
+    let outcome = match outcome {
+        None => "goes on: start again before its next probe".to_owned(),
+        Some(ListingOutcome::Unproven) => "unproven".to_owned(),
+        Some(ListingOutcome::Withdrawn) => "withdrawn".to_owned(),
+        Some(ListingOutcome::Expired) => "expired".to_owned(),
+        Some(ListingOutcome::Contradicted { order }) => {
+            format!("contradicted by leases, the last one of order {}", order.short())
+        }
+    };
+    anstream::println!();
+    show::facts(&[
+        ("listing", listing.to_string()),
+        ("passed probes", passed.to_string()),
+        ("outcome", outcome),
+        ("returned", format!("{} FLN", show::fln(*returned))),
+    ]);
+}
+
+/// Lists devices on a thread of its own while other work goes on. A listing that ends does not end the work.
+///
+/// # Errors
+/// Those of the work.
+pub(super) fn beside<T>(
+    arguments: &Provide,
+    file: &Path,
+    parts: &ListingParts<'_>,
+    shutdown: &Shutdown,
+    work: impl FnOnce() -> T,
+) -> anyhow::Result<T> {
+    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    // A wrong file is an error before the work begins.
+    file::read(file)?;
+    std::thread::scope(|scope| {
+        let listing =
+            std::thread::Builder::new().name("listing".to_owned()).spawn_scoped(scope, || {
+                match serve(arguments, file, parts, shutdown) {
+                    Ok(summary) => print_summary(&summary, &printer),
+                    Err(error) => printer.print_text(&format!("listing: {error:#}"), BAD),
+                }
+            });
+        listing.context("cannot start a thread for the listing")?;
+        Ok(work())
+    })
+}
