@@ -89,7 +89,7 @@ pub(crate) struct BenchPay {
     #[arg(long, value_name = "SEED", default_value_t = 101)]
     pub(crate) first_seed: u64,
     /// pay: only the markets whose name contains this text; compute: only such parts (schedule,
-    /// decision, cores, leases, orders); models --library: only such models, by one of several texts with commas
+    /// decision, cores, leases, orders, listings, valuation); models --library: only such models, by one of several texts with commas
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
 }

@@ -1,13 +1,14 @@
 //! `florin-bench compute`: the devices of a provider. `--only schedule` compares the market's policy with
 //! others on published throughputs, `--only decision` times one decision, `--only cores` runs real
 //! trainings on the cores of this machine, `--only leases` plays leases under attack, `--only orders`
-//! plays some with real trainings, and `--only valuation` measures the replay of transcripts.
+//! plays some with real trainings, `--only listings` probes devices, and `--only valuation` measures the replay of transcripts.
 
 mod choice;
 mod cores;
 mod decision;
 mod gavel;
 mod leases;
+mod listings;
 mod orders;
 mod played;
 mod schedule;
@@ -60,6 +61,9 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     }
     if is_wanted("leases") {
         rows.extend(leases::run(seeds)?);
+    }
+    if is_wanted("listings") {
+        rows.extend(listings::run(seeds)?);
     }
     if is_wanted("orders") {
         rows.extend(orders::run(seeds)?);
