@@ -159,6 +159,12 @@ def check_ledger(v):
             "summary": v["summary"], "action": bytes.fromhex(v["digest"]),
         })
         return
+    if v["kind"] == "listing action":
+        typed(v, "listing action", {
+            "listing": bytes.fromhex(v["value"]["listing"]), "account": v["value"]["by"],
+            "summary": v["summary"], "action": bytes.fromhex(v["digest"]),
+        })
+        return
     if "summary" not in v:
         return
     transaction = v["value"]["transaction"]

@@ -53,7 +53,7 @@ impl<'a> ListedTask<'a> {
         let mut listed = Self { stage, listing, now };
         let draw = draw_commitment(listed.listing.id(), SECRET);
         listed.apply(ListingEvent::Probed { seed: Digest([7; 32]), draw })?;
-        listed.signed(SignedMessage::Computed { number: 1, root: Digest([9; 32]) })?;
+        listed.signed(SignedMessage::Computed { seed: Digest([7; 32]), root: Digest([9; 32]) })?;
         listed.apply(ListingEvent::Drawn(SECRET))?;
         listed.apply(ListingEvent::Shown(Digest([9; 32])))?;
         Ok(listed)

@@ -12,6 +12,11 @@ pub const VIRTUAL_WORKERS_MAX: u32 = 1_024;
 /// Most rows of a job.
 pub const JOB_ROWS_MAX: u64 = 1 << 32;
 
+/// Copies of the parameters in a state, at most.
+const STATE_COPIES: u64 = 3;
+/// Bytes of a state that count for a millisecond.
+const STATE_BYTES_PER_MS: u64 = 20_000;
+
 /// A training of a graph by virtual workers. With the class of an order it fixes every bit of each state.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
@@ -42,6 +47,15 @@ impl ComputeJob {
     pub fn steps(&self) -> u64 {
         let batch = u64::from(self.training.batch.max(1));
         self.row_count.div_ceil(batch).saturating_mul(self.training.epochs.into())
+    }
+
+    /// Milliseconds in which a provider writes and sends a state at 20 MB/s: of each segment they count for no step of a
+    /// listed provider, whose prediction measures steps alone. A state has the parameters and at most two tensors of an
+    /// optimizer.
+    #[must_use]
+    pub fn state_ms(&self) -> u64 {
+        let bytes = self.start.bytes.saturating_mul(STATE_COPIES);
+        bytes.checked_div(STATE_BYTES_PER_MS).unwrap_or_default()
     }
 
     /// Checks the settings.

@@ -60,13 +60,13 @@ pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
 pub use lease::{ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
 pub use listing::{
     Card, DRAWN_LINKS, DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX,
-    DrawnProbe, Drift, Factor, LISTED_DEVICES_MAX, LISTING_MS_MAX, LISTING_MS_MIN, Link, Listing,
-    ListingAction, ListingEvent, ListingOpening, ListingOutcome, ListingPhase, ListingPolicy,
-    ListingRecord, ListingRequest, ListingTerms, ListingView, PROBE_FIELD, PROBE_MATRIX_BYTES,
-    PROBE_POOL, PROBE_SIDE, PROBE_SLACK, PROBE_STATES_MAX, PROBE_WINDOW_MS, PROBES_MAX, Probe,
-    ProbeShape, SHOW_WINDOW_MS, SHOWN_BYTES_MAX, ShownLink, ShownLinks, ShownState,
-    SignedListingAction, SignedMessage, Step, draw_commitment, drawn_links, first_state,
-    pool_matrix, state_leaf, step,
+    DrawnProbe, Drift, Factor, LISTED_DEVICES_MAX, LISTING_MS_MAX, LISTING_MS_MIN, LinksUpload,
+    Listing, ListingAction, ListingEvent, ListingOpening, ListingOutcome, ListingPhase,
+    ListingPolicy, ListingRecord, ListingRequest, ListingTerms, ListingView, PROBE_FIELD,
+    PROBE_MATRIX_BYTES, PROBE_POOL, PROBE_SIDE, PROBE_SLACK, PROBE_STATES_MAX, PROBE_WINDOW_MS,
+    PROBES_MAX, Probe, ProbeLink, ProbeShape, ProbeStep, SHOW_WINDOW_MS, SHOWN_BYTES_MAX,
+    ShownFactor, ShownLink, ShownLinks, ShownState, SignedListingAction, SignedMessage,
+    draw_commitment, drawn_links, first_state, pool_matrix, state_leaf, step,
 };
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use florin_compute::{
-    Factor, Link, PROBE_POOL, ProbeShape, first_state, pool_matrix, state_leaf, step,
+    Factor, PROBE_POOL, ProbeLink, ProbeShape, first_state, pool_matrix, state_leaf, step,
 };
 use florin_learning::field_products::FieldProducts;
 use florin_protocol::Digest;
@@ -79,9 +79,9 @@ impl<'a> Matrices<'a> {
     fn next(
         self,
         products: &mut dyn FieldProducts,
-        link: Link,
+        link: ProbeLink,
         (before, leaf): (&[u8], Option<Digest>),
-        filled: impl Fn(Link) -> Option<&'a [u8]>,
+        filled: impl Fn(ProbeLink) -> Option<&'a [u8]>,
     ) -> Option<Vec<u8>> {
         let step = step(self.seed, self.shape, link, leaf);
         let factor = match step.factor {
@@ -101,7 +101,7 @@ impl<'a> Matrices<'a> {
         let mut chain = Chain::default();
         let first = first_state(self.seed, device);
         for position in 0..self.shape.filled {
-            let link = Link { device, position };
+            let link = ProbeLink { device, position };
             let before = chain.filled.last().unwrap_or(&first);
             let leaf = chain.leaves.last().copied();
             let state = self.next(products, link, (before, leaf), |_| None)?;
@@ -127,8 +127,8 @@ impl<'a> Matrices<'a> {
         let mut leaf = own.leaves.last().copied();
         let (mut saved, mut leaves) = (Vec::new(), Vec::new());
         for read in 0..self.shape.reads {
-            let link = Link { device, position: self.shape.filled + read };
-            let filled = |read: Link| filled_state(chains, read);
+            let link = ProbeLink { device, position: self.shape.filled + read };
+            let filled = |read: ProbeLink| filled_state(chains, read);
             let state = self.next(products, link, (&before, leaf), filled)?;
             let own_leaf = state_leaf(link, &state);
             leaf = Some(own_leaf);
@@ -145,7 +145,7 @@ impl<'a> Matrices<'a> {
     }
 }
 
-fn filled_state(chains: &[Chain], read: Link) -> Option<&[u8]> {
+fn filled_state(chains: &[Chain], read: ProbeLink) -> Option<&[u8]> {
     let state = chains.get(read.device as usize)?.filled.get(read.position as usize)?;
     Some(state.as_slice())
 }

@@ -1,6 +1,8 @@
 //! The drawn links of a computed probe.
 
-use florin_compute::{Factor, Link, ShownLink, ShownLinks, ShownState, drawn_links, step};
+use florin_compute::{
+    Factor, ProbeLink, ShownFactor, ShownLink, ShownLinks, ShownState, drawn_links, step,
+};
 use florin_learning::field_products::FieldProducts;
 use florin_protocol::Digest;
 
@@ -16,15 +18,15 @@ impl ComputedProbe {
         Some(ShownLinks { links: links? })
     }
 
-    fn show_link(&self, link: Link, products: &mut dyn FieldProducts) -> Option<ShownLink> {
-        let before = link.position.checked_sub(1).map(|position| Link { position, ..link });
+    fn show_link(&self, link: ProbeLink, products: &mut dyn FieldProducts) -> Option<ShownLink> {
+        let before = link.position.checked_sub(1).map(|position| ProbeLink { position, ..link });
         let leaf = match before {
             Some(before) => Some(self.leaf(before)?),
             None => None,
         };
         let factor = match step(self.seed, &self.shape, link, leaf).factor {
             Factor::Pool(_) => None,
-            Factor::Filled(read) => Some(self.show_state(read, products)?),
+            Factor::Filled(read) => Some(self.show_factor(read, products)?),
         };
         let before = match before {
             Some(before) => Some(self.show_state(before, products)?),
@@ -33,17 +35,29 @@ impl ComputedProbe {
         Some(ShownLink { before, factor, after: self.show_state(link, products)? })
     }
 
-    fn show_state(&self, link: Link, products: &mut dyn FieldProducts) -> Option<ShownState> {
+    fn show_factor(
+        &self,
+        link: ProbeLink,
+        products: &mut dyn FieldProducts,
+    ) -> Option<ShownFactor> {
+        let before = match link.position.checked_sub(1) {
+            Some(position) => Some(self.show_state(ProbeLink { position, ..link }, products)?),
+            None => None,
+        };
+        Some(ShownFactor { state: self.show_state(link, products)?, before })
+    }
+
+    fn show_state(&self, link: ProbeLink, products: &mut dyn FieldProducts) -> Option<ShownState> {
         let proof = self.tree.proof(self.shape.leaf_index(link))?;
         Some(ShownState { state: self.state(link, products)?, proof })
     }
 
-    fn leaf(&self, link: Link) -> Option<Digest> {
+    fn leaf(&self, link: ProbeLink) -> Option<Digest> {
         self.chains.get(link.device as usize)?.leaves.get(link.position as usize).copied()
     }
 
     /// The state behind a link.
-    fn state(&self, link: Link, products: &mut dyn FieldProducts) -> Option<Vec<u8>> {
+    fn state(&self, link: ProbeLink, products: &mut dyn FieldProducts) -> Option<Vec<u8>> {
         let Some(read) = link.position.checked_sub(self.shape.filled) else {
             return filled_state(&self.chains, link).map(<[u8]>::to_vec);
         };
@@ -52,9 +66,9 @@ impl ComputedProbe {
         let matrices = Matrices { shape: &self.shape, seed: self.seed, pool: &self.pool };
         let first = self.shape.filled + (saved * SAVED_EACH) as u32;
         for position in first..link.position {
-            let next = Link { position: position + 1, ..link };
-            let leaf = self.leaf(Link { position, ..link });
-            let filled = |read: Link| filled_state(&self.chains, read);
+            let next = ProbeLink { position: position + 1, ..link };
+            let leaf = self.leaf(ProbeLink { position, ..link });
+            let filled = |read: ProbeLink| filled_state(&self.chains, read);
             state = matrices.next(products, next, (&state, leaf), filled)?;
         }
         Some(state)

@@ -1,3 +1,5 @@
+//! Computed probes against their verifier.
+
 use florin_compute::DrawnProbe;
 use florin_learning::field_products::PlainFieldProducts;
 

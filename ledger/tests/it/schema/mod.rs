@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use florin_compute::{ComputeJob, ComputeOrder, LeaseAction, LeaseRecord};
+use florin_compute::{
+    ComputeJob, ComputeOrder, LeaseAction, LeaseRecord, ListingAction, ListingRecord, ListingTerms,
+};
 use florin_ledger::embedded::BlockHeader;
 use florin_ledger::{Action, Block, Genesis, Settlement, SignedTransaction, Transaction};
 use florin_protocol::*;
@@ -33,6 +35,9 @@ const TRANSACTION: &str = "wallet of `from`: Transaction(address from,uint64 non
 
 const LEASE_ACTION: &str = "wallet of `by`: LeaseAction(bytes32 order,address account,uint64 \
      nonce,string summary,bytes32 action)";
+
+const LISTING_ACTION: &str =
+    "wallet of `by`: ListingAction(bytes32 listing,address account,string summary,bytes32 action)";
 
 /// The whole schema.
 fn schema() -> Value {
@@ -58,14 +63,17 @@ fn schema() -> Value {
     catalogue.message::<ComputeJob>("as its digest in an order");
     catalogue.message::<ComputeOrder>("as its digest, the order's id");
     catalogue.message::<LeaseAction>(LEASE_ACTION);
+    catalogue.message::<ListingTerms>("as its digest, the listing's id");
+    catalogue.message::<ListingAction>(LISTING_ACTION);
     catalogue.message::<Genesis>(NOT_SIGNED);
     catalogue.message::<BlockHeader>("node key of the chain's operator");
     catalogue.message::<Block>(NOT_SIGNED);
     // Every node key signs this form on the wire: body ‖ signature.
     catalogue.message::<Signed<UpdateHeader>>(NOT_SIGNED);
     catalogue.message::<Signed<BlockHeader>>(NOT_SIGNED);
-    // A record of a lease is served as JSON.
+    // Records of leases and of listings are served as JSON.
     catalogue.json_form::<LeaseRecord>();
+    catalogue.json_form::<ListingRecord>();
     // utoipa does not follow tuples.
     catalogue.json_form::<MissingReason>();
     json!({
@@ -120,6 +128,7 @@ fn the_schema_has_every_canonical_message() {
         "protocol/src/selection",
         "protocol/compute/src",
         "protocol/compute/src/lease",
+        "protocol/compute/src/listing",
         "ledger/src",
         "ledger/src/embedded",
     ];
@@ -134,8 +143,8 @@ fn the_schema_has_every_canonical_message() {
             declared.extend(names.map(|name| name.trim_end_matches(" {").to_owned()));
         }
     }
-    // A lease follows from its record; the layout of the state is not part of the protocol.
-    assert!(declared.remove("Lease"));
+    // Leases and listings follow from their records; the layouts of their states are not part of the protocol.
+    assert!(declared.remove("Lease") && declared.remove("Listing"));
     let schema = schema();
     let messages = schema["messages"].as_array().unwrap();
     let known = messages.iter().map(|message| message["type"].as_str().unwrap().to_owned());

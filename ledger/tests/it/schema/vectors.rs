@@ -2,7 +2,10 @@
 //! block. The keys derive from public numbers.
 
 use borsh::BorshSchema;
-use florin_compute::{Bid, ComputeAction, ComputeOrder, LeaseAction, Secret, StepTimes};
+use florin_compute::{
+    Bid, ComputeAction, ComputeOrder, LeaseAction, ListingAction, ListingTerms, Secret,
+    SignedMessage, StepTimes,
+};
 use florin_ledger::conformance::TestSigner;
 use florin_ledger::embedded::BlockHeader;
 use florin_ledger::{Action, Block, Genesis, SignedTransaction, Transaction};
@@ -112,6 +115,22 @@ fn lease_actions() -> Vec<ComputeAction> {
     ]
 }
 
+/// A signed message on the example listing.
+fn listing_action(name: &str, message_body: SignedMessage) -> Value {
+    let terms = ListingTerms::example().unwrap();
+    let body =
+        ListingAction { listing: terms.id(), by: signer(1).address(), message: message_body };
+    let signed = body.sign(terms.market, &signer(1)).unwrap();
+    signed.verify(terms.market).unwrap();
+    let mut vector = message(name, &body);
+    vector["summary"] = json!(name);
+    vector["market"] = json!(terms.market);
+    vector["hash"] = json!(hex(&body.signing_hash(terms.market)));
+    vector["wallet"] = json!(body.by);
+    vector["wallet_signature"] = json!(hex(&signed.signature.0));
+    vector
+}
+
 /// A signed action on a lease of the example order.
 fn lease_action(nonce: u32, action: ComputeAction) -> Value {
     let order = ComputeOrder::example();
@@ -147,6 +166,10 @@ pub(crate) fn vectors() -> Value {
     vectors.push(message("a signed block header", &block.header));
     vectors.push(message("a block", &block));
     vectors.push(message("an order for compute", &ComputeOrder::example()));
+    vectors.push(message("a listing of devices", &ListingTerms::example().unwrap()));
+    let (seed, root) = (Digest([0x7a; 32]), Digest([0x7b; 32]));
+    vectors.push(listing_action("a computed probe", SignedMessage::Computed { seed, root }));
+    vectors.push(listing_action("the end of the listing", SignedMessage::Withdraw));
     let actions = (0..).zip(lease_actions());
     vectors.extend(actions.map(|(nonce, action)| lease_action(nonce, action)));
     vectors.into()

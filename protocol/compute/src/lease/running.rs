@@ -17,9 +17,16 @@ impl Lease {
     /// The measured microseconds of a step, without the window of each segment for transfers.
     #[must_use]
     pub fn measured_us(&self) -> u64 {
+        self.measured_us_without(0)
+    }
+
+    /// The measured microseconds of a step, without some milliseconds of each segment besides its window for transfers.
+    #[must_use]
+    pub fn measured_us_without(&self, segment_ms: u64) -> u64 {
         let (began, ended) = self.ran;
         let delivered = u64::from(self.delivered());
-        let transfers = self.order.windows.segment.saturating_mul(delivered);
+        let without = self.order.windows.segment.saturating_add(segment_ms);
+        let transfers = without.saturating_mul(delivered);
         let ms = ended.ms_since(began).saturating_sub(transfers);
         let steps = delivered.saturating_mul(self.order.steps.into());
         ms.saturating_mul(1_000).checked_div(steps).unwrap_or_default()

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::stake::PARTS;
 
-/// What a lease may be slower without any sum, in parts per million: 15 %.
-pub const DRIFT_ALLOWANCE: u64 = 150_000;
+/// What a lease may be slower without any sum, in parts per million: 10 %.
+pub const DRIFT_ALLOWANCE: u64 = 100_000;
 /// The most that one lease adds, in parts per million: 25 %.
 pub const DRIFT_STEP_MAX: u64 = 250_000;
 /// The most that one lease takes from the sum, in parts per million: 10 %.
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn slow_leases_are_forgotten_by_right_ones() {
-        assert_eq!(sums(&[1_150, 1_151, 1_150]), [0, 1_000, 1_000]);
-        assert_eq!(sums(&[1_500, 1_050, 1_049, 1_149]), [250_000, 150_000, 50_000, 49_000]);
+        assert_eq!(sums(&[1_100, 1_101, 1_100]), [0, 1_000, 1_000]);
+        assert_eq!(sums(&[1_500, 1_050, 1_000, 1_149]), [250_000, 200_000, 100_000, 149_000]);
         assert_eq!(sums(&[9_000, 1_000, 800, 1_400]), [250_000, 150_000, 50_000, 300_000]);
         // No prediction is the fastest one; no measured time adds nothing.
         assert_eq!(Drift::default().after(0, 0), Drift(DRIFT_STEP_MAX));

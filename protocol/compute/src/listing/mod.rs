@@ -18,24 +18,28 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{Address, Amount, Canonical, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::LeaseError;
 
 pub use drift::{DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX, Drift};
 pub use probe::{
-    DRAWN_LINKS, DrawnProbe, Factor, LISTED_DEVICES_MAX, Link, PROBE_FIELD, PROBE_MATRIX_BYTES,
-    PROBE_POOL, PROBE_SIDE, PROBE_STATES_MAX, ProbeShape, SHOWN_BYTES_MAX, ShownLink, ShownLinks,
-    ShownState, Step, drawn_links, first_state, pool_matrix, state_leaf, step,
+    DRAWN_LINKS, DrawnProbe, Factor, LISTED_DEVICES_MAX, PROBE_FIELD, PROBE_MATRIX_BYTES,
+    PROBE_POOL, PROBE_SIDE, PROBE_STATES_MAX, ProbeLink, ProbeShape, ProbeStep, SHOWN_BYTES_MAX,
+    ShownFactor, ShownLink, ShownLinks, ShownState, drawn_links, first_state, pool_matrix,
+    state_leaf, step,
 };
 pub use record::{
-    ListingAction, ListingEvent, ListingOpening, ListingPolicy, ListingRecord, ListingRequest,
-    ListingView, SignedListingAction, SignedMessage,
+    LinksUpload, ListingAction, ListingEvent, ListingOpening, ListingPolicy, ListingRecord,
+    ListingRequest, ListingView, SignedListingAction, SignedMessage,
 };
 pub use terms::{
     Card, LISTING_MS_MAX, LISTING_MS_MIN, ListingTerms, PROBE_SLACK, PROBE_WINDOW_MS, PROBES_MAX,
     SHOW_WINDOW_MS,
 };
+
+/// Most leases that a listing measures. It ends with the next one.
+const MEASURED_MAX: usize = 4_096;
 
 /// The phase of a listing.
 #[derive(
@@ -127,8 +131,8 @@ pub struct Listing {
     passed: u32,
     /// The newest probe.
     probe: Option<Probe>,
-    /// Measured leases, and what they say of the card.
-    measured: u32,
+    /// The orders of measured leases, and what they say of the card.
+    measured: BTreeSet<Digest>,
     drift: Drift,
     outcome: Option<ListingOutcome>,
     last: Timestamp,
@@ -166,7 +170,7 @@ impl Listing {
             probes: 0,
             passed: 0,
             probe: None,
-            measured: 0,
+            measured: BTreeSet::new(),
             drift: Drift::default(),
             outcome: None,
             last: *opened,
@@ -207,8 +211,14 @@ impl Listing {
 
     /// Measured leases, and their sum.
     #[must_use]
-    pub const fn drift(&self) -> (u32, Drift) {
-        (self.measured, self.drift)
+    pub fn drift(&self) -> (usize, Drift) {
+        (self.measured.len(), self.drift)
+    }
+
+    /// Whether the lease of an order was measured.
+    #[must_use]
+    pub fn has_measured(&self, order: Digest) -> bool {
+        self.measured.contains(&order)
     }
 
     /// How it ended.
@@ -298,7 +308,7 @@ impl Listing {
                     return Err(LeaseError::Account { account: body.by, role });
                 }
                 match body.message {
-                    SignedMessage::Computed { number, root } => self.computed(number, root, at),
+                    SignedMessage::Computed { seed, root } => self.computed(seed, root, at),
                     SignedMessage::Withdraw => {
                         self.end(ListingOutcome::Withdrawn);
                         Ok(())
@@ -320,7 +330,14 @@ impl Listing {
                 if self.passed == 0 {
                     return Err(self.wrong_phase(event));
                 }
-                self.measured = self.measured.saturating_add(1);
+                if self.measured.len() >= MEASURED_MAX {
+                    self.end(ListingOutcome::Expired);
+                    return Ok(());
+                }
+                if !self.measured.insert(*order) {
+                    let (account, done) = (self.terms.provider, "been measured by this order");
+                    return Err(LeaseError::Repeated { account, done });
+                }
                 self.drift = self.drift.after(*predicted_us, *measured_us);
                 if self.drift.contradicts() {
                     self.end(ListingOutcome::Contradicted { order: *order });
@@ -369,15 +386,14 @@ impl Listing {
         Ok(())
     }
 
-    fn computed(&mut self, number: u32, root: Digest, at: Timestamp) -> Result<(), LeaseError> {
+    fn computed(&mut self, seed: Digest, root: Digest, at: Timestamp) -> Result<(), LeaseError> {
         if self.phase != ListingPhase::Computing {
             let action = "committing to a probe";
             return Err(LeaseError::Phase { phase: self.phase.name(), action });
         }
         self.require_time(at)?;
-        if number != self.probes {
-            let rule = "must be the number of the newest probe";
-            return Err(LeaseError::Invalid { what: "the probe", got: number.into(), rule });
+        if self.probe.is_none_or(|probe| probe.seed != seed) {
+            return Err(LeaseError::Commitment("the seed of the newest probe"));
         }
         if let Some(probe) = &mut self.probe {
             (probe.root, probe.computed) = (Some(root), Some(at));

@@ -4,12 +4,15 @@
 //! Each device has a chain of states, matrices over the field of 251 elements. State `p + 1` is
 //! `S_p · M_p + C_p`. First the device **fills** its memory: `M` and `C` are two of 256 public matrices, which the
 //! digest of the state before chooses. Then it **reads**: `M` is a filled state of one of the devices in turn, which the digest
-//! chooses, too, so that a state that is not in memory must be computed again.
+//! chooses, too, so that a state that is not in memory must be computed again. Whoever shows a read also shows the link of the state that it
+//! read: otherwise filled states of zeros would spare all products.
 //!
 //! Sums of 256 products of numbers below 251 are below 2²⁴: they are exact in `f32` in any order of additions, so
 //! that every library and every processor has the same states. The device commits to all states by the root of a
 //! tree, and shows drawn links. A link is checked by its product with random vectors (R. Freivalds, *Probabilistic
 //! Machines Can Use Less Running Time*, 1977), in the time of a few hundred thousand multiplications.
+
+use std::borrow::Cow;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Digest, holdout};
@@ -102,7 +105,7 @@ impl ProbeShape {
 
     /// The position of the state behind a link in the tree.
     #[must_use]
-    pub fn leaf_index(&self, link: Link) -> u32 {
+    pub fn leaf_index(&self, link: ProbeLink) -> u32 {
         let before = u64::from(link.device).saturating_mul(self.links());
         u32::try_from(before.saturating_add(link.position.into())).unwrap_or(u32::MAX)
     }
@@ -123,7 +126,7 @@ impl ProbeShape {
     Deserialize,
 )]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
-pub struct Link {
+pub struct ProbeLink {
     /// The device.
     pub device: u32,
     /// The state before it.
@@ -136,12 +139,12 @@ pub enum Factor {
     /// A public matrix.
     Pool(u8),
     /// A filled state: the one behind this link.
-    Filled(Link),
+    Filled(ProbeLink),
 }
 
 /// What a link computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ProbeStep {
     /// The factor.
     pub factor: Factor,
     /// The public matrix that is added.
@@ -150,7 +153,12 @@ pub struct Step {
 
 /// The computation of a link, which follows from the leaf of the state before it; the first state has no leaf.
 #[must_use]
-pub fn step(seed: Digest, shape: &ProbeShape, link: Link, before: Option<Digest>) -> Step {
+pub fn step(
+    seed: Digest,
+    shape: &ProbeShape,
+    link: ProbeLink,
+    before: Option<Digest>,
+) -> ProbeStep {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 probe choice");
     hasher.update(&seed.0);
     hasher.update(&link.device.to_le_bytes());
@@ -166,10 +174,10 @@ pub fn step(seed: Digest, shape: &ProbeShape, link: Link, before: Option<Digest>
             let drawn = drawn.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
             let position = drawn.checked_rem(shape.filled.into()).unwrap_or_default();
             let number = |wide: u64| u32::try_from(wide).unwrap_or_default();
-            Factor::Filled(Link { device: number(device), position: number(position) })
+            Factor::Filled(ProbeLink { device: number(device), position: number(position) })
         }
     };
-    Step { factor, added }
+    ProbeStep { factor, added }
 }
 
 fn expand(domain: &str, seed: Digest, number: u32) -> Vec<u8> {
@@ -196,7 +204,7 @@ pub fn first_state(seed: Digest, device: u32) -> Vec<u8> {
 
 /// The leaf of the state behind a link.
 #[must_use]
-pub fn state_leaf(link: Link, state: &[u8]) -> Digest {
+pub fn state_leaf(link: ProbeLink, state: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("florin v1 probe state");
     hasher.update(&link.device.to_le_bytes());
     hasher.update(&link.position.to_le_bytes());
@@ -206,7 +214,7 @@ pub fn state_leaf(link: Link, state: &[u8]) -> Digest {
 
 /// The links that are shown: drawn by a secret that was opened after the root, ascending.
 #[must_use]
-pub fn drawn_links(shape: &ProbeShape, secret: Digest, root: Digest) -> Vec<Link> {
+pub fn drawn_links(shape: &ProbeShape, secret: Digest, root: Digest) -> Vec<ProbeLink> {
     let total = shape.states();
     let wanted = DRAWN_LINKS.min(usize::try_from(total).unwrap_or(usize::MAX));
     let mut drawn = std::collections::BTreeSet::new();
@@ -223,7 +231,7 @@ pub fn drawn_links(shape: &ProbeShape, secret: Digest, root: Digest) -> Vec<Link
         let device = at.checked_div(shape.links()).unwrap_or_default();
         let position = at.checked_rem(shape.links()).unwrap_or_default();
         let narrow = |wide: u64| u32::try_from(wide).unwrap_or_default();
-        drawn.insert(Link { device: narrow(device), position: narrow(position) });
+        drawn.insert(ProbeLink { device: narrow(device), position: narrow(position) });
         number = number.saturating_add(1);
     }
     drawn.into_iter().collect()
@@ -245,10 +253,21 @@ pub struct ShownState {
 pub struct ShownLink {
     /// The state before it; none for the first state, which is public.
     pub before: Option<ShownState>,
-    /// The filled state that it reads; none while it fills.
-    pub factor: Option<ShownState>,
+    /// The filled state that it reads, with the state before that one; none while it fills.
+    pub factor: Option<ShownFactor>,
     /// The state behind it.
     pub after: ShownState,
+}
+
+/// A filled state that a link reads. Its own link is checked, too: a filled state of zeros would spare the product of
+/// each read.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "schema", derive(borsh::BorshSchema))]
+pub struct ShownFactor {
+    /// The filled state.
+    pub state: ShownState,
+    /// The state before it; none for the first state, which is public.
+    pub before: Option<ShownState>,
 }
 
 /// The drawn links of a probe, in their order.
@@ -261,7 +280,7 @@ pub struct ShownLinks {
 
 /// Most bytes of the shown links of a probe.
 pub const SHOWN_BYTES_MAX: usize =
-    4 + DRAWN_LINKS * (2 + 3 * (8 + PROBE_MATRIX_BYTES + 32 * PROOF_LEVELS_MAX));
+    4 + DRAWN_LINKS * (3 + 4 * (8 + PROBE_MATRIX_BYTES + 32 * PROOF_LEVELS_MAX));
 
 impl ShownLinks {
     /// The bytes, in borsh.
@@ -310,7 +329,7 @@ pub struct DrawnProbe {
 
 impl DrawnProbe {
     /// Checks a state against the root; returns its leaf.
-    fn leaf(&self, link: Link, shown: &ShownState) -> Result<Digest, LeaseError> {
+    fn leaf(&self, link: ProbeLink, shown: &ShownState) -> Result<Digest, LeaseError> {
         let is_matrix = shown.state.len() == PROBE_MATRIX_BYTES
             && shown.state.iter().all(|byte| *byte < PROBE_FIELD);
         if !is_matrix {
@@ -325,34 +344,15 @@ impl DrawnProbe {
         }
     }
 
-    fn check(&self, link: Link, shown: &ShownLink) -> Result<(), LeaseError> {
+    fn check(&self, link: ProbeLink, shown: &ShownLink) -> Result<(), LeaseError> {
         self.leaf(link, &shown.after)?;
-        let first;
-        let (before, leaf) = match (link.position.checked_sub(1), &shown.before) {
-            (None, None) => {
-                first = first_state(self.seed, link.device);
-                (first.as_slice(), None)
-            }
-            (Some(position), Some(before)) => {
-                let leaf = self.leaf(Link { position, ..link }, before)?;
-                (before.state.as_slice(), Some(leaf))
-            }
-            _ => {
-                return Err(LeaseError::Probe(
-                    "each link but the first one shows the state before it",
-                ));
-            }
-        };
+        let (before, leaf) = self.before(link, shown.before.as_ref())?;
         let step = step(self.seed, &self.shape, link, leaf);
-        let pool;
         let factor = match (step.factor, &shown.factor) {
-            (Factor::Pool(number), None) => {
-                pool = pool_matrix(self.seed, number);
-                pool.as_slice()
-            }
+            (Factor::Pool(number), None) => Cow::Owned(pool_matrix(self.seed, number)),
             (Factor::Filled(read), Some(factor)) => {
-                self.leaf(read, factor)?;
-                factor.state.as_slice()
+                self.check_factor(read, factor)?;
+                Cow::Borrowed(factor.state.state.as_slice())
             }
             _ => {
                 return Err(LeaseError::Probe(
@@ -360,19 +360,55 @@ impl DrawnProbe {
                 ));
             }
         };
-        let added = pool_matrix(self.seed, step.added);
-        let matrices = LinkMatrices { before, factor, added: &added, after: &shown.after.state };
-        let is_right = (0..CHECK_VECTORS).all(|number| {
-            let vector = self.check_vector(link, number);
-            matrices.agree(&vector)
-        });
-        match is_right {
+        self.check_product(link, &before, &factor, step.added, &shown.after.state)
+    }
+
+    /// Checks a filled state against the root, and its own link.
+    fn check_factor(&self, link: ProbeLink, shown: &ShownFactor) -> Result<(), LeaseError> {
+        self.leaf(link, &shown.state)?;
+        let (before, leaf) = self.before(link, shown.before.as_ref())?;
+        let step = step(self.seed, &self.shape, link, leaf);
+        let Factor::Pool(number) = step.factor else {
+            return Err(LeaseError::Probe("a link shows the state that it reads, and no other"));
+        };
+        let factor = pool_matrix(self.seed, number);
+        self.check_product(link, &before, &factor, step.added, &shown.state.state)
+    }
+
+    /// The state before a link, and its leaf.
+    fn before<'a>(
+        &self,
+        link: ProbeLink,
+        shown: Option<&'a ShownState>,
+    ) -> Result<(Cow<'a, [u8]>, Option<Digest>), LeaseError> {
+        match (link.position.checked_sub(1), shown) {
+            (None, None) => Ok((Cow::Owned(first_state(self.seed, link.device)), None)),
+            (Some(position), Some(before)) => {
+                let leaf = self.leaf(ProbeLink { position, ..link }, before)?;
+                Ok((Cow::Borrowed(before.state.as_slice()), Some(leaf)))
+            }
+            _ => Err(LeaseError::Probe("each link but the first one shows the state before it")),
+        }
+    }
+
+    /// Checks that `after` is `before · factor` plus a public matrix.
+    fn check_product(
+        &self,
+        link: ProbeLink,
+        before: &[u8],
+        factor: &[u8],
+        added: u8,
+        after: &[u8],
+    ) -> Result<(), LeaseError> {
+        let added = pool_matrix(self.seed, added);
+        let matrices = LinkMatrices { before, factor, added: &added, after };
+        match (0..CHECK_VECTORS).all(|number| matrices.agree(&self.check_vector(link, number))) {
             true => Ok(()),
             false => Err(LeaseError::Probe("a link is not the product that it should be")),
         }
     }
 
-    fn check_vector(&self, link: Link, number: usize) -> Vec<u8> {
+    fn check_vector(&self, link: ProbeLink, number: usize) -> Vec<u8> {
         let mut hasher = blake3::Hasher::new_derive_key("florin v1 probe check");
         hasher.update(&self.secret.0);
         hasher.update(&self.root.0);

@@ -1,3 +1,5 @@
+//! Probes that are computed by definition, and forgeries of them.
+
 use florin_protocol::holdout::HoldoutTree;
 
 use super::*;
@@ -31,7 +33,7 @@ impl Trace {
         let (mut states, mut leaves) = (vec![Vec::new(); total], vec![Digest::default(); total]);
         for position in 0..SHAPE.links() as u32 {
             for device in 0..SHAPE.devices {
-                let link = Link { device, position };
+                let link = ProbeLink { device, position };
                 let at = SHAPE.leaf_index(link) as usize;
                 let (first, leaf) = match position {
                     0 => (first_state(SEED, device), None),
@@ -51,7 +53,8 @@ impl Trace {
 
     fn of(states: Vec<Vec<u8>>) -> Self {
         let links = SHAPE.links() as usize;
-        let link = |at: usize| Link { device: (at / links) as u32, position: (at % links) as u32 };
+        let link =
+            |at: usize| ProbeLink { device: (at / links) as u32, position: (at % links) as u32 };
         let leaf = |(at, state): (usize, &Vec<u8>)| state_leaf(link(at), state);
         let leaves: Vec<Digest> = states.iter().enumerate().map(leaf).collect();
         let tree = HoldoutTree::new(leaves.clone());
@@ -62,17 +65,23 @@ impl Trace {
         DrawnProbe { shape: SHAPE, seed: SEED, root: self.tree.root(), secret: SECRET }
     }
 
-    fn shown_state(&self, link: Link) -> ShownState {
+    fn shown_state(&self, link: ProbeLink) -> ShownState {
         let at = SHAPE.leaf_index(link);
         ShownState { state: self.states[at as usize].clone(), proof: self.tree.proof(at).unwrap() }
     }
 
-    fn shown(&self, link: Link) -> ShownLink {
-        let before = link.position.checked_sub(1).map(|position| Link { position, ..link });
+    fn shown_factor(&self, link: ProbeLink) -> ShownFactor {
+        let before = link.position.checked_sub(1).map(|position| ProbeLink { position, ..link });
+        let before = before.map(|link| self.shown_state(link));
+        ShownFactor { state: self.shown_state(link), before }
+    }
+
+    fn shown(&self, link: ProbeLink) -> ShownLink {
+        let before = link.position.checked_sub(1).map(|position| ProbeLink { position, ..link });
         let leaf = before.map(|link| self.leaves[SHAPE.leaf_index(link) as usize]);
         let factor = match step(SEED, &SHAPE, link, leaf).factor {
             Factor::Pool(_) => None,
-            Factor::Filled(link) => Some(self.shown_state(link)),
+            Factor::Filled(link) => Some(self.shown_factor(link)),
         };
         let before = before.map(|link| self.shown_state(link));
         ShownLink { before, factor, after: self.shown_state(link) }
@@ -109,8 +118,9 @@ fn a_computed_probe_is_proven() {
     assert!(ShownLinks::from_bytes(&bytes[1..]).is_err());
     assert!(ShownLinks::from_bytes(&vec![0; SHOWN_BYTES_MAX + 1]).is_err());
     // Both phases are among the drawn links, and the first one is checked, too.
-    let all: Vec<Link> =
-        (0..SHAPE.states() as u32).map(|at| Link { device: at / 32, position: at % 32 }).collect();
+    let all: Vec<ProbeLink> = (0..SHAPE.states() as u32)
+        .map(|at| ProbeLink { device: at / 32, position: at % 32 })
+        .collect();
     for link in all {
         let drawn = trace.drawn();
         assert_eq!(code(drawn.check(link, &trace.shown(link))), Ok(()), "{link:?}");
@@ -121,7 +131,7 @@ fn a_computed_probe_is_proven() {
 fn no_other_state_is_behind_a_link() {
     let trace = trace();
     let wrong = "a link is not the product that it should be";
-    for link in [Link { device: 0, position: 0 }, Link { device: 1, position: 20 }] {
+    for link in [ProbeLink { device: 0, position: 0 }, ProbeLink { device: 1, position: 20 }] {
         let mut states = trace.states.clone();
         let at = SHAPE.leaf_index(link) as usize;
         // One element of 65,536 differs.
@@ -129,7 +139,7 @@ fn no_other_state_is_behind_a_link() {
         let forged = Trace::of(states);
         assert_eq!(code(forged.drawn().check(link, &forged.shown(link))), Err(wrong));
         // The links before and after it are of other states.
-        let after = Link { position: link.position + 1, ..link };
+        let after = ProbeLink { position: link.position + 1, ..link };
         assert!(forged.drawn().check(after, &forged.shown(after)).is_err());
     }
 }
@@ -137,23 +147,27 @@ fn no_other_state_is_behind_a_link() {
 #[test]
 fn states_are_those_of_the_root() {
     let trace = trace();
-    let (drawn, link) = (trace.drawn(), Link { device: 1, position: 10 });
+    let (drawn, link) = (trace.drawn(), ProbeLink { device: 1, position: 10 });
     let shown = || trace.shown(link);
     let check = |shown: ShownLink| code(drawn.check(link, &shown));
     assert_eq!(check(shown()), Ok(()));
     let other = "a state is not the one that the root commits to";
-    let elsewhere = trace.shown_state(Link { device: 0, position: 10 });
+    let elsewhere = trace.shown_state(ProbeLink { device: 0, position: 10 });
     assert_eq!(check(ShownLink { after: elsewhere.clone(), ..shown() }), Err(other));
     assert_eq!(check(ShownLink { before: Some(elsewhere.clone()), ..shown() }), Err(other));
-    assert_eq!(check(ShownLink { factor: Some(elsewhere), ..shown() }), Err(other));
+    let factor = || shown().factor.unwrap();
+    let with = |factor| check(ShownLink { factor: Some(factor), ..shown() });
+    assert_eq!(with(factor()), Ok(()));
+    assert_eq!(with(ShownFactor { state: elsewhere.clone(), ..factor() }), Err(other));
+    assert_eq!(with(ShownFactor { before: Some(elsewhere), ..factor() }), Err(other));
     let no_before = "each link but the first one shows the state before it";
     assert_eq!(check(ShownLink { before: None, ..shown() }), Err(no_before));
-    let first = Link { device: 0, position: 0 };
+    let first = ProbeLink { device: 0, position: 0 };
     let with_before = ShownLink { before: Some(shown().after), ..trace.shown(first) };
     assert_eq!(code(drawn.check(first, &with_before)), Err(no_before));
     let no_factor = "a link shows the state that it reads, and no other";
     assert_eq!(check(ShownLink { factor: None, ..shown() }), Err(no_factor));
-    let with_factor = ShownLink { factor: Some(shown().after), ..trace.shown(first) };
+    let with_factor = ShownLink { factor: Some(factor()), ..trace.shown(first) };
     assert_eq!(code(drawn.check(first, &with_factor)), Err(no_factor));
     let mut large = shown();
     large.after.state[3] = PROBE_FIELD;
@@ -170,23 +184,53 @@ fn states_are_those_of_the_root() {
     assert!(trace.show().check(&redrawn).is_err());
 }
 
+/// Filled states of zeros make each read equal to a public matrix, without a product: each shown read finds it.
+#[test]
+fn reads_of_made_up_states_are_found() {
+    let mut states = trace().states.clone();
+    let mut leaves = trace().leaves.clone();
+    let zeros = vec![0; PROBE_MATRIX_BYTES];
+    let all = (0..SHAPE.states() as usize)
+        .map(|at| ProbeLink { device: at as u32 / 32, position: at as u32 % 32 });
+    for link in all.clone() {
+        let at = SHAPE.leaf_index(link) as usize;
+        states[at] = match link.position < SHAPE.filled {
+            true => zeros.clone(),
+            false => pool_matrix(SEED, step(SEED, &SHAPE, link, Some(leaves[at - 1])).added),
+        };
+        leaves[at] = state_leaf(link, &states[at]);
+    }
+    let forged = Trace::of(states);
+    let wrong = "a link is not the product that it should be";
+    for link in all {
+        let checked = code(forged.drawn().check(link, &forged.shown(link)));
+        assert_eq!(checked, Err(wrong), "{link:?}");
+    }
+}
+
 /// The number of a device and the seed change every matrix, and the leaf before a link chooses its matrices.
 #[test]
 fn a_step_follows_from_the_seed_and_the_state_before_it() {
-    let link = Link { device: 1, position: 9 };
+    let link = ProbeLink { device: 1, position: 9 };
     let before = Some(Digest([1; 32]));
     let own = step(SEED, &SHAPE, link, before);
     assert!(matches!(own.factor, Factor::Filled(read) if read.position < SHAPE.filled));
-    let others: Vec<Step> =
+    let others: Vec<ProbeStep> =
         (2..34).map(|byte| step(SEED, &SHAPE, link, Some(Digest([byte; 32])))).collect();
     let distinct: std::collections::BTreeSet<u8> = others.iter().map(|step| step.added).collect();
     assert!(distinct.len() > 20, "{distinct:?}");
     // Reads go round the devices, beginning with the next one.
-    let read_from =
-        |device, position| match step(SEED, &SHAPE, Link { device, position }, before).factor {
-            Factor::Filled(link) => link.device,
-            Factor::Pool(_) => u32::MAX,
-        };
+    let read_from = |device, position| match step(
+        SEED,
+        &SHAPE,
+        ProbeLink { device, position },
+        before,
+    )
+    .factor
+    {
+        Factor::Filled(link) => link.device,
+        Factor::Pool(_) => u32::MAX,
+    };
     assert_eq!([8, 9, 10].map(|position| read_from(0, position)), [1, 0, 1]);
     assert_eq!([7, 8, 9].map(|position| read_from(1, position)), [u32::MAX, 0, 1]);
     assert_ne!(first_state(SEED, 0), first_state(SEED, 1));
@@ -213,7 +257,7 @@ fn shapes_are_checked() {
         assert_eq!(code(wrong), Err("COMPUTE_INVALID"), "{wrong:?}");
     }
     assert_eq!((SHAPE.links(), SHAPE.states(), SHAPE.memory_bytes()), (32, 64, 8 << 16));
-    assert_eq!(SHAPE.leaf_index(Link { device: 1, position: 3 }), 35);
+    assert_eq!(SHAPE.leaf_index(ProbeLink { device: 1, position: 3 }), 35);
     // All links of a small probe are drawn.
     let all = drawn_links(&small(1, 8, 24), SECRET, SEED);
     assert_eq!(all.len(), 32);

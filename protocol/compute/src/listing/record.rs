@@ -7,7 +7,7 @@ use florin_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Listing, ListingTerms};
+use super::{Listing, ListingTerms, PROBES_MAX};
 use crate::record::OrderMoney;
 
 /// A provider's message.
@@ -19,8 +19,8 @@ use crate::record::OrderMoney;
 pub enum SignedMessage {
     /// A probe is computed.
     Computed {
-        /// The number of the probe, from 1.
-        number: u32,
+        /// The seed of the probe.
+        seed: Digest,
         /// The root of all states.
         root: Digest,
     },
@@ -96,6 +96,50 @@ impl SignedListingAction {
     /// [`VerifyError`].
     pub fn verify(&self, market: MarketId) -> Result<(), VerifyError> {
         verify_wallet(self.body.signing_hash(market), &self.signature, self.body.by)
+    }
+}
+
+/// An upload of the drawn links of a probe, as the provider's wallet signs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinksUpload {
+    /// The listing's id.
+    pub listing: Digest,
+    /// The provider.
+    pub by: Address,
+    /// The root of the probe.
+    pub root: Digest,
+}
+
+impl LinksUpload {
+    /// The EIP-712 hash to sign.
+    #[must_use]
+    pub fn signing_hash(&self, market: MarketId) -> [u8; 32] {
+        let fields = vec![
+            ("listing", TypedValue::Bytes32(self.listing.0)),
+            ("account", TypedValue::Address(self.by)),
+            ("root", TypedValue::Bytes32(self.root.0)),
+        ];
+        TypedData { primary_type: "ListingLinks", fields }.signing_hash(market)
+    }
+
+    /// Signs the upload.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(
+        &self,
+        market: MarketId,
+        wallet: &dyn WalletSigner,
+    ) -> Result<WalletSignature, SignError> {
+        wallet.sign_typed_data(self.signing_hash(market))
+    }
+
+    /// Verifies that its account signed it for a market.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
+        verify_wallet(self.signing_hash(market), signature, self.by)
     }
 }
 
@@ -193,8 +237,23 @@ pub struct ListingPolicy {
     pub fee: Amount,
     /// The least milliseconds of a probe by its card.
     pub probe_ms_min: u64,
+    /// The least life of a listing in milliseconds.
+    pub life_ms_min: u64,
+    /// The longest challenge window in milliseconds.
+    pub challenge_ms_max: u64,
     /// The accounts that may be the referee of a listing.
     pub referees: Vec<Address>,
+}
+
+impl ListingPolicy {
+    /// The most paid probes of a listing with a life: twice the expected ones, and 16. The coordinator covers their fees
+    /// by a bond. The least life is that of two intervals.
+    #[must_use]
+    pub fn probes_max(&self, life_ms: u64) -> u32 {
+        let intervals = life_ms.saturating_mul(2).checked_div(self.life_ms_min).unwrap_or(u64::MAX);
+        let most = intervals.saturating_mul(2).saturating_add(16);
+        u32::try_from(most).unwrap_or(u32::MAX).min(PROBES_MAX)
+    }
 }
 
 /// A coordinator's view of a listing. [`ListingView::opening`] and the records have the same listing.

@@ -10,7 +10,7 @@ use crate::error::LeaseError;
 use crate::stake::PARTS;
 
 /// The time of a probe: the predicted one multiplied by this, in parts per million.
-pub const PROBE_SLACK: u32 = 1_250_000;
+pub const PROBE_SLACK: u32 = 1_150_000;
 /// The time of a probe besides that, for messages, in milliseconds.
 pub const PROBE_WINDOW_MS: u64 = 1_000;
 /// The time for showing drawn links, in milliseconds: read states are computed again for it.

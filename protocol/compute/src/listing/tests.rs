@@ -1,3 +1,5 @@
+//! The phases of a listing, its deadlines, and its money.
+
 use florin_protocol::WalletSigner as _;
 
 use super::*;
@@ -30,12 +32,12 @@ fn probed() -> ListingEvent {
     ListingEvent::Probed { seed: SEED, draw: draw_commitment(terms().id(), SECRET) }
 }
 
-fn computed(number: u32) -> ListingEvent {
-    signed(1, SignedMessage::Computed { number, root: ROOT })
+fn computed() -> ListingEvent {
+    signed(1, SignedMessage::Computed { seed: SEED, root: ROOT })
 }
 
-fn measured(measured_us: u64) -> ListingEvent {
-    ListingEvent::Measured { order: ORDER, predicted_us: 1_000, measured_us }
+fn measured(order: u8, measured_us: u64) -> ListingEvent {
+    ListingEvent::Measured { order: Digest([order; 32]), predicted_us: 1_000, measured_us }
 }
 
 fn apply(listing: &mut Listing, ms: u64, event: ListingEvent) -> Result<(), &'static str> {
@@ -53,7 +55,7 @@ fn listed() -> Listing {
     let mut listing = opened();
     let events = [
         (2_000, probed()),
-        (2_010, computed(1)),
+        (2_010, computed()),
         (2_010, ListingEvent::Drawn(SECRET)),
         (2_020, ListingEvent::Shown(ROOT)),
     ];
@@ -78,9 +80,9 @@ fn a_listing_counts_once_its_probe_is_shown() {
     assert_eq!(listing.phase(), (ListingPhase::Opened, Timestamp(3_601_000)));
     assert!(!listing.covers(1));
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
-    // 32 links of 1.1 ms are 36 ms, times 1.25, and a second.
-    assert_eq!(listing.phase(), (ListingPhase::Computing, Timestamp(2_000 + 45 + 1_000)));
-    assert_eq!(apply(&mut listing, 2_010, computed(1)), Ok(()));
+    // 32 links of 1.1 ms are 36 ms, times 1.15, and a second.
+    assert_eq!(listing.phase(), (ListingPhase::Computing, Timestamp(2_000 + 42 + 1_000)));
+    assert_eq!(apply(&mut listing, 2_010, computed()), Ok(()));
     assert!(listing.drawn().is_none() && !listing.covers(1));
     assert_eq!(apply(&mut listing, 2_500, ListingEvent::Drawn(SECRET)), Ok(()));
     assert_eq!(listing.phase(), (ListingPhase::Showing, Timestamp(62_500)));
@@ -103,26 +105,26 @@ fn a_listing_counts_once_its_probe_is_shown() {
 fn a_late_probe_is_unproven() {
     let mut listing = opened();
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
-    assert_eq!(apply(&mut listing, 3_046, computed(1)), Err("COMPUTE_LATE"));
-    assert_eq!(apply(&mut listing, 3_045, ListingEvent::Expired), Err("COMPUTE_EARLY"));
-    assert_eq!(apply(&mut listing, 3_046, ListingEvent::Expired), Ok(()));
+    assert_eq!(apply(&mut listing, 3_043, computed()), Err("COMPUTE_LATE"));
+    assert_eq!(apply(&mut listing, 3_042, ListingEvent::Expired), Err("COMPUTE_EARLY"));
+    assert_eq!(apply(&mut listing, 3_043, ListingEvent::Expired), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Unproven));
     assert_eq!(money(&listing), (10, 0));
-    for event in [probed(), computed(1), ListingEvent::Expired, ListingEvent::Resumed] {
+    for event in [probed(), computed(), ListingEvent::Expired, ListingEvent::Resumed] {
         assert_eq!(apply(&mut listing, 4_050, event), Err("COMPUTE_PHASE"));
     }
     // The last moment counts.
     let mut listing = opened();
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
-    assert_eq!(apply(&mut listing, 3_045, computed(1)), Ok(()));
-    assert_eq!(apply(&mut listing, 3_045, ListingEvent::Drawn(SECRET)), Ok(()));
-    assert_eq!(apply(&mut listing, 63_046, ListingEvent::Shown(ROOT)), Err("COMPUTE_LATE"));
-    assert_eq!(apply(&mut listing, 63_046, ListingEvent::Expired), Ok(()));
+    assert_eq!(apply(&mut listing, 3_042, computed()), Ok(()));
+    assert_eq!(apply(&mut listing, 3_042, ListingEvent::Drawn(SECRET)), Ok(()));
+    assert_eq!(apply(&mut listing, 63_043, ListingEvent::Shown(ROOT)), Err("COMPUTE_LATE"));
+    assert_eq!(apply(&mut listing, 63_043, ListingEvent::Expired), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Unproven));
     // A coordinator that does not draw leaves the provider without fault.
     let mut listing = opened();
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
-    assert_eq!(apply(&mut listing, 2_010, computed(1)), Ok(()));
+    assert_eq!(apply(&mut listing, 2_010, computed()), Ok(()));
     assert_eq!(apply(&mut listing, 62_011, ListingEvent::Expired), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Expired));
 }
@@ -130,24 +132,26 @@ fn a_late_probe_is_unproven() {
 #[test]
 fn events_out_of_turn_are_refused() {
     let mut listing = opened();
-    for event in [computed(1), ListingEvent::Drawn(SECRET), ListingEvent::Shown(ROOT), measured(1)]
+    for event in
+        [computed(), ListingEvent::Drawn(SECRET), ListingEvent::Shown(ROOT), measured(1, 1)]
     {
         assert_eq!(apply(&mut listing, 2_000, event), Err("COMPUTE_PHASE"), "{event:?}");
     }
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
-    assert_eq!(apply(&mut listing, 1_999, computed(1)), Err("COMPUTE_COMMITMENT"));
+    assert_eq!(apply(&mut listing, 1_999, computed()), Err("COMPUTE_COMMITMENT"));
     assert_eq!(apply(&mut listing, 2_001, probed()), Err("COMPUTE_PHASE"));
-    assert_eq!(apply(&mut listing, 2_001, computed(2)), Err("COMPUTE_INVALID"));
-    let other = signed(2, SignedMessage::Computed { number: 1, root: ROOT });
+    let stale = signed(1, SignedMessage::Computed { seed: ORDER, root: ROOT });
+    assert_eq!(apply(&mut listing, 2_001, stale), Err("COMPUTE_COMMITMENT"));
+    let other = signed(2, SignedMessage::Computed { seed: SEED, root: ROOT });
     assert_eq!(apply(&mut listing, 2_001, other), Err("COMPUTE_ACCOUNT"));
-    let ListingEvent::Signed(mut forged) = computed(1) else { panic!("it is signed") };
+    let ListingEvent::Signed(mut forged) = computed() else { panic!("it is signed") };
     forged.body.message = SignedMessage::Withdraw;
     assert_eq!(apply(&mut listing, 2_001, ListingEvent::Signed(forged)), Err("COMPUTE_ACCOUNT"));
     let elsewhere = ListingAction { listing: ORDER, ..forged.body };
     let signer = LeaseSigner::number(1);
     let elsewhere = elsewhere.sign(terms().market, &signer).unwrap();
     assert_eq!(apply(&mut listing, 2_001, ListingEvent::Signed(elsewhere)), Err("COMPUTE_ACCOUNT"));
-    assert_eq!(apply(&mut listing, 2_001, computed(1)), Ok(()));
+    assert_eq!(apply(&mut listing, 2_001, computed()), Ok(()));
     assert_eq!(apply(&mut listing, 2_001, ListingEvent::Shown(ROOT)), Err("COMPUTE_COMMITMENT"));
     assert_eq!(apply(&mut listing, 2_001, ListingEvent::Drawn(ROOT)), Err("COMPUTE_COMMITMENT"));
     assert_eq!(apply(&mut listing, 2_001, ListingEvent::Drawn(SECRET)), Ok(()));
@@ -158,22 +162,24 @@ fn events_out_of_turn_are_refused() {
 #[test]
 fn three_slow_leases_take_the_stake() {
     let mut listing = listed();
-    assert_eq!(apply(&mut listing, 3_000, measured(1_500)), Ok(()));
-    assert_eq!(apply(&mut listing, 3_001, measured(1_500)), Ok(()));
+    assert_eq!(apply(&mut listing, 3_000, measured(1, 1_500)), Ok(()));
+    // One lease counts once.
+    assert_eq!(apply(&mut listing, 3_001, measured(1, 1_500)), Err("COMPUTE_REPEATED"));
+    assert_eq!(apply(&mut listing, 3_001, measured(2, 1_500)), Ok(()));
     assert_eq!((listing.outcome(), money(&listing)), (None, (10, 0)));
-    assert_eq!(apply(&mut listing, 3_002, measured(1_500)), Ok(()));
+    assert_eq!(apply(&mut listing, 3_002, measured(5, 1_500)), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Contradicted { order: ORDER }));
     assert_eq!((listing.drift().0, money(&listing)), (3, (10, 5_000)));
     assert!(!listing.covers(1));
-    assert_eq!(apply(&mut listing, 3_003, measured(1_500)), Err("COMPUTE_PHASE"));
+    assert_eq!(apply(&mut listing, 3_003, measured(6, 1_500)), Err("COMPUTE_PHASE"));
 }
 
 /// A provider that leaves before its third slow lease is over loses the stake all the same.
 #[test]
 fn the_stake_answers_for_leases_that_end_after_the_listing() {
     let mut listing = listed();
-    for ms in [3_000, 3_001] {
-        assert_eq!(apply(&mut listing, ms, measured(2_000)), Ok(()));
+    for order in [1, 2] {
+        assert_eq!(apply(&mut listing, 3_000, measured(order, 2_000)), Ok(()));
     }
     assert_eq!(apply(&mut listing, 3_002, signed(1, SignedMessage::Withdraw)), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Withdrawn));
@@ -182,7 +188,7 @@ fn the_stake_answers_for_leases_that_end_after_the_listing() {
         apply(&mut listing, 3_002, signed(1, SignedMessage::Withdraw)),
         Err("COMPUTE_PHASE")
     );
-    assert_eq!(apply(&mut listing, 3_003, measured(2_000)), Ok(()));
+    assert_eq!(apply(&mut listing, 3_003, measured(5, 2_000)), Ok(()));
     assert_eq!(listing.outcome(), Some(ListingOutcome::Contradicted { order: ORDER }));
     assert_eq!(money(&listing), (10, 5_000));
 }
@@ -190,11 +196,11 @@ fn the_stake_answers_for_leases_that_end_after_the_listing() {
 #[test]
 fn probes_repeat_until_the_paid_ones_are_over() {
     let mut listing = listed();
-    for number in [2, 3] {
+    for _ in [2, 3] {
         assert_eq!(apply(&mut listing, 3_000, probed()), Ok(()));
         // A bid counts while the devices are tested again.
         assert!(listing.covers(2));
-        assert_eq!(apply(&mut listing, 3_000, computed(number)), Ok(()));
+        assert_eq!(apply(&mut listing, 3_000, computed()), Ok(()));
         assert_eq!(apply(&mut listing, 3_000, ListingEvent::Drawn(SECRET)), Ok(()));
         assert_eq!(apply(&mut listing, 3_000, ListingEvent::Shown(ROOT)), Ok(()));
     }
@@ -212,7 +218,7 @@ fn a_restart_costs_no_provider_its_listing() {
     assert_eq!(listing.phase(), (ListingPhase::Opened, Timestamp(3_601_000)));
     assert_eq!((listing.probes(), money(&listing)), ((0, 0), (0, 0)));
     assert_eq!(apply(&mut listing, 90_000, probed()), Ok(()));
-    assert_eq!(apply(&mut listing, 90_010, computed(1)), Ok(()));
+    assert_eq!(apply(&mut listing, 90_010, computed()), Ok(()));
     assert_eq!(apply(&mut listing, 90_020, ListingEvent::Drawn(SECRET)), Ok(()));
     assert_eq!(apply(&mut listing, 290_020, ListingEvent::Resumed), Ok(()));
     assert_eq!(listing.phase(), (ListingPhase::Showing, Timestamp(350_020)));
@@ -229,7 +235,7 @@ fn a_restart_costs_no_provider_its_listing() {
 fn terms_are_checked() {
     assert_eq!(terms().check(), Ok(()));
     assert_eq!(terms().predicted_ms(), 36);
-    assert_eq!(terms().probe_ms(), 45 + 1_000);
+    assert_eq!(terms().probe_ms(), 42 + 1_000);
     assert_eq!(terms().pool(), Ok(Amount::from_units(30)));
     let code = |change: fn(&mut ListingTerms)| {
         let mut other = terms();
