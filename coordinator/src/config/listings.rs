@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// Units of a thousandth of a florin.
 const MILLI: u128 = 1_000_000_000_000_000;
 
-/// What a listing of devices needs.
+/// The operator's requirements of listings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListingSettings {

@@ -116,7 +116,7 @@ pub struct Config {
     /// Parts of 32 of a provider's valuation that are computed again; all of them without a transcript.
     #[serde(default = "defaults::valuation_parts")]
     pub valuation_parts: u32,
-    /// What a listing of devices needs.
+    /// Requirements of listings.
     #[serde(default)]
     pub listings: ListingSettings,
     /// The bucket that mirrors the blobs.

@@ -6,7 +6,7 @@ use florin_compute::{
     ComputeAction, LeaseError, LeaseOpening, LeaseRecord, OrderView, Phase, RecordedAction,
     RecordedLease, SignedLeaseAction, beacon_commitment,
 };
-use florin_protocol::{Blob, Digest, ErrorCode, Rejection, Timestamp};
+use florin_protocol::{Address, Blob, Digest, ErrorCode, Rejection, Timestamp};
 
 use super::store::{LoadedOrder, StoredOrder, StoredState};
 use super::{BLOBS_MS_MAX, refused};
@@ -117,6 +117,18 @@ impl HostedOrder {
             _ => false,
         };
         self.records.iter().rev().any(is_same)
+    }
+
+    /// When an account sealed its bid.
+    pub(super) fn sealed_at(&self, account: Address) -> Option<Timestamp> {
+        self.lease.as_ref()?.lease().sealed_bid(account)?;
+        let is_seal = |record: &&LeaseRecord| match &record.action {
+            RecordedAction::Signed(signed) => {
+                signed.body.by == account && matches!(signed.body.action, ComputeAction::SealBid(_))
+            }
+            _ => false,
+        };
+        self.records.iter().find(is_seal).map(|record| record.at)
     }
 
     /// Checks what only the holder of the bytes can: that a named state is stored, and is after the right steps.

@@ -1,27 +1,26 @@
 //! The listings of devices at this coordinator: their acceptance, probes, and what leases say of their cards.
 
-use std::collections::BTreeSet;
-
 use florin_compute::{
-    ComputeAction, ComputeOrder, Listing, ListingEvent, ListingOpening, ListingOutcome,
+    ComputeAction, LinksUpload, Listing, ListingEvent, ListingOpening, ListingOutcome,
     ListingPhase, ListingRecord, ListingRequest, ListingTerms, ListingView, OrderMoney, Phase,
-    RecordedLease, ShownLinks, SignedListingAction, draw_commitment,
+    ShownLinks, SignedListingAction, draw_commitment,
 };
 use florin_ledger::listing_task;
 use florin_protocol::{Address, Digest, ErrorCode, NodeSigner, Rejection, Timestamp, blob_digest};
 
+use super::hosted::HostedOrder;
 use super::store::{LeaseStore, LeaseStoreError, StoredListing};
 use super::{HostState, LeaseHost, invalid, ledger_rejection, refused};
 
 /// Most listings that are not over.
 const OPEN_MAX: usize = 256;
-/// Most listings of one provider that are not over.
+/// Most listings of one provider that are not settled.
 const OPEN_PER_PROVIDER_MAX: usize = 4;
 /// Most listings that are remembered. Then the oldest settled one is forgotten.
 const REMEMBERED_MAX: usize = 1_024;
-/// How long the settlement of a listing waits for leases of its provider beyond its life, in milliseconds: half a
-/// day, which its task on the ledger outlasts.
-const LEASES_MS_MAX: u64 = 43_200_000;
+/// How long the settlement of a listing waits for leases of its provider beyond its life, in milliseconds: six hours.
+/// Its task on the ledger lasts for twelve hours at least.
+const LEASES_MS_MAX: u64 = 21_600_000;
 
 /// A listing with its record.
 #[derive(Clone, Debug)]
@@ -29,18 +28,18 @@ pub(super) struct HostedListing {
     pub(super) stored: StoredListing,
     pub(super) listing: Listing,
     pub(super) records: Vec<ListingRecord>,
-    /// Orders whose leases were measured.
-    measured: BTreeSet<Digest>,
     /// When it ended.
     ended: Option<Timestamp>,
+    /// Since when a common probe is due, which its own work delays.
+    due: Option<Timestamp>,
 }
 
 impl HostedListing {
     fn new(stored: StoredListing, coordinator: Address) -> Result<Self, Rejection> {
         let listing = Listing::open(&opening(&stored, coordinator));
         let listing = listing.map_err(|error| refused(&error))?;
-        let (records, measured, ended) = (Vec::new(), BTreeSet::new(), None);
-        Ok(Self { stored, listing, records, measured, ended })
+        let (records, ended, due) = (Vec::new(), None, None);
+        Ok(Self { stored, listing, records, ended, due })
     }
 
     /// A listing from its stored record.
@@ -58,15 +57,24 @@ impl HostedListing {
     }
 
     fn apply(&mut self, record: ListingRecord) -> Result<(), Rejection> {
-        self.listing.apply(&record).map_err(|error| refused(&error))?;
-        if let ListingEvent::Measured { order, .. } = record.event {
-            self.measured.insert(order);
-        }
-        if self.listing.outcome().is_some() {
+        let next = self.after(&record)?;
+        self.replace(next, record);
+        Ok(())
+    }
+
+    /// The listing after an event.
+    fn after(&self, record: &ListingRecord) -> Result<Listing, Rejection> {
+        let mut next = self.listing.clone();
+        next.apply(record).map_err(|error| refused(&error))?;
+        Ok(next)
+    }
+
+    fn replace(&mut self, next: Listing, record: ListingRecord) {
+        if next.outcome().is_some() {
             self.ended.get_or_insert(record.at);
         }
+        self.listing = next;
         self.records.push(record);
-        Ok(())
     }
 
     /// Records a start of the coordinator, which costs no provider its listing.
@@ -98,10 +106,24 @@ impl HostedListing {
         ListingView { opened, listing: self.listing.clone(), money }
     }
 
-    /// Whether a lease whose bids began at a moment counts for it.
-    fn counts(&self, lease: &RecordedLease) -> bool {
-        let began = lease.opening().opened;
-        began >= self.stored.opened && self.ended.is_none_or(|ended| began <= ended)
+    /// Whether a bid of a device counts: it is proven, and no common probe is overdue.
+    fn takes_bids(&self, now: Timestamp, overdue_ms: u64) -> bool {
+        self.listing.covers(1) && self.due.is_none_or(|since| now.ms_since(since) <= overdue_ms)
+    }
+
+    /// Whether its stake still answers for leases.
+    fn is_tested(&self) -> bool {
+        let outcome = self.listing.outcome();
+        let is_final = matches!(outcome, Some(ListingOutcome::Contradicted { .. }));
+        self.stored.money == OrderMoney::Locked && !is_final && self.listing.probes().1 > 0
+    }
+
+    /// Whether a lease counts for it: the provider sealed its bid while the listing was open.
+    fn counts(&self, order: &HostedOrder) -> bool {
+        let sealed = order.sealed_at(self.provider());
+        sealed.is_some_and(|at| {
+            at >= self.stored.opened && self.ended.is_none_or(|ended| at <= ended)
+        })
     }
 }
 
@@ -208,11 +230,11 @@ impl LeaseHost {
             let message = format!("this coordinator has at most {max} {what} at a time");
             Err(Rejection::new(ErrorCode::LimitReached, message))
         };
-        let open = state.listings.values().filter(|listing| listing.is_open());
-        let (all, own) = open.fold((0_usize, 0_usize), |(all, own), listing| {
-            let is_own = listing.provider() == provider;
-            (all.saturating_add(1), own.saturating_add(is_own.into()))
-        });
+        let count = |wanted: &dyn Fn(&HostedListing) -> bool| {
+            state.listings.values().filter(|listing| wanted(listing)).count()
+        };
+        let all = count(&|listing| listing.is_open());
+        let own = count(&|one| one.provider() == provider && !one.stored.money.is_final());
         if own >= OPEN_PER_PROVIDER_MAX {
             return full(OPEN_PER_PROVIDER_MAX, "listings of one provider");
         }
@@ -286,16 +308,15 @@ impl LeaseHost {
         at: Timestamp,
         event: ListingEvent,
     ) -> Result<(), Rejection> {
-        let mut next = hosted.clone();
-        let number = next.listing.length();
-        let record = ListingRecord { at: at.max(next.listing.last()), event };
-        next.apply(record)?;
-        self.inner.store.append_to_listing(next.listing.id(), number, &record)?;
-        if let (Some(outcome), true) = (next.listing.outcome(), hosted.is_open()) {
-            let (listing, provider) = (next.listing.id(), next.provider());
+        let number = hosted.listing.length();
+        let record = ListingRecord { at: at.max(hosted.listing.last()), event };
+        let next = hosted.after(&record)?;
+        self.inner.store.append_to_listing(next.id(), number, &record)?;
+        if let (Some(outcome), true) = (next.outcome(), hosted.is_open()) {
+            let (listing, provider) = (next.id(), hosted.provider());
             tracing::info!(%listing, %provider, ?outcome, "a listing is over");
         }
-        *hosted = next;
+        hosted.replace(next, record);
         self.changed();
         Ok(())
     }
@@ -311,6 +332,7 @@ impl LeaseHost {
         let of = [&id.0[..], &listing.listing.length().to_le_bytes()[..]].concat();
         let node = &self.inner.parts.node;
         let seed = secret(node, "florin v1 probe seed", &of);
+        listing.due = None;
         let draw = draw_commitment(id, self.draw_secret(id, listing.listing.length()));
         self.append_to_listing(listing, at, ListingEvent::Probed { seed, draw })
     }
@@ -334,14 +356,17 @@ impl LeaseHost {
         self.append_to_listing(hosted, self.now(), ListingEvent::Drawn(secret))
     }
 
-    /// The most bytes of shown links that a listing waits for; `None` if its newest probe is proven.
-    pub(crate) fn wants_links(&self, id: Digest) -> Result<bool, Rejection> {
+    /// The upload of links that a listing waits for; `None` if its newest probe is proven.
+    pub(crate) fn wanted_links(&self, id: Digest) -> Result<Option<LinksUpload>, Rejection> {
         let state = self.state();
-        let listing = state.listings.get(&id).ok_or_else(|| unknown(id))?;
-        match listing.listing.phase().0 {
-            ListingPhase::Showing => Ok(true),
-            ListingPhase::Listed => Ok(false),
-            phase => {
+        let hosted = state.listings.get(&id).ok_or_else(|| unknown(id))?;
+        let root = hosted.listing.probe().and_then(|probe| probe.root);
+        match (hosted.listing.phase().0, root) {
+            (ListingPhase::Showing, Some(root)) => {
+                Ok(Some(LinksUpload { listing: id, by: hosted.provider(), root }))
+            }
+            (ListingPhase::Listed, _) => Ok(None),
+            (phase, _) => {
                 let message = format!("the listing is {}: no links are shown now", phase.name());
                 Err(Rejection::new(ErrorCode::LeaseRefused, message))
             }
@@ -349,7 +374,7 @@ impl LeaseHost {
     }
 
     /// Checks the shown links of a probe that arrived at a moment, and lists the devices. Links that contradict the
-    /// probe change nothing: any account may send some.
+    /// probe change nothing.
     pub(crate) fn take_links(
         &self,
         id: Digest,
@@ -376,16 +401,23 @@ impl LeaseHost {
 
     /// Applies all that is due to listings: defaults after deadlines, drawn links, probes, measured leases.
     pub(super) fn apply_due_to_listings(&self) {
-        let now = self.now();
-        let mut state = self.state();
-        self.measure_leases(&mut state, now);
         let ids: Vec<Digest> = {
+            let now = self.now();
+            let mut state = self.state();
+            self.measure_leases(&mut state, now);
+            if self.is_fleet_probed(now) {
+                let listed = state.listings.values_mut().filter(|one| one.is_open());
+                listed.for_each(|listing| {
+                    listing.due.get_or_insert(now);
+                });
+            }
             let open = state.listings.iter().filter(|(_, listing)| listing.is_open());
             open.map(|(id, _)| *id).collect()
         };
-        let fleet = self.is_fleet_probed(now);
         for id in ids {
-            if let Err(rejection) = self.apply_due_to(&mut state, id, now, fleet) {
+            // Each with its own moment and lock: a probe is as old as its record.
+            let mut state = self.state();
+            if let Err(rejection) = self.apply_due_to(&mut state, id, self.now()) {
                 tracing::error!(listing = %id, %rejection, "a listing cannot go on: will retry");
             }
         }
@@ -396,7 +428,6 @@ impl LeaseHost {
         state: &mut HostState,
         id: Digest,
         now: Timestamp,
-        fleet: bool,
     ) -> Result<(), Rejection> {
         let Some(listing) = state.listings.get_mut(&id) else { return Ok(()) };
         let (phase, deadline) = listing.listing.phase();
@@ -405,10 +436,11 @@ impl LeaseHost {
         }
         let provider = listing.provider();
         let ends_first = now.saturating_add_ms(listing.listing.terms().probe_ms()) > deadline;
+        let is_due = listing.due.is_some() && !ends_first;
         match phase {
             ListingPhase::Opened => self.begin_probe(state, id, now),
             ListingPhase::Showing => self.draw_links(listing),
-            ListingPhase::Listed if fleet && !ends_first && !state.is_busy(provider) => {
+            ListingPhase::Listed if is_due && !state.is_busy(provider) => {
                 self.begin_probe(state, id, now)
             }
             _ => Ok(()),
@@ -445,6 +477,11 @@ impl LeaseHost {
     /// Records the leases of listed providers that are over, with the times that their bids predicted.
     fn measure_leases(&self, state: &mut HostState, now: Timestamp) {
         let HostState { orders, listings, .. } = state;
+        let tested = listings.values_mut().filter(|listing| listing.is_tested());
+        let mut tested: Vec<&mut HostedListing> = tested.collect();
+        if tested.is_empty() {
+            return;
+        }
         for (id, order) in orders.iter() {
             let Some(recorded) = &order.lease else { continue };
             let lease = recorded.lease();
@@ -452,19 +489,15 @@ impl LeaseHost {
             if lease.leaves().is_empty() {
                 continue;
             }
-            let own = listings.values_mut().filter(|listing| {
+            let own = tested.iter_mut().filter(|listing| {
                 listing.provider() == award.provider
-                    && listing.stored.money == OrderMoney::Locked
-                    && listing.listing.probes().1 > 0
-                    && !matches!(
-                        listing.listing.outcome(),
-                        Some(ListingOutcome::Contradicted { .. })
-                    )
-                    && !listing.measured.contains(id)
-                    && listing.counts(recorded)
+                    && listing.is_tested()
+                    && !listing.listing.has_measured(*id)
+                    && listing.counts(order)
             });
             for listing in own {
-                let (predicted_us, measured_us) = (award.step_us, lease.measured_us());
+                let measured_us = lease.measured_us_without(order.stored.request.job.state_ms());
+                let predicted_us = award.step_us;
                 let event = ListingEvent::Measured { order: *id, predicted_us, measured_us };
                 if let Err(rejection) = self.append_to_listing(listing, now, event) {
                     tracing::error!(order = %id, %rejection, "a lease cannot be measured: will retry");
@@ -478,23 +511,26 @@ impl HostState {
     /// Checks that a bidder's devices are listed, if the order asks for it.
     pub(super) fn check_listed(
         &self,
-        order: &ComputeOrder,
-        by: Address,
-        action: &ComputeAction,
+        order: &HostedOrder,
+        (by, action): (Address, &ComputeAction),
+        (now, overdue_ms): (Timestamp, u64),
     ) -> Result<(), Rejection> {
-        let devices = match action {
-            ComputeAction::SealBid(_) => 1,
-            ComputeAction::OpenBid { bid, .. } => bid.devices,
+        let own = self.listings.values().filter(|listing| listing.provider() == by);
+        let (devices, is_listed) = match action {
+            ComputeAction::SealBid(_) => {
+                (1, own.clone().any(|one| one.takes_bids(now, overdue_ms)))
+            }
+            // The listing may have ended since the bid was sealed.
+            ComputeAction::OpenBid { bid, .. } => {
+                let mut own = own.clone().filter(|one| one.listing.probes().1 > 0);
+                let covers = |one: &HostedListing| {
+                    bid.devices <= one.listing.terms().probe.devices && one.counts(order)
+                };
+                (bid.devices, own.any(covers))
+            }
             _ => return Ok(()),
         };
-        let is_sealed = matches!(action, ComputeAction::OpenBid { .. });
-        let mut own = self.listings.values().filter(|listing| listing.provider() == by);
-        // A listing that ended after the bid was sealed covers its opening.
-        let is_listed = own.any(|listing| match is_sealed {
-            true => devices <= listing.listing.terms().probe.devices,
-            false => listing.listing.covers(devices),
-        });
-        if !order.listed || is_listed {
+        if !order.stored.request.order.listed || is_listed {
             return Ok(());
         }
         let message = format!(
@@ -512,7 +548,12 @@ impl HostState {
             let is_own = lease.award().is_some_and(|award| award.provider == provider);
             match lease.phase().0 {
                 Phase::Over => false,
-                Phase::Auditing => is_own || lease.is_auditor(provider),
+                Phase::Auditing => {
+                    is_own
+                        || lease.audits().iter().any(|audit| {
+                            audit.asked.contains(&provider) && !audit.sealed.contains_key(&provider)
+                        })
+                }
                 Phase::Bidding | Phase::Revealing => false,
                 _ => is_own,
             }
@@ -538,7 +579,7 @@ impl HostState {
             let is_open = lease.outcome().is_none();
             let is_own = lease.award().is_some_and(|award| award.provider == terms.provider)
                 || (lease.award().is_none() && lease.sealed_bid(terms.provider).is_some());
-            is_open && is_own && listing.counts(recorded)
+            is_open && is_own && listing.counts(order)
         });
         is_final || !waits || now > latest
     }

@@ -107,6 +107,8 @@ struct Inner {
     fleet_probe: Mutex<Option<Timestamp>>,
 }
 
+/// Intervals for which its own work may delay a listing's common probe before its bids count no more.
+const OVERDUE_INTERVALS: u64 = 4;
 /// Default of the mean milliseconds between two probes of all listings: an hour.
 const PROBE_EVERY_MS: u64 = 3_600_000;
 
@@ -260,7 +262,7 @@ impl LeaseHost {
             }
             order.check_sender(signed)?;
             order.check_states(&signed.body.action)?;
-            state.check_listed(&order.stored.request.order, by, &signed.body.action)?;
+            self.check_listed(&state, order, signed)?;
             (lease.lease().clone(), arrived.max(lease.last()))
         };
         // Without the lock: the lease is a copy.
@@ -281,12 +283,27 @@ impl LeaseHost {
     ) -> Result<(), Rejection> {
         let id = signed.body.order;
         let mut state = self.state();
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
         if order.has_recorded(&signed) {
             return Ok(());
         }
+        // The listing may have ended while the ledger was asked.
+        self.check_listed(&state, order, &signed)?;
+        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
         let record = record(order.begun()?, signed, arrived);
         self.append(id, order, record)
+    }
+
+    /// Checks that the devices of a bid are listed, if the order asks for it.
+    fn check_listed(
+        &self,
+        state: &HostState,
+        order: &HostedOrder,
+        signed: &SignedLeaseAction,
+    ) -> Result<(), Rejection> {
+        let every = self.inner.probe_every_ms.load(Ordering::Relaxed);
+        let overdue = every.saturating_mul(OVERDUE_INTERVALS);
+        state.check_listed(order, (signed.body.by, &signed.body.action), (self.now(), overdue))
     }
 
     /// Checks that an account has deposited what the lease needs from it.

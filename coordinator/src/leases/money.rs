@@ -32,7 +32,7 @@ enum SettlementStep {
     ReturnBond,
 }
 
-/// What is settled.
+/// The order or the listing that is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     Order(Digest),
@@ -270,6 +270,10 @@ impl LeaseHost {
                     return Ok(true);
                 }
                 Err(LedgerError::Refused(Refusal::NothingToClaim)) => {}
+                // Records of a restored backup, whose ledger has settled others.
+                Err(LedgerError::Refused(Refusal::InvalidProof)) => {
+                    tracing::error!(%task, %account, "the ledger has another settlement of this task: no claim is sent");
+                }
                 Err(error) => return Err(error),
             }
         }

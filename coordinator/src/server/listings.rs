@@ -8,15 +8,22 @@ use axum::response::{IntoResponse, Response};
 use florin_compute::{
     ListingPolicy, ListingRecord, ListingRequest, ListingView, SHOWN_BYTES_MAX, SignedListingAction,
 };
-use florin_protocol::{Digest, ErrorCode, Rejection};
+use florin_protocol::{Digest, ErrorCode, Rejection, WalletSignature};
 use tokio::time::Instant;
 
 use super::App;
 use super::body::{IncomingBody, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, PathParams, QueryParams, SMALL_BYTES_MAX};
-use super::orders::{RecordsQuery, with_leases};
+use super::orders::{RecordsQuery, header, with_leases};
 use crate::config::{Config, WAIT_MS_MAX};
+
+/// Header with the provider's signature of its drawn links.
+pub(super) const LINKS_SIGNATURE_HEADER: &str = "links-signature";
+/// Longest challenge window of a listing in milliseconds: a day. The coordinator covers its fees by a bond until then.
+const CHALLENGE_MS_MAX: u64 = 86_400_000;
+/// The least life of a listing, in intervals between common probes.
+const LIFE_INTERVALS_MIN: u64 = 2;
 
 pub(super) async fn policy(State(app): State<App>) -> Json<ListingPolicy> {
     Json(policy_of(app.config()))
@@ -27,8 +34,14 @@ fn policy_of(config: &Config) -> ListingPolicy {
         stake_min: config.listings.stake_min(1),
         fee: config.listings.fee(),
         probe_ms_min: config.listings.probe_ms_min,
+        life_ms_min: life_ms_min(config),
+        challenge_ms_max: CHALLENGE_MS_MAX,
         referees: config.arbiters.clone(),
     }
+}
+
+const fn life_ms_min(config: &Config) -> u64 {
+    config.listings.probe_every_ms.saturating_mul(LIFE_INTERVALS_MIN)
 }
 
 pub(super) async fn open(
@@ -59,6 +72,22 @@ fn check_policy(config: &Config, request: &ListingRequest) -> Result<(), Rejecti
     }
     if terms.fee != settings.fee() {
         return invalid(format!("the fee of a probe is {} FLN here", settings.fee()));
+    }
+    let (life, least) = (terms.life_ms, life_ms_min(config));
+    if life < least {
+        return invalid(format!("the life is {life} ms, and at least {least} ms here"));
+    }
+    let (challenge, most) = (terms.challenge_ms, CHALLENGE_MS_MAX);
+    if challenge > most {
+        return invalid(format!(
+            "the challenge window is {challenge} ms, and at most {most} ms here"
+        ));
+    }
+    let (probes, most) = (terms.probes_max, policy_of(config).probes_max(life));
+    if probes > most {
+        return invalid(format!(
+            "{probes} paid probes: at most {most} are accepted in this life, because the coordinator covers their fees"
+        ));
     }
     let (found, needed) = (terms.predicted_ms(), settings.probe_ms_min);
     if found < needed {
@@ -119,14 +148,18 @@ pub(super) async fn act(
     with_leases(&app, move |leases| leases.act_on_listing(&signed, arrived)).await.map(Json)
 }
 
-/// Receives the drawn links of a probe. Any account may send them: the root commits to their states.
+/// Receives the drawn links of a probe from its provider.
 pub(super) async fn show(
     State(app): State<App>,
     PathParams(id): PathParams<Digest>,
     request: Request,
 ) -> Response {
+    let signature = header(request.headers(), LINKS_SIGNATURE_HEADER);
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
-    let taken = receive_links(&app, &mut incoming, id).await;
+    let taken = match signature {
+        Ok(signature) => receive_links(&app, &mut incoming, (id, signature)).await,
+        Err(error) => Err(error),
+    };
     incoming.drain().await;
     taken.map_or_else(IntoResponse::into_response, |view| Json(view).into_response())
 }
@@ -134,19 +167,21 @@ pub(super) async fn show(
 async fn receive_links(
     app: &App,
     incoming: &mut IncomingBody,
-    id: Digest,
+    (id, signature): (Digest, WalletSignature),
 ) -> ApiResult<ListingView> {
-    let place = app.blob_upload_permit()?;
-    if !with_leases(app, move |leases| leases.wants_links(id)).await? {
+    let wanted = with_leases(app, move |leases| leases.wanted_links(id)).await?;
+    let Some(upload) = wanted else {
         return with_leases(app, move |leases| leases.listing(id)).await;
-    }
-    let limit = SHOWN_BYTES_MAX as u64;
-    incoming.check_content_length(limit)?;
-    incoming.set_time_limit(app.config().body_timeout(limit));
-    let room = app.reserve_memory(super::MemoryPool::Blobs, limit).await?;
+    };
+    upload.verify(app.market(), &signature)?;
+    app.rates().count_message(upload.by)?;
+    // One upload of each listing at a time.
+    let place = app.upload_slot(upload.by)?;
+    incoming.check_content_length(SHOWN_BYTES_MAX as u64)?;
+    incoming.set_time_limit(app.config().body_timeout(SHOWN_BYTES_MAX as u64));
     let bytes = incoming.read_to_end(SHOWN_BYTES_MAX).await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, bytes.len() as u64).await?;
     let arrived = app.host().leases().now();
     let leases = app.host().leases().clone();
-    let held = [place, room];
-    Ok(blocking_holding(held, move || leases.take_links(id, &bytes, arrived)).await??)
+    Ok(blocking_holding((place, room), move || leases.take_links(id, &bytes, arrived)).await??)
 }

@@ -205,7 +205,10 @@ fn signed_upload(
     Ok(upload)
 }
 
-fn header<T: std::str::FromStr>(headers: &HeaderMap, name: &'static str) -> ApiResult<T> {
+pub(super) fn header<T: std::str::FromStr>(
+    headers: &HeaderMap,
+    name: &'static str,
+) -> ApiResult<T> {
     let value = headers.get(name).and_then(|value| value.to_str().ok());
     value.and_then(|value| value.parse().ok()).ok_or_else(|| {
         let message = format!("the header {name} is missing or malformed: see /openapi.json");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::App;
+use super::listings::LINKS_SIGNATURE_HEADER;
 use super::openapi_schemas::{Components, SchemaRef};
 use super::orders::{ACCOUNT_HEADER, SIGNATURE_HEADER};
 use crate::config::WAIT_MS_MAX;
@@ -176,6 +177,11 @@ impl Parameter {
         name: ACCOUNT_HEADER,
         what: "the provider of the lease; required",
         pattern: "^0x[0-9a-fA-F]{40}$",
+    };
+    pub(super) const LINKS_SIGNATURE: Self = Self::Header {
+        name: LINKS_SIGNATURE_HEADER,
+        what: "its provider's signature of ListingLinks(bytes32 listing,address account,bytes32 root); required",
+        pattern: "^[0-9a-f]{130}$",
     };
     pub(super) const STATE_SIGNATURE: Self = Self::Header {
         name: SIGNATURE_HEADER,

@@ -445,7 +445,7 @@ fn listing_routes() -> Vec<Route> {
         Route::get(
             "/v1/listings/policy",
             get(listings::policy),
-            "What a listing needs at this coordinator.",
+            "The operator's requirements of listings.",
         )
         .with_response(SuccessResponse::json::<ListingPolicy>()),
         Route::get(
@@ -474,11 +474,12 @@ fn listing_routes() -> Vec<Route> {
         Route::put(
             "/v1/listings/{id}/links",
             put(listings::show),
-            "The drawn links of a computed probe.",
+            "The drawn links of a computed probe, from its provider.",
         )
+        .with_parameters(&[Parameter::LINKS_SIGNATURE])
         .with_body(RequestBody::bytes("borsh of ShownLinks"))
         .with_response(SuccessResponse::json::<ListingView>())
-        .with_rejections(&[LeaseRefused, LimitReached, StorageFull]),
+        .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, LimitReached, StorageFull]),
     ]
 }
 

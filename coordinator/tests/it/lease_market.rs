@@ -170,6 +170,25 @@ impl LeaseMarket {
         }
     }
 
+    /// As [`Self::send`], with a header.
+    pub(crate) async fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        (name, value): (&str, String),
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, ErrorCode> {
+        let request = Request::builder().method(method).uri(format!("/v1/{path}"));
+        let request = request.header(name, value).body(axum::body::Body::from(body)).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        match status.is_success() {
+            true => Ok(bytes.to_vec()),
+            false => Err(rejection(&bytes)),
+        }
+    }
+
     pub(crate) async fn view(&self) -> OrderView {
         let bytes = self.send("GET", &format!("orders/{}", self.id), Vec::new()).await.unwrap();
         serde_json::from_slice(&bytes).unwrap()

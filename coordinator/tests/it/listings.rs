@@ -76,8 +76,21 @@ async fn show(
     id: Digest,
     links: &ShownLinks,
 ) -> Result<ListingView, ErrorCode> {
+    show_bytes(market, LENDER, id, links.to_bytes()).await
+}
+
+async fn show_bytes(
+    market: &LeaseMarket,
+    n: u8,
+    id: Digest,
+    bytes: Vec<u8>,
+) -> Result<ListingView, ErrorCode> {
+    let root = view(market, id).await.listing.probe().unwrap().root.unwrap_or_default();
+    let upload = LinksUpload { listing: id, by: address(n), root };
+    let signature = upload.sign(market.order.market, &wallet(n)).unwrap();
     let path = format!("listings/{id}/links");
-    let bytes = market.send("PUT", &path, links.to_bytes()).await?;
+    let header = ("links-signature", signature.to_string());
+    let bytes = market.send_with("PUT", &path, header, bytes).await?;
     Ok(serde_json::from_slice(&bytes).unwrap())
 }
 
@@ -91,9 +104,9 @@ fn compute(view: &ListingView) -> ComputedProbe {
 
 /// Computes and shows the newest probe of a listing.
 async fn prove(market: &LeaseMarket, view: &ListingView) -> ListingView {
-    let (id, number) = (view.listing.id(), view.listing.probes().0);
+    let (id, seed) = (view.listing.id(), view.listing.probe().unwrap().seed);
     let computed = compute(view);
-    let message = SignedMessage::Computed { number, root: computed.root() };
+    let message = SignedMessage::Computed { seed, root: computed.root() };
     let drawn = act(market, id, message).await.unwrap();
     // A lost reply changes nothing.
     assert_eq!(act(market, id, message).await.unwrap(), drawn);
@@ -137,6 +150,7 @@ async fn a_listing_is_proven_and_settled() {
     let policy = market.send("GET", "listings/policy", Vec::new()).await.unwrap();
     let policy: ListingPolicy = serde_json::from_slice(&policy).unwrap();
     assert_eq!((policy.stake_min, policy.fee.units()), (fln("1"), PROBE_FEE));
+    assert_eq!((policy.life_ms_min, policy.challenge_ms_max), (7_200_000, 86_400_000));
     assert_eq!((policy.probe_ms_min, policy.referees), (30, vec![address(ARBITER)]));
     let terms = terms(&market, 1);
     let id = terms.id();
@@ -187,7 +201,10 @@ async fn listings_that_the_operator_does_not_accept_are_refused() {
     };
     let referee = code(|terms| terms.referee = address(9)).await;
     assert_eq!(referee, Err(ErrorCode::ArbiterNotAccepted));
-    let changes: [fn(&mut ListingTerms); 5] = [
+    let changes: [fn(&mut ListingTerms); 8] = [
+        |terms| terms.life_ms = 7_199_999,
+        |terms| terms.challenge_ms = 86_400_001,
+        |terms| terms.probes_max = 65,
         |terms| terms.stake = fln("1.999"),
         |terms| terms.fee = Amount::ZERO,
         |terms| terms.card.links = StepTimes::new(vec![900, 900]).unwrap(),
@@ -229,7 +246,8 @@ async fn a_probe_that_is_late_or_wrong_lists_nothing() {
     let id = terms.id();
     let computed = compute(&probed);
     // Another account's message, a message to another listing, and links before the root.
-    let message = SignedMessage::Computed { number: 1, root: computed.root() };
+    let seed = probed.listing.probe().unwrap().seed;
+    let message = SignedMessage::Computed { seed, root: computed.root() };
     let body = ListingAction { listing: id, by: address(2), message };
     let signed = body.sign(market.order.market, &wallet(2)).unwrap();
     let path = format!("listings/{id}/actions");
@@ -248,10 +266,15 @@ async fn a_probe_that_is_late_or_wrong_lists_nothing() {
     // Links of another draw, and other bytes, change nothing; the right ones count after them.
     act(&market, id, message).await.unwrap();
     assert_eq!(show(&market, id, &early).await, Err(ErrorCode::LeaseRefused));
+    let sent = show_bytes(&market, LENDER, id, vec![1; 100]).await;
+    assert_eq!(sent, Err(ErrorCode::LeaseRefused));
+    let sent = show_bytes(&market, LENDER, id, vec![0; SHOWN_BYTES_MAX + 1]).await;
+    assert_eq!(sent, Err(ErrorCode::TooLarge));
+    // Another account's upload is not read.
+    let sent = show_bytes(&market, 2, id, vec![1; 100]).await;
+    assert_eq!(sent, Err(ErrorCode::InvalidSignature));
     let path = format!("listings/{id}/links");
-    assert_eq!(market.send("PUT", &path, vec![1; 100]).await, Err(ErrorCode::LeaseRefused));
-    let large = vec![0; SHOWN_BYTES_MAX + 1];
-    assert_eq!(market.send("PUT", &path, large).await, Err(ErrorCode::TooLarge));
+    assert_eq!(market.send("PUT", &path, vec![1; 100]).await, Err(ErrorCode::Malformed));
     assert_eq!(view(&market, id).await.listing.phase().0, ListingPhase::Showing);
     // They never come: the devices are not listed, and the fee is spent.
     market.wait(SHOW_WINDOW_MS + 1);
@@ -264,7 +287,8 @@ async fn a_probe_that_is_late_or_wrong_lists_nothing() {
     let ms = late.probe_ms();
     market.clock.set(market.clock.now().saturating_add_ms(ms + 1));
     let computed = compute(&probed);
-    let message = SignedMessage::Computed { number: 1, root: computed.root() };
+    let seed = probed.listing.probe().unwrap().seed;
+    let message = SignedMessage::Computed { seed, root: computed.root() };
     assert_eq!(act(&market, late.id(), message).await, Err(ErrorCode::LeaseRefused));
     market.host.leases().apply_due();
     let over = view(&market, late.id()).await;
@@ -372,5 +396,89 @@ async fn restarts_and_backups_have_the_listings() {
     // The start of the coordinator is one more record.
     assert_eq!(again.listing.length(), listed.listing.length() + 1);
     assert_eq!(again.listing.phase(), listed.listing.phase());
+    market.stop().await;
+}
+
+/// A provider that lists during the bids of an order, and leaves after its own bid, answers for the lease all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_leaves_after_its_bid_is_still_tested() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    market.order.listed = true;
+    market.id = market.order.id();
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    market.put_blobs().await;
+    market.clock.set(market.clock.now().saturating_add_ms(5));
+    let own = terms(&market, 1);
+    let probed = open_funded(&market, &own).await;
+    let deposits = market.order.deposits.clone();
+    market.deposit(LENDER, deposits.bid_bond);
+    let (salt, bid) = (Digest([9; 32]), market.bid());
+    let sealed = bid_commitment(market.id, address(LENDER), &bid, salt);
+    let seal = ComputeAction::SealBid(sealed);
+    // Before its probe is proven it has no devices.
+    assert_eq!(market.act(LENDER, seal.clone()).await, Err(ErrorCode::NotListed));
+    prove(&market, &probed).await;
+    market.act(LENDER, seal).await.unwrap();
+    for auditor in AUDITORS {
+        market.deposit(auditor, deposits.audit_bond);
+        market.act(auditor, ComputeAction::JoinAudit).await.unwrap();
+    }
+    act(&market, own.id(), SignedMessage::Withdraw).await.unwrap();
+    market.wait(market.order.windows.bid + 1);
+    market.act(LENDER, ComputeAction::OpenBid { bid, salt }).await.unwrap();
+    market.deposit(LENDER, market.order.deposits.stake);
+    market.act(LENDER, ComputeAction::Fund).await.unwrap();
+    // The settlement of the listing waits for the lease.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(view(&market, own.id()).await.money, OrderMoney::Locked);
+    for segment in 0..4 {
+        market.clock.set(market.clock.now().saturating_add_ms(500 + 8));
+        let leaf = segment_leaf(market.id, address(LENDER), segment, market.secret(segment));
+        market.act(LENDER, ComputeAction::Deliver { segment, leaf }).await.unwrap();
+    }
+    market.drawn().await;
+    market.wait(market.order.windows.audit + 1);
+    market.host.leases().apply_due();
+    let over = settled(&market, own.id()).await;
+    assert_eq!(over.listing.drift().0, 1);
+    assert_eq!(over.listing.outcome(), Some(ListingOutcome::Withdrawn));
+    market.stop().await;
+}
+
+/// A bid of more devices than are proven is not opened: another listing of the account does not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unproven_listing_covers_no_bid() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    let own = terms(&market, 1);
+    let probed = open_funded(&market, &own).await;
+    prove(&market, &probed).await;
+    let large = ListingTerms {
+        probe: ProbeShape { devices: 3, ..own.probe },
+        card: Card { links: StepTimes::new(vec![1_100; 3]).unwrap(), ..own.card.clone() },
+        stake: fln("3"),
+        ..terms(&market, 2)
+    };
+    open_funded(&market, &large).await;
+    market.order.listed = true;
+    market.id = market.order.id();
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    market.put_blobs().await;
+    let deposits = market.order.deposits.clone();
+    market.deposit(LENDER, deposits.bid_bond);
+    let salt = Digest([9; 32]);
+    let bid = Bid { devices: 3, times: StepTimes::new(vec![1_000; 3]).unwrap(), ..market.bid() };
+    let sealed = bid_commitment(market.id, address(LENDER), &bid, salt);
+    market.act(LENDER, ComputeAction::SealBid(sealed)).await.unwrap();
+    for auditor in AUDITORS {
+        market.deposit(auditor, deposits.audit_bond);
+        market.act(auditor, ComputeAction::JoinAudit).await.unwrap();
+    }
+    market.wait(market.order.windows.bid + 1);
+    let opened = market.act(LENDER, ComputeAction::OpenBid { bid, salt }).await;
+    assert_eq!(opened, Err(ErrorCode::NotListed));
     market.stop().await;
 }
