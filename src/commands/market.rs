@@ -1,6 +1,9 @@
 //! `florin market`: the orders, the providers and the prices of a market for compute.
 
-use florin_compute::{DRIFT_LIMIT, Listing, ListingOutcome, OrderView};
+use florin_compute::{
+    DRIFT_LIMIT, Listing, ListingEvent, ListingOutcome, ListingRecord, OrderView,
+};
+use florin_protocol::Digest;
 use serde_json::{Value, json};
 
 use crate::cli::MarketTable;
@@ -35,7 +38,20 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
             Err(error) => return Err(error),
         }
     }
+    shown.step("checking measured leases".to_owned());
+    for (listing, records) in &listings {
+        for order in contradictions(&market, records, &orders)? {
+            let why = format!(
+                "listing {}: the coordinator recorded other times than the lease of order {} has: trust no number of \
+                 this listing, and report it to its referee",
+                listing.id().short(),
+                order.short()
+            );
+            invalid.push((listing.id(), why));
+        }
+    }
     drop(shown);
+    let listings: Vec<Listing> = listings.into_iter().map(|(listing, _)| listing).collect();
     let statistics = MarketStatistics::from_orders(&orders)?;
     if arguments.json.json {
         let rows: Vec<Value> = orders.iter().map(MarketOrder::to_json).collect();
@@ -64,10 +80,41 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
 }
 
 /// The listings, each as it follows from its record.
-fn checked_listings(market: &MarketConnection) -> anyhow::Result<Vec<Listing>> {
+fn checked_listings(
+    market: &MarketConnection,
+) -> anyhow::Result<Vec<(Listing, Vec<ListingRecord>)>> {
     let views = market.listings()?;
     let checked = views.iter().take(LISTINGS_MAX).map(|view| Ok(market.recorded_listing(view)?));
     checked.collect()
+}
+
+/// Compares the measured leases of a listing with the records of the leases. Returns the orders whose lease has other
+/// times: a coordinator cannot take a stake by leases that it invented without being seen.
+fn contradictions(
+    market: &MarketConnection,
+    records: &[ListingRecord],
+    orders: &[MarketOrder],
+) -> anyhow::Result<Vec<Digest>> {
+    let mut found = Vec::new();
+    for record in records {
+        let ListingEvent::Measured { order: id, predicted_us, measured_us } = record.event else {
+            continue;
+        };
+        // An order that the coordinator has forgotten cannot be compared.
+        let Some(order) = orders.iter().find(|order| order.id == id) else { continue };
+        let lease = order.history.as_ref().map(|history| history.lease());
+        let times = match lease.and_then(|lease| Some((lease, lease.award()?))) {
+            None => None,
+            Some((lease, award)) => {
+                let state_ms = market.order_job(id, lease.order().job)?.state_ms();
+                Some((award.step_us, lease.measured_us_without(state_ms)))
+            }
+        };
+        if times != Some((predicted_us, measured_us)) {
+            found.push(id);
+        }
+    }
+    Ok(found)
 }
 
 fn listing_json(listing: &Listing) -> Value {

@@ -4,7 +4,7 @@ use florin_compute::{
     Listing, ListingOpening, ListingPolicy, ListingRecord, ListingRequest, ListingTerms,
     ListingView, ShownLinks, SignedListingAction,
 };
-use florin_protocol::Digest;
+use florin_protocol::{Digest, WalletSignature};
 
 use super::{Client, ClientError, WAIT_MS_MAX};
 
@@ -13,7 +13,7 @@ fn unexpected(id: Digest, why: &dyn std::fmt::Display) -> ClientError {
 }
 
 impl Client {
-    /// What the coordinator requires of listings.
+    /// The coordinator's requirements of listings.
     ///
     /// # Errors
     /// Those of any request.
@@ -70,24 +70,35 @@ impl Client {
         )
     }
 
-    /// Shows the drawn links of a probe. Idempotent.
+    /// Shows the drawn links of a probe, with the signature of its provider's wallet. Idempotent.
     ///
     /// # Errors
     /// A rejection, or those of any request.
-    pub fn show_links(&self, id: Digest, links: &ShownLinks) -> Result<(), ClientError> {
-        self.put_whole(&format!("listings/{id}/links"), &[], &links.to_bytes())
+    pub fn show_links(
+        &self,
+        id: Digest,
+        signature: &WalletSignature,
+        links: &ShownLinks,
+    ) -> Result<(), ClientError> {
+        let headers = [("links-signature", signature.to_string())];
+        self.put_whole(&format!("listings/{id}/links"), &headers, &links.to_bytes())
     }
 
-    /// A listing as it follows from its record. Only the moments and the checks of links are the coordinator's word.
+    /// A listing as it follows from its record, and the record. Moments, checks of links and measured leases are the
+    /// coordinator's word; the records of the leases have what was measured.
     ///
     /// # Errors
     /// [`ClientError::UnexpectedContent`] for a record that has another listing than the view; those of any request.
-    pub fn recorded_listing(&self, view: &ListingView) -> Result<Listing, ClientError> {
+    pub fn recorded_listing(
+        &self,
+        view: &ListingView,
+    ) -> Result<(Listing, Vec<ListingRecord>), ClientError> {
         let (id, opened) = (view.listing.id(), view.opened);
         let coordinator = self.coordinator.account;
         let terms = view.listing.terms().clone();
         let opening = ListingOpening { terms, coordinator, opened };
         let mut listing = Listing::open(&opening).map_err(|error| unexpected(id, &error))?;
+        let mut all = Vec::new();
         while listing.length() < view.listing.length() {
             let path = format!("listings/{id}/records?after={}", listing.length());
             let records: Vec<ListingRecord> = self.http.get(&path, 0)?;
@@ -97,10 +108,11 @@ impl Client {
             let left = view.listing.length().saturating_sub(listing.length());
             for record in records.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
                 listing.apply(record).map_err(|error| unexpected(id, &error))?;
+                all.push(*record);
             }
         }
         match listing == view.listing {
-            true => Ok(listing),
+            true => Ok((listing, all)),
             false => Err(unexpected(id, &"its record has another listing than its view")),
         }
     }

@@ -84,6 +84,8 @@ pub enum LeaseExperiment {
 /// Settings of the daemon.
 #[derive(Clone, Debug)]
 pub struct LeaseServeConfig {
+    /// Closed while a probe of a listing of this process computes: then no order is examined.
+    pub gate: crate::listings::ProbeGate,
     /// The data folder. One process at a time.
     pub folder: PathBuf,
     /// The policy.

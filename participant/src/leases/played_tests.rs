@@ -96,6 +96,7 @@ impl PlayedMarket {
 
     fn config(&self, number: u8) -> LeaseServeConfig {
         LeaseServeConfig {
+            gate: Default::default(),
             folder: self.folder.path().join(number.to_string()),
             policy: policy(number),
             poll_ms: 5,

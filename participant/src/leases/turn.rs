@@ -175,7 +175,7 @@ impl LeaseDaemon<'_, '_> {
             return Ok(OrderVisit::Idle);
         }
         self.turn.has_examined = true;
-        if !self.has_time_to_examine(order)? {
+        if self.config.gate.is_closed() || !self.has_time_to_examine(order)? {
             order.wait(POSTPONED_MS);
             return Ok(OrderVisit::Idle);
         }

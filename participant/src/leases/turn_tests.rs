@@ -35,6 +35,7 @@ impl TurnMarket {
     fn with_daemon(&self, number: u8, test: impl FnOnce(&mut LeaseDaemon<'_, '_>)) {
         let bid = BidRule { per_hour: fln("3.6"), stake_max: fln("150"), orders_max: 1 };
         let config = LeaseServeConfig {
+            gate: Default::default(),
             folder: self.folder.path().join(number.to_string()),
             policy: LeasePolicy {
                 bid: (number != REFEREE).then_some(bid),

@@ -28,6 +28,22 @@ pub enum ListError {
         /// The least stake.
         least: Amount,
     },
+    /// The life is shorter than the market needs.
+    #[error("the life is {life_ms} ms, and this market needs {least_ms} ms")]
+    LifeTooShort {
+        /// The life of the offer.
+        life_ms: u64,
+        /// The least life.
+        least_ms: u64,
+    },
+    /// The challenge window is longer than the market allows.
+    #[error("the challenge window is {challenge_ms} ms, and this market allows {most_ms} ms")]
+    ChallengeTooLong {
+        /// The window of the offer.
+        challenge_ms: u64,
+        /// The longest window.
+        most_ms: u64,
+    },
     /// The offer pays for no probe.
     #[error("a probe costs {fee} FLN here, and the offer pays {most} FLN for all: raise fees_max")]
     FeeTooLarge {
@@ -43,7 +59,9 @@ pub enum ListError {
     )]
     TaskTaken,
     /// There is no listing to end.
-    #[error("this wallet has no open listing here: nothing was sent")]
+    #[error(
+        "this wallet has no open listing here, and no stake of an earlier one returns now: nothing was sent"
+    )]
     NoListing,
     /// A rule of listings.
     #[error(transparent)]
@@ -75,6 +93,8 @@ impl ListError {
         match self {
             Self::Referee { .. } => "REFEREE_NOT_ACCEPTED",
             Self::StakeTooSmall { .. } => "STAKE_TOO_SMALL",
+            Self::LifeTooShort { .. } => "LIFE_TOO_SHORT",
+            Self::ChallengeTooLong { .. } => "CHALLENGE_TOO_LONG",
             Self::FeeTooLarge { .. } => "FEE_TOO_LARGE",
             Self::TaskTaken => "LISTING_ID_TAKEN",
             Self::NoListing => "NO_LISTING",

@@ -24,6 +24,11 @@ pub enum ListingNews {
         /// The card.
         card: Card,
     },
+    /// The listing of an earlier run goes on, with its own terms.
+    Resumed {
+        /// The listing.
+        listing: Digest,
+    },
     /// Fees and stake are on the ledger, and the listing is open.
     Opened {
         /// The listing.
@@ -59,7 +64,7 @@ pub enum ListingNews {
     /// A lease was compared with its bid.
     LeaseMeasured {
         /// Number of measured leases.
-        leases: u32,
+        leases: usize,
         /// The sum in parts per million.
         drift: u64,
         /// The sum at which the stake is lost.
@@ -129,6 +134,11 @@ impl fmt::Display for ListingNews {
                 )?;
                 write!(f, "; storage {:.0} MB/s", storage as f64 / 1e6)
             }
+            Self::Resumed { listing } => write!(
+                f,
+                "goes on with listing {}: changes of the file count for the next listing",
+                listing.short()
+            ),
             Self::Opened { listing, stake, fees } => write!(
                 f,
                 "listing {} is open, with a stake of {stake} FLN and {fees} FLN for probes",
@@ -151,27 +161,32 @@ impl fmt::Display for ListingNews {
             ),
             Self::ProbeFailed { why } => write!(f, "the probe failed: {why}"),
             Self::Retrying { why } => write!(f, "retrying: {why}"),
-            Self::Over { outcome } => match outcome {
-                ListingOutcome::Unproven => write!(
-                    f,
-                    "the listing is over: a probe was not proven in time. The stake returns; start again to list \
-                     anew, with fewer devices or less memory if the machine is busy"
-                ),
-                ListingOutcome::Withdrawn => write!(f, "the listing is over: withdrawn"),
-                ListingOutcome::Expired => {
-                    write!(f, "the listing is over: its life or its paid probes have ended")
-                }
-                ListingOutcome::Contradicted { order } => write!(
-                    f,
-                    "the listing is over and its stake is lost: leases took longer than their bids predicted, the last \
-                     one of order {}",
-                    order.short()
-                ),
-            },
+            Self::Over { outcome } => write_outcome(f, *outcome),
             Self::Locked { until } => {
                 write!(f, "the stake is locked until {until}, so that a debit can still be proven")
             }
             Self::Returned { amount } => write!(f, "{amount} FLN of the stake have returned"),
         }
+    }
+}
+
+/// The end of a listing, in words.
+fn write_outcome(f: &mut fmt::Formatter<'_>, outcome: ListingOutcome) -> fmt::Result {
+    match outcome {
+        ListingOutcome::Unproven => write!(
+            f,
+            "the listing is over: a probe was not proven in time. Start again to list anew, with fewer devices if \
+                     the machine is busy; the stake of this listing returns meanwhile"
+        ),
+        ListingOutcome::Withdrawn => write!(f, "the listing is over: withdrawn"),
+        ListingOutcome::Expired => {
+            write!(f, "the listing is over: its life or its paid probes have ended")
+        }
+        ListingOutcome::Contradicted { order } => write!(
+            f,
+            "the listing is over and its stake is lost: leases took longer than their bids predicted, the last \
+                     one of order {}",
+            order.short()
+        ),
     }
 }

@@ -9,6 +9,9 @@ mod event;
 mod serve;
 mod store;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use florin_compute::{ListingPolicy, ListingTerms, ProbeShape};
 use florin_learning::field_products::FieldProducts;
 use florin_ledger::Ledger;
@@ -27,7 +30,7 @@ pub use store::measure_storage;
 /// Most reads for each filled state of a probe, beyond which a card would need more memory.
 const READS_MAX: u64 = 4_000_000;
 
-/// What a provider lists, and the limits of its deposits.
+/// The devices that a provider lists, and the limits of its deposits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingOffer {
     /// The account that may cancel a wrong settlement.
@@ -60,6 +63,22 @@ pub struct ListingContext<'a> {
     pub class: Digest,
 }
 
+/// Whether a probe computes now: other work of the process begins no measurement then. Clones share the answer.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeGate(Arc<AtomicBool>);
+
+impl ProbeGate {
+    /// Whether a probe computes.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn close(&self, is_closed: bool) {
+        self.0.store(is_closed, Ordering::Relaxed);
+    }
+}
+
 /// How a provider lists.
 #[derive(Clone, Debug)]
 pub struct ListConfig {
@@ -71,6 +90,8 @@ pub struct ListConfig {
     pub sample: std::time::Duration,
     /// Retries of requests.
     pub backoff: Backoff,
+    /// Closed while a probe computes, for other work of the process.
+    pub gate: ProbeGate,
     /// Ends the listing of an earlier run, and opens none.
     pub withdraw: bool,
 }
@@ -121,6 +142,14 @@ impl ListingOffer {
         if stake < least {
             return Err(ListError::StakeTooSmall { stake, least });
         }
+        let (life_ms, least_ms) = (self.life_ms, policy.life_ms_min);
+        if life_ms < least_ms {
+            return Err(ListError::LifeTooShort { life_ms, least_ms });
+        }
+        let (challenge_ms, most_ms) = (self.challenge_ms, policy.challenge_ms_max);
+        if challenge_ms > most_ms {
+            return Err(ListError::ChallengeTooLong { challenge_ms, most_ms });
+        }
         self.probes(policy).map(drop)
     }
 
@@ -138,7 +167,7 @@ impl ListingOffer {
 
     /// The probes that the offer pays for.
     fn probes(&self, policy: &ListingPolicy) -> Result<u32, ListError> {
-        let most = florin_compute::PROBES_MAX;
+        let most = florin_compute::ListingPolicy::probes_max(policy, self.life_ms);
         let paid = self.fees_max.units().checked_div(policy.fee.units());
         let probes = paid.map_or(most, |paid| u32::try_from(paid).unwrap_or(most).min(most));
         match probes {

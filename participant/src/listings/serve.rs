@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use florin_compute::{
-    DRIFT_LIMIT, ListingAction, ListingOutcome, ListingPhase, ListingTerms, ListingView,
-    OrderMoney, SignedMessage,
+    DRIFT_LIMIT, LinksUpload, ListingAction, ListingOutcome, ListingPhase, ListingTerms,
+    ListingView, OrderMoney, SignedMessage,
 };
 use florin_ledger::{LedgerError, Refusal, Terms, listing_task};
 use florin_protocol::{Amount, Digest, ErrorCode, WalletSigner};
@@ -12,7 +12,7 @@ use florin_work::{ComputedProbe, ProbeDevices, ProbeProgress};
 
 use super::error::ListError;
 use super::event::ListingNews;
-use super::store::{measure_storage, store, stored};
+use super::store::{aside, forget, measure_storage, set_aside, store, stored};
 use super::{ListConfig, ListingContext, card, measured};
 use crate::agent::{BondStatus, withdraw_bond};
 use crate::client::ClientError;
@@ -37,6 +37,13 @@ pub struct ListingSummary {
     pub returned: Amount,
 }
 
+impl ListingSummary {
+    /// The summary of a run that found no open listing, and withdrew the stakes of earlier ones.
+    const fn ended(returned: Amount) -> Self {
+        Self { listing: Digest([0; 32]), passed: 0, outcome: None, returned }
+    }
+}
+
 /// Lists devices and proves them until the listing is over or a shutdown is requested. A listing of an earlier run
 /// goes on.
 ///
@@ -49,9 +56,12 @@ pub fn serve_listing(
     on_news: &mut dyn FnMut(&ListingNews),
 ) -> Result<ListingSummary, ListError> {
     let mut provider = Provider { config, context, shutdown, on_news, computed: None, drift: 0 };
-    let view = match provider.resumed()? {
+    let resumed = provider.resumed()?;
+    let ended = provider.return_ended()?;
+    let view = match resumed {
         Some(view) => view,
-        None if config.withdraw => return Err(ListError::NoListing),
+        None if config.withdraw && ended.is_zero() => return Err(ListError::NoListing),
+        None if config.withdraw => return Ok(ListingSummary::ended(ended)),
         None => provider.open()?,
     };
     if config.withdraw {
@@ -65,10 +75,10 @@ struct Provider<'a, 'b> {
     context: &'a ListingContext<'b>,
     shutdown: &'a Shutdown,
     on_news: &'a mut dyn FnMut(&ListingNews),
-    /// The newest computed probe, with its number.
-    computed: Option<(u32, ComputedProbe)>,
+    /// The newest computed probe, with its seed.
+    computed: Option<(Digest, ComputedProbe)>,
     /// Measured leases that were reported.
-    drift: u32,
+    drift: usize,
 }
 
 impl Provider<'_, '_> {
@@ -86,31 +96,67 @@ impl Provider<'_, '_> {
         retry_with_backoff(self.config.backoff, self.shutdown, retrying, attempt)
     }
 
-    /// The view of the listing of an earlier run whose money is still locked; opens it if its deposits were made.
+    /// The view of the listing of an earlier run that goes on; opens it if its deposits were made. One that is over is
+    /// laid aside, so that another one can be opened at once.
     fn resumed(&mut self) -> Result<Option<ListingView>, ListError> {
         let Some(terms) = stored(&self.config.folder)? else { return Ok(None) };
         let ListingContext { client, ledger, wallet, .. } = *self.context;
         if terms.market != ledger.market() || terms.provider != wallet.address() {
             return Ok(None);
         }
-        let known = self.retried(|| client.listing(terms.id(), u32::MAX, 0));
-        match known {
-            Ok(view) if view.listing.outcome().is_none() || !view.money.is_final() => {
-                Ok(Some(view))
+        let listing = terms.id();
+        let known = self.retried(|| client.listing(listing, u32::MAX, 0));
+        let view = match known {
+            Ok(view) => Some(view),
+            Err(error) if is_unknown(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let goes_on = view.as_ref().is_some_and(|view| view.listing.outcome().is_none());
+        if goes_on || (self.config.withdraw && view.is_some()) {
+            self.tell(&ListingNews::Resumed { listing });
+            return Ok(view);
+        }
+        let is_closed = ledger.task(listing_task(listing))?.is_some_and(|task| task.closed);
+        if view.is_none() && !self.config.withdraw && !is_closed {
+            match self.open_with(&terms) {
+                // It was never opened, and its task on the ledger is too old for it.
+                Err(ListError::TaskTaken) => {}
+                opened => return opened.map(Some),
             }
-            Ok(view) => {
-                self.return_stake(&view)?;
-                Ok(None)
+        }
+        set_aside(&self.config.folder, listing)?;
+        Ok(None)
+    }
+
+    /// Withdraws the stakes of listings that are over, as far as the ledger permits. Returns their sum.
+    fn return_ended(&mut self) -> Result<Amount, ListError> {
+        let ListingContext { ledger, wallet, .. } = *self.context;
+        let mut all = Amount::ZERO;
+        for listing in aside(&self.config.folder) {
+            let task = listing_task(listing);
+            let state = ledger.task(task)?;
+            if state
+                .as_ref()
+                .is_some_and(|state| !state.closed && state.terms.expires < client_now(self))
+            {
+                // After its expiry any account may close it.
+                ledger.close(wallet, task)?;
             }
-            Err(error) if is_unknown(&error) => {
-                let task = ledger.task(listing_task(terms.id()))?;
-                match task.is_some_and(|task| !task.closed) && !self.config.withdraw {
-                    true => Ok(Some(self.open_with(&terms)?)),
-                    false => Ok(None),
+            match withdraw_bond(ledger, wallet, task)? {
+                BondStatus::Returned(amount) => {
+                    all = all.plus(amount).unwrap_or(all);
+                    self.tell(&ListingNews::Returned { amount });
+                    forget(&self.config.folder, listing)?;
+                }
+                BondStatus::Locked(until) => self.tell(&ListingNews::Locked { until }),
+                BondStatus::None | BondStatus::NotRequested => {
+                    if state.is_none_or(|state| state.closed) {
+                        forget(&self.config.folder, listing)?;
+                    }
                 }
             }
-            Err(error) => Err(error.into()),
         }
+        Ok(all)
     }
 
     /// Measures the card, and opens a new listing.
@@ -237,18 +283,21 @@ impl Provider<'_, '_> {
             return Ok(());
         }
         // After a restart while links are shown, the states are computed again.
-        if self.computed.as_ref().is_none_or(|(computed, _)| *computed != number) {
+        if self.computed.as_ref().is_none_or(|(seed, _)| *seed != probe.seed) {
             self.compute(view, number, probe.seed)?;
         }
         let Some((_, computed)) = &self.computed else { return Ok(()) };
-        let message = SignedMessage::Computed { number, root: computed.root() };
+        let root = computed.root();
+        let message = SignedMessage::Computed { seed: probe.seed, root };
         let shown = self.retry_signed(id, message)?;
         let Some(secret) = shown.listing.drawn().map(|drawn| drawn.secret) else { return Ok(()) };
         let Some((_, computed)) = &self.computed else { return Ok(()) };
         let mut products = (self.context.products)();
         let links = computed.show(secret, products.as_mut()).ok_or(ListError::Stopped)?;
-        let client = self.context.client;
-        self.retried(|| client.show_links(id, &links))?;
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
+        let upload = LinksUpload { listing: id, by: wallet.address(), root };
+        let signature = upload.sign(ledger.market(), wallet)?;
+        self.retried(|| client.show_links(id, &signature, &links))?;
         self.computed = None;
         self.tell(&ListingNews::Listed { number });
         Ok(())
@@ -274,6 +323,7 @@ impl Provider<'_, '_> {
             (0..shape.devices).map(|_| (self.context.products)()).collect();
         let progress = ProbeProgress::default();
         let (send, computed) = std::sync::mpsc::channel::<()>();
+        self.config.gate.close(true);
         let found = std::thread::scope(|scope| {
             let progress = &progress;
             let shutdown = self.shutdown;
@@ -291,7 +341,8 @@ impl Provider<'_, '_> {
             drop(send);
             found
         });
-        self.computed = found.map(|found| (number, found));
+        self.config.gate.close(false);
+        self.computed = found.map(|found| (seed, found));
         if self.computed.is_none() {
             return Err(ListError::Stopped);
         }
@@ -324,6 +375,10 @@ impl Provider<'_, '_> {
             }
         }
     }
+}
+
+fn client_now(provider: &Provider<'_, '_>) -> florin_protocol::Timestamp {
+    provider.context.client.now()
 }
 
 fn is_unknown(error: &ClientError) -> bool {

@@ -5,13 +5,18 @@ use std::path::Path;
 use std::time::Instant;
 
 use florin_compute::ListingTerms;
+use florin_protocol::Digest;
 
 use crate::atomic_file::{
-    FileError, create_folder, private_open_options, read_limited, write_atomically,
+    FileError, create_folder, private_open_options, read_limited, sync_parent, write_atomically,
 };
 
 /// The file with the terms of the newest listing.
 const FILE: &str = "listing.json";
+/// The beginning of the names of files with the terms of ended listings.
+const ASIDE: &str = "listing-ended-";
+/// Most ended listings whose stakes are looked at.
+const ASIDE_MAX: usize = 64;
 /// Longest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the file that measures the storage: 16 MiB.
@@ -21,6 +26,28 @@ const STORAGE_BYTES: usize = 16 << 20;
 pub(super) fn stored(folder: &Path) -> Result<Option<ListingTerms>, FileError> {
     let bytes = read_limited(&folder.join(FILE), FILE_BYTES_MAX)?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+/// Lays the terms of the newest listing aside: its stake has not returned yet.
+pub(super) fn set_aside(folder: &Path, listing: Digest) -> Result<(), FileError> {
+    let path = folder.join(FILE);
+    let aside = folder.join(format!("{ASIDE}{listing}.json"));
+    let moved = std::fs::rename(&path, &aside).and_then(|()| sync_parent(&path));
+    moved.map_err(|source| FileError::new("write", &path, source))
+}
+
+/// The listings that were laid aside, at most [`ASIDE_MAX`].
+pub(super) fn aside(folder: &Path) -> Vec<Digest> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let listing = |name: String| name.strip_prefix(ASIDE)?.strip_suffix(".json")?.parse().ok();
+    let found = names.filter_map(|entry| listing(entry.file_name().into_string().ok()?));
+    found.take(ASIDE_MAX).collect()
+}
+
+/// Forgets a listing that was laid aside.
+pub(super) fn forget(folder: &Path, listing: Digest) -> Result<(), FileError> {
+    let path = folder.join(format!("{ASIDE}{listing}.json"));
+    std::fs::remove_file(&path).map_err(|source| FileError::new("remove", &path, source))
 }
 
 /// Stores the terms of a listing durably.

@@ -1,3 +1,5 @@
+//! Offers against the policies of markets, and the stored terms.
+
 use florin_compute::{Card, StepTimes};
 
 use super::*;
@@ -19,6 +21,8 @@ fn policy() -> ListingPolicy {
         stake_min: Amount::from_units(500),
         fee: Amount::from_units(10),
         probe_ms_min: 15_000,
+        life_ms_min: 600_000,
+        challenge_ms_max: 600_000,
         referees: vec![Address([1; 20]), Address([2; 20])],
     }
 }
@@ -55,11 +59,14 @@ fn an_offer_that_the_market_does_not_take_deposits_nothing() {
     let fees = |units| ListingOffer { fees_max: Amount::from_units(units), ..offer() };
     assert_eq!(code(fees(9)), Err("FEE_TOO_LARGE"));
     assert_eq!(code(fees(10)), Ok(1));
-    assert_eq!(code(fees(u128::MAX)), Ok(10_000));
+    // Twelve intervals of five minutes: twice as many probes, and sixteen.
+    assert_eq!(code(fees(u128::MAX)), Ok(40));
+    assert_eq!(code(ListingOffer { life_ms: 599_999, ..offer() }), Err("LIFE_TOO_SHORT"));
+    assert_eq!(code(ListingOffer { challenge_ms: 600_001, ..offer() }), Err("CHALLENGE_TOO_LONG"));
     // A device more than the card has.
     assert_eq!(code(ListingOffer { devices: 3, ..offer() }), Err("COMPUTE_INVALID"));
     let free = ListingPolicy { fee: Amount::ZERO, ..policy() };
-    assert_eq!(terms(&fees(0), &free).map(|terms| terms.probes_max), Ok(10_000));
+    assert_eq!(terms(&fees(0), &free).map(|terms| terms.probes_max), Ok(40));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use florin_compute::ListingOutcome;
 use florin_learning::field_products::FieldProducts;
 use florin_ledger::Ledger;
 use florin_participant::listings::{
-    ListConfig, ListingContext, ListingNews, ListingSummary, serve_listing,
+    ListConfig, ListingContext, ListingNews, ListingSummary, ProbeGate, serve_listing,
 };
 use florin_participant::{Backoff, ParticipantEvent, Shutdown, Wallet};
 use florin_protocol::Digest;
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let parts = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
-    let summary = serve(arguments, file, &parts, &shutdown)?;
+    let summary = serve(arguments, file, &parts, (&shutdown, ProbeGate::default()))?;
     print_summary(&summary, &printer);
     Ok(match summary.outcome {
         Some(ListingOutcome::Unproven | ListingOutcome::Contradicted { .. }) => Exit::Negative,
@@ -59,7 +59,7 @@ pub(super) fn serve(
     arguments: &Provide,
     file: &Path,
     parts: &ListingParts<'_>,
-    shutdown: &Shutdown,
+    (shutdown, gate): (&Shutdown, ProbeGate),
 ) -> anyhow::Result<ListingSummary> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let offer = file::read(file)?;
@@ -82,6 +82,7 @@ pub(super) fn serve(
         offer,
         sample: SAMPLE,
         backoff: Backoff::default(),
+        gate,
         withdraw: arguments.unlist,
     };
     let context = ListingContext {
@@ -157,7 +158,7 @@ pub(super) fn beside<T>(
     arguments: &Provide,
     file: &Path,
     parts: &ListingParts<'_>,
-    shutdown: &Shutdown,
+    (shutdown, gate): (&Shutdown, ProbeGate),
     work: impl FnOnce() -> T,
 ) -> anyhow::Result<T> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
@@ -166,7 +167,7 @@ pub(super) fn beside<T>(
     std::thread::scope(|scope| {
         let listing =
             std::thread::Builder::new().name("listing".to_owned()).spawn_scoped(scope, || {
-                match serve(arguments, file, parts, shutdown) {
+                match serve(arguments, file, parts, (shutdown, gate)) {
                     Ok(summary) => print_summary(&summary, &printer),
                     Err(error) => printer.print_text(&format!("listing: {error:#}"), BAD),
                 }

@@ -8,6 +8,7 @@ use florin_participant::leases::{
     LeaseEvent, LeaseExperiment, LeaseServeConfig, LeaseSummary, ORDERS_POLL_MS, OrderProspect,
     prospects, serve_orders,
 };
+use florin_participant::listings::ProbeGate;
 use florin_participant::{Backoff, ParticipantEvent, ProviderContext};
 use serde_json::{Value, json};
 
@@ -31,10 +32,12 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let mut engine = compose::engine(arguments.engine)?;
+    let gate = ProbeGate::default();
     let config = LeaseServeConfig {
         folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
         policy,
         poll_ms: ORDERS_POLL_MS,
+        gate: gate.clone(),
         backoff: Backoff::default(),
         experiment: arguments.experiment.map(|OrderExperiment::Lazy| LeaseExperiment::Lazy),
     };
@@ -58,7 +61,7 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
                 shutdown.request();
                 served
             };
-            provide_list::beside(arguments, file, &shared, &shutdown, work)?
+            provide_list::beside(arguments, file, &shared, (&shutdown, gate), work)?
         }
     }?;
     summary(&outcome, &printer);
