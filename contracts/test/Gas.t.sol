@@ -6,7 +6,8 @@ import {
     LastSettlement,
     MemberShare,
     PostedSettlement,
-    Settlement
+    Settlement,
+    Terms
 } from "../src/interfaces/Types.sol";
 import {MarketTest} from "./MarketTest.sol";
 import {Tree} from "./Tree.sol";
@@ -21,6 +22,7 @@ contract GasTest is MarketTest {
     uint256 private constant MEMBER_MAX = 29_000;
     uint256 private constant LATER_MEMBER_MAX = 12_000;
     uint256 private constant SIX_LEVELS_MAX = 5_000;
+    uint256 private constant LEASE_MAX = 500_000;
 
     address private newcomer = address(0x9E3C0fFEE5551234567890ABCdEf9876543210Fe);
     address private payer;
@@ -29,6 +31,14 @@ contract GasTest is MarketTest {
 
     function row(string memory what, uint256 gas) private {
         emit log(string.concat("| ", what, " | ", vm.toString(gas), " |"));
+    }
+
+    /// @dev A call of the market by an account.
+    function costOf(address from, bytes memory data) private returns (uint256) {
+        vm.prank(from);
+        (bool done,) = address(market).call(data);
+        require(done, "the measured call reverted");
+        return vm.lastCallGas().gasTotalUsed;
     }
 
     function cost(address to, bytes memory data) private returns (uint256) {
@@ -165,6 +175,33 @@ contract GasTest is MarketTest {
         finalizeCost(1);
         Claim memory c = Claim(TASK, newcomer, earned(8), FLN, proof);
         return cost(address(market), claimCall(c));
+    }
+
+    /// @dev A lease of compute is a task of one round: bids, segments, audits and disputes are off the chain.
+    /// forge-config: default.isolate = true
+    function test_a_lease_costs_a_few_transactions_and_a_segment_none() external {
+        Terms memory lease = terms(TASK);
+        (lease.data, lease.infrastructure, lease.rounds) = (1e15, uint128(20 * FLN), 1);
+        (lease.perNatMax, lease.floorShare, lease.bondMin, lease.stakeMin) = (0, 0, 0, 0);
+        lease.debitMax = uint128(20 * FLN);
+        uint256 open = costOf(buyer, abi.encodeCall(market.openTask, (lease)));
+        row("lease, open: the escrow", open);
+        fund(newcomer, 100 * FLN);
+        bytes memory stake = abi.encodeCall(market.bond, (TASK, uint128(20 * FLN)));
+        uint256 award = costOf(newcomer, stake);
+        row("lease, award: the provider's stake", award);
+        row("lease, the coordinator's bond", costOf(coordinator, stake));
+        bytes32 leaf = Tree.leaf(newcomer, 9 * FLN, 0);
+        (bytes32 root, bytes32[] memory proof) = Tree.path(leaf, 3);
+        Settlement memory s = settlement(1, root, 0, 10 * FLN);
+        bytes32 before = task().head;
+        uint256 settle = cost(address(market), abi.encodeCall(market.post, (s, last(TASK))));
+        recordPosted(s, before);
+        settle += finalizeCost(1);
+        row("lease, settle: post and finalize", settle);
+        Claim memory c = Claim(TASK, newcomer, 9 * FLN, 0, proof);
+        row("lease, claim of the provider", cost(address(market), claimCall(c)));
+        vm.assertLe(open + award + settle, LEASE_MAX, "open, award and settle");
     }
 
     /// forge-config: default.isolate = true

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use florin_compute::{
-    DrawnProbe, Drift, Factor, Link, ListingTerms, PROBE_POOL, ProbeShape, StepTimes, drawn_links,
-    first_state, pool_matrix, state_leaf, step,
+    DrawnProbe, Drift, Factor, ListingTerms, PROBE_POOL, ProbeLink, ProbeShape, StepTimes,
+    drawn_links, first_state, pool_matrix, state_leaf, step,
 };
 use florin_learning::EngineKind;
 use florin_learning::field_products::FieldProducts;
@@ -24,7 +24,7 @@ const PROBE_MS: u64 = 15_000;
 /// A short probe: one device sold as eight needs no longer one.
 const SHORT_MS: u64 = 1_000;
 /// Real probes of each kind.
-const PROBES: u64 = 10;
+const PROBES: u64 = 6;
 /// Filled states of a device: 16 MiB.
 const FILLED: u32 = 256;
 /// Draws of the links of a probe some of whose states are made up.
@@ -198,7 +198,8 @@ fn partial_memory(links: &StepTimes) -> anyhow::Result<Vec<Measurement>> {
     for stride in [2, 3] {
         let ratio = partial_ms(&terms.probe, stride)? / whole;
         let long = listing(1, links, 1.0, PROBE_MS)?;
-        let limit = long.probe_ms() as f64 / long.predicted_ms() as f64;
+        // The card states 110 % of the measured time.
+        let limit = 1.1 * long.probe_ms() as f64 / long.predicted_ms() as f64;
         let name =
             format!("one of {stride} filled states in memory: time of a probe, of an honest one");
         rows.push(Measurement::at_least(name, ratio, "", limit));
@@ -215,10 +216,10 @@ fn partial_ms(shape: &ProbeShape, stride: usize) -> anyhow::Result<f64> {
     let began = Instant::now();
     // The leaves are small: all of them stay in memory, and choose the matrices.
     let (mut stored, mut leaves) = (Vec::new(), Vec::<Digest>::new());
-    let mut state = first.clone();
+    let mut state = first;
     let next =
         |device: &mut dyn FieldProducts, state: &[u8], position: usize, leaves: &[Digest]| {
-            let link = Link { device: 0, position: position as u32 };
+            let link = ProbeLink { device: 0, position: position as u32 };
             let leaf = position.checked_sub(1).and_then(|before| leaves.get(before)).copied();
             let step = step(seed, shape, link, leaf);
             let Factor::Pool(number) = step.factor else { return Vec::new() };
@@ -226,13 +227,13 @@ fn partial_ms(shape: &ProbeShape, stride: usize) -> anyhow::Result<f64> {
         };
     for position in 0..shape.filled as usize {
         state = next(device.as_mut(), &state, position, &leaves);
-        leaves.push(state_leaf(Link { device: 0, position: position as u32 }, &state));
+        leaves.push(state_leaf(ProbeLink { device: 0, position: position as u32 }, &state));
         if position % stride == 0 {
             stored.push(state.clone());
         }
     }
     for read in 0..shape.reads {
-        let link = Link { device: 0, position: shape.filled + read };
+        let link = ProbeLink { device: 0, position: shape.filled + read };
         let step = step(seed, shape, link, leaves.last().copied());
         let Factor::Filled(wanted) = step.factor else { continue };
         let wanted = wanted.position as usize;
