@@ -33,7 +33,7 @@ pub struct ListingSummary {
     pub passed: u32,
     /// How it ended; `None` if the provider was stopped before.
     pub outcome: Option<ListingOutcome>,
-    /// What has returned of the stake.
+    /// The part of the stake that has returned.
     pub returned: Amount,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stake::PARTS;
 
-/// What a lease may be slower without any sum, in parts per million: 10 %.
+/// The slowness of a lease that adds nothing, in parts per million: 10 %.
 pub const DRIFT_ALLOWANCE: u64 = 100_000;
 /// The most that one lease adds, in parts per million: 25 %.
 pub const DRIFT_STEP_MAX: u64 = 250_000;

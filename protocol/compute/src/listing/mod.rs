@@ -253,7 +253,7 @@ impl Listing {
         Some(DrawnProbe { shape, seed, root: probe.root?, secret: probe.secret? })
     }
 
-    /// What each account is owed and loses, once it is over: the coordinator is paid for the probes.
+    /// The pay and the debit of each account, once it is over: the coordinator is paid for the probes.
     ///
     /// # Errors
     /// [`LeaseError::Amount`] if the pay overflows.

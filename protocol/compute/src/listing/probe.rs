@@ -3,9 +3,9 @@
 //!
 //! Each device has a chain of states, matrices over the field of 251 elements. State `p + 1` is
 //! `S_p · M_p + C_p`. First the device **fills** its memory: `M` and `C` are two of 256 public matrices, which the
-//! digest of the state before chooses. Then it **reads**: `M` is a filled state of one of the devices in turn, which the digest
-//! chooses, too, so that a state that is not in memory must be computed again. Whoever shows a read also shows the link of the state that it
-//! read: otherwise filled states of zeros would spare all products.
+//! digest of the state before chooses. Then it **reads**: `M` is a filled state of one of the devices in turn, which
+//! the digest chooses, too, so that a state that is not in memory must be computed again. A shown read has the link of
+//! the state that it read, too: otherwise filled states of zeros would spare all products.
 //!
 //! Sums of 256 products of numbers below 251 are below 2²⁴: they are exact in `f32` in any order of additions, so
 //! that every library and every processor has the same states. The device commits to all states by the root of a
@@ -142,7 +142,7 @@ pub enum Factor {
     Filled(ProbeLink),
 }
 
-/// What a link computes.
+/// The computation of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeStep {
     /// The factor.

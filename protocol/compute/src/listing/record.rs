@@ -227,7 +227,7 @@ pub struct ListingRequest {
     pub terms: ListingTerms,
 }
 
-/// What a coordinator requires of listings.
+/// A coordinator's requirements of listings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ListingPolicy {
