@@ -28,8 +28,18 @@ use crate::show::{self, BAD, JsonEvent, NOTE};
 /// The time of each sample of a measured card.
 const SAMPLE: Duration = Duration::from_millis(500);
 
+/// Checks a listing file.
+///
+/// # Errors
+/// `INVALID_LISTING`.
+pub(super) fn check(file: &Path) -> anyhow::Result<()> {
+    file::read(file).map(drop)
+}
+
 /// Lists devices, and takes part in nothing else.
 pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
+    // A wrong file is an error before any wait.
+    file::read(file)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -162,8 +172,6 @@ pub(super) fn beside<T>(
     work: impl FnOnce() -> T,
 ) -> anyhow::Result<T> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
-    // A wrong file is an error before the work begins.
-    file::read(file)?;
     std::thread::scope(|scope| {
         let listing =
             std::thread::Builder::new().name("listing".to_owned()).spawn_scoped(scope, || {

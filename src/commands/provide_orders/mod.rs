@@ -24,6 +24,9 @@ use crate::show::{self, BAD, JsonEvent, NOTE, TextTable};
 
 pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let policy = file::read(policy)?;
+    if let Some(list) = &arguments.list {
+        provide_list::check(list)?;
+    }
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
