@@ -115,7 +115,8 @@ impl HostedListing {
     fn is_tested(&self) -> bool {
         let outcome = self.listing.outcome();
         let is_final = matches!(outcome, Some(ListingOutcome::Contradicted { .. }));
-        self.stored.money == OrderMoney::Locked && !is_final && self.listing.probes().1 > 0
+        let is_locked = self.stored.money == OrderMoney::Locked;
+        is_locked && !is_final && self.listing.probes().1 > 0 && self.listing.measures_more()
     }
 
     /// Whether a lease counts for it: the provider sealed its bid while the listing was open.
@@ -573,13 +574,19 @@ impl HostState {
         }
         let is_final =
             matches!(listing.listing.outcome(), Some(ListingOutcome::Contradicted { .. }));
-        let waits = self.orders.values().any(|order| {
+        let waits = self.orders.iter().any(|(id, order)| {
             let Some(recorded) = &order.lease else { return false };
             let lease = recorded.lease();
             let is_open = lease.outcome().is_none();
-            let is_own = lease.award().is_some_and(|award| award.provider == terms.provider)
+            let is_awarded = lease.award().is_some_and(|award| award.provider == terms.provider);
+            let is_own = is_awarded
                 || (lease.award().is_none() && lease.sealed_bid(terms.provider).is_some());
-            is_open && is_own && listing.counts(order)
+            // It is measured with the next look at the deadlines.
+            let is_unmeasured = is_awarded
+                && listing.is_tested()
+                && !lease.leaves().is_empty()
+                && !listing.listing.has_measured(*id);
+            is_own && (is_open || is_unmeasured) && listing.counts(order)
         });
         is_final || !waits || now > latest
     }

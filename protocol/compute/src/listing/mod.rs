@@ -38,7 +38,7 @@ pub use terms::{
     SHOW_WINDOW_MS,
 };
 
-/// Most leases that a listing measures. It ends with the next one.
+/// Most leases that a listing measures. It ends with the last one.
 const MEASURED_MAX: usize = 4_096;
 
 /// The phase of a listing.
@@ -215,6 +215,12 @@ impl Listing {
         (self.measured.len(), self.drift)
     }
 
+    /// Whether it measures another lease: with the last one it ends.
+    #[must_use]
+    pub fn measures_more(&self) -> bool {
+        self.measured.len() < MEASURED_MAX
+    }
+
     /// Whether the lease of an order was measured.
     #[must_use]
     pub fn has_measured(&self, order: Digest) -> bool {
@@ -330,9 +336,8 @@ impl Listing {
                 if self.passed == 0 {
                     return Err(self.wrong_phase(event));
                 }
-                if self.measured.len() >= MEASURED_MAX {
-                    self.end(ListingOutcome::Expired);
-                    return Ok(());
+                if !self.measures_more() {
+                    return Err(LeaseError::Limit { what: "measured leases", max: MEASURED_MAX });
                 }
                 if !self.measured.insert(*order) {
                     let (account, done) = (self.terms.provider, "been measured by this order");
@@ -341,6 +346,8 @@ impl Listing {
                 self.drift = self.drift.after(*predicted_us, *measured_us);
                 if self.drift.contradicts() {
                     self.end(ListingOutcome::Contradicted { order: *order });
+                } else if !self.measures_more() && self.outcome.is_none() {
+                    self.end(ListingOutcome::Expired);
                 }
                 Ok(())
             }

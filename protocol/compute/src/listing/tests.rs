@@ -174,6 +174,25 @@ fn three_slow_leases_take_the_stake() {
     assert_eq!(apply(&mut listing, 3_003, measured(6, 1_500)), Err("COMPUTE_PHASE"));
 }
 
+/// A listing ends with the last lease that it can measure: no later one escapes its stake.
+#[test]
+fn a_listing_ends_with_its_last_measured_lease() {
+    let mut listing = listed();
+    let lease = |number: usize| {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        ListingEvent::Measured { order: Digest(bytes), predicted_us: 1_000, measured_us: 1_000 }
+    };
+    for number in 1..MEASURED_MAX {
+        let record = ListingRecord { at: Timestamp(3_000), event: lease(number) };
+        listing.apply(&record).unwrap();
+    }
+    assert!(listing.measures_more() && listing.covers(1));
+    assert_eq!(apply(&mut listing, 3_000, lease(MEASURED_MAX)), Ok(()));
+    assert_eq!(listing.outcome(), Some(ListingOutcome::Expired));
+    assert_eq!(apply(&mut listing, 3_000, lease(MEASURED_MAX + 1)), Err("COMPUTE_LIMIT"));
+}
+
 /// A provider that leaves before its third slow lease is over loses the stake all the same.
 #[test]
 fn the_stake_answers_for_leases_that_end_after_the_listing() {
