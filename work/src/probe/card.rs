@@ -16,7 +16,7 @@ const FILLED: u32 = 16;
 const READS: u32 = 3;
 /// Probes that are measured for each number of devices.
 const SAMPLES: usize = 5;
-/// What the card adds to the measured time, in percent: a probe is a second measurement.
+/// The margin of a card over the measured time, in percent: a probe is a second measurement.
 const MARGIN_PERCENT: u64 = 10;
 /// Bytes of the larger message between two devices.
 const LARGE_BYTES: usize = 4 << 20;
@@ -31,7 +31,7 @@ pub struct CardMeasurement<'a> {
     pub devices: u32,
     /// The least time of each sample.
     pub sample: Duration,
-    /// Is told the number of devices that were measured, before the next one.
+    /// Called with the number of devices that were measured, after each of them.
     pub progress: &'a dyn Fn(u32),
 }
 
@@ -59,7 +59,7 @@ pub fn measure_card(how: &CardMeasurement<'_>) -> Result<MeasuredCard, florin_co
     for devices in 1..=how.devices {
         let shape = ProbeShape { devices, filled: FILLED, reads: FILLED * READS };
         let mut products: ProbeDevices = (0..devices).map(|_| (how.products)()).collect();
-        // The first probe prepares caches and libraries, and tells how many reads a sample has.
+        // The first probe prepares caches and libraries, and gives the number of reads of a sample.
         let rough = link_seconds(shape, &mut products, 0);
         let reads = (how.sample.as_secs_f64() / rough.max(1e-9)) as u32;
         let shape = ProbeShape { reads: reads.max(shape.reads), ..shape };

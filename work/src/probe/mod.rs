@@ -16,7 +16,7 @@ use florin_protocol::holdout::HoldoutTree;
 
 pub use card::{CardMeasurement, MeasuredCard, measure_card};
 
-/// One of so many read states stays in memory; those between are computed again if they are shown.
+/// The distance of the read states that stay in memory; those between are computed again if they are shown.
 const SAVED_EACH: usize = 64;
 
 /// The products of the devices of a probe, one for each.
