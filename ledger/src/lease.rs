@@ -63,11 +63,7 @@ impl Terms {
             });
         }
         let duration = order.duration_ms_max();
-        // The last debit is proven after the challenge window.
-        let unbond_ms = duration
-            .saturating_add(LEASE_SETTLE_MS)
-            .saturating_add(challenge_ms.saturating_mul(2))
-            .saturating_add(LEASE_PROOF_MS);
+        let unbond_ms = one_round_unbond_ms(duration, challenge_ms);
         if unbond_ms > PHASE_MS_MAX {
             return Err(LeaseError::Invalid {
                 what: "the longest duration with its settlement, in milliseconds",
@@ -110,13 +106,27 @@ impl Terms {
         now: Timestamp,
     ) -> Result<(), LeaseError> {
         let own = Self::from_order(order, market, self.coordinator, self.challenge_ms, now)?;
-        let differ = Self { expires: self.expires, ..own } != *self;
+        self.check_one_round(&own, "the task of the order on the ledger")
+    }
+
+    /// Checks that a task of one round has terms that were derived just now, and outlasts them by half a day.
+    pub(crate) fn check_one_round(&self, own: &Self, what: &'static str) -> Result<(), LeaseError> {
+        let differ = Self { expires: self.expires, ..own.clone() } != *self;
         let is_late = self.expires.saturating_add_ms(LEASE_SETTLE_MS / 2) < own.expires;
         match differ || is_late {
-            true => Err(LeaseError::Commitment("the task of the order on the ledger")),
+            true => Err(LeaseError::Commitment(what)),
             false => Ok(()),
         }
     }
+}
+
+/// How long a bond stays at risk in a task of one round whose deposits are at risk for a duration: until the last
+/// debit is proven after the challenge window.
+pub(crate) const fn one_round_unbond_ms(duration_ms: u64, challenge_ms: u64) -> u64 {
+    duration_ms
+        .saturating_add(LEASE_SETTLE_MS)
+        .saturating_add(challenge_ms.saturating_mul(2))
+        .saturating_add(LEASE_PROOF_MS)
 }
 
 impl Settlement {
@@ -129,20 +139,28 @@ impl Settlement {
         if lease.outcome().is_none() || totals.is_empty() {
             return Ok(None);
         }
-        let task = lease_task(lease.order());
+        Self::of_totals(lease_task(lease.order()), lease.digest(), totals).map(Some)
+    }
+
+    /// The settlement of a task of one round that pays from the infrastructure pool and debits.
+    pub(crate) fn of_totals(
+        task: TaskId,
+        report: Digest,
+        totals: BTreeMap<Address, ClaimTotals>,
+    ) -> Result<Self, LeaseError> {
         let paid = Amount::total(totals.values().map(|totals| totals.paid))?;
-        Ok(Some(Self {
+        Ok(Self {
             task,
             payout: Report::settlement_id(task, RoundNumber::FIRST),
             round: RoundNumber::FIRST,
-            report: lease.digest(),
+            report,
             previous_root: Digest::default(),
             root: ClaimTree::new(totals).root(),
             data_total: Amount::ZERO,
             score_pay_total: Amount::ZERO,
             infrastructure_total: paid,
             improvement_total_nano: 0,
-        }))
+        })
     }
 }
 

@@ -5,14 +5,12 @@
 
 use florin_compute::{LeaseError, Listing, ListingTerms};
 use florin_protocol::limits::PHASE_MS_MAX;
-use florin_protocol::merkle::ClaimTree;
 use florin_protocol::{
-    Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, Report, RoundNumber,
-    TaskId, Timestamp,
+    Address, Amount, Canonical, DATA_PER_ROUND_MIN, Digest, MarketId, Micro, TaskId, Timestamp,
 };
 
 use crate::api::{Claim, Settlement, Terms};
-use crate::lease::{LEASE_CHALLENGE_MS_MIN, LEASE_PROOF_MS, LEASE_SETTLE_MS, claims_of};
+use crate::lease::{LEASE_CHALLENGE_MS_MIN, LEASE_SETTLE_MS, claims_of, one_round_unbond_ms};
 
 /// The task of a listing on the ledger.
 #[must_use]
@@ -44,11 +42,7 @@ impl Terms {
         }
         let challenge_ms = listing.challenge_ms;
         // The stake answers for leases that end within half a day after the listing, until their debit is proven.
-        let unbond_ms = listing
-            .life_ms
-            .saturating_add(LEASE_SETTLE_MS)
-            .saturating_add(challenge_ms.saturating_mul(2))
-            .saturating_add(LEASE_PROOF_MS);
+        let unbond_ms = one_round_unbond_ms(listing.life_ms, challenge_ms);
         if challenge_ms < LEASE_CHALLENGE_MS_MIN || unbond_ms > PHASE_MS_MAX {
             return Err(LeaseError::Invalid {
                 what: "the challenge window in milliseconds",
@@ -87,12 +81,7 @@ impl Terms {
         now: Timestamp,
     ) -> Result<(), LeaseError> {
         let own = Self::from_listing(listing, market, self.coordinator, now)?;
-        let differ = Self { expires: self.expires, ..own } != *self;
-        let is_late = self.expires.saturating_add_ms(LEASE_SETTLE_MS / 2) < own.expires;
-        match differ || is_late {
-            true => Err(LeaseError::Commitment("the task of the listing on the ledger")),
-            false => Ok(()),
-        }
+        self.check_one_round(&own, "the task of the listing on the ledger")
     }
 }
 
@@ -106,20 +95,7 @@ impl Settlement {
         if listing.outcome().is_none() || totals.is_empty() {
             return Ok(None);
         }
-        let task = listing_task(listing.id());
-        let paid = Amount::total(totals.values().map(|totals| totals.paid))?;
-        Ok(Some(Self {
-            task,
-            payout: Report::settlement_id(task, RoundNumber::FIRST),
-            round: RoundNumber::FIRST,
-            report: listing.digest(),
-            previous_root: Digest::default(),
-            root: ClaimTree::new(totals).root(),
-            data_total: Amount::ZERO,
-            score_pay_total: Amount::ZERO,
-            infrastructure_total: paid,
-            improvement_total_nano: 0,
-        }))
+        Self::of_totals(listing_task(listing.id()), listing.digest(), totals).map(Some)
     }
 }
 
@@ -137,6 +113,7 @@ mod tests {
     use florin_protocol::ChainId;
 
     use super::*;
+    use crate::lease::LEASE_PROOF_MS;
 
     const HOST: Address = Address([9; 20]);
 

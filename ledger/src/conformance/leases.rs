@@ -11,7 +11,9 @@ use florin_protocol::{
 
 use crate::api::{Claim, Settlement, Terms};
 use crate::conformance::INITIAL_BALANCE;
-use crate::conformance::scenario::{CHALLENGE_MS, Scenario, TASK, expect_equal, fln, total};
+use crate::conformance::scenario::{
+    CHALLENGE_MS, Scenario, TASK, expect_equal, failed, fln, total,
+};
 use crate::lease::lease_claims;
 
 /// Deposits and prices, in florins.
@@ -53,10 +55,6 @@ struct LeasedTask<'a> {
     stage: &'a Scenario,
     lease: Lease,
     now: Timestamp,
-}
-
-fn failed(error: impl Into<Box<dyn std::error::Error>>) -> String {
-    error.into().to_string()
 }
 
 impl<'a> LeasedTask<'a> {

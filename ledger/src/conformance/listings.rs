@@ -8,17 +8,15 @@ use florin_compute::{
 use florin_protocol::{DATA_PER_ROUND_MIN, Digest, Report, RoundNumber, Timestamp};
 
 use crate::api::{Claim, Settlement, Terms};
-use crate::conformance::scenario::{CHALLENGE_MS, Scenario, TASK, expect_equal, fln, total};
+use crate::conformance::scenario::{
+    CHALLENGE_MS, Scenario, TASK, expect_equal, failed, fln, total,
+};
 use crate::listing::listing_claims;
 
 /// The stake and the fee of a probe, in florins.
 const STAKE: u64 = 50;
 const FEE: u64 = 2;
 const SECRET: Digest = Digest([8; 32]);
-
-fn failed(error: impl Into<Box<dyn std::error::Error>>) -> String {
-    error.into().to_string()
-}
 
 /// A listing beside the task that holds its deposits.
 struct ListedTask<'a> {

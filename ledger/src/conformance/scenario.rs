@@ -477,3 +477,8 @@ pub(super) fn continuing(settlement: Settlement, previous: &Settlement) -> Settl
 pub(super) fn total(amounts: impl IntoIterator<Item = Amount>) -> Result<Amount, String> {
     Amount::total(amounts).map_err(|error| error.to_string())
 }
+
+/// The text of an error.
+pub(super) fn failed(error: impl Into<Box<dyn std::error::Error>>) -> String {
+    error.into().to_string()
+}
