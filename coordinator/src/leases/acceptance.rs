@@ -45,29 +45,14 @@ impl LeaseHost {
             );
             return Err(Rejection::new(ErrorCode::TooLarge, message));
         }
-        self.check_cover(&request)?;
+        let most = order.escrow().map_err(|error| invalid(error.to_string()))?;
+        self.check_cover(most, ("the pay of this order", "order for less"))?;
         self.check_escrow(&request)?;
         let start = self.start_state(&request)?;
         self.remember(id, request, start)?;
         self.begin_if_complete(id)?;
         self.changed();
         self.view(id)
-    }
-
-    /// Checks that the coordinator's wallet can cover the pay of an order by a bond, until the settlement is final.
-    fn check_cover(&self, request: &OrderRequest) -> Result<(), Rejection> {
-        let parts = &self.inner.parts;
-        let most = request.order.escrow().map_err(|error| invalid(error.to_string()))?;
-        let own = parts.wallet.address();
-        let balance = parts.ledger.balance(own).map_err(|error| ledger_rejection(&error))?;
-        if balance >= most {
-            return Ok(());
-        }
-        let message = format!(
-            "the coordinator {own} has {balance} FLN, and must cover the pay of this order by a bond, at most \
-             {most} FLN: ask its operator to transfer the lacking FLN to it, or order for less"
-        );
-        Err(Rejection::new(ErrorCode::LimitReached, message))
     }
 
     /// Checks that the escrow of an order is open under the order's terms, with this coordinator.

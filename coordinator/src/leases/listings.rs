@@ -1,16 +1,16 @@
 //! The listings of devices at this coordinator: their acceptance, probes, and what leases say of their cards.
 
 use florin_compute::{
-    ComputeAction, LinksUpload, Listing, ListingEvent, ListingOpening, ListingOutcome,
-    ListingPhase, ListingRecord, ListingRequest, ListingTerms, ListingView, OrderMoney, Phase,
-    ShownLinks, SignedListingAction, draw_commitment,
+    ComputeAction, LinksUpload, Listing, ListingEvent, ListingOpening, ListingPhase, ListingRecord,
+    ListingRequest, ListingTerms, ListingView, OrderMoney, Phase, ShownLinks, SignedListingAction,
+    draw_commitment,
 };
 use florin_ledger::listing_task;
-use florin_protocol::{Address, Digest, ErrorCode, NodeSigner, Rejection, Timestamp, blob_digest};
+use florin_protocol::{Address, Digest, ErrorCode, Rejection, Timestamp, blob_digest};
 
 use super::hosted::HostedOrder;
 use super::store::{LeaseStore, LeaseStoreError, StoredListing};
-use super::{HostState, LeaseHost, invalid, ledger_rejection, refused};
+use super::{HostState, LeaseHost, invalid, ledger_rejection, node_secret, refused};
 
 /// Most listings that are not over.
 const OPEN_MAX: usize = 256;
@@ -113,10 +113,9 @@ impl HostedListing {
 
     /// Whether its stake still answers for leases.
     fn is_tested(&self) -> bool {
-        let outcome = self.listing.outcome();
-        let is_final = matches!(outcome, Some(ListingOutcome::Contradicted { .. }));
+        let listing = &self.listing;
         let is_locked = self.stored.money == OrderMoney::Locked;
-        is_locked && !is_final && self.listing.probes().1 > 0 && self.listing.measures_more()
+        is_locked && listing.probes().1 > 0 && !listing.is_contradicted() && listing.measures_more()
     }
 
     /// Whether a lease counts for it: the provider sealed its bid while the listing was open.
@@ -134,14 +133,6 @@ fn opening(stored: &StoredListing, coordinator: Address) -> ListingOpening {
 
 fn unknown(id: Digest) -> Rejection {
     Rejection::new(ErrorCode::NotFound, format!("this coordinator has no listing {id}"))
-}
-
-/// A secret of the coordinator, which no account can guess.
-fn secret(node: &NodeSigner, domain: &str, of: &[u8]) -> Digest {
-    let preimage = [domain.as_bytes(), of].concat();
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 listing secret");
-    hasher.update(&node.sign_bytes(&preimage).0);
-    Digest(*hasher.finalize().as_bytes())
 }
 
 impl LeaseHost {
@@ -200,26 +191,10 @@ impl LeaseHost {
         if let Err(error) = checked {
             return unfunded(format!("{error} [{}]", error.code()));
         }
-        let bond = parts.ledger.bond_of(task, terms.provider);
-        let bond = bond.map_err(|error| ledger_rejection(&error))?;
-        if bond.amount < terms.stake || bond.release.is_some() {
-            let message = format!(
-                "the listing needs a bond of {} FLN of {} in its task, without a request for its return; there \
-                 are {} FLN: deposit first",
-                terms.stake, terms.provider, bond.amount
-            );
-            return Err(Rejection::new(ErrorCode::BondTooSmall, message));
-        }
+        let stake = (terms.stake, "the listing", "its task");
+        self.require_bond(task, terms.provider, stake)?;
         let most = terms.pool().map_err(|error| invalid(error.to_string()))?;
-        let balance = parts.ledger.balance(own).map_err(|error| ledger_rejection(&error))?;
-        if balance < most {
-            let message = format!(
-                "the coordinator {own} has {balance} FLN, and must cover the fees of this listing by a bond, at \
-                 most {most} FLN: list with fewer probes, or ask its operator to transfer the lacking FLN to it"
-            );
-            return Err(Rejection::new(ErrorCode::LimitReached, message));
-        }
-        Ok(())
+        self.check_cover(most, ("the fees of this listing", "list with fewer probes"))
     }
 
     fn make_listing_place(
@@ -332,7 +307,7 @@ impl LeaseHost {
         // The length of the record differs for each probe.
         let of = [&id.0[..], &listing.listing.length().to_le_bytes()[..]].concat();
         let node = &self.inner.parts.node;
-        let seed = secret(node, "florin v1 probe seed", &of);
+        let seed = node_secret(node, "florin v1 probe seed", &of);
         listing.due = None;
         let draw = draw_commitment(id, self.draw_secret(id, listing.listing.length()));
         self.append_to_listing(listing, at, ListingEvent::Probed { seed, draw })
@@ -341,7 +316,7 @@ impl LeaseHost {
     /// The secret that draws the links of the probe which begins with a number of the record.
     fn draw_secret(&self, id: Digest, number: u32) -> Digest {
         let of = [&id.0[..], &number.to_le_bytes()[..]].concat();
-        secret(&self.inner.parts.node, "florin v1 probe draw", &of)
+        node_secret(&self.inner.parts.node, "florin v1 probe draw", &of)
     }
 
     /// Draws the links of a computed probe.
@@ -456,7 +431,7 @@ impl LeaseHost {
         let every = self.inner.probe_every_ms.load(std::sync::atomic::Ordering::Relaxed).max(1);
         let next = || {
             let drawn =
-                secret(&self.inner.parts.node, "florin v1 fleet probe", &now.0.to_le_bytes());
+                node_secret(&self.inner.parts.node, "florin v1 fleet probe", &now.0.to_le_bytes());
             let bytes = drawn.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
             // From half to three halves of the interval.
             let offset = (every / 2).saturating_add(bytes.checked_rem(every).unwrap_or_default());
@@ -572,8 +547,6 @@ impl HostState {
         if listing.stored.money == OrderMoney::Settling {
             return true;
         }
-        let is_final =
-            matches!(listing.listing.outcome(), Some(ListingOutcome::Contradicted { .. }));
         let waits = self.orders.iter().any(|(id, order)| {
             let Some(recorded) = &order.lease else { return false };
             let lease = recorded.lease();
@@ -588,6 +561,6 @@ impl HostState {
                 && !listing.listing.has_measured(*id);
             is_own && (is_open || is_unmeasured) && listing.counts(order)
         });
-        is_final || !waits || now > latest
+        listing.listing.is_contradicted() || !waits || now > latest
     }
 }

@@ -313,19 +313,43 @@ impl LeaseHost {
         needed: Amount,
     ) -> Result<(), Rejection> {
         let (id, by) = (signed.body.order, signed.body.by);
-        let task = TaskId(id.0);
+        self.require_bond(TaskId(id.0), by, (needed, "this action", "the order's task"))
+    }
+
+    /// Checks that an account has a bond in a task on the ledger.
+    fn require_bond(
+        &self,
+        task: TaskId,
+        by: Address,
+        (needed, what, place): (Amount, &str, &str),
+    ) -> Result<(), Rejection> {
         let bond = self.inner.parts.ledger.bond_of(task, by);
         let bond = bond.map_err(|error| ledger_rejection(&error))?;
-        // The ledger holds a bond whose return was requested until the lease is settled.
+        // The ledger holds a bond whose return was requested until the task is settled.
         if bond.amount >= needed && bond.release.is_none() {
             return Ok(());
         }
         let message = format!(
-            "this action needs a bond of {needed} FLN of {by} in the order's task on the ledger, without a \
-             request for its return; there are {} FLN: deposit first",
+            "{what} needs a bond of {needed} FLN of {by} in {place} on the ledger, without a request for its \
+             return; there are {} FLN: deposit first",
             bond.amount
         );
         Err(Rejection::new(ErrorCode::BondTooSmall, message))
+    }
+
+    /// Checks that the coordinator's wallet can cover pay by a bond, until its settlement is final.
+    fn check_cover(&self, most: Amount, (what, less): (&str, &str)) -> Result<(), Rejection> {
+        let parts = &self.inner.parts;
+        let own = parts.wallet.address();
+        let balance = parts.ledger.balance(own).map_err(|error| ledger_rejection(&error))?;
+        if balance >= most {
+            return Ok(());
+        }
+        let message = format!(
+            "the coordinator {own} has {balance} FLN, and must cover {what} by a bond, at most {most} FLN: ask its \
+             operator to transfer the lacking FLN to it, or {less}"
+        );
+        Err(Rejection::new(ErrorCode::LimitReached, message))
     }
 
     /// Appends a record to an order, durably.
@@ -395,11 +419,16 @@ fn resume(
     Ok(())
 }
 
-/// The secret of an order's beacon. It follows from the node key, so that no account can guess it; the signature is
-/// published nowhere.
+/// The secret of an order's beacon.
 fn beacon_secret(node: &NodeSigner, order: Digest) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key("florin v1 compute beacon secret");
-    let preimage = [&b"florin v1 compute beacon secret"[..], &order.0].concat();
+    node_secret(node, "florin v1 compute beacon secret", &order.0)
+}
+
+/// A secret of the coordinator. It follows from the node key, so that no account can guess it; the signature is
+/// published nowhere.
+fn node_secret(node: &NodeSigner, context: &str, of: &[u8]) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key(context);
+    let preimage = [context.as_bytes(), of].concat();
     hasher.update(&node.sign_bytes(&preimage).0);
     Digest(*hasher.finalize().as_bytes())
 }

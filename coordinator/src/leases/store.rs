@@ -17,20 +17,24 @@ use redb::{
 /// The file in a data folder. It exists from the first order on.
 pub const LEASES_FILE: &str = "leases.redb";
 
+/// An id → the encoded order or listing.
+type ThingTable = TableDefinition<'static, [u8; 32], &'static [u8]>;
+/// An id and a number → an encoded record.
+type RecordTable = TableDefinition<'static, ([u8; 32], u32), &'static [u8]>;
+
 /// An order's id → [`StoredOrder`].
-const ORDERS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("orders");
+const ORDERS: ThingTable = TableDefinition::new("orders");
 /// An order's id and a number → [`LeaseRecord`].
-const RECORDS: TableDefinition<'_, ([u8; 32], u32), &[u8]> = TableDefinition::new("records");
+const RECORDS: RecordTable = TableDefinition::new("records");
 /// An order's id and the digest of a state → [`StoredState`].
 const STATES: TableDefinition<'_, ([u8; 32], [u8; 32]), &[u8]> = TableDefinition::new("states");
 /// The digests of blobs that were uploaded for jobs.
 const BLOBS: TableDefinition<'_, [u8; 32], ()> = TableDefinition::new("blobs");
 
 /// A listing's id → [`StoredListing`].
-const LISTINGS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("listings");
+const LISTINGS: ThingTable = TableDefinition::new("listings");
 /// A listing's id and a number → [`ListingRecord`].
-const LISTING_RECORDS: TableDefinition<'_, ([u8; 32], u32), &[u8]> =
-    TableDefinition::new("listing records");
+const LISTING_RECORDS: RecordTable = TableDefinition::new("listing records");
 
 /// An order as it was received, and how far it has come.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -190,9 +194,31 @@ impl LeaseStore {
     }
 
     pub(super) fn put_order(&self, id: Digest, order: &StoredOrder) -> Result<(), LeaseStoreError> {
-        let bytes = borsh::to_vec(order).map_err(|error| self.corrupt(&error))?;
+        self.put(ORDERS, id, order)
+    }
+
+    fn put(
+        &self,
+        table: ThingTable,
+        id: Digest,
+        thing: &impl BorshSerialize,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(thing).map_err(|error| self.corrupt(&error))?;
         self.write(|write| {
-            write.open_table(ORDERS)?.insert(id.0, bytes.as_slice())?;
+            write.open_table(table)?.insert(id.0, bytes.as_slice())?;
+            Ok(())
+        })
+    }
+
+    fn append_to(
+        &self,
+        table: RecordTable,
+        (id, number): (Digest, u32),
+        record: &impl BorshSerialize,
+    ) -> Result<(), LeaseStoreError> {
+        let bytes = borsh::to_vec(record).map_err(|error| self.corrupt(&error))?;
+        self.write(|write| {
+            write.open_table(table)?.insert((id.0, number), bytes.as_slice())?;
             Ok(())
         })
     }
@@ -222,11 +248,7 @@ impl LeaseStore {
         number: u32,
         record: &LeaseRecord,
     ) -> Result<(), LeaseStoreError> {
-        let bytes = borsh::to_vec(record).map_err(|error| self.corrupt(&error))?;
-        self.write(|write| {
-            write.open_table(RECORDS)?.insert((id.0, number), bytes.as_slice())?;
-            Ok(())
-        })
+        self.append_to(RECORDS, (id, number), record)
     }
 
     pub(super) fn put_state(
@@ -254,11 +276,7 @@ impl LeaseStore {
         id: Digest,
         listing: &StoredListing,
     ) -> Result<(), LeaseStoreError> {
-        let bytes = borsh::to_vec(listing).map_err(|error| self.corrupt(&error))?;
-        self.write(|write| {
-            write.open_table(LISTINGS)?.insert(id.0, bytes.as_slice())?;
-            Ok(())
-        })
+        self.put(LISTINGS, id, listing)
     }
 
     pub(super) fn append_to_listing(
@@ -267,11 +285,7 @@ impl LeaseStore {
         number: u32,
         record: &ListingRecord,
     ) -> Result<(), LeaseStoreError> {
-        let bytes = borsh::to_vec(record).map_err(|error| self.corrupt(&error))?;
-        self.write(|write| {
-            write.open_table(LISTING_RECORDS)?.insert((id.0, number), bytes.as_slice())?;
-            Ok(())
-        })
+        self.append_to(LISTING_RECORDS, (id, number), record)
     }
 
     /// Removes a listing with its records.
@@ -376,12 +390,12 @@ impl LeaseCopy {
 /// The rows of all tables in one read transaction.
 #[derive(Default)]
 struct StoredRows {
-    orders: Vec<(Digest, Vec<u8>)>,
-    records: Vec<((Digest, u32), Vec<u8>)>,
+    orders: ThingRows,
+    records: RecordRows,
     states: Vec<((Digest, Digest), Vec<u8>)>,
     blobs: BTreeSet<Digest>,
-    listings: Vec<(Digest, Vec<u8>)>,
-    listing_records: Vec<((Digest, u32), Vec<u8>)>,
+    listings: ThingRows,
+    listing_records: RecordRows,
 }
 
 /// A table that no write has opened yet has no rows.
@@ -393,22 +407,41 @@ fn if_there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::E
     }
 }
 
+/// Encoded orders or listings.
+type ThingRows = Vec<(Digest, Vec<u8>)>;
+/// Encoded records.
+type RecordRows = Vec<((Digest, u32), Vec<u8>)>;
+
+fn things(read: &ReadTransaction, table: ThingTable) -> Result<ThingRows, redb::Error> {
+    let Some(table) = if_there(read.open_table(table))? else { return Ok(Vec::new()) };
+    let mut rows = Vec::new();
+    for row in table.iter()? {
+        let (id, bytes) = row?;
+        rows.push((Digest(id.value()), bytes.value().to_vec()));
+    }
+    Ok(rows)
+}
+
+fn records(read: &ReadTransaction, table: RecordTable) -> Result<RecordRows, redb::Error> {
+    let Some(table) = if_there(read.open_table(table))? else { return Ok(Vec::new()) };
+    let mut rows = Vec::new();
+    for row in table.iter()? {
+        let (key, bytes) = row?;
+        let (id, number) = key.value();
+        rows.push(((Digest(id), number), bytes.value().to_vec()));
+    }
+    Ok(rows)
+}
+
 impl StoredRows {
     fn read(read: &ReadTransaction) -> Result<Self, redb::Error> {
-        let mut rows = Self::default();
-        if let Some(table) = if_there(read.open_table(ORDERS))? {
-            for row in table.iter()? {
-                let (id, bytes) = row?;
-                rows.orders.push((Digest(id.value()), bytes.value().to_vec()));
-            }
-        }
-        if let Some(table) = if_there(read.open_table(RECORDS))? {
-            for row in table.iter()? {
-                let (key, bytes) = row?;
-                let (id, number) = key.value();
-                rows.records.push(((Digest(id), number), bytes.value().to_vec()));
-            }
-        }
+        let mut rows = Self {
+            orders: things(read, ORDERS)?,
+            records: records(read, RECORDS)?,
+            listings: things(read, LISTINGS)?,
+            listing_records: records(read, LISTING_RECORDS)?,
+            ..Self::default()
+        };
         if let Some(table) = if_there(read.open_table(STATES))? {
             for row in table.iter()? {
                 let (key, bytes) = row?;
@@ -421,30 +454,21 @@ impl StoredRows {
                 rows.blobs.insert(Digest(row?.0.value()));
             }
         }
-        if let Some(table) = if_there(read.open_table(LISTINGS))? {
-            for row in table.iter()? {
-                let (id, bytes) = row?;
-                rows.listings.push((Digest(id.value()), bytes.value().to_vec()));
-            }
-        }
-        if let Some(table) = if_there(read.open_table(LISTING_RECORDS))? {
-            for row in table.iter()? {
-                let (key, bytes) = row?;
-                let (id, number) = key.value();
-                rows.listing_records.push(((Digest(id), number), bytes.value().to_vec()));
-            }
-        }
         Ok(rows)
     }
 
     fn write(&self, write: &redb::WriteTransaction) -> Result<(), redb::Error> {
-        let mut table = write.open_table(ORDERS)?;
-        for (id, bytes) in &self.orders {
-            table.insert(id.0, bytes.as_slice())?;
+        for (table, rows) in [(ORDERS, &self.orders), (LISTINGS, &self.listings)] {
+            let mut table = write.open_table(table)?;
+            for (id, bytes) in rows {
+                table.insert(id.0, bytes.as_slice())?;
+            }
         }
-        let mut table = write.open_table(RECORDS)?;
-        for ((id, number), bytes) in &self.records {
-            table.insert((id.0, *number), bytes.as_slice())?;
+        for (table, rows) in [(RECORDS, &self.records), (LISTING_RECORDS, &self.listing_records)] {
+            let mut table = write.open_table(table)?;
+            for ((id, number), bytes) in rows {
+                table.insert((id.0, *number), bytes.as_slice())?;
+            }
         }
         let mut table = write.open_table(STATES)?;
         for ((id, state), bytes) in &self.states {
@@ -453,14 +477,6 @@ impl StoredRows {
         let mut table = write.open_table(BLOBS)?;
         for blob in &self.blobs {
             table.insert(blob.0, ())?;
-        }
-        let mut table = write.open_table(LISTINGS)?;
-        for (id, bytes) in &self.listings {
-            table.insert(id.0, bytes.as_slice())?;
-        }
-        let mut table = write.open_table(LISTING_RECORDS)?;
-        for ((id, number), bytes) in &self.listing_records {
-            table.insert((id.0, *number), bytes.as_slice())?;
         }
         Ok(())
     }

@@ -1,7 +1,5 @@
 //! Routes for listings of devices: open, list, view, records, messages, and the shown links of probes.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -9,14 +7,13 @@ use florin_compute::{
     ListingPolicy, ListingRecord, ListingRequest, ListingView, SHOWN_BYTES_MAX, SignedListingAction,
 };
 use florin_protocol::{Digest, ErrorCode, Rejection, WalletSignature};
-use tokio::time::Instant;
 
 use super::App;
 use super::body::{IncomingBody, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, PathParams, QueryParams, SMALL_BYTES_MAX};
-use super::orders::{RecordsQuery, header, with_leases};
-use crate::config::{Config, WAIT_MS_MAX};
+use super::orders::{RecordsQuery, check_referee, header, poll, with_leases};
+use crate::config::Config;
 
 /// Header with the provider's signature of its drawn links.
 pub(super) const LINKS_SIGNATURE_HEADER: &str = "links-signature";
@@ -57,14 +54,7 @@ pub(super) async fn open(
 /// Checks what the operator requires of a listing.
 fn check_policy(config: &Config, request: &ListingRequest) -> Result<(), Rejection> {
     let (terms, settings) = (&request.terms, &config.listings);
-    if !config.arbiters.contains(&terms.referee) {
-        let message = format!(
-            "referee = {}: this coordinator deposits no bond under it; name an account that its operator has listed \
-             in the setting arbiters",
-            terms.referee
-        );
-        return Err(Rejection::new(ErrorCode::ArbiterNotAccepted, message));
-    }
+    check_referee(config, terms.referee)?;
     let invalid = |message: String| Err(Rejection::new(ErrorCode::InvalidOrder, message));
     let (least, devices) = (settings.stake_min(terms.probe.devices), terms.probe.devices);
     if terms.stake < least {
@@ -109,19 +99,8 @@ pub(super) async fn view(
     PathParams(id): PathParams<Digest>,
     QueryParams(RecordsQuery { after, wait_ms }): QueryParams<RecordsQuery>,
 ) -> ApiResult<Json<ListingView>> {
-    let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
-    let mut changes = app.host().leases().changes();
-    loop {
-        changes.mark_unchanged();
-        let found = with_leases(&app, move |leases| leases.listing(id)).await?;
-        if found.listing.length() > after || Instant::now() >= until {
-            return Ok(Json(found));
-        }
-        let changed = async { changes.changed().await.is_ok() };
-        if !app.wait_for(until, changed).await {
-            return with_leases(&app, move |leases| leases.listing(id)).await.map(Json);
-        }
-    }
+    let is_ready = move |found: &ListingView| found.listing.length() > after;
+    poll(&app, wait_ms, move |leases| leases.listing(id), is_ready).await.map(Json)
 }
 
 pub(super) async fn records(

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
-    ComputeJob, ComputeOrder, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
+    ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
 };
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, WalletSignature};
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub(super) async fn open(
     State(app): State<App>,
     JsonBody(request): JsonBody<OrderRequest, LARGE_BYTES_MAX>,
 ) -> ApiResult<Json<OrderView>> {
-    check_referee(app.config(), &request.order)?;
+    check_referee(app.config(), request.order.referee)?;
     // It may read a whole job, and takes no turn of an action.
     let turn = app.large_store_permit().await?;
     let leases = app.host().leases().clone();
@@ -48,14 +48,13 @@ pub(super) async fn open(
 }
 
 /// Checks that the operator accepts the referee, which can cancel the settlement and slash the coordinator's bond.
-fn check_referee(config: &Config, order: &ComputeOrder) -> Result<(), Rejection> {
-    if config.arbiters.contains(&order.referee) {
+pub(super) fn check_referee(config: &Config, referee: Address) -> Result<(), Rejection> {
+    if config.arbiters.contains(&referee) {
         return Ok(());
     }
     let message = format!(
-        "referee = {}: this coordinator deposits no bond under it; name an account that its operator has listed \
-         in the setting arbiters",
-        order.referee
+        "referee = {referee}: this coordinator deposits no bond under it; name an account that its operator has listed \
+         in the setting arbiters"
     );
     Err(Rejection::new(ErrorCode::ArbiterNotAccepted, message))
 }
@@ -93,18 +92,30 @@ pub(super) async fn records(
     PathParams(id): PathParams<Digest>,
     QueryParams(RecordsQuery { after, wait_ms }): QueryParams<RecordsQuery>,
 ) -> ApiResult<Json<Vec<LeaseRecord>>> {
+    poll(&app, wait_ms, move |leases| leases.records(id, after), |found| !found.is_empty())
+        .await
+        .map(Json)
+}
+
+/// A long poll of the leases: looks again after each change, until the result is ready or the wait is over.
+pub(super) async fn poll<T: Send + 'static>(
+    app: &App,
+    wait_ms: u64,
+    look: impl Fn(&LeaseHost) -> Result<T, Rejection> + Copy + Send + 'static,
+    is_ready: impl Fn(&T) -> bool,
+) -> ApiResult<T> {
     let until = Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS_MAX));
     let mut changes = app.host().leases().changes();
     loop {
         changes.mark_unchanged();
-        let found = with_leases(&app, move |leases| leases.records(id, after)).await?;
+        let found = with_leases(app, look).await?;
         let is_late = Instant::now() >= until;
-        if !found.is_empty() || is_late {
-            return Ok(Json(found));
+        if is_ready(&found) || is_late {
+            return Ok(found);
         }
         let changed = async { changes.changed().await.is_ok() };
         if !app.wait_for(until, changed).await {
-            return with_leases(&app, move |leases| leases.records(id, after)).await.map(Json);
+            return with_leases(app, look).await;
         }
     }
 }

@@ -233,6 +233,12 @@ impl Listing {
         self.outcome
     }
 
+    /// Whether its leases took the stake.
+    #[must_use]
+    pub const fn is_contradicted(&self) -> bool {
+        matches!(self.outcome, Some(ListingOutcome::Contradicted { .. }))
+    }
+
     /// Number of recorded events.
     #[must_use]
     pub const fn length(&self) -> u32 {
@@ -265,10 +271,7 @@ impl Listing {
     /// [`LeaseError::Amount`] if the pay overflows.
     pub fn totals(&self) -> Result<BTreeMap<Address, ClaimTotals>, LeaseError> {
         let paid = self.terms.fee.mul_div_down(self.probes.into(), 1)?;
-        let debited = match self.outcome {
-            Some(ListingOutcome::Contradicted { .. }) => self.terms.stake,
-            _ => Amount::ZERO,
-        };
+        let debited = if self.is_contradicted() { self.terms.stake } else { Amount::ZERO };
         let zero = Amount::ZERO;
         let all = [
             (self.coordinator, ClaimTotals { paid, debited: zero }),
@@ -297,8 +300,7 @@ impl Listing {
     fn perform(&mut self, event: &ListingEvent, at: Timestamp) -> Result<(), LeaseError> {
         let is_measured = matches!(event, ListingEvent::Measured { .. });
         // The stake answers for leases that end after the listing.
-        let is_final = matches!(self.outcome, Some(ListingOutcome::Contradicted { .. }));
-        if self.outcome.is_some() && (!is_measured || is_final) {
+        if self.outcome.is_some() && (!is_measured || self.is_contradicted()) {
             return Err(self.wrong_phase(event));
         }
         match event {
