@@ -150,27 +150,30 @@ fn torch(
     Ok(Box::new(engine))
 }
 
-/// The products of a probe on one core of the processor: by libtorch, or plain in a build without it.
+/// Makes the products of one device of a probe.
+pub type MakeFieldProducts = fn() -> Box<dyn FieldProducts>;
+
+/// Makes products on one core of the processor: by libtorch, or plain in a build without it.
 ///
 /// # Errors
 /// [`EngineError`] for a GPU, which no probe tests, and for libtorch in a build without it.
-pub fn field_products(kind: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
+pub fn field_products(kind: EngineKind) -> Result<MakeFieldProducts, EngineError> {
     match kind {
-        EngineKind::Reference => Ok(Box::new(PlainFieldProducts::default())),
+        EngineKind::Reference => Ok(|| Box::new(PlainFieldProducts::default())),
         EngineKind::Cuda => Err(EngineError::NoProbe),
         EngineKind::Auto | EngineKind::Torch => torch_products(kind),
     }
 }
 
 #[cfg(feature = "torch")]
-fn torch_products(_: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
-    Ok(Box::new(crate::torch::TorchFieldProducts::default()))
+fn torch_products(_: EngineKind) -> Result<MakeFieldProducts, EngineError> {
+    Ok(|| Box::new(crate::torch::TorchFieldProducts::default()))
 }
 
 #[cfg(not(feature = "torch"))]
-fn torch_products(kind: EngineKind) -> Result<Box<dyn FieldProducts>, EngineError> {
+fn torch_products(kind: EngineKind) -> Result<MakeFieldProducts, EngineError> {
     match kind {
-        EngineKind::Auto => Ok(Box::new(PlainFieldProducts::default())),
+        EngineKind::Auto => Ok(|| Box::new(PlainFieldProducts::default())),
         _ => Err(EngineError::NoTorch),
     }
 }

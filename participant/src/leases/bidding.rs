@@ -57,11 +57,12 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
-        if self.own_listing(order)? == OwnListing::Awaited {
+        let listing = self.own_listing(order)?;
+        if listing == OwnListing::Awaited {
             order.wait(UNLISTED_MS);
             return Ok(OrderVisit::Idle);
         }
-        let bid = match self.examine_bid(order)? {
+        let bid = match self.examine_bid_with(order, listing)? {
             Ok(bid) => bid,
             Err(why) => {
                 order.roles.bids = false;
@@ -87,13 +88,18 @@ impl LeaseDaemon<'_, '_> {
             return Ok(OwnListing::Proven);
         }
         let listings = self.context.client.listings()?;
-        let mut own = listings.iter().map(|view| &view.listing);
-        // A bid is of one device.
-        let is_own = |listing: &&florin_compute::Listing| listing.terms().provider == self.me;
-        Ok(match own.clone().filter(is_own).any(|listing| listing.covers(1)) {
-            true => OwnListing::Proven,
-            false if own.any(|one| is_own(&one) && one.outcome().is_none()) => OwnListing::Awaited,
-            false => OwnListing::Missing,
+        let own = listings.iter().map(|view| &view.listing);
+        let own = own.filter(|listing| listing.terms().provider == self.me);
+        let (mut is_proven, mut is_open) = (false, false);
+        for listing in own {
+            // A bid is of one device.
+            is_proven |= listing.covers(1);
+            is_open |= listing.outcome().is_none();
+        }
+        Ok(match (is_proven, is_open) {
+            (true, _) => OwnListing::Proven,
+            (false, true) => OwnListing::Awaited,
+            (false, false) => OwnListing::Missing,
         })
     }
 
@@ -177,10 +183,19 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<Accepted<Bid>, LeaseServeError> {
+        let listing = self.own_listing(order)?;
+        self.examine_bid_with(order, listing)
+    }
+
+    fn examine_bid_with(
+        &mut self,
+        order: &mut FollowedOrder,
+        listing: OwnListing,
+    ) -> Result<Accepted<Bid>, LeaseServeError> {
         if let Some(bid) = order.folder.bid()? {
             return Ok(Ok(bid));
         }
-        if self.own_listing(order)? == OwnListing::Missing {
+        if listing == OwnListing::Missing {
             let why = "it takes bids of listed devices: see florin provide --list";
             return Ok(Err(why.to_owned()));
         }

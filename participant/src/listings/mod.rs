@@ -27,7 +27,7 @@ pub use event::ListingNews;
 pub use serve::{ListingSummary, serve_listing};
 pub use store::measure_storage;
 
-/// Most reads for each filled state of a probe, beyond which a card would need more memory.
+/// Most reads of a device in a probe: far fewer states are allowed.
 const READS_MAX: u64 = 4_000_000;
 
 /// The devices that a provider lists, and the limits of its deposits.

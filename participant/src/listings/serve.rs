@@ -130,14 +130,14 @@ impl Provider<'_, '_> {
 
     /// Withdraws the stakes of listings that are over, as far as the ledger permits. Returns their sum.
     fn return_ended(&mut self) -> Result<Amount, ListError> {
-        let ListingContext { ledger, wallet, .. } = *self.context;
+        let ListingContext { client, ledger, wallet, .. } = *self.context;
         let mut all = Amount::ZERO;
         for listing in aside(&self.config.folder) {
             let task = listing_task(listing);
             let state = ledger.task(task)?;
             if state
                 .as_ref()
-                .is_some_and(|state| !state.closed && state.terms.expires < client_now(self))
+                .is_some_and(|state| !state.closed && state.terms.expires < client.now())
             {
                 // After its expiry any account may close it.
                 ledger.close(wallet, task)?;
@@ -214,16 +214,9 @@ impl Provider<'_, '_> {
         Ok(view)
     }
 
-    fn signed(&self, listing: Digest, message: SignedMessage) -> Result<ListingView, ListError> {
-        let ListingContext { client, ledger, wallet, .. } = *self.context;
-        let body = ListingAction { listing, by: wallet.address(), message };
-        let signed = body.sign(ledger.market(), wallet)?;
-        Ok(client.act_on_listing(&signed)?)
-    }
-
     fn withdraw(&mut self, view: &ListingView) -> Result<(), ListError> {
         if view.listing.outcome().is_none() {
-            self.signed(view.listing.id(), SignedMessage::Withdraw)?;
+            self.send(view.listing.id(), SignedMessage::Withdraw)?;
         }
         Ok(())
     }
@@ -289,7 +282,7 @@ impl Provider<'_, '_> {
         let Some((_, computed)) = &self.computed else { return Ok(()) };
         let root = computed.root();
         let message = SignedMessage::Computed { seed: probe.seed, root };
-        let shown = self.retry_signed(id, message)?;
+        let shown = self.send(id, message)?;
         let Some(secret) = shown.listing.drawn().map(|drawn| drawn.secret) else { return Ok(()) };
         let Some((_, computed)) = &self.computed else { return Ok(()) };
         let mut products = (self.context.products)();
@@ -303,11 +296,8 @@ impl Provider<'_, '_> {
         Ok(())
     }
 
-    fn retry_signed(
-        &mut self,
-        id: Digest,
-        message: SignedMessage,
-    ) -> Result<ListingView, ListError> {
+    /// Sends a signed message.
+    fn send(&mut self, id: Digest, message: SignedMessage) -> Result<ListingView, ListError> {
         let ListingContext { client, ledger, wallet, .. } = *self.context;
         let body = ListingAction { listing: id, by: wallet.address(), message };
         let signed = body.sign(ledger.market(), wallet)?;
@@ -375,10 +365,6 @@ impl Provider<'_, '_> {
             }
         }
     }
-}
-
-fn client_now(provider: &Provider<'_, '_>) -> florin_protocol::Timestamp {
-    provider.context.client.now()
 }
 
 fn is_unknown(error: &ClientError) -> bool {

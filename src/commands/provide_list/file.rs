@@ -39,7 +39,7 @@ struct ListingFile {
 ///
 /// # Errors
 /// [`Failure`] with code `INVALID_LISTING`.
-pub(super) fn read(path: &Path) -> anyhow::Result<ListingOffer> {
+pub(in crate::commands) fn read(path: &Path) -> anyhow::Result<ListingOffer> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     let invalid = |why: String| Failure::input("INVALID_LISTING", format!("{shown}: {why}"));

@@ -2,15 +2,16 @@
 
 mod file;
 
+pub(super) use file::read;
+
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use florin_compute::ListingOutcome;
-use florin_learning::field_products::FieldProducts;
 use florin_ledger::Ledger;
 use florin_participant::listings::{
-    ListConfig, ListingContext, ListingNews, ListingSummary, ProbeGate, serve_listing,
+    ListConfig, ListingContext, ListingNews, ListingOffer, ListingSummary, ProbeGate, serve_listing,
 };
 use florin_participant::{Backoff, ParticipantEvent, Shutdown, Wallet};
 use florin_protocol::Digest;
@@ -28,18 +29,10 @@ use crate::show::{self, BAD, JsonEvent, NOTE};
 /// The time of each sample of a measured card.
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Checks a listing file.
-///
-/// # Errors
-/// `INVALID_LISTING`.
-pub(super) fn check(file: &Path) -> anyhow::Result<()> {
-    file::read(file).map(drop)
-}
-
 /// Lists devices, and takes part in nothing else.
 pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     // A wrong file is an error before any wait.
-    file::read(file)?;
+    let offer = file::read(file)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -48,7 +41,7 @@ pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let parts = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
-    let summary = serve(arguments, file, &parts, (&shutdown, ProbeGate::default()))?;
+    let summary = serve(arguments, offer, &parts, (&shutdown, ProbeGate::default()))?;
     print_summary(&summary, &printer);
     Ok(match summary.outcome {
         Some(ListingOutcome::Unproven | ListingOutcome::Contradicted { .. }) => Exit::Negative,
@@ -67,23 +60,16 @@ pub(super) struct ListingParts<'a> {
 /// Lists devices until the listing is over or a shutdown is requested.
 pub(super) fn serve(
     arguments: &Provide,
-    file: &Path,
+    offer: ListingOffer,
     parts: &ListingParts<'_>,
     (shutdown, gate): (&Shutdown, ProbeGate),
 ) -> anyhow::Result<ListingSummary> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
-    let offer = file::read(file)?;
     let kind = arguments.engine.engine;
     let no_probe = |error: florin_learning::select::EngineError| {
         Failure::input("NO_ENGINE", error.to_string())
     };
-    // Before a deposit.
-    florin_learning::select::field_products(kind).map_err(no_probe)?;
-    let products = move || -> Box<dyn FieldProducts> {
-        florin_learning::select::field_products(kind).unwrap_or_else(|_| {
-            Box::new(florin_learning::field_products::PlainFieldProducts::default())
-        })
-    };
+    let products = florin_learning::select::field_products(kind).map_err(no_probe)?;
     let engine = compose::engine(arguments.engine)?;
     let class = florin_work::compute_class(&*engine).unwrap_or(Digest([0; 32]));
     drop(engine);
@@ -166,7 +152,7 @@ pub(super) fn print_summary(summary: &ListingSummary, printer: &EventPrinter) {
 /// Those of the work.
 pub(super) fn beside<T>(
     arguments: &Provide,
-    file: &Path,
+    offer: ListingOffer,
     parts: &ListingParts<'_>,
     (shutdown, gate): (&Shutdown, ProbeGate),
     work: impl FnOnce() -> T,
@@ -175,7 +161,7 @@ pub(super) fn beside<T>(
     std::thread::scope(|scope| {
         let listing =
             std::thread::Builder::new().name("listing".to_owned()).spawn_scoped(scope, || {
-                match serve(arguments, file, parts, (shutdown, gate)) {
+                match serve(arguments, offer, parts, (shutdown, gate)) {
                     Ok(summary) => print_summary(&summary, &printer),
                     Err(error) => printer.print_text(&format!("listing: {error:#}"), BAD),
                 }

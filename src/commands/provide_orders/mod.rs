@@ -24,9 +24,7 @@ use crate::show::{self, BAD, JsonEvent, NOTE, TextTable};
 
 pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let policy = file::read(policy)?;
-    if let Some(list) = &arguments.list {
-        provide_list::check(list)?;
-    }
+    let offer = arguments.list.as_deref().map(provide_list::read).transpose()?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -54,9 +52,9 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
         return print_prospects(&prospects(&config, parts, &shutdown)?, arguments.json.json);
     }
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
-    let outcome = match &arguments.list {
+    let outcome = match offer {
         None => serve_orders(&config, parts, &shutdown, &mut print),
-        Some(file) => {
+        Some(offer) => {
             let shared = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
             let work = || {
                 let served = serve_orders(&config, parts, &shutdown, &mut print);
@@ -64,7 +62,7 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
                 shutdown.request();
                 served
             };
-            provide_list::beside(arguments, file, &shared, (&shutdown, gate), work)?
+            provide_list::beside(arguments, offer, &shared, (&shutdown, gate), work)?
         }
     }?;
     summary(&outcome, &printer);

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use florin_compute::{
-    Factor, PROBE_POOL, ProbeLink, ProbeShape, first_state, pool_matrix, state_leaf, step,
+    Factor, PROBE_FIELD, PROBE_POOL, PROBE_SIDE, ProbeLink, ProbeShape, first_state, pool_matrix,
+    state_leaf, step,
 };
-use florin_learning::field_products::FieldProducts;
+use florin_learning::field_products::{FIELD_PRIME, FIELD_SIDE, FieldProducts};
 use florin_protocol::Digest;
 use florin_protocol::holdout::HoldoutTree;
 
@@ -18,6 +19,9 @@ pub use card::{CardMeasurement, MeasuredCard, measure_card};
 
 /// The distance of the read states that stay in memory; those between are computed again if they are shown.
 const SAVED_EACH: usize = 64;
+
+// The rules and the engines name the same field and the same matrices.
+const _: () = assert!(PROBE_FIELD == FIELD_PRIME && PROBE_SIDE == FIELD_SIDE);
 
 /// The products of the devices of a probe, one for each.
 pub type ProbeDevices = Vec<Box<dyn FieldProducts>>;

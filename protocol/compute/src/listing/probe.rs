@@ -184,7 +184,12 @@ fn expand(domain: &str, seed: Digest, number: u32) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new_derive_key(domain);
     hasher.update(&seed.0);
     hasher.update(&number.to_le_bytes());
-    let mut bytes = vec![0; PROBE_MATRIX_BYTES];
+    elements(&hasher, PROBE_MATRIX_BYTES)
+}
+
+/// Elements of the field from the output of a hash.
+fn elements(hasher: &blake3::Hasher, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
     hasher.finalize_xof().fill(&mut bytes);
     bytes.iter_mut().for_each(|byte| *byte = byte.checked_rem(PROBE_FIELD).unwrap_or_default());
     bytes
@@ -415,10 +420,7 @@ impl DrawnProbe {
         hasher.update(&link.device.to_le_bytes());
         hasher.update(&link.position.to_le_bytes());
         hasher.update(&u64::try_from(number).unwrap_or(u64::MAX).to_le_bytes());
-        let mut bytes = vec![0; PROBE_SIDE];
-        hasher.finalize_xof().fill(&mut bytes);
-        bytes.iter_mut().for_each(|byte| *byte = byte.checked_rem(PROBE_FIELD).unwrap_or_default());
-        bytes
+        elements(&hasher, PROBE_SIDE)
     }
 }
 

@@ -39,7 +39,7 @@ const BID_MARGIN: f64 = 1.25;
 const STREAM: u64 = 86;
 
 fn products() -> anyhow::Result<Box<dyn FieldProducts>> {
-    Ok(field_products(EngineKind::Auto)?)
+    Ok(field_products(EngineKind::Auto)?())
 }
 
 /// One device that several chains share.
@@ -85,11 +85,7 @@ fn probe_ms(
 
 pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
     let cores = u32::try_from(florin_learning::cores())?.min(4);
-    let make = || {
-        products().unwrap_or_else(|_| {
-            Box::new(florin_learning::field_products::PlainFieldProducts::default())
-        })
-    };
+    let make = field_products(EngineKind::Auto)?;
     let sample = std::time::Duration::from_millis(500);
     let how = CardMeasurement { products: &make, devices: cores, sample, progress: &|_| {} };
     let card = measure_card(&how)?;
