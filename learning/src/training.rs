@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::augmentation::{Augmentation, CROP_PADDING_MAX};
+use crate::rng::epoch_order;
 use crate::virtual_workers::VIRTUAL_WORKERS_MAX;
 
 /// Largest number of epochs of one local training.
@@ -292,6 +293,20 @@ impl Training {
     /// Number of steps of one epoch on `rows` rows.
     pub(crate) fn steps_of_epoch(&self, rows: usize) -> u64 {
         (rows as u64).div_ceil(u64::from(self.batch.max(1)))
+    }
+
+    /// The rows of step `step`, from 1, of a training on `rows` rows, in the order of the batch: the epoch's shuffled
+    /// rows, cut into batches. Empty for a step that the training does not have.
+    pub fn step_rows(&self, rows: usize, seed: u64, step: u64) -> Vec<usize> {
+        let of_epoch = self.steps_of_epoch(rows);
+        let Some(before) = step.checked_sub(1).filter(|_| step <= self.steps(rows)) else {
+            return Vec::new();
+        };
+        let epoch = u32::try_from(before / of_epoch.max(1)).unwrap_or(u32::MAX);
+        let from = usize::try_from(before % of_epoch.max(1)).unwrap_or(usize::MAX);
+        let batch = self.batch.max(1) as usize;
+        let order = epoch_order(rows, seed, epoch);
+        order.into_iter().skip(from.saturating_mul(batch)).take(batch).collect()
     }
 
     /// The learning rate of step `step`, from 1, of `steps`: `learning_rate`, times the factor of the

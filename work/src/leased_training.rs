@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 
 use florin_compute::{ComputeJob, ComputeOrder};
 use florin_learning::checkpoint::TrainingState;
-use florin_learning::data::from_canonical_bytes;
+use florin_learning::data::{canonical_bytes, from_canonical_bytes};
 use florin_learning::engine::{
     Engine, TrainError, TrainedSegment, TrainingSegment, check_training,
 };
@@ -17,6 +17,9 @@ use florin_protocol::{Digest, ErrorCode, ModelArchitecture, Rejection};
 
 use crate::convert::{model_spec, training_settings};
 use crate::graph::{load_declared, read_blob};
+
+/// Bytes of a number of a row, and of its label.
+const BYTES_PER_NUMBER: u64 = 4;
 
 /// A segment of an order cannot be computed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -49,6 +52,14 @@ pub enum LeasedTrainingError {
     /// The job is not the order's.
     #[error("the order has another job: {0}")]
     Job(String),
+    /// Only the rows of another step are known.
+    #[error("the rows of step {known} alone are known, and not those of step {step}")]
+    Rows {
+        /// The step, from 1.
+        step: u64,
+        /// The step whose rows are known, from 1.
+        known: u64,
+    },
     /// The bytes are those of another state.
     #[error("the bytes are a state with another digest: fetch them again")]
     Digest,
@@ -87,6 +98,45 @@ impl SegmentStart {
     pub fn next(&self, end: TrainingState) -> Self {
         Self { segment: self.segment.saturating_add(1), state: end }
     }
+}
+
+/// The rows of a step, ascending.
+fn places_of_step(how: &Training, rows: usize, seed: u64, step: u64) -> Vec<usize> {
+    let mut places = how.step_rows(rows, seed, step);
+    places.sort_unstable();
+    places
+}
+
+fn all_rows(job: &ComputeJob, bytes: &[u8]) -> Result<Dataset, String> {
+    let rows = from_canonical_bytes(bytes).map_err(|error| error.to_string())?;
+    match u64::try_from(rows.rows()) == Ok(job.row_count) {
+        true => Ok(rows),
+        false => {
+            let (found, stated) = (rows.rows(), job.row_count);
+            Err(format!("the job states {stated} rows, and its blob has {found}"))
+        }
+    }
+}
+
+/// Rows of zeros in the shape of the job's. The length of its blob bounds their number.
+fn stand_in_rows(job: &ComputeJob, model: &ModelSpec) -> Result<Dataset, String> {
+    let width = model.inputs();
+    let numbers = u64::try_from(width).unwrap_or(u64::MAX).saturating_add(1);
+    let bytes = job.row_count.saturating_mul(numbers).saturating_mul(BYTES_PER_NUMBER);
+    if bytes > job.rows.bytes {
+        let (stated, length) = (job.row_count, job.rows.bytes);
+        return Err(format!("{stated} rows of {width} features do not fit into {length} bytes"));
+    }
+    let rows = usize::try_from(job.row_count).unwrap_or(usize::MAX);
+    Dataset::zeros(rows, width, model.classes()).map_err(|error| error.to_string())
+}
+
+/// The rows of a step at their places, with zeros elsewhere.
+fn padded_rows(job: &ComputeJob, step: u64, bytes: &[u8]) -> Result<Dataset, String> {
+    let batch = from_canonical_bytes(bytes).map_err(|error| error.to_string())?;
+    let rows = usize::try_from(job.row_count).unwrap_or(usize::MAX);
+    let places = places_of_step(&settings(job), rows, job.seed, step);
+    batch.padded(rows, &places).map_err(|error| error.to_string())
 }
 
 /// The settings of a job for an engine.
@@ -148,9 +198,22 @@ pub fn delivered_state(
     }
 }
 
+/// The rows of an order's job, as far as an account has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobRows<'a> {
+    /// All of them: the job's blob.
+    All,
+    /// None. The training has rows of zeros, by which a step is measured before the rows may be read.
+    StandIn,
+    /// Those of a step, from 1: [`LeasedTraining::step_rows`].
+    OfStep(u64, &'a [u8]),
+}
+
 /// The training of an order, with its model and its rows.
 #[derive(Debug, Clone)]
 pub struct LeasedTraining {
+    /// The only step whose rows are known.
+    known_step: Option<u64>,
     model: ModelSpec,
     start: Vec<f32>,
     rows: Dataset,
@@ -170,6 +233,19 @@ impl LeasedTraining {
     pub fn load<E: From<Rejection>>(
         order: &ComputeOrder,
         job: &ComputeJob,
+        read: impl FnMut(Digest, u64) -> Result<Vec<u8>, E>,
+    ) -> Result<Self, E> {
+        Self::load_with(order, job, JobRows::All, read)
+    }
+
+    /// As [`Self::load`], with the rows that an account has.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`], and a [`Rejection`] for rows that are not those of the step.
+    pub fn load_with<E: From<Rejection>>(
+        order: &ComputeOrder,
+        job: &ComputeJob,
+        given: JobRows<'_>,
         mut read: impl FnMut(Digest, u64) -> Result<Vec<u8>, E>,
     ) -> Result<Self, E> {
         let invalid = |what: String| E::from(Rejection::new(ErrorCode::InvalidTask, what));
@@ -179,21 +255,29 @@ impl LeasedTraining {
         let model = ModelSpec::Graph(Box::new(graph));
         let start = florin_learning::tensors::decode(&model, &read_blob(job.start, &mut read)?)
             .map_err(|error| invalid(format!("the initial parameters of the job: {error}")))?;
-        let rows = from_canonical_bytes(&read_blob(job.rows, &mut read)?)
-            .map_err(|error| invalid(format!("the rows of the job: {error}")))?;
-        if u64::try_from(rows.rows()) != Ok(job.row_count) {
-            let (found, stated) = (rows.rows(), job.row_count);
-            return Err(invalid(format!("the job states {stated} rows, and its blob has {found}")));
-        }
+        let rows = match given {
+            JobRows::All => all_rows(job, &read_blob(job.rows, &mut read)?),
+            JobRows::StandIn => stand_in_rows(job, &model),
+            JobRows::OfStep(step, bytes) => padded_rows(job, step, bytes),
+        };
+        let rows = rows.map_err(|why| invalid(format!("the rows of the job: {why}")))?;
+        let known_step = match given {
+            JobRows::OfStep(step, _) => Some(step),
+            JobRows::All | JobRows::StandIn => None,
+        };
         let how = settings(job);
         check_training(&model, &start, &rows, &how).map_err(|error| invalid(error.to_string()))?;
         let (seed, total) = (job.seed, job.steps());
         // As `check_job` counts the segments.
         let order = ComputeOrder { steps: order.steps.max(1), ..order.clone() };
-        let training = Self { model, start, rows, how, seed, order, total };
+        let is_continued = order.first_segment > 0;
+        // A measurement needs no result of an earlier order, which only its accounts may read.
+        let first_segment = if given == JobRows::StandIn { 0 } else { order.first_segment };
+        let order = ComputeOrder { first_segment, ..order };
+        let training = Self { known_step, model, start, rows, how, seed, order, total };
         let order = &training.order;
         let is_own = Digest(training.initial().digest()) == order.start;
-        match is_own || order.first_segment > 0 {
+        match is_own || is_continued {
             true => Ok(training),
             false => Err(invalid("the order starts from other initial parameters".to_owned())),
         }
@@ -225,6 +309,15 @@ impl LeasedTraining {
     #[must_use]
     pub fn first(&self) -> SegmentStart {
         SegmentStart { segment: 0, state: self.initial() }
+    }
+
+    /// The rows of a step, from 1, as a canonical data set, in ascending order: what a referee needs of rows that it
+    /// may not read.
+    #[must_use]
+    pub fn step_rows(&self, step: u64) -> Vec<u8> {
+        let places = places_of_step(&self.how, self.rows.rows(), self.seed, step);
+        let batch = self.rows.subset(&places);
+        batch.map(|batch| canonical_bytes(&batch)).unwrap_or_default()
     }
 
     /// A state of the training, after any of its steps, from its bytes.
@@ -328,6 +421,12 @@ impl LeasedTraining {
     ) -> Result<(TrainingState, Vec<Digest>), LeasedTrainingError> {
         if compute_class(engine) != Some(self.order.class) {
             return Err(LeasedTrainingError::Class { engine: engine.name() });
+        }
+        let next = from.step().saturating_add(1);
+        if let Some(known) = self.known_step.filter(|known| (*known, *known) != (next, to))
+            && from.step() < to
+        {
+            return Err(LeasedTrainingError::Rows { step: next, known });
         }
         let (mut state, mut trace) = (from.clone(), Vec::new());
         while state.step() < to {

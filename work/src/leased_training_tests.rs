@@ -13,8 +13,8 @@ use florin_protocol::*;
 
 use crate::graph::load_declared;
 use crate::{
-    GraphOutput, LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, declared_graph,
-    delivered_state,
+    GraphOutput, JobRows, LeasedTraining, LeasedTrainingError, SegmentStart, compute_class,
+    declared_graph, delivered_state,
 };
 
 /// Steps of a segment. The last segment of the 18 steps has three.
@@ -161,6 +161,68 @@ fn each_segment_has_one_end_for_every_party() {
             }
         }
         assert!(last.mean_loss() < 1.5, "{}", last.mean_loss());
+    }
+}
+
+/// A referee of private rows: those of the disputed step alone lead to the same state.
+#[test]
+fn a_step_is_ruled_from_its_rows_alone() {
+    let betas = Optimizer::AdamW { beta1: Micro(900_000), beta2: Micro(990_000) };
+    for (name, optimizer) in [("resnet", Optimizer::Sgd), ("vit", betas)] {
+        let test = TestOrder::new(name, optimizer);
+        let training = test.load().unwrap();
+        let load = |rows: JobRows<'_>| {
+            LeasedTraining::load_with(&test.order, &test.job, rows, |digest, _| {
+                assert_ne!(digest, test.job.rows.digest, "the rows were read");
+                Ok::<_, Rejection>(test.blobs[&digest].clone())
+            })
+        };
+        let (mut state, mut begun) = (training.initial(), training.first());
+        let mut batches = Vec::new();
+        for step in 1..=18_u64 {
+            let batch = training.step_rows(step);
+            let (segment, before) = ((step - 1) as u32 / STEPS, (step - 1) as u32 % STEPS);
+            let place = (segment, before);
+            let (from, start) = (digest(&state), bytes(&state));
+            if before == 0 {
+                begun = training.start(segment, from, &start).unwrap();
+            }
+            let expected = training.ruling(&mut *trainer(), place, from, &start);
+            let alone = load(JobRows::OfStep(step, &batch)).unwrap();
+            let ruled = alone.ruling(&mut *trainer(), place, from, &start);
+            assert_eq!(ruled, expected, "{name} {step}");
+            // The rows of one step are those of no other.
+            let known = step % 18 + 1;
+            let other = load(JobRows::OfStep(known, &training.step_rows(known))).unwrap();
+            let refused = other.ruling(&mut *trainer(), place, from, &start);
+            assert_eq!(refused, Err(LeasedTrainingError::Rows { step, known }));
+            batches.push(florin_learning::data::from_canonical_bytes(&batch).unwrap().rows());
+            state = training.state_in_segment(&mut *trainer(), &begun, before + 1).unwrap();
+            assert_eq!(Ok(digest(&state)), expected);
+        }
+        // Each epoch has eight batches of sixteen rows and one of five.
+        let epoch = [16, 16, 16, 16, 16, 16, 16, 16, 5];
+        assert_eq!(batches, [epoch, epoch].concat());
+        // Behind the last step nothing is trained.
+        let behind = training.step_rows(19);
+        let alone = load(JobRows::OfStep(19, &behind)).unwrap();
+        let stays = alone.ruling(&mut *trainer(), (3, 3), digest(&state), &bytes(&state));
+        assert_eq!(stays, Ok(digest(&state)));
+        let wrong = load(JobRows::OfStep(18, &training.step_rows(17))).unwrap_err();
+        assert_eq!(wrong.code, ErrorCode::InvalidTask);
+        // A step on zeros can be measured.
+        let measured = load(JobRows::StandIn).unwrap();
+        assert_eq!(measured.first(), training.first());
+        measured.state_in_segment(&mut *trainer(), &measured.first(), 2).unwrap();
+        let job = ComputeJob { row_count: 1 << 32, ..test.job.clone() };
+        let order =
+            ComputeOrder { job: job.digest(), segments: 1, steps: u32::MAX, ..test.order.clone() };
+        let huge = TestOrder { order, job, blobs: test.blobs.clone() };
+        let loaded =
+            LeasedTraining::load_with(&huge.order, &huge.job, JobRows::StandIn, |digest, _| {
+                Ok::<_, Rejection>(huge.blobs[&digest].clone())
+            });
+        assert!(loaded.unwrap_err().message.contains("do not fit"), "{name}");
     }
 }
 

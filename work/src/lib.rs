@@ -44,7 +44,7 @@ pub use graph::{
 };
 pub use holdout::{CommittedHoldout, DisclosureError, verify_disclosed_rows};
 pub use leased_training::{
-    LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, delivered_state,
+    JobRows, LeasedTraining, LeasedTrainingError, SegmentStart, compute_class, delivered_state,
     initial_state, job_state,
 };
 pub use model_check::{ModelCheck, check_model};

@@ -17,6 +17,7 @@ mod images;
 mod load;
 mod npy;
 mod npz;
+mod padded;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod parts;
