@@ -133,6 +133,8 @@ codes! {
     LeaseRefused = "LEASE_REFUSED",
     /// The order takes bids of listed devices, and the bidder has none that are proven.
     NotListed = "NOT_LISTED",
+    /// The rows and states of the order are not public, and the request is of no account that may read them now.
+    DataRestricted = "DATA_RESTRICTED",
 }
 
 impl fmt::Display for ErrorCode {

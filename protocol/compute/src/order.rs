@@ -5,6 +5,7 @@ use florin_protocol::{Address, Amount, AmountError, Canonical, ChainId, Digest, 
 use serde::{Deserialize, Serialize};
 
 use crate::card::STEP_US_MAX;
+use crate::data_class::DataClass;
 use crate::error::LeaseError;
 use crate::lease::{BIDS_MAX, REPLACEMENTS_MAX};
 use crate::stake::{PARTS, StakeRule, stake_min};
@@ -55,6 +56,8 @@ pub struct ComputeOrder {
     pub step_us_max: u64,
     /// Whether the coordinator takes bids of listed devices alone.
     pub listed: bool,
+    /// The accounts that may read the rows, and so may audit.
+    pub data_class: DataClass,
     /// Deposits.
     pub deposits: Deposits,
     /// Audits.
@@ -146,6 +149,7 @@ impl ComputeOrder {
             price_max: Amount::from_units(20_000),
             step_us_max: 40,
             listed: false,
+            data_class: DataClass::Public,
             deposits: Deposits {
                 bid_bond: Amount::from_units(500),
                 stake: Amount::from_units(20_000),
@@ -256,6 +260,10 @@ impl ComputeOrder {
         in_range("steps", self.steps.into(), 1..=STEPS_MAX.into(), "from 1 to 1,000,000")?;
         let auditors = 1..=AUDITORS_MAX.into();
         in_range("audit.auditors", audit.auditors.into(), auditors, "from 1 to 16")?;
+        if self.data_class == DataClass::Private {
+            let rule = "1 in the data class private: the renter audits its own lease";
+            in_range("audit.auditors", audit.auditors.into(), 1..=1, rule)?;
+        }
         let rule = "from 1 to 333,333 parts per million: no two neighbours are drawn";
         in_range("audit.share", audit.share.into(), 1..=SHARE_MAX.into(), rule)?;
         let rule = "from 1 µs to one day";
@@ -306,6 +314,10 @@ impl ComputeOrder {
         let rule = "must be at least the bounty, fee / share: otherwise accusations cost less than they can earn";
         let (bounty, bond) = (self.bounty(), deposits.audit_bond.units());
         in_range("deposits.audit_bond", bond, bounty.units()..=u128::MAX, rule)?;
+        if self.data_class == DataClass::Private {
+            let rule = "must be at least the bond of a bid: otherwise a renter disputes its own order for nothing";
+            in_range("deposits.audit_bond", bond, bid_bond..=u128::MAX, rule)?;
+        }
         self.escrow()?;
         let rule =
             "must be at least the bounty, fee / share: the renter pays it for a fake segment";

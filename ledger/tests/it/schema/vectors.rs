@@ -3,7 +3,7 @@
 
 use borsh::BorshSchema;
 use florin_compute::{
-    Bid, ComputeAction, ComputeOrder, LeaseAction, ListingAction, ListingTerms, Secret,
+    Bid, ComputeAction, ComputeOrder, DataClass, LeaseAction, ListingAction, ListingTerms, Secret,
     SignedMessage, StepTimes,
 };
 use florin_ledger::conformance::TestSigner;
@@ -165,7 +165,10 @@ pub(crate) fn vectors() -> Value {
     vectors.push(header);
     vectors.push(message("a signed block header", &block.header));
     vectors.push(message("a block", &block));
-    vectors.push(message("an order for compute", &ComputeOrder::example()));
+    for class in [DataClass::Public, DataClass::Buyer, DataClass::Private] {
+        let order = ComputeOrder { data_class: class, ..ComputeOrder::example() };
+        vectors.push(message(&format!("an order for compute on {} rows", class.name()), &order));
+    }
     vectors.push(message("a listing of devices", &ListingTerms::example().unwrap()));
     let (seed, root) = (Digest([0x7a; 32]), Digest([0x7b; 32]));
     vectors.push(listing_action("a computed probe", SignedMessage::Computed { seed, root }));

@@ -5,6 +5,7 @@ use florin_protocol::{Address, Digest, Timestamp};
 use super::{BIDS_MAX, Lease, LeaseOutcome, POOL_MAX, Phase};
 use crate::auction::{Bid, award, bid_commitment};
 use crate::books::ComputeAccount;
+use crate::data_class::DataClass;
 use crate::error::LeaseError;
 
 impl Lease {
@@ -28,8 +29,7 @@ impl Lease {
         if self.auditors.contains(&by) {
             return Err(LeaseError::Repeated { account: by, done: "joined as an auditor" });
         }
-        if by == self.order.renter || by == self.order.referee || self.sealed.contains_key(&by) {
-            let role = "independent: renter, referee and bidders do not audit";
+        if let Some(role) = self.refuse_auditor(by) {
             return Err(LeaseError::Account { account: by, role });
         }
         if self.auditors.len() >= POOL_MAX {
@@ -38,6 +38,16 @@ impl Lease {
         self.books.deposit(ComputeAccount::AuditBond(by), self.order.deposits.audit_bond)?;
         self.auditors.insert(by);
         Ok(())
+    }
+
+    /// The role that an account lacks to audit; `None` if it may.
+    fn refuse_auditor(&self, by: Address) -> Option<&'static str> {
+        let is_renter = by == self.order.renter;
+        if self.order.data_class == DataClass::Private {
+            return (!is_renter).then_some("the renter, who alone audits an order on private rows");
+        }
+        (is_renter || by == self.order.referee || self.sealed.contains_key(&by))
+            .then_some("independent: renter, referee and bidders do not audit")
     }
 
     pub(super) fn end_bidding(&mut self, now: Timestamp) -> Result<(), LeaseError> {

@@ -3,6 +3,7 @@
 use florin_protocol::{Address, Digest, Timestamp};
 
 use super::{Lease, Phase};
+use crate::data_class::DataClass;
 use crate::dispute::{Dispute, Party};
 use crate::error::LeaseError;
 
@@ -108,9 +109,12 @@ impl Lease {
     }
 
     /// Without a ruling the end of the provider counts: the renter chose the referee. The auditor has its bond and
-    /// its fee.
+    /// its fee, unless it is the renter.
     pub(super) fn end_refereeing(&mut self, now: Timestamp) -> Result<(), LeaseError> {
         let Some(dispute) = self.dispute.clone() else { return Ok(()) };
+        if self.order.data_class == DataClass::Private {
+            return self.reject_auditor(&dispute, now);
+        }
         for audit in self.audits.iter_mut().filter(|audit| audit.segment == dispute.segment) {
             if let (Some(own), Some(end)) = (audit.end, audit.ends.get_mut(&dispute.auditor)) {
                 *end = own;

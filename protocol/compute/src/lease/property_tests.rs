@@ -9,7 +9,7 @@ use super::*;
 use crate::audit::{end_commitment, segment_leaf};
 use crate::card::StepTimes;
 use crate::order::{AuditTerms, Deposits};
-use crate::{AuditDraw, bid_commitment, draw_auditors, draw_audits};
+use crate::{AuditDraw, DataClass, bid_commitment, draw_auditors, draw_audits};
 
 /// Expiries after which a lease of twenty segments is over, from any phase: one for each phase, one for
 /// each bid that is not funded and one for each dispute that is left.
@@ -24,10 +24,11 @@ fn state(number: u8) -> Digest {
     Digest([number % 3; 32])
 }
 
-fn small_order() -> ComputeOrder {
-    let audit = AuditTerms { share: 333_333, ..order().audit };
+fn small_order(data_class: DataClass) -> ComputeOrder {
+    let auditors = if data_class == DataClass::Private { 1 } else { order().audit.auditors };
+    let audit = AuditTerms { share: 333_333, auditors, ..order().audit };
     let deposits = Deposits { stake: Amount::from_units(60_000), ..order().deposits };
-    ComputeOrder { segments: 4, steps: 3, audit, deposits, ..order() }
+    ComputeOrder { segments: 4, steps: 3, data_class, audit, deposits, ..order() }
 }
 
 fn bid(number: u8) -> Bid {
@@ -73,6 +74,9 @@ fn likely(lease: &Lease, number: u8) -> (Address, u8) {
     let auditor = asked.get(usize::from(number) % asked.len().max(1)).copied();
     let auditor = auditor.unwrap_or(account(number));
     match lease.phase().0 {
+        Phase::Bidding if lease.order().data_class == DataClass::Private && number < 64 => {
+            (lease.order().renter, 2)
+        }
         Phase::Bidding => (account(number), [0, 2, 2, 12][usize::from(number / 64)]),
         Phase::Revealing => (account(number), 1),
         Phase::Funding => (provider, 3),
@@ -94,9 +98,11 @@ proptest! {
     #[test]
     fn books_balance_and_silence_ends_every_lease(
         steps in prop::collection::vec((any::<u8>(), any::<u8>(), any::<u8>()), 0..160),
+        class in prop::sample::select(vec![DataClass::Public, DataClass::Buyer, DataClass::Private]),
     ) {
         let mut now = Timestamp(5);
-        let mut lease = Lease::open(small_order(), now).unwrap();
+        let mut lease = Lease::open(small_order(class), now).unwrap();
+        let (renter, mut own_bond) = (lease.order().renter, Amount::ZERO);
         for (kind, by, number) in steps {
             let (who, kind) = match kind < 200 {
                 true => likely(&lease, by),
@@ -110,6 +116,11 @@ proptest! {
             let done = lease.apply(who, &action, now);
             prop_assert!(lease.books().is_conserved());
             prop_assert!(done.is_ok() || lease == before);
+            let has_joined = done.is_ok() && action == ComputeAction::JoinAudit;
+            if has_joined && class == DataClass::Private {
+                prop_assert_eq!(who, renter);
+                own_bond = lease.order().deposits.audit_bond;
+            }
         }
         for _ in 0..EXPIRIES_MAX {
             if lease.outcome().is_some() {
@@ -128,7 +139,9 @@ proptest! {
         let order = lease.order();
         let totals = lease.books().totals();
         let paid = Amount::total(totals.values().map(|totals| totals.paid)).unwrap();
-        let refund = lease.books().balance(ComputeAccount::Returned(order.renter));
+        let returned = lease.books().balance(ComputeAccount::Returned(renter));
+        let lost = lease.books().balance(ComputeAccount::Forfeited(renter));
+        let refund = returned.plus(lost).unwrap().minus(own_bond).unwrap();
         prop_assert_eq!(paid.plus(refund), order.escrow());
         for (account, of_account) in &totals {
             prop_assert!(of_account.debited <= order.deposits.largest(), "{account}");
