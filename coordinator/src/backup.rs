@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::snapshotter::with_replay_target;
 use crate::host::{BackupPoint, CheckpointError};
 use crate::identity::{Identity, IdentityError};
-use crate::leases::{LEASES_FILE, LeaseStoreError};
+use crate::leases::{LEASES_FILE, LeaseStoreError, RESTRICTED_FOLDER, make_private};
 use florin_store::{
     DataFolderError, blobs, is_full, lock, newest_segment, recovery, segment, snapshot, sync_folder,
 };
@@ -158,6 +158,7 @@ pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest,
         None => None,
     };
     copier.blobs(&data.join("blobs"), &dest.join("blobs"))?;
+    copier.restricted(&data.join(RESTRICTED_FOLDER), &dest.join(RESTRICTED_FOLDER))?;
     let manifest = Manifest {
         format: FORMAT,
         identity: moment.identity,
@@ -260,6 +261,7 @@ fn copy_to_staging(from: &Path, to: &Path) -> Result<(), BackupError> {
         copier.file(&from.join(name), &to.join(name))?;
     }
     copier.blobs(&from.join("blobs"), &to.join("blobs"))?;
+    copier.restricted(&from.join(RESTRICTED_FOLDER), &to.join(RESTRICTED_FOLDER))?;
     sync_folder(to).map_err(|source| failed(to, source))
 }
 
@@ -321,6 +323,32 @@ impl BackupWriter {
                 let above = folder.parent().map_or(Ok(()), sync_folder);
                 above.map_err(|source| failed(folder, source))?;
             }
+        }
+        sync_folder(to).map_err(|source| failed(to, source))
+    }
+
+    /// Copies the files of restricted orders. The rows of one whose lease ends meanwhile are removed, and are not
+    /// copied.
+    fn restricted(&mut self, from: &Path, to: &Path) -> Result<(), BackupError> {
+        let orders = match fs::read_dir(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            orders => orders.map_err(|source| failed(from, source))?,
+        };
+        make_private(to).map_err(|source| failed(to, source))?;
+        for order in orders {
+            let order = order.map_err(|source| failed(from, source))?.path();
+            let Some(name) = order.file_name() else { continue };
+            let copy = to.join(name);
+            fs::create_dir_all(&copy).map_err(|source| failed(&copy, source))?;
+            for file in fs::read_dir(&order).map_err(|source| failed(&order, source))? {
+                let file = file.map_err(|source| failed(&order, source))?;
+                match self.file(&file.path(), &copy.join(file.file_name())) {
+                    Err(BackupError::Failed { source, .. })
+                        if source.kind() == io::ErrorKind::NotFound => {}
+                    copied => copied?,
+                }
+            }
+            sync_folder(&copy).map_err(|source| failed(&copy, source))?;
         }
         sync_folder(to).map_err(|source| failed(to, source))
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use crate::identity::Identity;
-use crate::leases::{LEASES_FILE, read_leases};
+use crate::leases::{LEASES_FILE, RESTRICTED_FOLDER, read_leases};
 use florin_engine::Engine;
 use florin_store::{DataFolderError, LocalVolume, blobs, lock_if_exists, pack, recovery, snapshot};
 
@@ -154,6 +154,12 @@ fn check_leases(data: &Path, parts: &mut Vec<Finding>) -> BTreeSet<Digest> {
             let bytes = fs::metadata(data.join(LEASES_FILE)).map_or(0, |about| about.len());
             let what = format!("orders for compute with {} recorded actions", leases.records);
             parts.push(Finding::intact("leases", leases.orders, bytes, what));
+            for (order, digest) in leases.damaged.iter().take(NAMED_MAX) {
+                let what = format!(
+                    "{RESTRICTED_FOLDER}/{order}/{digest} is missing or damaged: the order's accounts cannot read it"
+                );
+                parts.push(Finding::damaged("leases", "BLOB_DAMAGED", what));
+            }
             leases.blobs
         }
         Err(error) => {

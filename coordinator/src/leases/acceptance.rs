@@ -8,8 +8,8 @@ use florin_work::LeasedTraining;
 use super::hosted::HostedOrder;
 use super::store::{StoredOrder, StoredState};
 use super::{
-    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, job_blobs, ledger_rejection,
-    unknown,
+    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, job_blobs,
+    ledger_rejection, log_unremoved, unknown,
 };
 
 /// Most orders that have a lease that goes on.
@@ -80,6 +80,8 @@ impl LeaseHost {
     }
 
     /// The stored state that a continued order starts from: the result of an earlier lease of the same job.
+    ///
+    /// A result that is not public is that of an order of the same renter and class, and its bytes are copied.
     fn start_state(&self, request: &OrderRequest) -> Result<Option<StoredState>, Rejection> {
         let order = &request.order;
         if order.first_segment == 0 {
@@ -87,22 +89,37 @@ impl LeaseHost {
         }
         let step = order.steps_before(0);
         let state = self.state();
-        let mut earlier = state.orders.values().filter(|hosted| {
+        let mut earlier = state.orders.iter().filter(|(_, hosted)| {
+            let before = &hosted.stored.request.order;
+            let is_readable = match is_restricted(order) || is_restricted(before) {
+                true => (before.renter, before.data_class) == (order.renter, order.data_class),
+                false => true,
+            };
             let lease = hosted.lease.as_ref().map(RecordedLease::lease);
             let delivered = lease.filter(|lease| {
                 let outcome = lease.outcome();
                 matches!(outcome, Some(LeaseOutcome::Settled | LeaseOutcome::Defaulted { .. }))
             });
             let result = delivered.and_then(|lease| lease.result());
-            hosted.stored.request.order.job == order.job && result == Some(order.start)
+            is_readable && before.job == order.job && result == Some(order.start)
         });
-        let found = earlier.find_map(|hosted| hosted.states.get(&order.start));
-        found.filter(|found| found.step == step).map(|found| Some(*found)).ok_or_else(|| {
+        let found = earlier.find_map(|(id, hosted)| Some((*id, *hosted.states.get(&order.start)?)));
+        let found = found.filter(|(_, found)| found.step == step);
+        drop(state);
+        let (before, found) = found.ok_or_else(|| {
             invalid(format!(
                 "start: this coordinator has no result of an earlier order of the same job after {step} \
-                 steps with this digest; order from segment 0, or at the coordinator of that order"
+                 steps with this digest, or that order is of another renter or data class; order from \
+                 segment 0, or at the coordinator of that order"
             ))
-        })
+        })?;
+        if is_restricted(order) {
+            let files = &self.inner.restricted;
+            let copied = files.read(before, found.blob);
+            let copied = copied.and_then(|bytes| files.put(order.id(), found.blob, &bytes));
+            copied.map_err(|error| blob_rejection(&error))?;
+        }
+        Ok(Some(found))
     }
 
     fn remember(
@@ -117,7 +134,7 @@ impl LeaseHost {
             return Ok(());
         }
         self.make_place(&mut state, request.order.renter)?;
-        let (received, missing) = (self.now(), state.missing(&request.job));
+        let (received, missing) = (self.now(), state.missing(&request, &self.inner.restricted));
         let money = OrderMoney::Locked;
         let beacon = beacon_secret(&self.inner.parts.node, id);
         let (opened, refused) = (None, None);
@@ -173,7 +190,9 @@ impl LeaseHost {
         });
         let Some(least) = least.map(|(id, _)| *id) else { return Ok(false) };
         self.inner.store.forget(least)?;
-        state.orders.remove(&least);
+        if state.orders.remove(&least).is_some_and(|order| order.is_restricted()) {
+            log_unremoved(least, self.inner.restricted.remove_all(least));
+        }
         Ok(true)
     }
 
@@ -192,6 +211,7 @@ impl LeaseHost {
         stored.refused = Some(why.to_owned());
         self.inner.store.put_order(id, &stored)?;
         order.stored = stored;
+        order.remove_unneeded(&self.inner.restricted, id);
         self.changed();
         Ok(())
     }
@@ -238,10 +258,25 @@ impl LeaseHost {
 
     /// Checks that the blobs of a job fit together.
     fn check_job(&self, request: &OrderRequest) -> Result<(), Rejection> {
+        self.load_training(request).map(drop)
+    }
+
+    /// The training of an order, from the blobs of its job.
+    pub(super) fn load_training(
+        &self,
+        request: &OrderRequest,
+    ) -> Result<LeasedTraining, Rejection> {
         let OrderRequest { order, job } = request;
         let blobs = &self.inner.parts.blobs;
-        let read = |digest, _| blobs.read(digest).map_err(|error| blob_rejection(&error));
-        LeasedTraining::load(order, job, read).map(drop).map_err(|rejection| match rejection.code {
+        let id = order.id();
+        let read = |digest, _| {
+            let bytes = match is_restricted(order) && digest == job.rows.digest {
+                true => self.inner.restricted.read(id, digest),
+                false => blobs.read(digest),
+            };
+            bytes.map_err(|error| blob_rejection(&error))
+        };
+        LeasedTraining::load(order, job, read).map_err(|rejection| match rejection.code {
             ErrorCode::Internal | ErrorCode::StorageFull => rejection,
             _ => invalid(rejection.message),
         })

@@ -8,8 +8,9 @@ use florin_compute::{
 };
 use florin_protocol::{Address, Blob, Digest, ErrorCode, Rejection, Timestamp};
 
+use super::restricted::RestrictedFiles;
 use super::store::{LoadedOrder, StoredOrder, StoredState};
-use super::{BLOBS_MS_MAX, refused};
+use super::{BLOBS_MS_MAX, is_restricted, log_unremoved, refused};
 
 /// An order with its lease.
 #[derive(Clone, Debug)]
@@ -64,6 +65,37 @@ impl HostedOrder {
     /// The lease that begins at a moment.
     pub(super) fn begin(&self, now: Timestamp) -> Result<RecordedLease, Rejection> {
         RecordedLease::open(self.opening(now)).map_err(|error| refused(&error))
+    }
+
+    /// Whether only some accounts may read its rows.
+    pub(super) fn is_restricted(&self) -> bool {
+        is_restricted(&self.stored.request.order)
+    }
+
+    /// Whether a blob of its job is in its own folder.
+    pub(super) fn is_own_file(&self, digest: Digest) -> bool {
+        self.is_restricted() && digest == self.stored.request.job.rows.digest
+    }
+
+    /// The files that a restricted order has: its states, and its rows while it needs them.
+    pub(super) fn restricted_files(&self) -> impl Iterator<Item = Digest> {
+        let rows = self.stored.request.job.rows.digest;
+        let has_rows = self.is_restricted() && self.lease.is_some() && self.is_open();
+        let states = self.states.values().map(|state| state.blob);
+        states.filter(|_| self.is_restricted()).chain(has_rows.then_some(rows))
+    }
+
+    /// Removes the files of a restricted order that no account may read any more.
+    pub(super) fn remove_unneeded(&self, files: &RestrictedFiles, id: Digest) {
+        if self.is_open() || !self.is_restricted() {
+            return;
+        }
+        let rows = self.stored.request.job.rows.digest;
+        let removed = match self.stored.refused.is_some() {
+            true => files.remove_all(id),
+            false => files.remove(id, rows),
+        };
+        log_unremoved(id, removed);
     }
 
     /// Whether it still waits for blobs or has a lease that goes on.

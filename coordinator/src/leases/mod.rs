@@ -11,6 +11,7 @@ mod deadlines;
 mod hosted;
 mod listings;
 mod money;
+mod restricted;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_compute::{
-    ComputeJob, LeaseError, LeaseRecord, OrderView, RecordedAction, RecordedLease,
-    SignedLeaseAction,
+    ComputeJob, ComputeOrder, DataClass, LeaseError, LeaseRecord, OrderRequest, OrderView,
+    RecordedAction, RecordedLease, SignedLeaseAction,
 };
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
@@ -33,8 +34,12 @@ use tokio::sync::watch;
 use crate::host::Clock;
 use hosted::HostedOrder;
 use listings::HostedListing;
+use restricted::RestrictedFiles;
 use store::LeaseStore;
 
+pub(crate) use arrival::BytesPlace;
+pub use restricted::RESTRICTED_FOLDER;
+pub(crate) use restricted::make_private;
 pub use store::{LEASES_FILE, LeaseCopy, LeaseStoreError};
 
 /// How long an order waits for the blobs of its job, in milliseconds: ten minutes.
@@ -52,6 +57,8 @@ pub struct StoredLeases {
     pub listings: u64,
     /// The blobs of their jobs and states.
     pub blobs: BTreeSet<Digest>,
+    /// The files of orders that are not public, by the order, which are missing or damaged.
+    pub damaged: Vec<(Digest, Digest)>,
 }
 
 /// Reads the leases of a data folder that no process uses, and folds each record; `None` if it never had any.
@@ -60,15 +67,23 @@ pub struct StoredLeases {
 /// [`LeaseStoreError`] for a damaged file, or a record that contradicts the rules.
 pub fn read_leases(folder: &Path) -> Result<Option<StoredLeases>, LeaseStoreError> {
     let Some(store) = LeaseStore::read_only(folder)? else { return Ok(None) };
-    let loaded = store.load()?;
+    let (loaded, files) = (store.load()?, RestrictedFiles::new(folder));
     let mut found = StoredLeases { blobs: loaded.blobs, ..StoredLeases::default() };
     for order in loaded.orders.into_values() {
         found.orders = found.orders.saturating_add(1);
         let records = u64::try_from(order.records.len()).unwrap_or(u64::MAX);
         found.records = found.records.saturating_add(records);
-        found.blobs.extend(order.states.values().map(|state| state.blob));
+        let id = order.stored.request.order.id();
         let folded = HostedOrder::load(order, Vec::new());
-        folded.map_err(|why| store.inconsistent(&why))?;
+        let folded = folded.map_err(|why| store.inconsistent(&why))?;
+        match folded.is_restricted() {
+            false => found.blobs.extend(folded.states.values().map(|state| state.blob)),
+            true => {
+                let damaged =
+                    folded.restricted_files().filter(|file| files.read(id, *file).is_err());
+                found.damaged.extend(damaged.map(|file| (id, file)));
+            }
+        }
     }
     for listing in loaded.listings.into_values() {
         found.listings = found.listings.saturating_add(1);
@@ -98,6 +113,7 @@ struct Inner {
     parts: LeaseParts,
     market: MarketId,
     store: LeaseStore,
+    restricted: RestrictedFiles,
     state: Mutex<HostState>,
     changes: watch::Sender<u64>,
     is_stopping: AtomicBool,
@@ -168,13 +184,15 @@ impl LeaseHost {
         let store = LeaseStore::open(folder)?;
         let loaded = store.load()?;
         let mut state = HostState { blobs: loaded.blobs, ..HostState::default() };
+        let restricted = RestrictedFiles::new(folder);
         for (id, order) in loaded.orders {
-            let missing = state.missing(&order.stored.request.job);
+            let missing = state.missing(&order.stored.request, &restricted);
             let hosted = HostedOrder::load(order, missing);
             let mut hosted = hosted.map_err(|why| store.inconsistent(&why))?;
             resume(&store, id, &mut hosted, parts.clock.now())?;
             state.orders.insert(id, hosted);
         }
+        state.remove_leftovers(&restricted);
         let own = parts.wallet.address();
         for (id, loaded) in loaded.listings {
             let hosted = HostedListing::load(loaded.stored, loaded.records, own);
@@ -186,6 +204,7 @@ impl LeaseHost {
             market: parts.ledger.market(),
             parts,
             store,
+            restricted,
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
             is_stopping: AtomicBool::new(false),
@@ -368,6 +387,7 @@ impl LeaseHost {
         }
         order.lease = Some(lease);
         order.records.push(record);
+        order.remove_unneeded(&self.inner.restricted, id);
         self.changed();
         Ok(())
     }
@@ -393,10 +413,42 @@ impl LeaseHost {
 }
 
 impl HostState {
-    fn missing(&self, job: &ComputeJob) -> Vec<Blob> {
+    fn missing(&self, request: &OrderRequest, restricted: &RestrictedFiles) -> Vec<Blob> {
         let mut seen = BTreeSet::new();
-        let blobs = job_blobs(job).filter(|blob| !self.blobs.contains(&blob.digest));
+        let (id, is_restricted) = (request.order.id(), is_restricted(&request.order));
+        let rows = request.job.rows.digest;
+        let is_missing = |blob: &Blob| match is_restricted && blob.digest == rows {
+            true => !restricted.contains(id, rows),
+            false => !self.blobs.contains(&blob.digest),
+        };
+        let blobs = job_blobs(&request.job).filter(is_missing);
         blobs.filter(|blob| seen.insert(blob.digest)).collect()
+    }
+
+    /// Removes files of restricted orders that a process did not remove before it ended.
+    fn remove_leftovers(&self, files: &RestrictedFiles) {
+        let found = files.orders().unwrap_or_else(|error| {
+            tracing::error!(%error, "the folder of restricted orders cannot be read");
+            Vec::new()
+        });
+        for id in found {
+            match self.orders.get(&id) {
+                Some(order) => order.remove_unneeded(files, id),
+                None => log_unremoved(id, files.remove_all(id)),
+            }
+        }
+    }
+}
+
+/// Whether only some accounts may read the rows of an order.
+fn is_restricted(order: &ComputeOrder) -> bool {
+    order.data_class != DataClass::Public
+}
+
+/// The next start tries again.
+fn log_unremoved(order: Digest, removed: std::io::Result<()>) {
+    if let Err(error) = removed {
+        tracing::error!(%order, %error, "files of a restricted order cannot be removed");
     }
 }
 

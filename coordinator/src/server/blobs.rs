@@ -26,7 +26,7 @@ use florin_store::uploads::{Upload, UploadKey, UploadOwner, UploadRequest};
 use florin_store::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 
 /// The content type of blobs.
-const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+pub(super) const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// Receives a model, or another blob of a graph, that a task waits for.
 pub(super) async fn put_model(
@@ -426,10 +426,15 @@ pub(super) async fn get_blob(
 /// Sends a blob after checking its bytes against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
     let blobs = app.host().blobs().clone();
-    let mut response = match blocking(move || blobs.open_checked(digest)).await?? {
+    Ok(opened_blob(blocking(move || blobs.open_checked(digest)).await??))
+}
+
+/// The response with a blob whose bytes were compared with its digest.
+pub(super) fn opened_blob(blob: OpenedBlob) -> Response {
+    let mut response = match blob {
         OpenedBlob::File(file, length) => send_file(file, length),
         OpenedBlob::Bytes(bytes) => Response::new(Body::from(bytes)),
     };
     response.headers_mut().insert(CONTENT_TYPE, BYTES);
-    Ok(response)
+    response
 }

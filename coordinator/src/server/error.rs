@@ -153,6 +153,7 @@ pub(super) const fn status(code: ErrorCode) -> StatusCode {
         | ErrorCode::InvalidInvitation
         | ErrorCode::InvitationUsed
         | ErrorCode::WrongRole
+        | ErrorCode::DataRestricted
         | ErrorCode::NotYetPublic => StatusCode::FORBIDDEN,
         ErrorCode::UnknownTask | ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::WrongMarket

@@ -3,29 +3,37 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
-    ComputeJob, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
+    ComputeJob, LeaseRead, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
 };
-use florin_protocol::{Address, Digest, ErrorCode, Rejection, WalletSignature};
+use florin_protocol::{Address, Digest, ErrorCode, Rejection, Timestamp, WalletSignature};
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
-use super::blobs::send_blob;
+use super::blobs::{BYTES, opened_blob};
 use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
 use crate::config::{Config, WAIT_MS_MAX};
-use crate::leases::{ExaminedAction, LeaseHost};
+use crate::leases::{BytesPlace, ExaminedAction, LeaseHost};
 use florin_store::BlobWriter;
 
 /// Header with the account that uploads a state.
 pub(super) const ACCOUNT_HEADER: &str = "state-account";
 /// Header with its signature.
 pub(super) const SIGNATURE_HEADER: &str = "state-signature";
+/// Header with the account that reads something of an order that is not public.
+pub(super) const READER_HEADER: &str = "reader-account";
+/// Header with the moment until which its request is valid, in milliseconds.
+pub(super) const READER_EXPIRES_HEADER: &str = "reader-expires";
+/// Header with its signature.
+pub(super) const READER_SIGNATURE_HEADER: &str = "reader-signature";
 
 /// Runs work on a blocking thread: a lock of the leases is held across writes to disk.
 pub(super) async fn with_leases<T: Send + 'static>(
@@ -245,15 +253,67 @@ async fn receive_state(
 pub(super) async fn get_blob(
     State(app): State<App>,
     PathParams((id, digest)): PathParams<(Digest, Digest)>,
+    headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let blob = with_leases(&app, move |leases| leases.public_blob(id, digest)).await?;
-    send_blob(&app, blob).await
+    let reader = reader(&app, &headers, (id, digest))?;
+    let place = with_leases(&app, move |leases| leases.blob_place(id, digest, reader)).await?;
+    send(&app, place).await
 }
 
 pub(super) async fn get_state(
     State(app): State<App>,
     PathParams((id, state)): PathParams<(Digest, Digest)>,
+    headers: HeaderMap,
 ) -> ApiResult<Response> {
-    let blob = with_leases(&app, move |leases| leases.public_state(id, state)).await?;
-    send_blob(&app, blob).await
+    let reader = reader(&app, &headers, (id, state))?;
+    let place = with_leases(&app, move |leases| leases.state_place(id, state, reader)).await?;
+    send(&app, place).await
+}
+
+/// The rows of the disputed step of an order on private rows.
+pub(super) async fn disputed_rows(
+    State(app): State<App>,
+    PathParams(id): PathParams<Digest>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
+    let job = with_leases(&app, move |leases| leases.job(id)).await?;
+    let reader = reader(&app, &headers, (id, job.rows.digest))?;
+    // It reads a whole job.
+    let turn = app.large_store_permit().await?;
+    let leases = app.host().leases().clone();
+    let rows = blocking_holding([turn], move || leases.disputed_rows(id, reader)).await??;
+    let mut response = Response::new(Body::from(rows));
+    response.headers_mut().insert(CONTENT_TYPE, BYTES);
+    Ok(response)
+}
+
+async fn send(app: &App, place: BytesPlace) -> ApiResult<Response> {
+    let leases = app.host().leases().clone();
+    Ok(opened_blob(blocking(move || leases.open_bytes(place)).await??))
+}
+
+/// The account that signed a request to read something of an order; `None` without the headers.
+fn reader(
+    app: &App,
+    headers: &HeaderMap,
+    (order, digest): (Digest, Digest),
+) -> ApiResult<Option<Address>> {
+    if !headers.contains_key(READER_HEADER) {
+        return Ok(None);
+    }
+    let by: Address = header(headers, READER_HEADER)?;
+    let expires = Timestamp(header(headers, READER_EXPIRES_HEADER)?);
+    let signature: WalletSignature = header(headers, READER_SIGNATURE_HEADER)?;
+    let read = LeaseRead { order, by, digest, expires };
+    read.verify(app.market(), &signature)?;
+    app.rates().count_message(by)?;
+    let now = app.host().leases().now();
+    if read.is_valid_at(now) {
+        return Ok(Some(by));
+    }
+    let message = format!(
+        "the header {READER_EXPIRES_HEADER} must be within ten minutes behind the coordinator's time, {}",
+        now.0
+    );
+    Err(ApiError::new(ErrorCode::DeadlinePassed, message))
 }

@@ -10,7 +10,9 @@ use utoipa::ToSchema;
 use super::App;
 use super::listings::LINKS_SIGNATURE_HEADER;
 use super::openapi_schemas::{Components, SchemaRef};
-use super::orders::{ACCOUNT_HEADER, SIGNATURE_HEADER};
+use super::orders::{
+    ACCOUNT_HEADER, READER_EXPIRES_HEADER, READER_HEADER, READER_SIGNATURE_HEADER, SIGNATURE_HEADER,
+};
 use crate::config::WAIT_MS_MAX;
 
 /// The method of a route.
@@ -183,6 +185,23 @@ impl Parameter {
         what: "its provider's signature of ListingLinks(bytes32 listing,address account,bytes32 root); required",
         pattern: "^[0-9a-f]{130}$",
     };
+    pub(super) const READER: [Self; 3] = [
+        Self::Header {
+            name: READER_HEADER,
+            what: "the account that reads; required for an order that is not public",
+            pattern: "^0x[0-9a-fA-F]{40}$",
+        },
+        Self::Header {
+            name: READER_EXPIRES_HEADER,
+            what: "until when the request is valid, in milliseconds; at most ten minutes ahead",
+            pattern: "^[0-9]{1,19}$",
+        },
+        Self::Header {
+            name: READER_SIGNATURE_HEADER,
+            what: "its wallet's signature of LeaseRead(bytes32 order,address account,bytes32 data,uint64 expires)",
+            pattern: "^[0-9a-f]{130}$",
+        },
+    ];
     pub(super) const STATE_SIGNATURE: Self = Self::Header {
         name: SIGNATURE_HEADER,
         what: "its wallet's signature of LeaseState(bytes32 order,address account,bytes32 state); required",

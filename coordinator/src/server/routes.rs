@@ -497,10 +497,21 @@ fn order_byte_routes() -> Vec<Route> {
         Route::get(
             "/v1/orders/{id}/blobs/{digest}",
             get(orders::get_blob),
-            "A blob of an order's job.",
+            "A blob of an order's job. Rows that are not public need a signed request.",
         )
+        .with_parameters(&Parameter::READER)
         .with_response(SuccessResponse::bytes("bytes with this digest"))
-        .with_rejections(&[StorageFull, StorageUnavailable]),
+        .with_rejections(&[Malformed, InvalidSignature, DeadlinePassed, DataRestricted])
+        .with_rejections(&[RateLimited, StorageFull, StorageUnavailable]),
+        Route::get(
+            "/v1/orders/{id}/disputed-rows",
+            get(orders::disputed_rows),
+            "The rows of the disputed step of an order on private rows, for its referee.",
+        )
+        .with_parameters(&Parameter::READER)
+        .with_response(SuccessResponse::bytes("a data set in canonical form"))
+        .with_rejections(&[Malformed, InvalidSignature, DeadlinePassed, DataRestricted])
+        .with_rejections(&[RateLimited, StorageFull, StorageUnavailable]),
         Route::put(
             "/v1/orders/{id}/states/{digest}",
             put(orders::put_state),
@@ -514,9 +525,12 @@ fn order_byte_routes() -> Vec<Route> {
         Route::get(
             "/v1/orders/{id}/states/{digest}",
             get(orders::get_state),
-            "A state of a lease: the start of a drawn segment, or the result.",
+            "A state of a lease: the start of a drawn segment, or the result. An order that is not public needs a \
+             signed request.",
         )
+        .with_parameters(&Parameter::READER)
         .with_response(SuccessResponse::bytes("safetensors of the state with this digest"))
-        .with_rejections(&[StorageFull, StorageUnavailable]),
+        .with_rejections(&[Malformed, InvalidSignature, DeadlinePassed, DataRestricted])
+        .with_rejections(&[RateLimited, StorageFull, StorageUnavailable]),
     ]
 }

@@ -9,6 +9,7 @@ mod cohort_draw;
 mod connection_limits;
 mod coordinator_bond;
 mod crash_recovery;
+mod data_classes;
 mod earlier_updates;
 mod embedded_ledger_payouts;
 mod graceful_shutdown;

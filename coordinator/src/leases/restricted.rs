@@ -1,0 +1,159 @@
+//! The rows and states of orders that are not public: a folder for each order, which no other order and no task
+//! reads from. The rows are removed when the lease is over.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use florin_protocol::{Digest, blob_digest};
+use florin_store::blobs::hash_file;
+use florin_store::{BlobError, OpenedBlob, sync_folder};
+
+/// The folder in a data folder.
+pub const RESTRICTED_FOLDER: &str = "restricted";
+
+/// Suffix of a file whose bytes are not complete.
+const PARTIAL: &str = "partial";
+
+/// The files of all orders that are not public.
+#[derive(Debug)]
+pub(super) struct RestrictedFiles {
+    root: PathBuf,
+}
+
+impl RestrictedFiles {
+    pub(super) fn new(data: &Path) -> Self {
+        Self { root: data.join(RESTRICTED_FOLDER) }
+    }
+
+    fn folder(&self, order: Digest) -> PathBuf {
+        self.root.join(order.to_string())
+    }
+
+    fn path(&self, order: Digest, digest: Digest) -> PathBuf {
+        self.folder(order).join(digest.to_string())
+    }
+
+    pub(super) fn contains(&self, order: Digest, digest: Digest) -> bool {
+        self.path(order, digest).is_file()
+    }
+
+    /// Stores the bytes of a digest durably.
+    pub(super) fn put(&self, order: Digest, digest: Digest, bytes: &[u8]) -> Result<(), BlobError> {
+        let (folder, path) = (self.folder(order), self.path(order, digest));
+        let partial = path.with_extension(PARTIAL);
+        let written = make_private(&self.root)
+            .and_then(|()| fs::create_dir_all(&folder))
+            .and_then(|()| File::create(&partial))
+            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&partial, &path))
+            .and_then(|()| sync_folder(&folder))
+            .and_then(|()| sync_folder(&self.root))
+            .and_then(|()| self.root.parent().map_or(Ok(()), sync_folder));
+        written.map_err(BlobError::from)
+    }
+
+    /// Opens the file of a digest, after its bytes were compared with it.
+    pub(super) fn open(&self, order: Digest, digest: Digest) -> Result<OpenedBlob, BlobError> {
+        let path = self.path(order, digest);
+        let missing = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => BlobError::Missing(digest),
+            _ => BlobError::from(error),
+        };
+        let (found, length) = hash_file(&path).map_err(missing)?;
+        match found == digest {
+            true => Ok(OpenedBlob::File(File::open(path).map_err(missing)?, length)),
+            false => Err(BlobError::WrongDigest { wanted: digest, found }),
+        }
+    }
+
+    /// Reads the bytes of a digest, and compares them with it.
+    pub(super) fn read(&self, order: Digest, digest: Digest) -> Result<Vec<u8>, BlobError> {
+        let bytes = fs::read(self.path(order, digest))?;
+        match blob_digest(&bytes) {
+            found if found == digest => Ok(bytes),
+            found => Err(BlobError::WrongDigest { wanted: digest, found }),
+        }
+    }
+
+    /// Removes the bytes of a digest, if they are there.
+    pub(super) fn remove(&self, order: Digest, digest: Digest) -> io::Result<()> {
+        let path = self.path(order, digest);
+        for file in [path.with_extension(PARTIAL), path] {
+            absent(fs::remove_file(file))?;
+        }
+        absent(sync_folder(&self.folder(order)))
+    }
+
+    /// Removes all files of an order.
+    pub(super) fn remove_all(&self, order: Digest) -> io::Result<()> {
+        absent(fs::remove_dir_all(self.folder(order)))?;
+        absent(sync_folder(&self.root))
+    }
+
+    /// The orders with files.
+    pub(super) fn orders(&self) -> io::Result<Vec<Digest>> {
+        let mut orders = Vec::new();
+        let entries = match fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(orders),
+            entries => entries?,
+        };
+        for entry in entries {
+            orders.extend(entry?.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
+        }
+        Ok(orders)
+    }
+}
+
+/// Creates a folder that no other user of the machine reads.
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// A file that is not there needs no removal.
+fn absent(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_belong_to_one_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = RestrictedFiles::new(folder.path());
+        assert_eq!(files.orders().unwrap(), []);
+        let (one, two) = (Digest([1; 32]), Digest([2; 32]));
+        let rows = blob_digest(b"rows");
+        files.put(one, rows, b"rows").unwrap();
+        assert!(files.contains(one, rows) && !files.contains(two, rows));
+        assert_eq!(files.read(one, rows).unwrap(), b"rows");
+        assert!(matches!(files.open(one, rows), Ok(OpenedBlob::File(_, 4))));
+        assert_eq!(files.orders().unwrap(), [one]);
+        files.put(two, rows, b"rows").unwrap();
+        files.remove(one, rows).unwrap();
+        files.remove(one, rows).unwrap();
+        assert!(!files.contains(one, rows) && files.contains(two, rows));
+        files.remove_all(two).unwrap();
+        files.remove_all(two).unwrap();
+        assert_eq!(files.orders().unwrap(), [one]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = RestrictedFiles::new(folder.path());
+        let (order, rows) = (Digest([1; 32]), blob_digest(b"rows"));
+        files.put(order, rows, b"sour").unwrap();
+        assert!(files.read(order, rows).is_err());
+        assert!(files.open(order, rows).is_err());
+    }
+}
