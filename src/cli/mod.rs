@@ -49,7 +49,8 @@ pub(crate) use market::{
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
 pub(crate) use rent::{
-    MarketTable, RentCheck, RentCommand, RentFetch, RentNew, RentOrder, RentStatement, RentWatch,
+    AuditArg, MarketTable, RentAudit, RentCheck, RentCommand, RentFetch, RentNew, RentOrder,
+    RentStatement, RentWatch,
 };
 pub(crate) use silo::{SiloClaim, SiloCommand, SiloShow, SiloSplit};
 pub(crate) use sim::{

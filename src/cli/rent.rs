@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
-use super::{EngineArg, JsonArg, MarketArg, WalletArg};
+use super::{EngineArg, JsonArg, MarketArg, PassphraseArg, WalletArg};
 use crate::task_file::{BuffersName, ImageArgument, LossName};
 
 /// `florin rent …`
@@ -24,6 +24,8 @@ pub(crate) enum RentCommand {
     Fetch(RentFetch),
     /// Order the segments that an earlier order left, from its last delivered state
     Continue(RentContinue),
+    /// Audit your own order on private rows, until its settlement is final
+    Audit(RentAudit),
     /// Explain the deposits, the pay and the losses of each account of an order
     Statement(RentStatement),
 }
@@ -32,8 +34,8 @@ pub(crate) enum RentCommand {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  florin rent new order.toml --model net.pt2 --data csv:rows.csv#label \
-        --price 20 \\\n    --referee 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\n\nModel and rows of an \
-        order are published: every account of the market can read them."
+        --price 20 \\\n    --referee 0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\n\nThe model of an \
+        order is public. `data_class` in the file decides who may read its rows."
 )]
 pub(crate) struct RentNew {
     /// Path of the new order file
@@ -93,7 +95,7 @@ pub(crate) struct PlaceArg {
     #[arg(long)]
     pub(crate) follow: bool,
     #[command(flatten)]
-    pub(crate) engine: EngineArg,
+    pub(crate) audit: AuditArg,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
@@ -157,10 +159,44 @@ pub(crate) struct RentFetch {
     /// The model that the order was made from: the whole model is written from it
     #[arg(long, value_name = "FILE.pt2")]
     pub(crate) from: Option<PathBuf>,
+    /// The renter's wallet: the result of an order that is not public is for its renter alone
+    #[arg(long, value_name = "FILE", env = "FLORIN_WALLET")]
+    pub(crate) wallet: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) passphrase: PassphraseArg,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// `florin rent audit`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "`florin rent order` audits an order on private rows itself. Interrupted, it is resumed \
+        by this command: an audit that is late costs your bond, and the provider is paid."
+)]
+pub(crate) struct RentAudit {
+    /// Order id, or its first digits (6 or more)
+    pub(crate) order: String,
+    #[command(flatten)]
+    pub(crate) audit: AuditArg,
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    #[command(flatten)]
+    pub(crate) wallet: WalletArg,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// How a renter audits its own order.
+#[derive(Debug, Args)]
+pub(crate) struct AuditArg {
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+    /// Folder for states and salts of the audits [default: next to the wallet]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// `florin rent statement`

@@ -30,9 +30,17 @@ pub(super) fn run(command: cli::WalletCommand) -> anyhow::Result<Exit> {
 
 /// Opens the wallet that the arguments name.
 pub(crate) fn open(arg: &WalletArg) -> anyhow::Result<Wallet> {
-    let question = format!("Passphrase of {}: ", arg.wallet.display());
-    let passphrase = passphrase(&arg.passphrase, VARIABLE, &question)?;
-    Ok(Wallet::open(&arg.wallet, &passphrase)?)
+    open_file(&arg.wallet, &arg.passphrase)
+}
+
+/// Opens the wallet of a file.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) fn open_file(file: &Path, passphrase_arg: &PassphraseArg) -> anyhow::Result<Wallet> {
+    let question = format!("Passphrase of {}: ", file.display());
+    let passphrase = passphrase(passphrase_arg, VARIABLE, &question)?;
+    Ok(Wallet::open(file, &passphrase)?)
 }
 
 /// Reads a passphrase: from a file, otherwise from a variable, otherwise from a prompt.

@@ -87,6 +87,7 @@ impl OrderQuote {
                 "bids",
                 if self.order.listed { "of listed devices" } else { "of all accounts" }.to_owned(),
             ),
+            ("rows", format!("of the data class {}", self.order.data_class.name())),
             (
                 "escrow",
                 format!(

@@ -50,6 +50,7 @@ mod one_client_takes_part_in_many_tasks;
 mod one_member_on_several_processes;
 mod only_invited_accounts_take_part;
 mod output_and_results_are_not_lost;
+mod private_rows_are_rented;
 mod publishing_is_idempotent;
 mod request_ids;
 mod rows_are_encoded_into_a_file;

@@ -15,6 +15,18 @@ pub enum ClientError {
         /// The URL.
         url: String,
     },
+    /// Rows that are not public would cross a network in plain text.
+    #[error(
+        "rows and states of the data class {class} are sent over TLS alone: use the https:// URL of the market, which \
+         its operator configures by the settings tls.*"
+    )]
+    NotConfidential {
+        /// The data class.
+        class: &'static str,
+    },
+    /// The wallet could not sign a request.
+    #[error("a request cannot be signed: {0}")]
+    Signing(#[from] florin_protocol::SignError),
     /// No connection, no response in time, or a response that asks to retry later. Transient.
     #[error("the coordinator does not answer {what}: {why}")]
     Unavailable {
@@ -143,6 +155,8 @@ impl ClientError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::BadUrl { .. } => "INVALID_URL",
+            Self::NotConfidential { .. } => "INSECURE_TRANSPORT",
+            Self::Signing(_) => "SIGNING_FAILED",
             Self::Unavailable { .. } => "COORDINATOR_UNAVAILABLE",
             Self::RateLimited { .. } => "RATE_LIMITED",
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",

@@ -38,6 +38,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Http {
     agent: Agent,
     base: String,
+    is_confidential: bool,
 }
 
 /// A request with a streamed body.
@@ -88,7 +89,8 @@ impl Http {
             // Requests to this machine never use a proxy.
             config = config.proxy(None);
         }
-        Ok(Self { agent: config.build().into(), base: format!("{base}/v1") })
+        let is_confidential = local || uri.scheme_str() == Some("https");
+        Ok(Self { agent: config.build().into(), base: format!("{base}/v1"), is_confidential })
     }
 
     fn request(&self, method: &str, path: &str) -> RequestTarget {
@@ -170,11 +172,26 @@ impl Http {
     }
 
     /// `GET` of raw bytes, at most `limit` of them.
-    pub(super) fn get_bytes(&self, path: &str, limit: u64) -> Result<Vec<u8>, ClientError> {
+    pub(super) fn get_bytes(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        limit: u64,
+    ) -> Result<Vec<u8>, ClientError> {
         let request = self.request("GET", path);
-        let answer = request
-            .send_with_rate_limit(|| with_stall_timeout(self.agent.get(&request.url)).call());
+        let answer = request.send_with_rate_limit(|| {
+            let mut builder = self.agent.get(&request.url);
+            for (name, value) in headers {
+                builder = builder.header(*name, value);
+            }
+            with_stall_timeout(builder).call()
+        });
         HttpResponse { response: answer?, request }.bytes(limit)
+    }
+
+    /// Whether no other machine reads along: over TLS, or on this machine.
+    pub(super) const fn is_confidential(&self) -> bool {
+        self.is_confidential
     }
 
     /// `POST` of JSON; returns raw bytes, at most `limit` of them.

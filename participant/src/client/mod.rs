@@ -294,7 +294,8 @@ impl Client {
     /// [`ClientError::WrongDigest`], a rejection (`NOT_FOUND`, `NOT_YET_PUBLIC`), or those of any
     /// request.
     pub fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, ClientError> {
-        let bytes = self.http.get_bytes(&format!("blobs/{digest}"), limit.min(BLOB_BYTES_MAX))?;
+        let bytes =
+            self.http.get_bytes(&format!("blobs/{digest}"), &[], limit.min(BLOB_BYTES_MAX))?;
         check_digest(digest, bytes)
     }
 
@@ -336,7 +337,7 @@ impl Client {
         round: RoundNumber,
         limit: u64,
     ) -> Result<Vec<u8>, ClientError> {
-        self.http.get_bytes(&round_path(task, round, "holdout"), limit)
+        self.http.get_bytes(&round_path(task, round, "holdout"), &[], limit)
     }
 
     /// Enrols a participant in a task.

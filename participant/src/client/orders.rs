@@ -1,13 +1,17 @@
 //! Orders for compute: opening them, their records, and the bytes of jobs and states.
 
 use florin_compute::{
-    ComputeJob, LeaseRecord, OrderRequest, OrderView, RecordedLease, SignedLeaseAction, StateUpload,
+    ComputeJob, ComputeOrder, DataClass, LEASE_READ_MS_MAX, LeaseRead, LeaseRecord, OrderRequest,
+    OrderView, RecordedLease, SignedLeaseAction, StateUpload,
 };
 use florin_protocol::limits::BLOB_BYTES_MAX;
-use florin_protocol::{Canonical, Digest, WalletSignature, blob_digest};
+use florin_protocol::{Blob, Canonical, Digest, WalletSignature, WalletSigner, blob_digest};
 
 use super::http::StreamedRequest;
 use super::{Client, ClientError, WAIT_MS_MAX, check_digest};
+
+/// A signed request to read is valid for half of the longest life: clocks differ.
+const READ_MS: u64 = LEASE_READ_MS_MAX / 2;
 
 fn unexpected(what: String, why: &dyn std::fmt::Display) -> ClientError {
     ClientError::UnexpectedContent { what, why: why.to_string() }
@@ -164,26 +168,86 @@ impl Client {
         self.http.send(&sent, &mut &*bytes)?.discard()
     }
 
-    /// A blob of an order's job, of at most `limit` bytes, checked against its digest.
+    /// Checks that no other machine reads rows of a data class on their way.
     ///
     /// # Errors
-    /// [`ClientError::WrongDigest`]; a rejection; those of any request.
+    /// [`ClientError::NotConfidential`] over plain HTTP to another machine, unless the class is public.
+    pub fn check_confidential(&self, class: DataClass) -> Result<(), ClientError> {
+        match class == DataClass::Public || self.http.is_confidential() {
+            true => Ok(()),
+            false => Err(ClientError::NotConfidential { class: class.name() }),
+        }
+    }
+
+    /// A blob of an order's job, of at most `limit` bytes, checked against its digest. `reader` signs the request, if
+    /// the order is not public.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongDigest`], [`ClientError::NotConfidential`]; a rejection; those of any request.
     pub fn order_blob(
         &self,
-        order: Digest,
+        order: &ComputeOrder,
         digest: Digest,
         limit: u64,
+        reader: &dyn WalletSigner,
     ) -> Result<Vec<u8>, ClientError> {
-        let path = format!("orders/{order}/blobs/{digest}");
-        check_digest(digest, self.http.get_bytes(&path, limit.min(BLOB_BYTES_MAX))?)
+        let path = format!("orders/{}/blobs/{digest}", order.id());
+        let headers = self.reader_headers(order, digest, reader)?;
+        check_digest(digest, self.http.get_bytes(&path, &headers, limit.min(BLOB_BYTES_MAX))?)
     }
 
     /// The bytes of a state of a lease. The caller compares them with the digest as a state:
-    /// [`florin_work::LeasedTraining::start`].
+    /// [`florin_work::LeasedTraining::start`]. `reader` signs the request, if the order is not public.
     ///
     /// # Errors
-    /// A rejection, or those of any request.
-    pub fn order_state(&self, order: Digest, state: Digest) -> Result<Vec<u8>, ClientError> {
-        self.http.get_bytes(&format!("orders/{order}/states/{state}"), BLOB_BYTES_MAX)
+    /// [`ClientError::NotConfidential`]; a rejection, or those of any request.
+    pub fn order_state(
+        &self,
+        order: &ComputeOrder,
+        state: Digest,
+        reader: Option<&dyn WalletSigner>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let headers = match reader {
+            Some(reader) => self.reader_headers(order, state, reader)?,
+            None => Vec::new(),
+        };
+        let path = format!("orders/{}/states/{state}", order.id());
+        self.http.get_bytes(&path, &headers, BLOB_BYTES_MAX)
+    }
+
+    /// The rows of the disputed step of an order on private rows, for the referee that rules on it.
+    ///
+    /// # Errors
+    /// As for [`Self::order_state`].
+    pub fn disputed_rows(
+        &self,
+        order: &ComputeOrder,
+        rows: Blob,
+        reader: &dyn WalletSigner,
+    ) -> Result<Vec<u8>, ClientError> {
+        let headers = self.reader_headers(order, rows.digest, reader)?;
+        let path = format!("orders/{}/disputed-rows", order.id());
+        self.http.get_bytes(&path, &headers, rows.bytes.min(BLOB_BYTES_MAX))
+    }
+
+    /// The headers of a signed request to read something of an order; none for a public one.
+    fn reader_headers(
+        &self,
+        order: &ComputeOrder,
+        digest: Digest,
+        reader: &dyn WalletSigner,
+    ) -> Result<Vec<(&'static str, String)>, ClientError> {
+        if order.data_class == DataClass::Public {
+            return Ok(Vec::new());
+        }
+        self.check_confidential(order.data_class)?;
+        let (by, expires) = (reader.address(), self.now().saturating_add_ms(READ_MS));
+        let read = LeaseRead { order: order.id(), by, digest, expires };
+        let signature = read.sign(order.market, reader)?;
+        Ok(vec![
+            ("reader-account", by.to_string()),
+            ("reader-expires", expires.0.to_string()),
+            ("reader-signature", signature.to_string()),
+        ])
     }
 }

@@ -1,13 +1,15 @@
 //! The auditor of drawn segments, the two sides of a dispute, and the referee.
 
-use florin_compute::{ComputeAction, Phase, end_commitment};
+use florin_compute::{ComputeAction, DataClass, Phase, end_commitment};
 use florin_protocol::Digest;
+use florin_work::{JobRows, LeasedTraining};
 
 use super::LeaseDaemon;
 use super::decide::DisputedStep;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
+use crate::client::ClientError;
 
 /// The state after a step of a trace, from 1. Behind its end the last state stays.
 fn state_after(trace: &[Digest], step: u32) -> Option<Digest> {
@@ -28,7 +30,8 @@ impl LeaseDaemon<'_, '_> {
             Phase::Disputing => order.roles.referees && lease.order().referee == self.me,
             _ => false,
         };
-        if may_be_asked && order.training.is_none() {
+        let may_read = lease.may_read_rows(self.me);
+        if may_be_asked && may_read && (order.training.is_none() || order.is_stand_in) {
             self.load(order)?;
             return Ok(OrderVisit::Acted);
         }
@@ -89,14 +92,65 @@ impl LeaseDaemon<'_, '_> {
     ) -> Result<OrderVisit, LeaseServeError> {
         let DisputedStep { segment, start, step } = disputed;
         self.turn.is_over = true;
-        self.load(order)?;
-        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
-        let bytes = self.context.client.order_state(order.view.id, start)?;
-        let start = training.start(segment, start, &bytes)?;
-        let state = training.state_in_segment(self.context.engine, &start, step)?;
-        self.act(order, ComputeAction::Rule(Digest(state.digest())))?;
+        let state = match order.view.order.data_class {
+            DataClass::Private => self.state_from_disputed_rows(order)?,
+            DataClass::Public | DataClass::Buyer => {
+                self.load(order)?;
+                let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+                let bytes = self.state_bytes(&order.view.order, start)?;
+                let start = training.start(segment, start, &bytes)?;
+                Digest(training.state_in_segment(self.context.engine, &start, step)?.digest())
+            }
+        };
+        self.act(order, ComputeAction::Rule(state))?;
         self.summary.rulings = self.summary.rulings.saturating_add(1);
         self.emit(&LeaseEvent::Ruled { order: order.view.id, segment, step });
+        Ok(OrderVisit::Acted)
+    }
+}
+
+impl LeaseDaemon<'_, '_> {
+    /// The state after the disputed step of private rows, from the rows of that step and the state before it.
+    fn state_from_disputed_rows(
+        &mut self,
+        order: &FollowedOrder,
+    ) -> Result<Digest, LeaseServeError> {
+        let (client, wallet) = (self.context.client, self.context.wallet);
+        let offered = &order.view.order;
+        let dispute = order.lease()?.lease().dispute().ok_or(LeaseServeError::NoLease)?;
+        let (before, agreed) = dispute.agreed;
+        let step = offered.steps_before(dispute.segment).saturating_add(before.into());
+        let bytes = self.state_bytes(offered, agreed)?;
+        let job = client.order_job(order.view.id, offered.job)?;
+        let batch = client.disputed_rows(offered, job.rows, wallet)?;
+        let rows = JobRows::OfStep(step.saturating_add(1), &batch);
+        let read = |digest, limit| client.order_blob(offered, digest, limit, wallet);
+        let training = LeasedTraining::load_with::<ClientError>(offered, &job, rows, read)?;
+        let place = (dispute.segment, before);
+        Ok(training.ruling(self.context.engine, place, agreed, &bytes)?)
+    }
+
+    /// Uploads the state before the disputed step of private rows: the referee gets the rows of that step alone.
+    pub(super) fn show_agreed(
+        &mut self,
+        order: &mut FollowedOrder,
+        disputed: DisputedStep,
+    ) -> Result<OrderVisit, LeaseServeError> {
+        let DisputedStep { segment, start, step } = disputed;
+        let dispute = order.lease()?.lease().dispute().ok_or(LeaseServeError::NoLease)?;
+        let agreed = dispute.agreed.1;
+        if order.shown == Some(agreed) {
+            return Ok(OrderVisit::Idle);
+        }
+        self.turn.is_over = true;
+        self.load(order)?;
+        let bytes = self.state_bytes(&order.view.order, start)?;
+        let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
+        let start = training.start(segment, start, &bytes)?;
+        let state = training.state_in_segment(self.context.engine, &start, step)?;
+        self.send_state(order, agreed, &state.to_bytes()?)?;
+        order.shown = Some(agreed);
+        self.emit(&LeaseEvent::StepShown { order: order.view.id, segment, step });
         Ok(OrderVisit::Acted)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use florin_compute::{Bid, ComputeAction, ComputeJob, bid_commitment};
+use florin_compute::{Bid, ComputeAction, ComputeJob, ComputeOrder, bid_commitment};
 use florin_ledger::{Terms, lease_task};
 use florin_protocol::{Amount, Canonical, Digest};
-use florin_work::{LeasedTraining, SegmentStart};
+use florin_work::{JobRows, LeasedTraining, SegmentStart};
 
 use super::LeaseDaemon;
 use super::error::LeaseServeError;
@@ -283,7 +283,7 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<Option<String>, LeaseServeError> {
-        self.load(order)?;
+        self.load_to_measure(order)?;
         let Some(training) = &order.training else { return Ok(None) };
         let one = u64::try_from(training.initial().to_bytes()?.len()).unwrap_or(u64::MAX);
         let states = u64::from(order.view.order.segments).saturating_add(1);
@@ -317,11 +317,32 @@ impl LeaseDaemon<'_, '_> {
         }))
     }
 
-    /// Loads the training of an order, with a limit on the trainings in memory.
+    /// Loads the training of an order with its rows.
     pub(super) fn load(&mut self, order: &mut FollowedOrder) -> Result<(), LeaseServeError> {
+        match order.training.is_some() && !order.is_stand_in {
+            true => Ok(()),
+            false => self.load_with(order, JobRows::All),
+        }
+    }
+
+    /// Loads the training of an order for a measurement: with rows of zeros, while the account may not read its rows.
+    fn load_to_measure(&mut self, order: &mut FollowedOrder) -> Result<(), LeaseServeError> {
         if order.training.is_some() {
             return Ok(());
         }
+        let rows = match order.lease()?.lease().may_read_rows(self.me) {
+            true => JobRows::All,
+            false => JobRows::StandIn,
+        };
+        self.load_with(order, rows)
+    }
+
+    /// Loads the training of an order, with a limit on the trainings in memory.
+    fn load_with(
+        &mut self,
+        order: &mut FollowedOrder,
+        rows: JobRows<'_>,
+    ) -> Result<(), LeaseServeError> {
         self.turn.is_over = true;
         let loaded = self.orders.values().filter(|other| other.training.is_some()).count();
         if loaded >= LOADED_TRAININGS_MAX {
@@ -338,8 +359,10 @@ impl LeaseDaemon<'_, '_> {
             let what = format!("the order {id}");
             return Err(ClientError::UnexpectedContent { what, why }.into());
         }
-        let read = |digest, bytes| client.order_blob(id, digest, bytes);
-        let training = LeasedTraining::load::<ClientError>(offered, &job, read)?;
+        let wallet = self.context.wallet;
+        let read = |digest, bytes| client.order_blob(offered, digest, bytes, wallet);
+        let training = LeasedTraining::load_with::<ClientError>(offered, &job, rows, read)?;
+        order.is_stand_in = rows == JobRows::StandIn;
         order.training = Some(Box::new(training));
         order.total_steps = Some(job.steps());
         Ok(())
@@ -356,8 +379,18 @@ impl LeaseDaemon<'_, '_> {
         if offered.first_segment == 0 {
             return Ok(training.first());
         }
-        let bytes = self.context.client.order_state(order.view.id, offered.start)?;
+        let bytes = self.state_bytes(offered, offered.start)?;
         Ok(training.start(0, offered.start, &bytes)?)
+    }
+
+    /// The bytes of a state of an order.
+    pub(super) fn state_bytes(
+        &self,
+        order: &ComputeOrder,
+        state: Digest,
+    ) -> Result<Vec<u8>, LeaseServeError> {
+        let Self { context, .. } = self;
+        Ok(context.client.order_state(order, state, Some(context.wallet))?)
     }
 
     /// The microseconds of a step on this device: the median of a few trainings of the first steps. Orders of one
@@ -370,10 +403,14 @@ impl LeaseDaemon<'_, '_> {
         if let Some(us) = self.measured.get(&shape) {
             // The blobs of this order are loaded all the same: no account deposits for a job that cannot be trained.
             let us = *us;
-            self.load(order)?;
+            self.load_to_measure(order)?;
             return Ok(us);
         }
-        let start = self.first_start(order)?;
+        self.load_to_measure(order)?;
+        let start = match &order.training {
+            Some(training) if order.is_stand_in => training.first(),
+            _ => self.first_start(order)?,
+        };
         let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
         let engine = &mut *self.context.engine;
         let mut sample = |steps: u32| -> Result<u64, LeaseServeError> {

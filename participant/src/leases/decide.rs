@@ -1,6 +1,6 @@
 //! The next step of an account in a lease: a pure function of the lease, which its record decides.
 
-use florin_compute::{ComputeAccount, Lease, Phase};
+use florin_compute::{ComputeAccount, DataClass, Lease, Phase};
 use florin_protocol::{Address, Amount, Digest, Timestamp};
 
 /// The parts that an account may take in an order.
@@ -37,6 +37,8 @@ pub enum LeaseStep {
     OpenEnd(u32, Digest),
     /// Answer in the dispute of a segment with the state after a step, from 1.
     Answer(DisputedStep),
+    /// Upload the state before the disputed step of private rows, for the referee.
+    ShowAgreed(DisputedStep),
     /// Rule with the state after a step of a segment, from 1.
     Rule(DisputedStep),
 }
@@ -93,6 +95,10 @@ pub fn next_step(
             let agreed = lease.dispute()?.agreed.0;
             disputed(lease, agreed.saturating_add(1)).map(LeaseStep::Rule)
         }
+        Phase::Refereeing if is_own_audit(lease, me) => {
+            let dispute = lease.dispute().filter(|dispute| dispute.auditor == me)?;
+            disputed(lease, dispute.agreed.0).map(LeaseStep::ShowAgreed)
+        }
         Phase::Delivered | Phase::Serving | Phase::Disputing | Phase::Refereeing | Phase::Over => {
             None
         }
@@ -102,15 +108,21 @@ pub fn next_step(
 /// A bid or a place among the auditors, if the account has neither.
 fn first_step(lease: &Lease, me: Address, roles: LeaseRoles) -> Option<LeaseStep> {
     let order = lease.order();
-    let is_party = me == order.renter || me == order.referee;
-    if is_party || lease.sealed_bid(me).is_some() || lease.is_auditor(me) {
+    if lease.sealed_bid(me).is_some() || lease.is_auditor(me) || me == order.referee {
         return None;
     }
+    let (is_renter, is_private) = (me == order.renter, order.data_class == DataClass::Private);
     match roles {
-        LeaseRoles { bids: true, .. } => Some(LeaseStep::SealBid),
-        LeaseRoles { audits: true, .. } => Some(LeaseStep::JoinAudit),
+        LeaseRoles { bids: true, .. } if !is_renter => Some(LeaseStep::SealBid),
+        // Private rows are audited by their owner alone, and others never by theirs.
+        LeaseRoles { audits: true, .. } if is_renter == is_private => Some(LeaseStep::JoinAudit),
         _ => None,
     }
+}
+
+/// Whether an account audits its own order on private rows.
+fn is_own_audit(lease: &Lease, me: Address) -> bool {
+    lease.order().renter == me && lease.order().data_class == DataClass::Private
 }
 
 /// A leaf that the provider has not opened: those of the drawn segments, and that of the last

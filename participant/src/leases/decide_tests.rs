@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    Bid, ComputeAction, ComputeOrder, LeaseOutcome, Secret, StepTimes, bid_commitment,
-    end_commitment, segment_leaf,
+    AuditTerms, Bid, ComputeAction, ComputeOrder, DataClass, LeaseOutcome, Secret, StepTimes,
+    bid_commitment, end_commitment, segment_leaf,
 };
 
 use super::*;
@@ -125,6 +125,7 @@ impl PlayedLease {
                 assert_eq!(at.start, self.start(at.segment));
                 ComputeAction::Answer(self.trace(at.segment, by)[at.step as usize - 1])
             }
+            LeaseStep::ShowAgreed(_) => panic!("the rows of this order are public"),
             LeaseStep::Rule(at) => {
                 let agreed = self.lease.dispute().unwrap().agreed.1;
                 assert!(at.step >= 1);
@@ -239,6 +240,23 @@ fn an_account_without_a_role_does_nothing() {
     assert_eq!(due(ANN, ALL), Some(LeaseStep::SealBid));
     let audits = LeaseRoles { audits: true, ..LeaseRoles::default() };
     assert_eq!(due(ANN, audits), Some(LeaseStep::JoinAudit));
+}
+
+#[test]
+fn private_rows_are_audited_by_their_renter_alone() {
+    let example = ComputeOrder::example();
+    let audit = AuditTerms { auditors: 1, colluding: 0, ..example.audit };
+    let order = ComputeOrder { data_class: DataClass::Private, audit, ..example };
+    let lease = Lease::open(order, NOW).unwrap();
+    let order = lease.order();
+    let audits = LeaseRoles { audits: true, ..LeaseRoles::default() };
+    let due = |account, roles| next_step(&lease, account, roles, NOW);
+    assert_eq!(due(order.renter, ALL), Some(LeaseStep::JoinAudit));
+    assert_eq!(due(order.renter, audits), Some(LeaseStep::JoinAudit));
+    assert_eq!(due(order.renter, LeaseRoles::default()), None);
+    assert_eq!(due(order.referee, ALL), None);
+    assert_eq!(due(ANN, ALL), Some(LeaseStep::SealBid));
+    assert_eq!(due(ANN, audits), None);
 }
 
 #[test]

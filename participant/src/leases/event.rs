@@ -86,6 +86,15 @@ pub enum LeaseEvent {
         /// The segment.
         segment: u32,
     },
+    /// The state before the disputed step is uploaded for the referee.
+    StepShown {
+        /// The order.
+        order: Digest,
+        /// The segment.
+        segment: u32,
+        /// Steps of the segment before the state.
+        step: u32,
+    },
     /// The leaf of a segment is opened.
     LeafOpened {
         /// The order.
@@ -213,6 +222,7 @@ impl LeaseEvent {
             | Self::Funded { order }
             | Self::SegmentDelivered { order, .. }
             | Self::StartServed { order, .. }
+            | Self::StepShown { order, .. }
             | Self::LeafOpened { order, .. }
             | Self::AuditJoined { order }
             | Self::AuditSealed { order, .. }
@@ -266,6 +276,10 @@ impl fmt::Display for LeaseEvent {
             Self::StartServed { segment, .. } => {
                 write!(f, "served the start of the drawn segment {segment}")
             }
+            Self::StepShown { segment, step, .. } => write!(
+                f,
+                "showed the referee the state after step {step} of segment {segment}, which both sides have"
+            ),
             Self::LeafOpened { segment, .. } => write!(f, "opened the leaf of segment {segment}"),
             Self::AuditJoined { .. } => f.write_str("stands ready as an auditor"),
             Self::AuditSealed { segment, .. } => write!(f, "sealed its end of segment {segment}"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use florin_compute::{OrderView, Phase, RecordedLease};
-use florin_protocol::{Address, Amount};
+use florin_protocol::{Address, Amount, Digest};
 use florin_work::{LeasedTraining, SegmentStart};
 
 use super::decide::{LeaseRoles, promised};
@@ -43,6 +43,10 @@ pub(super) struct FollowedOrder {
     pub(super) deposit: Option<Amount>,
     /// The training, once it was needed.
     pub(super) training: Option<Box<LeasedTraining>>,
+    /// Whether the training has rows of zeros: the account may not read those of the order yet.
+    pub(super) is_stand_in: bool,
+    /// The state that was uploaded for the referee of a dispute.
+    pub(super) shown: Option<Digest>,
     /// Steps of the whole job, once it was loaded.
     pub(super) total_steps: Option<u64>,
     /// The states on disk, by the segment that they start.
@@ -78,6 +82,8 @@ impl FollowedOrder {
             folder,
             deposit: None,
             training: None,
+            is_stand_in: false,
+            shown: None,
             total_steps: None,
             states: None,
             current: None,

@@ -94,6 +94,8 @@ pub struct LeaseServeConfig {
     pub poll_ms: u64,
     /// How long to retry while the coordinator does not answer.
     pub backoff: Backoff,
+    /// Follow this order alone, until it asks for nothing more.
+    pub only: Option<Digest>,
     /// A misbehaviour.
     pub experiment: Option<LeaseExperiment>,
 }
@@ -119,7 +121,7 @@ pub struct LeaseSummary {
     pub returned: Amount,
 }
 
-/// Takes part in the orders of a coordinator until shutdown is requested.
+/// Takes part in the orders of a coordinator until shutdown is requested, or in one order until it is over.
 ///
 /// # Errors
 /// [`LeaseServeError`] for an engine without a class, an invalid policy, a data folder that cannot
@@ -138,6 +140,9 @@ pub fn serve_orders(
         match daemon.run_once() {
             Ok(acted) => {
                 (wait_ms, waited_ms) = (config.backoff.initial_ms.max(1), 0);
+                if config.only.is_some_and(|only| daemon.finished.contains(&only)) {
+                    break;
+                }
                 if !acted {
                     daemon.pause();
                 }
@@ -320,6 +325,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             LeaseStep::SealEnd(segment, start) => self.seal_end(order, segment, start),
             LeaseStep::OpenEnd(segment, start) => self.open_end(order, segment, start),
             LeaseStep::Answer(step) => self.answer(order, step),
+            LeaseStep::ShowAgreed(step) => self.show_agreed(order, step),
             LeaseStep::Rule(step) => self.rule(order, step),
         }
     }

@@ -101,6 +101,7 @@ impl PlayedMarket {
             policy: policy(number),
             poll_ms: 5,
             backoff: Backoff { initial_ms: 5, max_ms: 20, max_total_ms: 60_000 },
+            only: None,
             experiment: None,
         }
     }

@@ -1,7 +1,9 @@
 //! The policy of an account that computes orders: which ones it bids for, audits and referees, and
 //! how much it deposits.
 
-use florin_compute::{Bid, ComputeJob, ComputeOrder, LeaseError, StepTimes};
+use std::collections::BTreeSet;
+
+use florin_compute::{Bid, ComputeJob, ComputeOrder, DataClass, LeaseError, StepTimes};
 use florin_ledger::Terms;
 use florin_protocol::{Address, Amount, AmountError, Digest};
 
@@ -46,6 +48,8 @@ pub struct LeasePolicy {
     pub segments_max: u32,
     /// Most bytes of all blobs of a job.
     pub job_bytes_max: u64,
+    /// The accepted data classes. An order of another one is skipped.
+    pub data_classes: BTreeSet<DataClass>,
     /// Most bytes of all states of an order, which its provider stores until the lease is over.
     pub state_bytes_max: u64,
 }
@@ -105,7 +109,7 @@ pub struct LeasePolicyError {
 impl LeasePolicy {
     /// A policy that takes part in no order.
     #[must_use]
-    pub const fn none() -> Self {
+    pub fn none() -> Self {
         Self {
             bid: None,
             audit: None,
@@ -115,6 +119,7 @@ impl LeasePolicy {
             window_min_ms: LEASE_WINDOW_MS,
             segments_max: LEASE_SEGMENTS_MAX,
             job_bytes_max: LEASE_JOB_BYTES,
+            data_classes: [DataClass::Public, DataClass::Buyer, DataClass::Private].into(),
             state_bytes_max: LEASE_STATE_BYTES,
         }
     }
@@ -147,6 +152,10 @@ impl LeasePolicy {
         if self.referees.len() > REFEREES_MAX {
             let why = format!("{} entries: use at most {REFEREES_MAX}", self.referees.len());
             return wrong("referees", why);
+        }
+        if self.data_classes.is_empty() {
+            let why = "name at least one class: \"public\", \"buyer\", \"private\"";
+            return wrong("data_classes", why.to_owned());
         }
         for (key, number) in [
             ("window_min", self.window_min_ms),
@@ -201,6 +210,12 @@ impl LeasePolicy {
         if !self.referees.contains(&order.referee) {
             let referee = order.referee;
             return Some(format!("its referee {referee} is not one of the policy's referees"));
+        }
+        if !self.data_classes.contains(&order.data_class) {
+            let class = order.data_class.name();
+            return Some(format!(
+                "its data class {class:?} is not one of the policy's data_classes"
+            ));
         }
         if order.class != *class {
             let why = "its class is of another library, processor or vector instructions";

@@ -120,10 +120,22 @@ impl LeaseDaemon<'_, '_> {
             return Ok(false);
         }
         self.turn.is_over = true;
-        let upload = StateUpload { order: order.view.id, by: self.me, state: stored.digest };
-        let signature = upload.sign(order.view.order.market, self.context.wallet)?;
-        self.context.client.put_state(&upload, &signature, &bytes)?;
+        self.send_state(order, stored.digest, &bytes)?;
         Ok(true)
+    }
+
+    /// Uploads the bytes of a state with the signature of the wallet.
+    pub(super) fn send_state(
+        &self,
+        order: &FollowedOrder,
+        state: Digest,
+        bytes: &[u8],
+    ) -> Result<(), LeaseServeError> {
+        let client = self.context.client;
+        client.check_confidential(order.view.order.data_class)?;
+        let upload = StateUpload { order: order.view.id, by: self.me, state };
+        let signature = upload.sign(order.view.order.market, self.context.wallet)?;
+        Ok(client.put_state(&upload, &signature, bytes)?)
     }
 
     /// The state at the start of a segment, or at the end of the last one. If it is not on disk,
@@ -223,7 +235,7 @@ impl LeaseDaemon<'_, '_> {
         let start = match own {
             Some(own) => own,
             None => {
-                let bytes = self.context.client.order_state(order.view.id, start)?;
+                let bytes = self.state_bytes(&order.view.order, start)?;
                 training.start(segment, start, &bytes)?
             }
         };

@@ -59,7 +59,10 @@ impl LeaseDaemon<'_, '_> {
     /// Reads the list of orders, and visits each until an expensive step. Returns whether any step
     /// was performed.
     pub(super) fn run_once(&mut self) -> Result<bool, LeaseServeError> {
-        let views = self.context.client.orders()?;
+        let mut views = self.context.client.orders()?;
+        if let Some(only) = self.config.only {
+            views.retain(|view| view.id == only);
+        }
         self.follow(views);
         self.read_deposits()?;
         self.settle_forgotten()?;

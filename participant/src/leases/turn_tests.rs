@@ -47,6 +47,7 @@ impl TurnMarket {
             },
             poll_ms: 5,
             backoff: Backoff { initial_ms: 5, max_ms: 20, max_total_ms: 1_000 },
+            only: None,
             experiment: None,
         };
         let ledger = Arc::clone(&self.host.lock().unwrap().ledger);

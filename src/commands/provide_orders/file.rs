@@ -1,8 +1,10 @@
 //! The policy file of `florin provide --orders`: TOML, in which an unknown key is an error.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
+use florin_compute::DataClass;
 use florin_participant::leases::{AuditRule, BidRule, LeasePolicy};
 use florin_protocol::{Address, Amount};
 use serde::Deserialize;
@@ -30,6 +32,7 @@ struct OrdersFile {
     segments_max: Option<u32>,
     job_mib_max: Option<u64>,
     state_mib_max: Option<u64>,
+    data_classes: Option<BTreeSet<DataClass>>,
     bid: Option<BidTable>,
     audit: Option<AuditTable>,
 }
@@ -97,6 +100,7 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
         window_min_ms: ms("window_min", file.window_min.as_deref(), defaults.window_min_ms)?,
         segments_max: file.segments_max.unwrap_or(defaults.segments_max),
         job_bytes_max: bytes("job_mib_max", file.job_mib_max, defaults.job_bytes_max)?,
+        data_classes: file.data_classes.unwrap_or(defaults.data_classes),
         state_bytes_max: bytes("state_mib_max", file.state_mib_max, defaults.state_bytes_max)?,
     };
     policy.check().map_err(|error| error.to_string())?;
@@ -131,6 +135,11 @@ mod tests {
         assert!(policy.referee && policy.bid.unwrap().orders_max == 2);
         assert_eq!(policy.audit.unwrap().bond_max, "5".parse().unwrap());
         assert!(from_text("referee = true\n").is_ok());
+        let all = [DataClass::Public, DataClass::Buyer, DataClass::Private];
+        assert_eq!(policy.data_classes, all.into());
+        let few = format!("data_classes = [\"public\", \"buyer\"]\n{SHORT}");
+        let few = from_text(&few).unwrap().data_classes;
+        assert_eq!(few, [DataClass::Public, DataClass::Buyer].into());
     }
 
     #[test]
@@ -146,6 +155,8 @@ mod tests {
             ("referees", "segments_max = 0\nreferees", "segments_max"),
             ("referees", "job_mib_max = 99999999999999999\nreferees", "job_mib_max"),
             ("referees", "state_mib_max = 0\nreferees", "state_mib_max"),
+            ("referees", "data_classes = []\nreferees", "data_classes"),
+            ("referees", "data_classes = [\"secret\"]\nreferees", "secret"),
             ("\"100\"", "\"100\"\norders_max = 9", "orders_max"),
             ("[\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]", "[]", "referees"),
             ("[bid]", "[bids]", "bids"),

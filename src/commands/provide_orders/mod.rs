@@ -40,6 +40,7 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
         poll_ms: ORDERS_POLL_MS,
         gate: gate.clone(),
         backoff: Backoff::default(),
+        only: None,
         experiment: arguments.experiment.map(|OrderExperiment::Lazy| LeaseExperiment::Lazy),
     };
     let parts = ProviderContext {
@@ -126,7 +127,8 @@ fn prospect_json(one: &OrderProspect) -> Value {
     })
 }
 
-fn print_event(printer: &EventPrinter, event: &LeaseEvent) {
+/// Prints an event: a line, or an object.
+pub(super) fn print_event(printer: &EventPrinter, event: &LeaseEvent) {
     if printer.is_json() {
         return printer.print_json(event);
     }
@@ -146,7 +148,8 @@ fn print_event(printer: &EventPrinter, event: &LeaseEvent) {
     printer.print_text(&text, style);
 }
 
-fn summary(outcome: &LeaseSummary, printer: &EventPrinter) {
+/// Prints what an account did in orders.
+pub(super) fn summary(outcome: &LeaseSummary, printer: &EventPrinter) {
     let LeaseSummary { account, bids, segments, audits, rulings, paid, lost, returned } = outcome;
     if printer.is_json() {
         let fields = json!({

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::machine::{class_and_step, load, unknown_parties};
-use super::refused;
+use super::{readers, refused};
 use crate::cli::RentCheck;
 use crate::failure::Exit;
 use crate::rent::OrderQuote;
@@ -24,9 +24,9 @@ pub(super) fn run(arguments: &RentCheck) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     show::facts(&quote.facts());
-    show::hint(
-        "\nNothing was ordered. `florin rent order` locks the escrow, and publishes model and rows: all \
-         accounts of the market can read them.",
-    );
+    show::hint(&format!(
+        "\nNothing was ordered. `florin rent order` locks the escrow, and uploads model and rows. {}",
+        readers(order.data_class)
+    ));
     Ok(Exit::Done)
 }

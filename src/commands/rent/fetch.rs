@@ -1,14 +1,16 @@
 //! `florin rent fetch`: fetches the trained model of an order, and checks all of it.
 
 use anyhow::Context;
-use florin_compute::{Lease, LeaseOutcome};
+use florin_compute::{ComputeOrder, DataClass, Lease, LeaseOutcome};
 use florin_learning::tensors;
-use florin_protocol::{Digest, ModelArchitecture};
+use florin_participant::ClientError;
+use florin_protocol::{Digest, ErrorCode, ModelArchitecture, WalletSigner};
 use florin_work::delivered_state;
 use serde_json::json;
 
 use crate::cli::RentFetch;
 use crate::commands::task::write_whole;
+use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::rent::records;
@@ -22,7 +24,12 @@ pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {
     let (result, delivered) = result(history.lease())?;
     let order = history.lease().order();
     let job = market.order_job(view.id, order.job)?;
-    let bytes = market.order_state(view.id, result)?;
+    let reader = match (order.data_class, &arguments.wallet) {
+        (DataClass::Public, _) | (_, None) => None,
+        (_, Some(wallet)) => Some(wallet::open_file(wallet, &arguments.passphrase)?),
+    };
+    let reader = reader.as_ref().map(|wallet| -> &dyn WalletSigner { wallet });
+    let bytes = market.order_state(order, result, reader).map_err(|error| named(error, order))?;
     let state = delivered_state(order, &job, delivered, (result, &bytes)).map_err(|error| {
         let message = format!("the coordinator sent no result of order {}: {error}", view.id);
         Failure::negative("WRONG_RESULT", message)
@@ -65,6 +72,25 @@ pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {
         ));
     }
     Ok(Exit::Done)
+}
+
+/// The refusal of a result that is not public, with the argument that is missing.
+fn named(error: ClientError, order: &ComputeOrder) -> anyhow::Error {
+    let is_refused =
+        error.rejection().is_some_and(|rejection| rejection.code == ErrorCode::DataRestricted);
+    match is_refused {
+        false => error.into(),
+        true => {
+            let message = format!(
+                "the result of order {} is of the data class {}: only its renter {} may read it; name that wallet by \
+                 --wallet",
+                order.id().short(),
+                order.data_class.name(),
+                order.renter
+            );
+            Failure::input("DATA_RESTRICTED", message).into()
+        }
+    }
 }
 
 fn not_over(id: Digest) -> Failure {

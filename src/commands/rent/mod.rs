@@ -1,5 +1,6 @@
 //! `florin rent …`: the renter's commands.
 
+mod audit;
 mod check;
 mod fetch;
 mod machine;
@@ -9,7 +10,7 @@ mod statement;
 mod stored;
 mod watch;
 
-use florin_compute::LeaseError;
+use florin_compute::{DataClass, LeaseError};
 
 use crate::cli::{RentCommand, RentOrder};
 use crate::failure::{Exit, Failure};
@@ -25,7 +26,23 @@ pub(super) fn run(command: RentCommand) -> anyhow::Result<Exit> {
             let (file, place) = (arguments.file, arguments.place);
             order::run(&RentOrder { file, after: Some(arguments.order), place })
         }
+        RentCommand::Audit(arguments) => audit::run(&arguments),
         RentCommand::Statement(arguments) => statement::run(&arguments),
+    }
+}
+
+/// The readers of the rows of an order, in a sentence for its renter.
+const fn readers(class: DataClass) -> &'static str {
+    match class {
+        DataClass::Public => "All accounts of the market can read its model and its rows.",
+        DataClass::Buyer => {
+            "All accounts can read its model; the coordinator, the provider and drawn auditors its rows, and the \
+             referee in a dispute."
+        }
+        DataClass::Private => {
+            "All accounts can read its model; the coordinator and the provider its rows, and a referee those of one \
+             step."
+        }
     }
 }
 

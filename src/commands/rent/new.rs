@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
     show::sentence(&format!("Wrote {shown}; it explains every key."));
     written.notes.iter().for_each(|note| show::sentence(note));
     show::sentence(
-        "Model and rows of an order are published: all accounts of a market can read them.",
+        "All accounts of a market can read model and rows of this order: data_class in the file has the other classes.",
     );
     show::hint(&format!("Run: florin rent check {shown}"));
     Ok(Exit::Done)

@@ -5,7 +5,7 @@
 //! an interrupted order resumes where it stopped, and the escrow is locked only once.
 
 use anyhow::Context;
-use florin_compute::{ComputeOrder, OrderRequest, OrderView};
+use florin_compute::{ComputeOrder, DataClass, OrderRequest, OrderView};
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms, lease_task};
 use florin_participant::{Backoff, DepositPending, Shutdown, Wallet, retry_with_backoff};
 use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
@@ -13,7 +13,7 @@ use florin_work::delivered_state;
 use serde_json::json;
 
 use super::machine::{class_and_step, load};
-use super::{refused, stored, watch};
+use super::{audit, readers, refused, stored, watch};
 use crate::cli::RentOrder;
 use crate::commands::arbiter::Confirmation;
 use crate::commands::wallet;
@@ -40,6 +40,7 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&place.market)?;
     let wallet = wallet::open(&place.wallet)?;
     let ready = prepare(arguments, &market, &wallet)?;
+    market.check_confidential(ready.order.data_class)?;
     let request = OrderRequest { order: ready.order.clone(), job: ready.draft.job.clone() };
     let id = request.order.id();
     if !place.json.json {
@@ -51,10 +52,9 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
             // A restart after the escrow asks no second time.
             let ledger = market.signing_ledger(&wallet, &place.wallet)?;
             if ledger.task(lease_task(&request.order))?.is_none() {
-                confirmation.ask(&format!(
-                    "Lock {} FLN, and publish model and rows?",
-                    show::fln(ready.quote.escrow)
-                ))?;
+                let escrow = show::fln(ready.quote.escrow);
+                let readers = readers(ready.order.data_class);
+                confirmation.ask(&format!("Lock {escrow} FLN? {readers}"))?;
             }
             stored::store(&arguments.file, ready.rest.as_ref(), &request)?;
             open_escrow(&market, &*ledger, &wallet, &ready)?;
@@ -63,6 +63,9 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
     };
     upload(&market, &ready.draft, &view)?;
     report(arguments, &ready, id)?;
+    if ready.order.data_class == DataClass::Private {
+        return audit::run_for(&place.audit, (&market, &wallet, &place.wallet), id, place.json);
+    }
     match place.follow {
         true => watch::follow(&place.market, id, place.json.json),
         false => Ok(Exit::Done),
@@ -73,7 +76,8 @@ fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Resu
     if arguments.place.json.json {
         let locked = show::units(ready.quote.escrow);
         let fields = json!({ "order": id, "locked": locked, "quote": ready.quote.to_json() });
-        return match arguments.place.follow {
+        let is_followed = arguments.place.follow || ready.order.data_class == DataClass::Private;
+        return match is_followed {
             // Further lines follow.
             true => {
                 show::json_line(&show::JsonEvent { event: "ordered", fields });
@@ -83,7 +87,13 @@ fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Resu
         };
     }
     anstream::println!("\nOrdered. Order {id}");
-    if !arguments.place.follow {
+    if ready.order.data_class == DataClass::Private {
+        show::hint(&format!(
+            "You audit it: this program runs until the settlement is final. Interrupted, it goes on by `florin rent \
+             audit {}`.",
+            id.short()
+        ));
+    } else if !arguments.place.follow {
         show::hint(&format!("Follow it live: florin rent watch {}", id.short()));
     }
     Ok(())
@@ -99,13 +109,13 @@ fn prepare(
     let draft = order::read(file)?;
     let parties = OrderParties { market: market.coordinator().market, renter: wallet.address() };
     let rest = match &arguments.after {
-        Some(after) => Some(rest_of(market, after, &draft)?),
+        Some(after) => Some(rest_of(market, wallet, after, &draft)?),
         None => None,
     };
     let order = match stored::resume(file, &draft, &parties, rest.as_ref())? {
         Some(order) => order,
         None => {
-            let machine = class_and_step(&draft, file, arguments.place.engine)?;
+            let machine = class_and_step(&draft, file, arguments.place.audit.engine)?;
             draft.order(file, &parties, machine, rest.as_ref())?
         }
     };
@@ -117,6 +127,7 @@ fn prepare(
 /// The segments that an earlier order of the same job left.
 fn rest_of(
     market: &MarketConnection,
+    wallet: &Wallet,
     after: &str,
     draft: &OrderDraft,
 ) -> anyhow::Result<OrderRest> {
@@ -134,13 +145,13 @@ fn rest_of(
         return Err(Failure::negative("ORDER_NOT_OVER", message).into());
     };
     let rest = OrderRest::after(history.lease())?;
-    check_start(market, &view, draft, &rest)?;
+    check_start((market, wallet), &view, draft, &rest)?;
     Ok(rest)
 }
 
 /// Checks before any tokens are locked that the coordinator has the state from which an order continues.
 fn check_start(
-    market: &MarketConnection,
+    (market, wallet): (&MarketConnection, &Wallet),
     view: &OrderView,
     draft: &OrderDraft,
     rest: &OrderRest,
@@ -149,7 +160,7 @@ fn check_start(
     if rest.first_segment == 0 {
         return Ok(());
     }
-    let bytes = market.order_state(view.id, rest.start)?;
+    let bytes = market.order_state(&view.order, rest.start, Some(wallet))?;
     let delivered = rest.first_segment.saturating_sub(before);
     let state = delivered_state(&view.order, &draft.job, delivered, (rest.start, &bytes));
     state.map(drop).map_err(|error| {

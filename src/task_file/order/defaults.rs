@@ -1,7 +1,7 @@
 //! The terms of an order that its file leaves out: they follow from its size, its price and its longest
 //! step, so that [`ComputeOrder::check`] accepts them.
 
-use florin_compute::{AuditTerms, ComputeOrder, Deposits, LeaseError, PARTS, Windows};
+use florin_compute::{AuditTerms, ComputeOrder, DataClass, Deposits, LeaseError, PARTS, Windows};
 use florin_protocol::{Amount, AmountError};
 
 use super::sections::{AuditSection, DepositSection, WindowSection};
@@ -49,7 +49,7 @@ pub(super) fn part_up(
 /// The audits of an order of a number of segments.
 pub(super) fn audit(
     section: &AuditSection,
-    segments: u32,
+    (segments, class): (u32, DataClass),
     price: Amount,
 ) -> Result<AuditTerms, AmountError> {
     let parts = |micro: u64| u32::try_from(micro).unwrap_or(u32::MAX);
@@ -59,10 +59,15 @@ pub(super) fn audit(
     let of_segment = price.mul_div_down(1, segments.max(1).into())?;
     let most = price.mul_div_down(share.into(), PARTS.into())?;
     let fee = section.fee.unwrap_or(of_segment.min(most).max(Amount::from_units(1)));
+    // The renter audits private rows itself, and not for the provider.
+    let (auditors, colluding) = match class {
+        DataClass::Private => (1, 0),
+        DataClass::Public | DataClass::Buyer => (AUDITORS, COLLUDING),
+    };
     Ok(AuditTerms {
         share,
-        auditors: section.auditors.unwrap_or(AUDITORS),
-        colluding: section.colluding.map_or(COLLUDING, |share| parts(share.0.0)),
+        auditors: section.auditors.unwrap_or(auditors),
+        colluding: section.colluding.map_or(colluding, |share| parts(share.0.0)),
         fee,
     })
 }
@@ -100,10 +105,14 @@ pub(super) fn deposits(
         Some(bond) => bond,
         None => part_up(order.price_max, 1, BID_BOND_PART)?,
     };
+    let audit_bond = match order.data_class {
+        DataClass::Private => order.bounty().max(bid_bond),
+        DataClass::Public | DataClass::Buyer => order.bounty(),
+    };
     let without_stake = Deposits {
         bid_bond,
         stake: Amount::ZERO,
-        audit_bond: section.audit_bond.unwrap_or(order.bounty()),
+        audit_bond: section.audit_bond.unwrap_or(audit_bond),
         default_fine: section.default_fine.unwrap_or(bid_bond),
     };
     let least = ComputeOrder { deposits: without_stake.clone(), ..order.clone() }.stake_min()?;
@@ -121,7 +130,8 @@ mod tests {
             segments,
             price_max,
             step_us_max: 400_000,
-            audit: audit(&AuditSection::default(), segments, price_max).unwrap(),
+            audit: audit(&AuditSection::default(), (segments, DataClass::Public), price_max)
+                .unwrap(),
             ..ComputeOrder::example()
         };
         let windows = windows(&WindowSection::default(), &order);

@@ -12,7 +12,7 @@ mod tests;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_compute::{ComputeJob, ComputeOrder, Lease, LeaseError, LeaseOutcome};
+use florin_compute::{ComputeJob, ComputeOrder, DataClass, Lease, LeaseError, LeaseOutcome};
 use florin_learning::data::canonical_bytes;
 use florin_learning::{ModelSpec, tensors};
 use florin_protocol::{
@@ -30,8 +30,6 @@ use super::{FILE_BYTES_MAX, TaskFileError, check_graph_keys};
 use crate::failure::Failure;
 use sections::OrderFile;
 
-/// The only class of data that an order has.
-const PUBLIC: &str = "public";
 /// The challenge window of a lease, in milliseconds: ten minutes.
 const CHALLENGE_MS: u64 = 600_000;
 
@@ -46,6 +44,8 @@ pub(crate) struct OrderDraft {
     pub(crate) start: Digest,
     /// The challenge window of the settlement, in milliseconds.
     pub(crate) challenge_ms: u64,
+    /// The accounts that may read the rows.
+    pub(crate) data_class: DataClass,
     file: OrderFile,
     text: String,
 }
@@ -152,7 +152,7 @@ impl<E: Into<TaskFileError>> From<E> for Refused {
 
 fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     let file: OrderFile = toml::from_str(text).map_err(TaskFileError::from)?;
-    check_class(&file)?;
+    let data_class = data_class(&file)?;
     check_model(&file.model)?;
     let graph = read_graph(&file.model, Some(folder))?;
     file.data.check_keys()?;
@@ -190,20 +190,20 @@ fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     let challenge_ms = file.challenge.map_or(CHALLENGE_MS, |challenge| challenge.0);
     blobs.sort_by_key(|(digest, _)| *digest);
     blobs.dedup_by_key(|(digest, _)| *digest);
-    let draft = OrderDraft { job, blobs, start, challenge_ms, file, text: text.to_owned() };
+    let text = text.to_owned();
+    let draft = OrderDraft { job, blobs, start, challenge_ms, data_class, file, text };
     draft.segments()?;
     Ok(draft)
 }
 
-/// Refuses a class of data that no order has: all accounts of a market can read model and rows.
-fn check_class(file: &OrderFile) -> Result<(), Refused> {
-    if file.data_class == PUBLIC {
-        return Ok(());
+/// The data class of an order. It is stated, and never assumed: it decides who reads the rows.
+fn data_class(file: &OrderFile) -> Result<DataClass, Refused> {
+    if let Some(class) = DataClass::from_name(&file.data_class) {
+        return Ok(class);
     }
-    let right = "an order publishes its model and its rows: every provider and auditor of the market \
-                 can read them. Write data_class = \"public\" if that is right; data of the class \
-                 \"buyer\", \"private\" or \"split\" does not leave its owner, and is trained by \
-                 `florin task`";
+    let right = "write who may read the rows: \"public\" (all accounts), \"buyer\" (the provider that wins, and \
+                 drawn auditors) or \"private\" (the provider that wins; you audit). Rows that no other machine may \
+                 have are trained by `florin task`, or with both ends of the model at home by `florin participate --rank-private`";
     let error = TaskFileError::key("data_class", format!("{:?}", file.data_class), right);
     Err(Refused("DATA_CLASS_UNSUPPORTED", error))
 }
@@ -368,7 +368,8 @@ impl OrderDraft {
         let overflow = |error| wrong(LeaseError::from(error));
         let (left, all) = (part.segments.into(), whole.max(1).into());
         let price = defaults::part_up(section.price_max, left, all).map_err(overflow)?;
-        let audit = defaults::audit(audit, part.segments, price).map_err(overflow)?;
+        let audit =
+            defaults::audit(audit, (part.segments, self.data_class), price).map_err(overflow)?;
         let order = ComputeOrder {
             market: parties.market,
             renter: parties.renter,
@@ -383,6 +384,7 @@ impl OrderDraft {
             price_max: price,
             step_us_max,
             listed: section.listed,
+            data_class: self.data_class,
             audit,
             ..ComputeOrder::example()
         };

@@ -95,6 +95,25 @@ fn steps_of_a_segment_replace_the_number_of_segments() {
     }
 }
 
+/// The renter audits private rows, under a bond that a dispute for nothing costs.
+#[test]
+fn the_data_class_has_terms_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = new_order(folder.path());
+    let order = |class: &str| {
+        let class = format!("data_class = \"{class}\"");
+        let text = text.replacen("data_class = \"public\"", &class, 1);
+        let draft = from_text(&text, folder.path()).unwrap();
+        draft.order(Path::new("order.toml"), &parties(), MACHINE, None).unwrap()
+    };
+    let (public, buyer, private) = (order("public"), order("buyer"), order("private"));
+    assert_eq!(ComputeOrder { data_class: DataClass::Buyer, ..public.clone() }, buyer);
+    assert_eq!(private.data_class, DataClass::Private);
+    assert_eq!((public.audit.auditors, private.audit.auditors, private.audit.colluding), (2, 1, 0));
+    assert!(private.deposits.audit_bond >= private.deposits.bid_bond);
+    assert_eq!(private.job, public.job);
+}
+
 #[test]
 fn wrong_files_are_refused_with_their_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +121,12 @@ fn wrong_files_are_refused_with_their_key() {
     let referee = format!("referee = \"{REFEREE}\"");
     let renter = format!("referee = \"{}\"", Address([1; 20]));
     for (from, to, code, part) in [
-        ("\"public\"", "\"private\"", "DATA_CLASS_UNSUPPORTED", "data_class = \"private\""),
+        (
+            "data_class = \"public\"",
+            "data_class = \"split\"",
+            "DATA_CLASS_UNSUPPORTED",
+            "data_class = \"split\"",
+        ),
         ("data_class = \"public\"", "", "INVALID_ORDER", "missing field `data_class`"),
         ("kind = \"graph\"", "kind = \"mlp\"", "INVALID_ORDER", "model.kind = \"mlp\""),
         ("segments = 10\n", "segments = 10\nsteps = 2\n", "INVALID_ORDER", "order.segments = 10"),

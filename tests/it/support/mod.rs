@@ -2,6 +2,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod lease_host;
+pub(crate) mod lease_run;
 pub(crate) mod market;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -1,0 +1,96 @@
+//! `florin rent audit`: the renter of an order on private rows computes drawn segments again.
+
+use florin_compute::DataClass;
+use florin_participant::leases::{
+    AuditRule, LeaseEvent, LeasePolicy, LeaseServeConfig, ORDERS_POLL_MS, serve_orders,
+};
+use florin_participant::listings::ProbeGate;
+use florin_participant::{Backoff, ProviderContext, Wallet};
+use florin_protocol::{Amount, Digest, WalletSigner};
+
+use crate::cli::{AuditArg, JsonArg, RentAudit, WalletArg};
+use crate::commands::event_printer::EventPrinter;
+use crate::commands::participate::{state_folder, stop_on_request};
+use crate::commands::provide_orders::{print_event, summary};
+use crate::commands::wallet;
+use crate::compose;
+use crate::failure::{Exit, Failure};
+use crate::market::MarketConnection;
+
+/// The renter, by its market and its wallet.
+type Renter<'a> = (&'a MarketConnection, &'a Wallet, &'a WalletArg);
+
+pub(super) fn run(arguments: &RentAudit) -> anyhow::Result<Exit> {
+    let market = MarketConnection::connect(&arguments.market)?;
+    let wallet = wallet::open(&arguments.wallet)?;
+    let order = market.find_order(&arguments.order)?;
+    run_for(&arguments.audit, (&market, &wallet, &arguments.wallet), order, arguments.json)
+}
+
+/// Audits an order until its settlement is final.
+///
+/// # Errors
+/// `NOT_AUDITED_BY_RENTER` for an order of another renter or data class, `AUDIT_REFUSED` if this machine cannot
+/// audit it, and those of the daemon.
+pub(super) fn run_for(
+    arguments: &AuditArg,
+    (market, wallet, wallet_arg): Renter<'_>,
+    id: Digest,
+    json: JsonArg,
+) -> anyhow::Result<Exit> {
+    let order = market.order(id)?.order;
+    if order.data_class != DataClass::Private || order.renter != wallet.address() {
+        let message = format!(
+            "order {} is of the data class {} and of the renter {}: a renter audits its own order on private rows; \
+             others are audited by `florin provide --orders`",
+            id.short(),
+            order.data_class.name(),
+            order.renter
+        );
+        return Err(Failure::input("NOT_AUDITED_BY_RENTER", message).into());
+    }
+    let ledger = market.signing_ledger(wallet, wallet_arg)?;
+    let mut engine = compose::engine(arguments.engine)?;
+    let folder = state_folder(arguments.state.as_deref(), &wallet_arg.wallet);
+    let audit = AuditRule { fee_min: Amount::ZERO, bond_max: order.deposits.audit_bond };
+    let policy = LeasePolicy {
+        audit: Some(audit),
+        referees: vec![order.referee],
+        challenge_min_ms: 0,
+        window_min_ms: 1,
+        segments_max: order.segments,
+        job_bytes_max: u64::MAX,
+        ..LeasePolicy::none()
+    };
+    let config = LeaseServeConfig {
+        gate: ProbeGate::default(),
+        folder: folder.join(format!("audit-{}", id.short())),
+        policy,
+        poll_ms: ORDERS_POLL_MS,
+        backoff: Backoff::default(),
+        only: Some(id),
+        experiment: None,
+    };
+    let context =
+        ProviderContext { wallet, client: market, ledger: &*ledger, engine: &mut *engine };
+    let printer = EventPrinter::new(&wallet_arg.wallet, json);
+    let mut refusal = None;
+    let mut on_event = |event: &LeaseEvent| {
+        if let LeaseEvent::OrderSkipped { reason, .. } = event {
+            refusal = Some(reason.clone());
+        }
+        print_event(&printer, event);
+    };
+    let outcome = serve_orders(&config, context, &stop_on_request()?, &mut on_event)?;
+    summary(&outcome, &printer);
+    match refusal {
+        None => Ok(Exit::Done),
+        Some(reason) => {
+            let message = format!(
+                "order {} is not audited: {reason}. Without an audit it gets no provider, and its escrow returns",
+                id.short()
+            );
+            Err(Failure::negative("AUDIT_REFUSED", message).into())
+        }
+    }
+}
