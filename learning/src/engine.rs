@@ -5,6 +5,7 @@
 //! then agree to about 1e-9, and to the last digit after rounding to nano-nats.
 
 mod checks;
+mod elsewhere;
 mod error;
 
 use std::ops::{ControlFlow, Range};
@@ -18,6 +19,7 @@ pub use checks::check_training;
 pub(crate) use checks::{
     check_evaluation, check_execution, check_groups, check_row_gradients, check_segment,
 };
+pub use elsewhere::{ElsewhereEngine, RemoteTrainer, RemoteTraining};
 pub use error::{BackendError, CommandError, EvalError, InputError, TrainError};
 pub(crate) use error::{TRAINER_FAILED, TRAINER_OUTPUT_INVALID, TRAINER_TIMED_OUT};
 
