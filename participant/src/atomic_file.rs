@@ -53,7 +53,10 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
 }
 
 /// Replaces a file atomically: a crash leaves the old file or the new one. Mode 0600.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+///
+/// # Errors
+/// [`FileError`].
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let beside = write_temporary(path, bytes)?;
     let renamed = fs::rename(&beside, path).and_then(|()| sync_parent(path));
     renamed.map_err(|source| {

@@ -82,7 +82,7 @@ pub use arbitration::{
     ArbitrationError, SettlementOfRound, cancel_settlement, cancellable_settlements, slash_deposit,
     slashable_deposit,
 };
-pub use atomic_file::FileError;
+pub use atomic_file::{FileError, write_atomically};
 pub use audit::{AuditError, AuditOptions, AuditReport, RoundAudit, audit_round, audit_task};
 pub use behaviour::{
     Behaviour, BehaviourKind, BehaviourNameError, Flipped, Honest, Idle, Noise, Train,

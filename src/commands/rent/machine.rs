@@ -31,7 +31,7 @@ pub(super) const fn unknown_parties() -> OrderParties {
 ///
 /// # Errors
 /// `CLASS_MISSING` if this machine has no class, and those of the engine.
-pub(super) fn class_and_step(
+pub(in crate::commands) fn class_and_step(
     draft: &OrderDraft,
     file: &Path,
     engine: EngineArg,

@@ -3,9 +3,10 @@
 mod audit;
 mod check;
 mod fetch;
-mod machine;
+pub(super) mod machine;
 mod new;
 mod order;
+pub(crate) mod placing;
 mod statement;
 mod stored;
 mod watch;

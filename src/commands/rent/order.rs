@@ -4,25 +4,24 @@
 //! Each step is idempotent, and the exact order is stored next to its file before any tokens are locked:
 //! an interrupted order resumes where it stopped, and the escrow is locked only once.
 
-use anyhow::Context;
 use florin_compute::{ComputeOrder, DataClass, OrderRequest, OrderView};
-use florin_ledger::{Ledger, LedgerError, Refusal, Terms, lease_task};
-use florin_participant::{Backoff, DepositPending, Shutdown, Wallet, retry_with_backoff};
+use florin_ledger::lease_task;
+use florin_participant::Wallet;
 use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
 use florin_work::delivered_state;
 use serde_json::json;
 
 use super::machine::{class_and_step, load};
+use super::placing::{open_escrow, open_with_retries, upload};
 use super::{audit, readers, refused, stored, watch};
 use crate::cli::RentOrder;
 use crate::commands::arbiter::Confirmation;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::progress::Progress;
 use crate::rent::OrderQuote;
 use crate::rent::records;
-use crate::show::{self, NOTE};
+use crate::show;
 use crate::task_file::order::{self, OrderDraft, OrderParties, OrderRest};
 
 /// An order that is ready to be placed.
@@ -57,7 +56,8 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
                 confirmation.ask(&format!("Lock {escrow} FLN? {readers}"))?;
             }
             stored::store(&arguments.file, ready.rest.as_ref(), &request)?;
-            open_escrow(&market, &*ledger, &wallet, &ready)?;
+            let challenge_ms = ready.draft.challenge_ms;
+            open_escrow((&market, &*ledger, &wallet), &ready.order, challenge_ms)?;
             open_with_retries(&market, &request)?
         }
     };
@@ -183,62 +183,4 @@ fn opened_before(
         Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => Ok(None),
         asked => Ok(Some(asked?)),
     }
-}
-
-fn open_escrow(
-    market: &MarketConnection,
-    ledger: &dyn Ledger,
-    renter: &dyn WalletSigner,
-    ready: &ReadyOrder,
-) -> anyhow::Result<()> {
-    let (order, coordinator) = (&ready.order, market.coordinator());
-    let (id, account, now) = (coordinator.market, coordinator.account, market.now());
-    let terms = Terms::from_order(order, id, account, ready.draft.challenge_ms, now);
-    let terms = terms.map_err(refused)?;
-    match ledger.open_task(renter, &terms) {
-        Ok(_) => Ok(()),
-        Err(LedgerError::Refused(Refusal::TaskExists(_))) => {
-            let opened = ledger.task(terms.task)?.map(|state| state.terms);
-            let is_own = opened.is_some_and(|opened| {
-                opened.coordinator == account && opened.check_order(order, id, now).is_ok()
-            });
-            if is_own {
-                return Ok(());
-            }
-            let message = format!(
-                "the ledger has an escrow with other terms under the id of the order, {}, or one that \
-                 expires too soon: change `nonce` in the file, which makes another order. An escrow \
-                 of yours is refunded after its expiry",
-                terms.task
-            );
-            Err(Failure::negative("ORDER_ID_TAKEN", message).into())
-        }
-        Err(error) => Err(error).context("cannot lock the escrow"),
-    }
-}
-
-/// Opens an order at the coordinator, with retries until the coordinator sees the escrow.
-fn open_with_retries(
-    market: &MarketConnection,
-    request: &OrderRequest,
-) -> anyhow::Result<OrderView> {
-    let waiting = |why: &DepositPending| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
-    let attempt = || market.open_order(request).map_err(DepositPending);
-    let opened = retry_with_backoff(Backoff::default(), &Shutdown::new(), waiting, attempt);
-    Ok(opened.map_err(|DepositPending(error)| error)?)
-}
-
-/// Uploads the blobs that the coordinator waits for.
-fn upload(market: &MarketConnection, draft: &OrderDraft, view: &OrderView) -> anyhow::Result<()> {
-    for blob in &view.missing {
-        let Some(bytes) = draft.blob(blob.digest) else {
-            let message = format!(
-                "the coordinator waits for blob {}, which is none of the job: report it to the market",
-                blob.digest
-            );
-            return Err(Failure::negative("UNKNOWN_BLOB", message).into());
-        };
-        Progress::during("uploading the job", || market.put_order_blob(view.id, bytes))?;
-    }
-    Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use florin_compute::{ComputeOrder, OrderRequest};
+use florin_participant::write_atomically;
 
 use crate::task_file::order::{ClassAndStep, OrderDraft, OrderParties, OrderRest};
 
@@ -51,10 +52,5 @@ pub(super) fn store(
     rest: Option<&OrderRest>,
     request: &OrderRequest,
 ) -> anyhow::Result<()> {
-    let path = path_of(file, rest);
-    let written = path.with_extension("new");
-    let bytes = serde_json::to_vec_pretty(request)?;
-    std::fs::write(&written, bytes)
-        .and_then(|()| std::fs::rename(&written, &path))
-        .with_context(|| path.display().to_string())
+    Ok(write_atomically(&path_of(file, rest), &serde_json::to_vec_pretty(request)?)?)
 }

@@ -22,7 +22,7 @@ const SLACK: u32 = 3 * PARTS;
 const SECOND_MS: u64 = 1_000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
 /// For sealed bids: programs of providers look at a market every few seconds.
-const BID_MS: u64 = 5 * MINUTE_MS;
+pub(super) const BID_MS: u64 = 5 * MINUTE_MS;
 const REVEAL_MS: u64 = 2 * MINUTE_MS;
 /// It counts 1,024 times in the longest duration.
 const FUND_MS: u64 = 2 * MINUTE_MS;

@@ -1,10 +1,11 @@
 //! The order file: the training that a renter buys, and the terms of its lease.
 //!
-//! Its sections `[model]`, `[data]` and `[training]` are those of a task file. An order publishes model and
-//! rows, so that a file must say so by `data_class = "public"`.
+//! Its sections `[model]`, `[data]` and `[training]` are those of a task file, and `data_class` states the readers of
+//! its rows.
 
 mod defaults;
 mod new_order;
+mod rented;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use florin_protocol::{
 };
 
 pub(crate) use new_order::{NewOrder, order_for_graph};
+pub(crate) use rented::{RentedRounds, read_rented};
 
 use super::file::{ModelKind, ModelSection};
 use super::graph_section::read_graph;
@@ -28,7 +30,7 @@ use super::named_rows::{NamedRows, RowFiles};
 use super::token_section::TokenizerFile;
 use super::{FILE_BYTES_MAX, TaskFileError, check_graph_keys};
 use crate::failure::Failure;
-use sections::OrderFile;
+use sections::{AuditSection, DepositSection, OrderFile, OrderSection, WindowSection};
 
 /// The challenge window of a lease, in milliseconds: ten minutes.
 const CHALLENGE_MS: u64 = 600_000;
@@ -46,8 +48,19 @@ pub(crate) struct OrderDraft {
     pub(crate) challenge_ms: u64,
     /// The accounts that may read the rows.
     pub(crate) data_class: DataClass,
-    file: OrderFile,
+    terms: OrderTerms,
     text: String,
+}
+
+/// The terms of an order that do not depend on its job.
+#[derive(Debug, Clone)]
+struct OrderTerms {
+    referee: Address,
+    nonce: u64,
+    order: OrderSection,
+    audit: AuditSection,
+    deposits: DepositSection,
+    windows: WindowSection,
 }
 
 /// The market and the account of an order, which its file does not contain.
@@ -121,6 +134,12 @@ impl OrderRest {
 /// # Errors
 /// `INVALID_ORDER` with the line, key, value and the expected value; `DATA_CLASS_UNSUPPORTED`.
 pub(crate) fn read(path: &Path) -> anyhow::Result<OrderDraft> {
+    let text = read_text(path)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Ok(from_text(&text, folder).map_err(|refusal| refusal.at(path, &text))?)
+}
+
+fn read_text(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     if length > FILE_BYTES_MAX {
@@ -128,9 +147,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<OrderDraft> {
             format!("{shown} has {length} bytes, but an order file may have {FILE_BYTES_MAX}");
         return Err(Failure::input("INVALID_ORDER", message).into());
     }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(from_text(&text, folder).map_err(|refusal| refusal.at(path, &text))?)
+    std::fs::read_to_string(path).with_context(|| shown.to_string())
 }
 
 /// A refusal of an order file, with its code.
@@ -152,7 +169,7 @@ impl<E: Into<TaskFileError>> From<E> for Refused {
 
 fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     let file: OrderFile = toml::from_str(text).map_err(TaskFileError::from)?;
-    let data_class = data_class(&file)?;
+    let data_class = data_class(&file.data_class)?;
     check_model(&file.model)?;
     let graph = read_graph(&file.model, Some(folder))?;
     file.data.check_keys()?;
@@ -191,20 +208,22 @@ fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     blobs.sort_by_key(|(digest, _)| *digest);
     blobs.dedup_by_key(|(digest, _)| *digest);
     let text = text.to_owned();
-    let draft = OrderDraft { job, blobs, start, challenge_ms, data_class, file, text };
+    let OrderFile { referee, nonce, order, audit, deposits, windows, .. } = file;
+    let terms = OrderTerms { referee, nonce, order, audit, deposits, windows };
+    let draft = OrderDraft { job, blobs, start, challenge_ms, data_class, terms, text };
     draft.segments()?;
     Ok(draft)
 }
 
 /// The data class of an order. It is stated, and never assumed: it decides who reads the rows.
-fn data_class(file: &OrderFile) -> Result<DataClass, Refused> {
-    if let Some(class) = DataClass::from_name(&file.data_class) {
+fn data_class(name: &str) -> Result<DataClass, Refused> {
+    if let Some(class) = DataClass::from_name(name) {
         return Ok(class);
     }
     let right = "write who may read the rows: \"public\" (all accounts), \"buyer\" (the provider that wins, and \
                  drawn auditors) or \"private\" (the provider that wins; you audit). Rows that no other machine may \
                  have are trained by `florin task`, or with both ends of the model at home by `florin participate --rank-private`";
-    let error = TaskFileError::key("data_class", format!("{:?}", file.data_class), right);
+    let error = TaskFileError::key("data_class", format!("{name:?}"), right);
     Err(Refused("DATA_CLASS_UNSUPPORTED", error))
 }
 
@@ -289,7 +308,7 @@ fn in_file(error: SpecError) -> TaskFileError {
 impl OrderDraft {
     /// The class of bits and the longest step, as far as the file states them.
     pub(crate) fn stated(&self) -> (Option<Digest>, Option<u64>) {
-        let order = &self.file.order;
+        let order = &self.terms.order;
         (order.class, order.step_max.map(|step| step.0))
     }
 
@@ -297,7 +316,7 @@ impl OrderDraft {
     fn segments(&self) -> Result<(u32, u32), TaskFileError> {
         let total = self.job.steps();
         let count = |steps: u64| u32::try_from(steps).unwrap_or(u32::MAX);
-        match (self.file.order.segments, self.file.order.steps) {
+        match (self.terms.order.segments, self.terms.order.steps) {
             (Some(0), None) => {
                 Err(TaskFileError::key("order.segments", "0", "from 1 to 10,000 segments"))
             }
@@ -349,7 +368,7 @@ impl OrderDraft {
         rest: Option<&OrderRest>,
     ) -> Result<ComputeOrder, TaskFileError> {
         let (whole, steps) = self.segments()?;
-        let OrderFile { order: section, audit, deposits, windows, nonce, referee, .. } = &self.file;
+        let OrderTerms { order: section, audit, deposits, windows, nonce, referee } = &self.terms;
         let whole_rest = OrderRest {
             after: Digest::default(),
             first_segment: 0,

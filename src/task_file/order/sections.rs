@@ -36,7 +36,7 @@ pub(super) struct RowsSection {
 }
 
 /// `[order]`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OrderSection {
     pub(super) segments: Option<u32>,
@@ -51,7 +51,7 @@ pub(super) struct OrderSection {
 }
 
 /// `[audit]`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditSection {
     pub(super) share: Option<Decimal>,
@@ -61,7 +61,7 @@ pub(super) struct AuditSection {
 }
 
 /// `[deposits]`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DepositSection {
     pub(super) bid_bond: Option<Amount>,
@@ -71,7 +71,7 @@ pub(super) struct DepositSection {
 }
 
 /// `[windows]`
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WindowSection {
     pub(super) bid: Option<Duration>,
