@@ -173,6 +173,10 @@ pub(crate) struct Participate {
     pub(crate) noise: NoiseArg,
     #[command(flatten)]
     pub(crate) trainer: TrainerArg,
+    /// Have each round's training computed by a provider: the terms of its orders (TOML); see docs/renting.md
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["all", "noise", "trainer", "experiment"])]
+    pub(crate) rent: Option<PathBuf>,
     /// Variant of the local training. Its seed is a secret that follows from the wallet, the task,
     /// the round and this number
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -27,6 +27,7 @@ mod provide_orders;
 mod quote;
 mod ranks;
 mod rent;
+mod rented_rounds;
 mod restore;
 mod silo;
 mod sim;

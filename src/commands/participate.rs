@@ -20,7 +20,8 @@ use florin_protocol::{
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use super::{participate_all, producer, ranks, silo};
+use super::rented_rounds::Renter;
+use super::{participate_all, producer, ranks, rented_rounds, silo};
 use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
 use crate::commands::wallet;
 use crate::compose;
@@ -48,6 +49,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let market = market.with_weights(&arguments.weights);
     let view = || Ok(market.task(market.find(task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
+    let rented = rented_rounds::read(arguments, &market, &view.spec)?;
     let place = ranks::place()?;
     ranks::check(arguments, &view.spec, place.as_ref())?;
     producer::check(arguments, place.as_ref())?;
@@ -71,10 +73,12 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     };
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
-    let mut engine = engine(arguments, &view.spec, (&arguments.accept_model, ranks))?;
+    let engine = engine(arguments, &view.spec, (&arguments.accept_model, ranks))?;
     let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
+    let renter = Renter { market: &market, wallet: &wallet, ledger: &*ledger };
+    let mut engine = rented_rounds::engine(rented.as_ref(), arguments, engine, renter)?;
     let members = || silo::check_participation(arguments, &*ledger, view.id, wallet.address());
     printer.print_split(&with_retries(&shutdown, &mut print, members)?);
     if !arguments.json.json {
@@ -99,7 +103,8 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
             arguments.max_bond.is_some() && quote.is_arbiter_accepted || agrees(quote)
         },
     };
-    let outcome = participate(&config, parts, &shutdown, &mut print)?;
+    let work = || participate(&config, parts, &shutdown, &mut print);
+    let outcome = rented_rounds::beside(rented.as_ref(), arguments, renter, &shutdown, work)??;
     summary(&outcome, feed.as_ref().map(RowFeed::counts), &printer)
 }
 

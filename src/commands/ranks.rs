@@ -78,6 +78,8 @@ pub(super) fn check(
          task has another one"
     } else if arguments.engine.engine == EngineKind::Reference {
         "the engine `reference` trains on one process without virtual workers: use --engine torch"
+    } else if arguments.rent.is_some() {
+        "a provider computes rented trainings: leave out ranks and virtual workers, which the file of --rent states"
     } else if arguments.noise.noise.is_some() || arguments.trainer.trainer.is_some() {
         "trainings with noise, and those of a program of your own, run on one process"
     } else if arguments.experiment.is_some() {

@@ -14,6 +14,7 @@ mod a_market_that_changed_is_refused;
 mod a_model_of_pytorch_is_shown;
 mod a_model_of_pytorch_is_trained;
 mod a_model_that_is_a_program;
+mod a_participant_rents_its_training;
 mod a_participant_trains_with_its_own_program;
 mod a_payout_survives_a_crash;
 #[cfg(unix)]

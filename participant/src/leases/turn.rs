@@ -63,9 +63,18 @@ impl LeaseDaemon<'_, '_> {
         if let Some(only) = self.config.only {
             views.retain(|view| view.id == only);
         }
+        let is_listed = !views.is_empty();
         self.follow(views);
         self.read_deposits()?;
         self.settle_forgotten()?;
+        // An order that the coordinator has forgotten ends with its claim.
+        if let Some(only) = self.config.only
+            && !is_listed
+            && !self.orders.contains_key(&only)
+            && !self.store.order(only).exists()
+        {
+            self.finished.insert(only);
+        }
         let mut acted = false;
         (self.turn.is_over, self.turn.has_examined) = (false, false);
         for (rank, id) in self.by_urgency() {

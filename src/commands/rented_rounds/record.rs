@@ -1,0 +1,126 @@
+//! The orders of rented rounds on disk: an interrupted round goes on with its order, and the limit on spending holds
+//! over all runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use florin_compute::{ComputeOrder, Lease};
+use florin_participant::write_atomically;
+use florin_protocol::{Amount, AmountError, Digest};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// The code of an order beyond the limit on spending.
+pub(super) const RENT_LIMIT: &str = "RENT_LIMIT";
+/// The file in the state folder.
+const FILE: &str = "rented.json";
+/// Most orders of a record: those of the rounds of a task, each with all its attempts.
+const ORDERS_MAX: usize = 100_000;
+
+/// An order that trained a round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RentedOrder {
+    pub(super) order: ComputeOrder,
+    /// Its cost: the escrow, and after the lease the pay of other accounts and the own bond, if it was lost.
+    pub(super) cost: Amount,
+}
+
+/// All orders of a participation.
+#[derive(Debug)]
+pub(super) struct RentedOrders {
+    path: PathBuf,
+    orders: Vec<RentedOrder>,
+}
+
+impl RentedOrders {
+    /// Reads the record of a folder; empty without one.
+    pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(FILE);
+        let shown = || path.display().to_string();
+        let orders = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).with_context(shown)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).with_context(shown),
+        };
+        Ok(Self { path, orders })
+    }
+
+    /// The order of a job, from an earlier run.
+    pub(super) fn of_job(&self, job: Digest, attempt: u64) -> Option<&ComputeOrder> {
+        let own = |rented: &&RentedOrder| (rented.order.job, rented.order.nonce) == (job, attempt);
+        self.orders.iter().find(own).map(|rented| &rented.order)
+    }
+
+    /// The ids of all orders.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Digest> {
+        self.orders.iter().map(|rented| rented.order.id())
+    }
+
+    /// The cost of all orders.
+    pub(super) fn spent(&self) -> Result<Amount, AmountError> {
+        Amount::total(self.orders.iter().map(|rented| rented.cost))
+    }
+
+    /// Records an order before its escrow is locked.
+    ///
+    /// # Errors
+    /// `RENT_LIMIT` if all orders would cost more than a limit.
+    pub(super) fn add(&mut self, order: &ComputeOrder, limit: Amount) -> anyhow::Result<()> {
+        let cost = order.escrow()?;
+        let all = self.spent()?.plus(cost)?;
+        if all > limit || self.orders.len() >= ORDERS_MAX {
+            let spent = self.spent()?;
+            let message = format!(
+                "an order of {cost} FLN is beyond spend_max = {limit}: orders have cost {spent} FLN, with open ones. \
+                 Raise spend_max, or end the participation"
+            );
+            return Err(Failure::negative(RENT_LIMIT, message).into());
+        }
+        self.orders.push(RentedOrder { order: order.clone(), cost });
+        self.write()
+    }
+
+    /// Records the end of a lease with its cost, or of an order without one.
+    pub(super) fn end(&mut self, id: Digest, lease: Option<&Lease>) -> anyhow::Result<()> {
+        let Some(own) = self.orders.iter_mut().find(|rented| rented.order.id() == id) else {
+            return Ok(());
+        };
+        let renter = own.order.renter;
+        let totals = lease.map(|lease| lease.books().totals()).unwrap_or_default();
+        let others = totals.iter().filter(|(account, _)| **account != renter);
+        let lost = totals.get(&renter).map_or(Amount::ZERO, |totals| totals.debited);
+        own.cost = Amount::total(others.map(|(_, totals)| totals.paid).chain([lost]))?;
+        self.write()
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        Ok(write_atomically(&self.path, &serde_json::to_vec(&self.orders)?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_counts_open_orders_and_paid_ones_over_all_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let order = |nonce| ComputeOrder { nonce, ..ComputeOrder::example() };
+        let escrow = order(1).escrow().unwrap();
+        let limit = escrow.plus(escrow).unwrap();
+        let mut orders = RentedOrders::open(folder.path()).unwrap();
+        orders.add(&order(1), limit).unwrap();
+        orders.add(&order(2), limit).unwrap();
+        let refused = orders.add(&order(3), limit).unwrap_err();
+        assert_eq!(crate::failure::classify(&refused).0, "RENT_LIMIT");
+        // An order that found no provider costs nothing.
+        orders.end(order(1).id(), None).unwrap();
+        let mut again = RentedOrders::open(folder.path()).unwrap();
+        assert_eq!(again.spent(), Ok(escrow));
+        assert_eq!(again.of_job(order(2).job, 2), Some(&order(2)));
+        assert_eq!(again.of_job(order(2).job, 4), None);
+        again.add(&order(3), limit).unwrap();
+        assert_eq!(again.ids().count(), 3);
+    }
+}
