@@ -336,19 +336,31 @@ impl BackupWriter {
         };
         make_private(to).map_err(|source| failed(to, source))?;
         for order in orders {
-            let order = order.map_err(|source| failed(from, source))?.path();
-            let Some(name) = order.file_name() else { continue };
-            let copy = to.join(name);
-            fs::create_dir_all(&copy).map_err(|source| failed(&copy, source))?;
-            for file in fs::read_dir(&order).map_err(|source| failed(&order, source))? {
-                let file = file.map_err(|source| failed(&order, source))?;
-                match self.file(&file.path(), &copy.join(file.file_name())) {
-                    Err(BackupError::Failed { source, .. })
-                        if source.kind() == io::ErrorKind::NotFound => {}
-                    copied => copied?,
-                }
+            let order = order.map_err(|source| failed(from, source))?;
+            if order.file_name().to_str().is_some_and(|name| name.parse::<Digest>().is_ok()) {
+                self.restricted_order(&order.path(), &to.join(order.file_name()))?;
             }
-            sync_folder(&copy).map_err(|source| failed(&copy, source))?;
+        }
+        sync_folder(to).map_err(|source| failed(to, source))
+    }
+
+    fn restricted_order(&mut self, from: &Path, to: &Path) -> Result<(), BackupError> {
+        let is_gone = |source: &io::Error| source.kind() == io::ErrorKind::NotFound;
+        let files = match fs::read_dir(from) {
+            Err(error) if is_gone(&error) => return Ok(()),
+            files => files.map_err(|source| failed(from, source))?,
+        };
+        fs::create_dir_all(to).map_err(|source| failed(to, source))?;
+        for file in files {
+            let file = file.map_err(|source| failed(from, source))?;
+            if file.file_name().to_str().is_none_or(|name| name.parse::<Digest>().is_err()) {
+                // Of a write that has not ended.
+                continue;
+            }
+            match self.file(&file.path(), &to.join(file.file_name())) {
+                Err(BackupError::Failed { source, .. }) if is_gone(&source) => {}
+                copied => copied?,
+            }
         }
         sync_folder(to).map_err(|source| failed(to, source))
     }

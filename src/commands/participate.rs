@@ -78,13 +78,11 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let renter = Renter { market: &market, wallet: &wallet, ledger: &*ledger };
-    let mut engine = rented_rounds::engine(rented.as_ref(), arguments, engine, renter)?;
+    let mut engine =
+        rented_rounds::engine(rented.as_ref(), arguments, engine, (renter, &shutdown))?;
     let members = || silo::check_participation(arguments, &*ledger, view.id, wallet.address());
     printer.print_split(&with_retries(&shutdown, &mut print, members)?);
-    if !arguments.json.json {
-        let (task, url) = (view.id.short(), &arguments.market.market);
-        show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
-    }
+    hint_to_follow(arguments, view.id);
     let mut behaviour = kind(arguments.experiment).behaviour();
     // From here on rows are taken: nothing but the market can refuse the participation.
     let feed = producer::feed(arguments, &view.spec)?;
@@ -104,8 +102,15 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         },
     };
     let work = || participate(&config, parts, &shutdown, &mut print);
-    let outcome = rented_rounds::beside(rented.as_ref(), arguments, renter, &shutdown, work)??;
+    let outcome = rented_rounds::beside(rented.as_ref(), arguments, (renter, &shutdown), work)??;
     summary(&outcome, feed.as_ref().map(RowFeed::counts), &printer)
+}
+
+fn hint_to_follow(arguments: &Participate, task: TaskId) {
+    if !arguments.json.json {
+        let (task, url) = (task.short(), &arguments.market.market);
+        show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
+    }
 }
 
 /// The settings of a participation by `size` processes, without an invitation and noise.

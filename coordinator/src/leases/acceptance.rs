@@ -230,6 +230,7 @@ impl LeaseHost {
         if let Err(rejection) = &checked
             && rejection.code == ErrorCode::Internal
         {
+            self.expect_damaged_rows_again(&request);
             return checked;
         }
         let mut state = self.state();
@@ -259,6 +260,20 @@ impl LeaseHost {
     /// Checks that the blobs of a job fit together.
     fn check_job(&self, request: &OrderRequest) -> Result<(), Rejection> {
         self.load_training(request).map(drop)
+    }
+
+    /// Waits anew for the rows of a restricted order whose file is damaged or missing.
+    fn expect_damaged_rows_again(&self, request: &OrderRequest) {
+        let (id, rows) = (request.order.id(), request.job.rows);
+        if !is_restricted(&request.order) || self.inner.restricted.read(id, rows.digest).is_ok() {
+            return;
+        }
+        log_unremoved(id, self.inner.restricted.remove(id, rows.digest));
+        if let Some(order) = self.state().orders.get_mut(&id)
+            && order.is_complete()
+        {
+            order.missing.push(rows);
+        }
     }
 
     /// The training of an order, from the blobs of its job.

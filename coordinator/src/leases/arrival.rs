@@ -7,7 +7,7 @@ use florin_work::job_state;
 
 use super::hosted::HostedOrder;
 use super::store::StoredState;
-use super::{LeaseHost, blob_rejection, job_blobs, refused, unknown};
+use super::{LeaseHost, blob_rejection, job_blobs, log_unremoved, refused, unknown};
 
 /// Where bytes of an order are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl LeaseHost {
     pub(crate) fn take_blob(&self, id: Digest, writer: BlobWriter) -> Result<(), Rejection> {
         let digest = writer.digest();
         self.wanted_blob(id, digest)?;
-        if self.state().orders.get(&id).is_some_and(|order| order.is_own_file(digest)) {
+        if self.is_own_file(id, digest) {
             return self.take_own_file(id, writer);
         }
         self.inner.parts.blobs.store(writer).map_err(|error| blob_rejection(&error))?;
@@ -194,7 +194,9 @@ impl LeaseHost {
         let step = job_state(&job, state, &bytes)
             .map(|state| state.step())
             .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
-        let blob = match self.state().orders.get(&id).is_some_and(HostedOrder::is_restricted) {
+        // Without the lock: a write of a large state takes a while.
+        let is_restricted = self.state().orders.get(&id).is_some_and(HostedOrder::is_restricted);
+        let blob = match is_restricted {
             true => {
                 let blob = blob_digest(&bytes);
                 self.inner.restricted.put(id, blob, &bytes).map(|()| blob)
@@ -207,13 +209,23 @@ impl LeaseHost {
         let blob = blob.map_err(|error| blob_rejection(&error))?;
         let mut all = self.state();
         let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
-        if order.wanted_state(upload)?.is_none() {
+        let wanted = order.wanted_state(upload);
+        if is_restricted && !matches!(wanted, Ok(Some(_))) && !order.has_file(blob) {
+            // The lease has ended, or has its states, since the first look.
+            log_unremoved(id, self.inner.restricted.remove(id, blob));
+        }
+        if wanted?.is_none() {
             return Ok(());
         }
         let stored = StoredState { step, blob };
         self.inner.store.put_state(id, state, stored)?;
         order.states.insert(state, stored);
         Ok(())
+    }
+
+    /// Whether a blob of an order is in its own folder.
+    pub(crate) fn is_own_file(&self, id: Digest, digest: Digest) -> bool {
+        self.state().orders.get(&id).is_some_and(|order| order.is_own_file(digest))
     }
 }
 

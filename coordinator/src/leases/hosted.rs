@@ -1,6 +1,6 @@
 //! An order at its coordinator: what has arrived, and the lease that follows from its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use florin_compute::{
     ComputeAction, LeaseError, LeaseOpening, LeaseRecord, OrderView, Phase, RecordedAction,
@@ -77,12 +77,23 @@ impl HostedOrder {
         self.is_restricted() && digest == self.stored.request.job.rows.digest
     }
 
+    /// Whether a stored state of the order has these bytes.
+    pub(super) fn has_file(&self, blob: Digest) -> bool {
+        self.states.values().any(|state| state.blob == blob)
+    }
+
     /// The files that a restricted order has: its states, and its rows while it needs them.
     pub(super) fn restricted_files(&self) -> impl Iterator<Item = Digest> {
         let rows = self.stored.request.job.rows.digest;
         let has_rows = self.is_restricted() && self.lease.is_some() && self.is_open();
         let states = self.states.values().map(|state| state.blob);
         states.filter(|_| self.is_restricted()).chain(has_rows.then_some(rows))
+    }
+
+    /// The files that a restricted order has at a start: also the rows that have arrived before its bids.
+    pub(super) fn restricted_or_arrived(&self) -> BTreeSet<Digest> {
+        let rows = self.is_waiting().then_some(self.stored.request.job.rows.digest);
+        self.restricted_files().chain(rows).collect()
     }
 
     /// Removes the files of a restricted order that no account may read any more.

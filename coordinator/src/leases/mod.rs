@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use crate::host::Clock;
 use hosted::HostedOrder;
 use listings::HostedListing;
-use restricted::RestrictedFiles;
+use restricted::{RestrictedFiles, absent};
 use store::LeaseStore;
 
 pub(crate) use arrival::BytesPlace;
@@ -433,7 +433,10 @@ impl HostState {
         });
         for id in found {
             match self.orders.get(&id) {
-                Some(order) => order.remove_unneeded(files, id),
+                Some(order) => {
+                    order.remove_unneeded(files, id);
+                    log_unremoved(id, absent(files.keep(id, &order.restricted_or_arrived())));
+                }
                 None => log_unremoved(id, files.remove_all(id)),
             }
         }

@@ -1,9 +1,11 @@
 //! The rows and states of orders that are not public: a folder for each order, which no other order and no task
 //! reads from. The rows are removed when the lease is over.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use florin_protocol::{Digest, blob_digest};
 use florin_store::blobs::hash_file;
@@ -19,11 +21,13 @@ const PARTIAL: &str = "partial";
 #[derive(Debug)]
 pub(super) struct RestrictedFiles {
     root: PathBuf,
+    /// Number of writes: two of the same bytes have a temporary file each.
+    writes: AtomicU64,
 }
 
 impl RestrictedFiles {
     pub(super) fn new(data: &Path) -> Self {
-        Self { root: data.join(RESTRICTED_FOLDER) }
+        Self { root: data.join(RESTRICTED_FOLDER), writes: AtomicU64::new(0) }
     }
 
     fn folder(&self, order: Digest) -> PathBuf {
@@ -41,7 +45,8 @@ impl RestrictedFiles {
     /// Stores the bytes of a digest durably.
     pub(super) fn put(&self, order: Digest, digest: Digest, bytes: &[u8]) -> Result<(), BlobError> {
         let (folder, path) = (self.folder(order), self.path(order, digest));
-        let partial = path.with_extension(PARTIAL);
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let partial = path.with_extension(format!("{number}.{PARTIAL}"));
         let written = make_private(&self.root)
             .and_then(|()| fs::create_dir_all(&folder))
             .and_then(|()| File::create(&partial))
@@ -78,11 +83,20 @@ impl RestrictedFiles {
 
     /// Removes the bytes of a digest, if they are there.
     pub(super) fn remove(&self, order: Digest, digest: Digest) -> io::Result<()> {
-        let path = self.path(order, digest);
-        for file in [path.with_extension(PARTIAL), path] {
-            absent(fs::remove_file(file))?;
-        }
+        absent(fs::remove_file(self.path(order, digest)))?;
         absent(sync_folder(&self.folder(order)))
+    }
+
+    /// Removes all files of an order but some: those of interrupted writes, for example.
+    pub(super) fn keep(&self, order: Digest, needed: &BTreeSet<Digest>) -> io::Result<()> {
+        for entry in fs::read_dir(self.folder(order))? {
+            let entry = entry?;
+            let digest = entry.file_name().to_str().and_then(|name| name.parse::<Digest>().ok());
+            if !digest.is_some_and(|digest| needed.contains(&digest)) {
+                absent(fs::remove_file(entry.path()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes all files of an order.
@@ -115,7 +129,7 @@ pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// A file that is not there needs no removal.
-fn absent(done: io::Result<()>) -> io::Result<()> {
+pub(super) fn absent(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
@@ -144,6 +158,14 @@ mod tests {
         assert!(!files.contains(one, rows) && files.contains(two, rows));
         files.remove_all(two).unwrap();
         files.remove_all(two).unwrap();
+        // An interrupted write, and a state that no record names.
+        let state = files.folder(one).join(Digest([7; 32]).to_string());
+        fs::write(&state, "state").unwrap();
+        fs::write(files.path(one, rows).with_extension("3.partial"), "ro").unwrap();
+        files.put(one, rows, b"rows").unwrap();
+        files.keep(one, &[rows].into()).unwrap();
+        assert_eq!(fs::read_dir(files.folder(one)).unwrap().count(), 1);
+        assert!(files.contains(one, rows));
         assert_eq!(files.orders().unwrap(), [one]);
     }
 

@@ -185,7 +185,11 @@ async fn receive_blob(
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
     let leases = app.host().leases().clone();
-    let held = [place, app.large_store_permit().await?];
+    let mut held = vec![place, app.large_store_permit().await?];
+    if with_leases(app, move |leases| Ok(leases.is_own_file(id, digest))).await? {
+        // It is copied to the order's own folder.
+        held.push(app.reserve_memory(super::MemoryPool::Blobs, bytes).await?);
+    }
     Ok(blocking_holding(held, move || leases.take_blob(id, writer)).await??)
 }
 

@@ -234,7 +234,7 @@ impl ComputeOrder {
         let rounds = u64::from(REPLACEMENTS_MAX).saturating_add(3);
         // Each dispute halves the steps by an answer of each side, and ends with a ruling.
         let answers = u64::from(u32::BITS.saturating_sub(self.steps.leading_zeros()));
-        let answers = answers.saturating_mul(2).saturating_add(1);
+        let answers = answers.saturating_mul(2).saturating_add(self.ruling_windows());
         let disputes = u64::from(self.audited(self.segments))
             .saturating_mul(self.audit.auditors.into())
             .saturating_mul(answers);
@@ -244,6 +244,16 @@ impl ComputeOrder {
             .saturating_add(draw)
             .saturating_add(audit.saturating_mul(rounds))
             .saturating_add(answer.saturating_mul(disputes))
+    }
+
+    /// The windows of answers that a ruling has. On private rows the renter computes and uploads the state before the
+    /// step, and the coordinator reads the rows, before the referee begins.
+    #[must_use]
+    pub const fn ruling_windows(&self) -> u64 {
+        match self.data_class {
+            DataClass::Private => 3,
+            DataClass::Public | DataClass::Buyer => 1,
+        }
     }
 
     /// Checks all numbers, and that the stake makes fake segments a loss.

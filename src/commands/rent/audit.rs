@@ -1,14 +1,16 @@
 //! `florin rent audit`: the renter of an order on private rows computes drawn segments again.
 
-use florin_compute::DataClass;
+use florin_compute::{ComputeOrder, DataClass, LeaseOutcome, OrderView};
+use florin_ledger::Ledger;
 use florin_participant::leases::{
     AuditRule, LeaseEvent, LeasePolicy, LeaseServeConfig, ORDERS_POLL_MS, serve_orders,
 };
 use florin_participant::listings::ProbeGate;
 use florin_participant::{Backoff, ProviderContext, Wallet};
 use florin_protocol::{Amount, Digest, WalletSigner};
+use florin_work::compute_class;
 
-use crate::cli::{AuditArg, JsonArg, RentAudit, WalletArg};
+use crate::cli::{AuditArg, EngineArg, JsonArg, RentAudit, WalletArg};
 use crate::commands::event_printer::EventPrinter;
 use crate::commands::participate::{state_folder, stop_on_request};
 use crate::commands::provide_orders::{print_event, summary};
@@ -16,6 +18,7 @@ use crate::commands::wallet;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
+use crate::show;
 
 /// The renter, by its market and its wallet.
 type Renter<'a> = (&'a MarketConnection, &'a Wallet, &'a WalletArg);
@@ -25,6 +28,37 @@ pub(super) fn run(arguments: &RentAudit) -> anyhow::Result<Exit> {
     let wallet = wallet::open(&arguments.wallet)?;
     let order = market.find_order(&arguments.order)?;
     run_for(&arguments.audit, (&market, &wallet, &arguments.wallet), order, arguments.json)
+}
+
+/// Checks before the escrow of an order on private rows is locked that its renter could audit it.
+///
+/// # Errors
+/// `AUDIT_REFUSED` if this machine's engine has another class than the order, or the wallet has less than escrow and
+/// bond.
+pub(in crate::commands) fn check_possible(
+    order: &ComputeOrder,
+    (wallet, ledger): (&Wallet, &dyn Ledger),
+    engine: EngineArg,
+) -> anyhow::Result<()> {
+    let refused = |why: String| Err(Failure::negative("AUDIT_REFUSED", why).into());
+    let engine = compose::engine(engine)?;
+    if compute_class(&*engine) != Some(order.class) {
+        return refused(format!(
+            "you audit an order on private rows, and {} on this machine is not of the order's class: leave out \
+             order.class, and use --engine torch",
+            engine.name()
+        ));
+    }
+    let needed = order.escrow()?.plus(order.deposits.audit_bond)?;
+    let balance = ledger.balance(wallet.address())?;
+    match balance >= needed {
+        true => Ok(()),
+        false => refused(format!(
+            "the escrow and your bond as the auditor are {} FLN, and the wallet has {} FLN",
+            show::fln(needed),
+            show::fln(balance)
+        )),
+    }
 }
 
 /// Audits an order until its settlement is final.
@@ -84,7 +118,7 @@ pub(super) fn run_for(
     let outcome = serve_orders(&config, context, &stop_on_request()?, &mut on_event)?;
     summary(&outcome, &printer);
     match refusal {
-        None => Ok(Exit::Done),
+        None => ended(&market.order(id)?),
         Some(reason) => {
             let message = format!(
                 "order {} is not audited: {reason}. Without an audit it gets no provider, and its escrow returns",
@@ -93,4 +127,21 @@ pub(super) fn run_for(
             Err(Failure::negative("AUDIT_REFUSED", message).into())
         }
     }
+}
+
+/// The end of an order for its auditor.
+fn ended(view: &OrderView) -> anyhow::Result<Exit> {
+    let id = view.id.short();
+    if let Some(why) = &view.refused {
+        let message =
+            format!("the coordinator has refused order {id}, and returns its escrow: {why}");
+        return Err(Failure::negative("ORDER_REFUSED", message).into());
+    }
+    if view.outcome == Some(LeaseOutcome::Unawarded) {
+        let message = format!(
+            "order {id} found no provider, or its bids ended before your bond as its auditor: the escrow returns"
+        );
+        return Err(Failure::negative("NO_RESULT", message).into());
+    }
+    Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! `florin rent …`: the renter's commands.
 
-mod audit;
+pub(super) mod audit;
 mod check;
 mod fetch;
 pub(super) mod machine;
@@ -33,7 +33,7 @@ pub(super) fn run(command: RentCommand) -> anyhow::Result<Exit> {
 }
 
 /// The readers of the rows of an order, in a sentence for its renter.
-const fn readers(class: DataClass) -> &'static str {
+pub(super) const fn readers(class: DataClass) -> &'static str {
     match class {
         DataClass::Public => "All accounts of the market can read its model and its rows.",
         DataClass::Buyer => {

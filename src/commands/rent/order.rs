@@ -6,13 +6,13 @@
 
 use florin_compute::{ComputeOrder, DataClass, OrderRequest, OrderView};
 use florin_ledger::lease_task;
-use florin_participant::Wallet;
-use florin_protocol::{Canonical, Digest, ErrorCode, WalletSigner};
+use florin_participant::{Shutdown, Wallet};
+use florin_protocol::{Canonical, Digest, WalletSigner};
 use florin_work::delivered_state;
 use serde_json::json;
 
 use super::machine::{class_and_step, load};
-use super::placing::{open_escrow, open_with_retries, upload};
+use super::placing::{open_escrow, open_with_retries, opened_before, upload};
 use super::{audit, readers, refused, stored, watch};
 use crate::cli::RentOrder;
 use crate::commands::arbiter::Confirmation;
@@ -51,14 +51,15 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
             // A restart after the escrow asks no second time.
             let ledger = market.signing_ledger(&wallet, &place.wallet)?;
             if ledger.task(lease_task(&request.order))?.is_none() {
-                let escrow = show::fln(ready.quote.escrow);
-                let readers = readers(ready.order.data_class);
-                confirmation.ask(&format!("Lock {escrow} FLN? {readers}"))?;
+                if ready.order.data_class == DataClass::Private {
+                    audit::check_possible(&ready.order, (&wallet, &*ledger), place.audit.engine)?;
+                }
+                confirmation.ask(&question(&ready))?;
             }
             stored::store(&arguments.file, ready.rest.as_ref(), &request)?;
             let challenge_ms = ready.draft.challenge_ms;
             open_escrow((&market, &*ledger, &wallet), &ready.order, challenge_ms)?;
-            open_with_retries(&market, &request)?
+            open_with_retries(&market, &request, &Shutdown::new())?
         }
     };
     upload(&market, &ready.draft, &view)?;
@@ -70,6 +71,21 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
         true => watch::follow(&place.market, id, place.json.json),
         false => Ok(Exit::Done),
     }
+}
+
+/// The question before an escrow is locked.
+fn question(ready: &ReadyOrder) -> String {
+    let (escrow, class) = (show::fln(ready.quote.escrow), ready.order.data_class);
+    let bond = match class {
+        DataClass::Private => {
+            format!(
+                ", and deposit {} FLN as its auditor",
+                show::fln(ready.order.deposits.audit_bond)
+            )
+        }
+        DataClass::Public | DataClass::Buyer => String::new(),
+    };
+    format!("Lock {escrow} FLN{bond}? {}", readers(class))
 }
 
 fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Result<()> {
@@ -171,16 +187,4 @@ fn check_start(
         );
         Failure::negative("WRONG_RESULT", message).into()
     })
-}
-
-/// The view of an order that was opened before. Asks the coordinator for its refusal before any tokens are
-/// locked: it checks an order before it looks for the escrow.
-fn opened_before(
-    market: &MarketConnection,
-    request: &OrderRequest,
-) -> anyhow::Result<Option<OrderView>> {
-    match market.open_order(request) {
-        Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => Ok(None),
-        asked => Ok(Some(asked?)),
-    }
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 use florin_compute::{ComputeOrder, OrderRequest, OrderView};
 use florin_ledger::{Ledger, LedgerError, Refusal, Terms};
 use florin_participant::{Backoff, DepositPending, Shutdown, retry_with_backoff};
-use florin_protocol::WalletSigner;
+use florin_protocol::{ErrorCode, WalletSigner};
 
 use crate::failure::Failure;
 use crate::market::MarketConnection;
@@ -14,6 +14,21 @@ use crate::task_file::order::OrderDraft;
 
 /// Where an order is placed, and by whose wallet.
 pub(crate) type Placement<'a> = (&'a MarketConnection, &'a dyn Ledger, &'a dyn WalletSigner);
+
+/// The view of an order that was opened before. Asks the coordinator for its refusal before any tokens are
+/// locked: it checks an order before it looks for the escrow.
+///
+/// # Errors
+/// The coordinator's refusal, and those of any request.
+pub(crate) fn opened_before(
+    market: &MarketConnection,
+    request: &OrderRequest,
+) -> anyhow::Result<Option<OrderView>> {
+    match market.open_order(request) {
+        Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => Ok(None),
+        asked => Ok(Some(asked?)),
+    }
+}
 
 /// Opens the escrow of an order, unless it is open.
 ///
@@ -57,10 +72,11 @@ pub(crate) fn open_escrow(
 pub(crate) fn open_with_retries(
     market: &MarketConnection,
     request: &OrderRequest,
+    shutdown: &Shutdown,
 ) -> anyhow::Result<OrderView> {
     let waiting = |why: &DepositPending| anstream::eprintln!("{NOTE}retrying: {why}{NOTE:#}");
     let attempt = || market.open_order(request).map_err(DepositPending);
-    let opened = retry_with_backoff(Backoff::default(), &Shutdown::new(), waiting, attempt);
+    let opened = retry_with_backoff(Backoff::default(), shutdown, waiting, attempt);
     Ok(opened.map_err(|DepositPending(error)| error)?)
 }
 

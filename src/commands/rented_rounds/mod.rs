@@ -1,49 +1,49 @@
 //! `florin participate --rent FILE`: each training of a round is an order for compute. The participant has rows and a
 //! wallet, and providers have the devices.
 
+mod audits;
 mod record;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_compute::{ComputeJob, ComputeOrder, DataClass, LeaseOutcome, OrderRequest, Phase};
+use florin_compute::{
+    ComputeJob, ComputeOrder, DataClass, LeaseOutcome, OrderRequest, Phase, RecordedLease,
+};
 use florin_learning::data::canonical_bytes;
 use florin_learning::engine::{
     CommandError, ElsewhereEngine, RemoteTrainer, RemoteTraining, TrainError, TrainedModel,
 };
 use florin_learning::{Engine, tensors};
-use florin_ledger::Ledger;
-use florin_participant::leases::{
-    AuditRule, LeaseEvent, LeasePolicy, LeaseServeConfig, ORDERS_POLL_MS, serve_orders,
-};
-use florin_participant::listings::ProbeGate;
-use florin_participant::{Backoff, ProviderContext, Shutdown, Transient, Wallet, task_blob};
+use florin_ledger::{Ledger, lease_task};
+use florin_participant::{ParticipantEvent, Shutdown, Transient, Wallet, task_blob};
 use florin_protocol::{
-    Amount, Augmentation, Blob, Digest, GraphModel, Micro, ModelArchitecture, Schedule, TaskSpec,
-    WalletSigner, blob_digest,
+    Augmentation, Blob, Canonical, Digest, GraphModel, Micro, ModelArchitecture, RoundNumber,
+    Schedule, TaskId, TaskPhase, TaskSpec, WalletSigner, blob_digest,
 };
 use florin_work::delivered_state;
 
 use super::event_printer::EventPrinter;
 use super::participate::state_folder;
-use super::provide_orders::print_event;
+use super::rent::audit::check_possible;
 use super::rent::machine::class_and_step;
-use super::rent::placing::{open_escrow, open_with_retries, upload};
+use super::rent::placing::{open_escrow, open_with_retries, opened_before, upload};
+use super::rent::readers;
 use crate::cli::{EngineArg, Participate};
-use crate::compose;
 use crate::failure::{Failure, classify};
-use crate::market::MarketConnection;
-use crate::show::{BAD, NOTE};
+use crate::market::{MarketConnection, with_retries};
+use crate::show::NOTE;
 use crate::task_file::order::{ClassAndStep, OrderDraft, OrderParties, RentedRounds, read_rented};
+pub(super) use audits::beside;
 use record::{RENT_LIMIT, RentedOrders};
 
-/// The folder of the audits in the state folder.
-const AUDITS: &str = "audits";
 /// Orders of one training, at most: a provider may stop or lose its stake.
 const ATTEMPTS_MAX: u64 = 3;
 /// The code of a training that no order performed.
 const RENT_FAILED: &str = "RENT_FAILED";
+/// Looks at an order between two looks at the task.
+const POLLS_OF_TASK: u32 = 10;
 /// Time between two looks at an order.
 const POLL: Duration = Duration::from_millis(500);
 
@@ -52,8 +52,11 @@ const POLL: Duration = Duration::from_millis(500);
 pub(super) struct RentedTask {
     rounds: RentedRounds,
     file: PathBuf,
+    id: TaskId,
     graph: GraphModel,
     training: florin_protocol::Training,
+    /// Whether an update counts after its round.
+    admits_late: bool,
 }
 
 /// The renter's market, wallet and ledger.
@@ -109,7 +112,8 @@ pub(super) fn read(
         return Err(Failure::input("RENT_TOO_SLOW", message).into());
     }
     let (graph, file) = (graph.clone(), file.clone());
-    Ok(Some(RentedTask { rounds, file, graph, training }))
+    let (id, admits_late) = (spec.id(), spec.rounds.staleness.admits_late());
+    Ok(Some(RentedTask { rounds, file, id, graph, training, admits_late }))
 }
 
 /// An engine whose trainings are orders; `inner` without `--rent`.
@@ -120,13 +124,14 @@ pub(super) fn engine<'a>(
     task: Option<&RentedTask>,
     arguments: &Participate,
     inner: Box<dyn Engine>,
-    renter: Renter<'a>,
+    (renter, shutdown): (Renter<'a>, &Shutdown),
 ) -> anyhow::Result<Box<dyn Engine + 'a>> {
     let Some(task) = task else { return Ok(inner) };
     let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let trainer = RentedTrainer {
+    let mut trainer = RentedTrainer {
         task: task.clone(),
+        shutdown: shutdown.clone(),
         orders: RentedOrders::open(&folder)?,
         folder,
         renter,
@@ -134,91 +139,15 @@ pub(super) fn engine<'a>(
         machine: None,
         printer: EventPrinter::new(&arguments.wallet.wallet, arguments.json),
     };
+    trainer.note(readers(task.rounds.data_class));
+    trainer.reconcile()?;
     Ok(Box::new(ElsewhereEngine::new(inner, Box::new(trainer))))
-}
-
-/// Does work, and audits the own orders on private rows meanwhile. The audits end with the work, and with the
-/// settlement of orders that are over.
-pub(super) fn beside<T>(
-    task: Option<&RentedTask>,
-    arguments: &Participate,
-    renter: Renter<'_>,
-    shutdown: &Shutdown,
-    work: impl FnOnce() -> T,
-) -> anyhow::Result<T> {
-    let Some(task) = task.filter(|task| task.rounds.data_class == DataClass::Private) else {
-        return Ok(work());
-    };
-    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
-    let is_over = Shutdown::new();
-    let done = std::thread::scope(|scope| {
-        let audits =
-            std::thread::Builder::new().name("audits".to_owned()).spawn_scoped(scope, || {
-                let audited = audit(task, arguments, renter, &is_over, None);
-                if let Err(error) = audited {
-                    printer.print_text(&format!("audits of rented rounds: {error:#}"), BAD);
-                }
-            });
-        audits.context("cannot start a thread for the audits")?;
-        let done = work();
-        is_over.request();
-        Ok::<T, anyhow::Error>(done)
-    })?;
-    let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
-    for order in RentedOrders::open(&folder)?.ids() {
-        let is_settled = !folder.join(AUDITS).join("leases").join(order.to_string()).exists();
-        if !is_settled && !shutdown.is_requested() {
-            audit(task, arguments, renter, shutdown, Some(order))?;
-        }
-    }
-    Ok(done)
-}
-
-/// Audits own orders on private rows: all of them until shutdown is requested, or one until it is settled.
-fn audit(
-    task: &RentedTask,
-    arguments: &Participate,
-    renter: Renter<'_>,
-    shutdown: &Shutdown,
-    only: Option<Digest>,
-) -> anyhow::Result<()> {
-    let mut engine = compose::engine(arguments.engine)?;
-    let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
-    let audit = AuditRule { fee_min: Amount::ZERO, bond_max: Amount::from_units(u128::MAX) };
-    let policy = LeasePolicy {
-        audit: Some(audit),
-        referees: vec![task.rounds.referee],
-        challenge_min_ms: 0,
-        window_min_ms: 1,
-        job_bytes_max: u64::MAX,
-        data_classes: [DataClass::Private].into(),
-        ..LeasePolicy::none()
-    };
-    let config = LeaseServeConfig {
-        gate: ProbeGate::default(),
-        folder: folder.join(AUDITS),
-        policy,
-        poll_ms: ORDERS_POLL_MS,
-        backoff: Backoff::default(),
-        only,
-        experiment: None,
-    };
-    let context = ProviderContext {
-        wallet: renter.wallet,
-        client: renter.market,
-        ledger: renter.ledger,
-        engine: &mut *engine,
-    };
-    let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
-    serve_orders(&config, context, shutdown, &mut |event: &LeaseEvent| {
-        print_event(&printer, event);
-    })?;
-    Ok(())
 }
 
 /// Trains rounds by orders.
 struct RentedTrainer<'a> {
     task: RentedTask,
+    shutdown: Shutdown,
     orders: RentedOrders,
     folder: PathBuf,
     renter: Renter<'a>,
@@ -249,8 +178,15 @@ impl RemoteTrainer for RentedTrainer<'_> {
             TrainError::Command(CommandError { code, why: format!("{error:#}") })
         };
         let mut reasons = Vec::new();
+        let round = self.round();
         for attempt in 1..=ATTEMPTS_MAX {
-            match self.attempt(training, attempt, goes_on).map_err(|error| failed(&error))? {
+            if attempt > 1 && self.is_round_over(round) {
+                break;
+            }
+            match self
+                .attempt(training, (attempt, round), goes_on)
+                .map_err(|error| failed(&error))?
+            {
                 Attempt::Trained(trained) => return Ok(trained),
                 Attempt::Stopped => return Err(TrainError::Stopped { step: 0 }),
                 Attempt::Failed(why) => {
@@ -259,7 +195,7 @@ impl RemoteTrainer for RentedTrainer<'_> {
                 }
             }
         }
-        let why = format!("{ATTEMPTS_MAX} orders trained nothing: {}", reasons.join("; "));
+        let why = format!("{} orders trained nothing: {}", reasons.len(), reasons.join("; "));
         Err(TrainError::Command(CommandError { code: RENT_FAILED, why }))
     }
 }
@@ -274,24 +210,65 @@ impl RentedTrainer<'_> {
         }
     }
 
+    /// The round of the task that is trained; `None` if the coordinator does not answer.
+    fn round(&self) -> Option<RoundNumber> {
+        let view = self.renter.market.task(self.task.id).ok()?;
+        match view.phase {
+            TaskPhase::Committing => Some(view.round),
+            _ => None,
+        }
+    }
+
+    /// Whether a round takes no more updates, and late ones do not count.
+    fn is_round_over(&self, round: Option<RoundNumber>) -> bool {
+        let Some(round) = round.filter(|_| !self.task.admits_late) else { return false };
+        let view = self.renter.market.task(self.task.id);
+        view.is_ok_and(|view| view.phase != TaskPhase::Committing || view.round != round)
+    }
+
+    /// Calls until it succeeds, or fails for a reason that no repetition mends.
+    fn retry<T>(&self, call: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let mut print = |event: &ParticipantEvent| self.printer.print(event);
+        with_retries(&self.shutdown, &mut print, call)
+    }
+
+    /// Records the ends of orders of an earlier run. An order whose escrow was never opened cost nothing.
+    fn reconcile(&mut self) -> anyhow::Result<()> {
+        let Renter { market, ledger, .. } = self.renter;
+        for order in self.orders.open_orders() {
+            let id = order.id();
+            let escrow = self.retry(|| Ok(ledger.task(lease_task(&order))?))?;
+            let view = match self.retry(|| Ok(market.order(id)?)) {
+                Err(_) if escrow.is_none() => {
+                    self.orders.end(id, None)?;
+                    continue;
+                }
+                // Forgotten, or not opened yet: it counts in full.
+                Err(_) => continue,
+                Ok(view) => view,
+            };
+            if view.refused.is_some() {
+                self.orders.end(id, None)?;
+            } else if view.phase == Phase::Over {
+                let lease = self.retry(|| Ok(market.recorded_lease(&view)?))?;
+                self.orders.end(id, lease.as_ref().map(RecordedLease::lease))?;
+            }
+        }
+        Ok(())
+    }
+
     fn attempt(
         &mut self,
         training: &RemoteTraining<'_>,
-        attempt: u64,
+        (attempt, round): (u64, Option<RoundNumber>),
         goes_on: &mut dyn FnMut() -> bool,
     ) -> anyhow::Result<Attempt> {
         let draft = self.draft(training, attempt)?;
         let order = self.order(&draft, attempt)?;
-        let Renter { market, wallet, ledger } = self.renter;
-        let id = order.id();
-        open_escrow((market, ledger, wallet), &order, draft.challenge_ms)?;
-        let request = OrderRequest { order: order.clone(), job: draft.job.clone() };
-        let view = open_with_retries(market, &request)?;
-        if view.refused.is_none() {
-            upload(market, &draft, &view)?;
-        }
+        self.place(&draft, &order)?;
+        let (market, id) = (self.renter.market, order.id());
         self.note(&format!("order {} trains this round", id.short()));
-        loop {
+        for poll in 1_u32.. {
             let view = match market.order(id) {
                 // The order goes on without this program.
                 Err(error) if error.is_transient() && goes_on() => {
@@ -310,7 +287,36 @@ impl RentedTrainer<'_> {
             if !goes_on() {
                 return Ok(Attempt::Stopped);
             }
+            if poll.is_multiple_of(POLLS_OF_TASK) && self.is_round_over(round) {
+                self.note(&format!("order {} is too late for its round", id.short()));
+                return Ok(Attempt::Stopped);
+            }
             std::thread::sleep(POLL);
+        }
+        Ok(Attempt::Stopped)
+    }
+
+    /// Locks the escrow of an order, opens it and uploads its job. Each step may have been done before.
+    fn place(&mut self, draft: &OrderDraft, order: &ComputeOrder) -> anyhow::Result<()> {
+        let Renter { market, wallet, ledger } = self.renter;
+        let request = OrderRequest { order: order.clone(), job: draft.job.clone() };
+        let view = match self.retry(|| opened_before(market, &request))? {
+            Some(view) => view,
+            None => {
+                let placement = (market, ledger, wallet as &dyn WalletSigner);
+                let opened = self.retry(|| open_escrow(placement, order, draft.challenge_ms));
+                if let Err(error) = opened {
+                    if ledger.task(lease_task(order)).is_ok_and(|escrow| escrow.is_none()) {
+                        self.orders.end(order.id(), None)?;
+                    }
+                    return Err(error);
+                }
+                open_with_retries(market, &request, &self.shutdown)?
+            }
+        };
+        match view.refused {
+            None => self.retry(|| upload(market, draft, &market.order(view.id)?)),
+            Some(_) => Ok(()),
         }
     }
 
@@ -318,7 +324,7 @@ impl RentedTrainer<'_> {
     fn result(&mut self, draft: &OrderDraft, order: &ComputeOrder) -> anyhow::Result<Attempt> {
         let Renter { market, wallet, .. } = self.renter;
         let id = order.id();
-        let lease = market.recorded_lease(&market.order(id)?)?;
+        let lease = self.retry(|| Ok(market.recorded_lease(&market.order(id)?)?))?;
         let lease = lease.context("the coordinator has no record of the order")?;
         self.orders.end(id, Some(lease.lease()))?;
         let result = match (lease.lease().outcome(), lease.lease().result()) {
@@ -332,7 +338,7 @@ impl RentedTrainer<'_> {
                 return Ok(Attempt::Failed(text));
             }
         };
-        let bytes = market.order_state(order, result, Some(wallet))?;
+        let bytes = self.retry(|| Ok(market.order_state(order, result, Some(wallet))?))?;
         let state = delivered_state(order, &draft.job, order.segments, (result, &bytes))?;
         Ok(Attempt::Trained(TrainedModel {
             params: state.params().to_vec(),
@@ -343,19 +349,34 @@ impl RentedTrainer<'_> {
 
     /// The order of a training: that of an earlier run, or a new one that the limit permits.
     fn order(&mut self, draft: &OrderDraft, attempt: u64) -> anyhow::Result<ComputeOrder> {
-        let job = florin_protocol::Canonical::digest(&draft.job);
-        if let Some(known) = self.orders.of_job(job, attempt) {
-            return Ok(known.clone());
+        let Renter { market, wallet, ledger } = self.renter;
+        let parties =
+            OrderParties { market: market.coordinator().market, renter: wallet.address() };
+        if let Some(known) = self.orders.of_job(draft.job.digest(), attempt) {
+            let (class, step_us_max) = draft.stated();
+            let machine = ClassAndStep {
+                class: class.unwrap_or(known.class),
+                step_us_max: step_us_max.unwrap_or(known.step_us_max),
+            };
+            if draft.order(&self.task.file, &parties, machine, None)? == *known {
+                return Ok(known.clone());
+            }
+            let message = format!(
+                "order {} of this round has other terms than {}: the next round has the new ones",
+                known.id().short(),
+                self.task.file.display()
+            );
+            return Err(Failure::input("RENT_TERMS_CHANGED", message).into());
         }
         let machine = match self.machine {
             Some(machine) => machine,
             None => class_and_step(draft, &self.task.file, self.engine)?,
         };
         self.machine = Some(machine);
-        let Renter { market, wallet, .. } = self.renter;
-        let parties =
-            OrderParties { market: market.coordinator().market, renter: wallet.address() };
         let order = draft.order(&self.task.file, &parties, machine, None)?;
+        if order.data_class == DataClass::Private {
+            check_possible(&order, (wallet, ledger), self.engine)?;
+        }
         self.orders.add(&order, self.task.rounds.spend_max)?;
         Ok(order)
     }

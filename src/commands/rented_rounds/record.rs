@@ -1,6 +1,7 @@
 //! The orders of rented rounds on disk: an interrupted round goes on with its order, and the limit on spending holds
 //! over all runs.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -15,6 +16,8 @@ use crate::failure::Failure;
 pub(super) const RENT_LIMIT: &str = "RENT_LIMIT";
 /// The file in the state folder.
 const FILE: &str = "rented.json";
+/// Its lock.
+const LOCK: &str = "rented.lock";
 /// Most orders of a record: those of the rounds of a task, each with all its attempts.
 const ORDERS_MAX: usize = 100_000;
 
@@ -22,6 +25,8 @@ const ORDERS_MAX: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RentedOrder {
     pub(super) order: ComputeOrder,
+    /// Whether its lease is over, or there was none.
+    pub(super) is_over: bool,
     /// Its cost: the escrow, and after the lease the pay of other accounts and the own bond, if it was lost.
     pub(super) cost: Amount,
 }
@@ -31,19 +36,33 @@ pub(super) struct RentedOrder {
 pub(super) struct RentedOrders {
     path: PathBuf,
     orders: Vec<RentedOrder>,
+    /// One process has the record at a time.
+    _lock: File,
 }
 
 impl RentedOrders {
     /// Reads the record of a folder; empty without one.
+    ///
+    /// # Errors
+    /// `RENT_IN_USE` while another process has it.
     pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
         let path = folder.join(FILE);
         let shown = || path.display().to_string();
+        let lock = File::create(folder.join(LOCK)).with_context(shown)?;
+        if lock.try_lock().is_err() {
+            let message = format!(
+                "another process rents trainings with the state folder {}: one wallet takes part in one task with --rent \
+                 at a time",
+                folder.display()
+            );
+            return Err(Failure::negative("RENT_IN_USE", message).into());
+        }
         let orders = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).with_context(shown)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(shown),
         };
-        Ok(Self { path, orders })
+        Ok(Self { path, orders, _lock: lock })
     }
 
     /// The order of a job, from an earlier run.
@@ -52,9 +71,10 @@ impl RentedOrders {
         self.orders.iter().find(own).map(|rented| &rented.order)
     }
 
-    /// The ids of all orders.
-    pub(super) fn ids(&self) -> impl Iterator<Item = Digest> {
-        self.orders.iter().map(|rented| rented.order.id())
+    /// The orders whose end is not recorded.
+    pub(super) fn open_orders(&self) -> Vec<ComputeOrder> {
+        let open = self.orders.iter().filter(|rented| !rented.is_over);
+        open.map(|rented| rented.order.clone()).collect()
     }
 
     /// The cost of all orders.
@@ -77,7 +97,7 @@ impl RentedOrders {
             );
             return Err(Failure::negative(RENT_LIMIT, message).into());
         }
-        self.orders.push(RentedOrder { order: order.clone(), cost });
+        self.orders.push(RentedOrder { order: order.clone(), cost, is_over: false });
         self.write()
     }
 
@@ -91,6 +111,7 @@ impl RentedOrders {
         let others = totals.iter().filter(|(account, _)| **account != renter);
         let lost = totals.get(&renter).map_or(Amount::ZERO, |totals| totals.debited);
         own.cost = Amount::total(others.map(|(_, totals)| totals.paid).chain([lost]))?;
+        own.is_over = true;
         self.write()
     }
 
@@ -116,11 +137,15 @@ mod tests {
         assert_eq!(crate::failure::classify(&refused).0, "RENT_LIMIT");
         // An order that found no provider costs nothing.
         orders.end(order(1).id(), None).unwrap();
+        let second = RentedOrders::open(folder.path()).unwrap_err();
+        assert_eq!(crate::failure::classify(&second).0, "RENT_IN_USE");
+        drop(orders);
         let mut again = RentedOrders::open(folder.path()).unwrap();
+        assert_eq!(again.open_orders(), [order(2)]);
         assert_eq!(again.spent(), Ok(escrow));
         assert_eq!(again.of_job(order(2).job, 2), Some(&order(2)));
         assert_eq!(again.of_job(order(2).job, 4), None);
         again.add(&order(3), limit).unwrap();
-        assert_eq!(again.ids().count(), 3);
+        assert_eq!(again.open_orders().len(), 2);
     }
 }

@@ -16,6 +16,8 @@ const AUDITORS: u32 = 2;
 const COLLUDING: u32 = 200_000;
 /// The bond of a bid is this part of the largest price.
 const BID_BOND_PART: u128 = 20;
+/// The fine of a provider that stops is this part of the largest price, unless the rows are public.
+const FINE_PART: u128 = 4;
 /// A segment may take this multiple of its predicted time, in parts per million.
 const SLACK: u32 = 3 * PARTS;
 
@@ -109,11 +111,16 @@ pub(super) fn deposits(
         DataClass::Private => order.bounty().max(bid_bond),
         DataClass::Public | DataClass::Buyer => order.bounty(),
     };
+    // A provider that stops has read the rows.
+    let fine = match order.data_class {
+        DataClass::Public => Amount::ZERO,
+        DataClass::Buyer | DataClass::Private => part_up(order.price_max, 1, FINE_PART)?,
+    };
     let without_stake = Deposits {
         bid_bond,
         stake: Amount::ZERO,
         audit_bond: section.audit_bond.unwrap_or(audit_bond),
-        default_fine: section.default_fine.unwrap_or(bid_bond),
+        default_fine: section.default_fine.unwrap_or(bid_bond.max(fine)),
     };
     let least = ComputeOrder { deposits: without_stake.clone(), ..order.clone() }.stake_min()?;
     let stake = section.stake.unwrap_or(least.max(order.price_max));

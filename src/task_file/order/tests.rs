@@ -107,7 +107,11 @@ fn the_data_class_has_terms_of_its_own() {
         draft.order(Path::new("order.toml"), &parties(), MACHINE, None).unwrap()
     };
     let (public, buyer, private) = (order("public"), order("buyer"), order("private"));
-    assert_eq!(ComputeOrder { data_class: DataClass::Buyer, ..public.clone() }, buyer);
+    let deposits = buyer.deposits.clone();
+    assert_eq!(ComputeOrder { data_class: DataClass::Buyer, deposits, ..public.clone() }, buyer);
+    // A provider that reads the rows and stops loses more than a bond.
+    let fines = [&public, &buyer, &private].map(|order| order.deposits.default_fine);
+    assert!(fines[0] == public.deposits.bid_bond && fines[1] == fines[2] && fines[1] > fines[0]);
     assert_eq!(private.data_class, DataClass::Private);
     assert_eq!((public.audit.auditors, private.audit.auditors, private.audit.colluding), (2, 1, 0));
     assert!(private.deposits.audit_bond >= private.deposits.bid_bond);

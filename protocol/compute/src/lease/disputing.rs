@@ -38,8 +38,14 @@ impl Lease {
 
     fn wait_for_answer(&mut self, now: Timestamp) {
         let is_left = self.dispute.as_ref().is_some_and(|dispute| dispute.next().is_some());
-        let phase = if is_left { Phase::Disputing } else { Phase::Refereeing };
-        self.enter(phase, now, self.order.windows.answer);
+        let answer = self.order.windows.answer;
+        match is_left {
+            true => self.enter(Phase::Disputing, now, answer),
+            false => {
+                let windows = self.order.ruling_windows();
+                self.enter(Phase::Refereeing, now, answer.saturating_mul(windows));
+            }
+        }
     }
 
     /// The account whose answer the dispute waits for.

@@ -12,6 +12,7 @@ use florin_random::{below, chacha20, shuffle};
 
 use super::played::{
     Conduct, FEE, PRICE, PROVIDER, Played, RENTER, SEGMENTS, SHARE, auditor, order, play,
+    private_order,
 };
 use crate::arguments::BenchPay;
 use crate::{Measurement, mean_and_std};
@@ -66,6 +67,18 @@ pub(super) fn run(seeds: &BenchPay) -> anyhow::Result<Vec<Measurement>> {
     for attack in &attacks {
         rows.extend(attack.measure(seeds)?);
     }
+    for fakes in [1, 20, 100] {
+        let name = format!("private rows: {fakes} of {SEGMENTS} segments not computed");
+        let attack = Attack { name, fakes, is_private: true, ..Attack::default() };
+        rows.extend(attack.measure(seeds)?);
+    }
+    let disputes = Attack {
+        name: "private rows: a renter that disputes each audited segment for nothing".into(),
+        is_private: true,
+        disputes: true,
+        ..Attack::default()
+    };
+    rows.extend(disputes.measure(seeds)?);
     rows.push(undrawn()?);
     rows.extend(bids(seeds));
     Ok(rows)
@@ -117,6 +130,10 @@ struct Attack {
     lazy: bool,
     /// A lazy auditor gets the end from the provider.
     copies: bool,
+    /// The rows are private, and their renter audits.
+    is_private: bool,
+    /// The renter disputes each audited segment.
+    disputes: bool,
 }
 
 impl Attack {
@@ -129,6 +146,7 @@ impl Attack {
             leaves_after: self.leaves.then_some(SEGMENTS / 2),
             undrawn: false,
             replays: self.replays,
+            disputes: self.disputes,
         }
     }
 
@@ -139,9 +157,10 @@ impl Attack {
         for seed in seeds.first_seed..seeds.first_seed + seeds.tasks {
             for lease in 0..LEASES {
                 let conduct = self.conduct(seed, lease);
-                let own = play(order(lease), beacon(seed, lease), &conduct)?;
+                let order = || if self.is_private { private_order(lease) } else { order(lease) };
+                let own = play(order(), beacon(seed, lease), &conduct)?;
                 // The same order by honest parties; other leaves draw other segments.
-                let honest = play(order(lease), beacon(seed, lease), &Conduct::default())?;
+                let honest = play(order(), beacon(seed, lease), &Conduct::default())?;
                 let own_profit = self.profit(&own, &conduct, lease, false);
                 let honest_profit = self.profit(&honest, &Conduct::default(), lease, true);
                 gains.push(own_profit - honest_profit);
@@ -163,7 +182,11 @@ impl Attack {
         let audits = |number: u8| {
             played.asked.iter().filter(|(_, own)| *own == auditor(number)).count() as i128
         };
-        let earned = if self.lazy {
+        let earned = if self.disputes {
+            let audited = played.asked.len() as i128;
+            let computed = if is_honest { audited } else { 0 };
+            played.earned(RENTER) - computed * SEGMENT_COST
+        } else if self.lazy {
             let number = (lease % 60) as u8;
             let computed = if is_honest { audits(number) } else { 0 };
             played.earned(auditor(number)) - computed * SEGMENT_COST

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use florin_compute::{
-    AuditTerms, Bid, ComputeAccount, ComputeAction, ComputeOrder, Deposits, Lease, LeaseError,
-    Phase, Secret, StepTimes, bid_commitment, end_commitment, segment_leaf,
+    AuditTerms, Bid, ComputeAccount, ComputeAction, ComputeOrder, DataClass, Deposits, Lease,
+    LeaseError, Phase, Secret, StepTimes, bid_commitment, end_commitment, segment_leaf,
 };
 use florin_protocol::{Address, Amount, Digest, Timestamp, blob_digest};
 
@@ -39,6 +39,8 @@ pub(super) struct Conduct {
     pub(super) undrawn: bool,
     /// Whether the leaves are those of another order.
     pub(super) replays: bool,
+    /// Whether the renter of private rows does not audit, and disputes each audited segment.
+    pub(super) disputes: bool,
 }
 
 /// The computations of the parties of a lease.
@@ -88,6 +90,11 @@ pub(super) fn auditor(number: u8) -> Address {
     Address([100 + number; 20])
 }
 
+/// The number of an auditor that is not the renter.
+fn number_of(auditor: Address) -> Option<u8> {
+    auditor.0[0].checked_sub(100)
+}
+
 fn units(units: u128) -> Amount {
     Amount::from_units(units)
 }
@@ -110,6 +117,13 @@ pub(super) fn order(nonce: u64) -> ComputeOrder {
         audit: AuditTerms { share: SHARE, auditors: AUDITORS, colluding: 333_333, fee: units(FEE) },
         ..ComputeOrder::example()
     }
+}
+
+/// The order on private rows, which its renter audits.
+pub(super) fn private_order(nonce: u64) -> ComputeOrder {
+    let order = order(nonce);
+    let audit = AuditTerms { auditors: 1, colluding: 0, ..order.audit };
+    ComputeOrder { data_class: DataClass::Private, audit, ..order }
 }
 
 /// An end that was not computed.
@@ -163,8 +177,12 @@ impl LeasePlay<'_> {
             let sealed = bid_commitment(id, *bidder, bid, Digest([9; 32]));
             self.act(*bidder, &ComputeAction::SealBid(sealed))?;
         }
-        for number in 0..POOL {
-            self.act(auditor(number), &ComputeAction::JoinAudit)?;
+        if self.lease.order().data_class == DataClass::Private {
+            self.act(RENTER, &ComputeAction::JoinAudit)?;
+        } else {
+            for number in 0..POOL {
+                self.act(auditor(number), &ComputeAction::JoinAudit)?;
+            }
         }
         self.expire()?;
         for (bidder, bid) in bids {
@@ -250,15 +268,24 @@ impl LeasePlay<'_> {
 
     /// The end that an auditor returns.
     fn returned(&mut self, segment: u32, by: Address) -> anyhow::Result<Secret> {
-        let (number, steps) = (by.0[0] - 100, self.lease.order().steps);
-        let end = if number < self.conduct.colluding {
+        let steps = self.lease.order().steps;
+        let colludes = number_of(by).is_some_and(|number| number < self.conduct.colluding);
+        let end = if colludes {
             self.ends[segment as usize]
-        } else if self.conduct.lazy == Some(number) {
-            made_up(segment, 2)
-        } else {
+        } else if self.computes(by) {
             self.work.after(by, self.start(segment), steps)?
+        } else {
+            made_up(segment, 2)
         };
         Ok(Secret { end, salt: made_up(segment, by.0[0]) })
+    }
+
+    /// Whether an auditor computes its segments.
+    fn computes(&self, by: Address) -> bool {
+        match number_of(by) {
+            Some(number) => self.conduct.lazy != Some(number),
+            None => !self.conduct.disputes,
+        }
     }
 
     /// Answers each dispute. A side without a trace states some state.
@@ -272,7 +299,7 @@ impl LeasePlay<'_> {
             };
             let computed = match by == PROVIDER {
                 true => !self.conduct.fakes.contains(&dispute.segment),
-                false => self.conduct.lazy != Some(by.0[0] - 100),
+                false => self.computes(by),
             };
             let middle = dispute.middle().unwrap_or_default();
             let start = self.start(dispute.segment);
@@ -336,7 +363,11 @@ impl Played {
         let deposits = &self.lease.order().deposits;
         let deposited = match account {
             PROVIDER => deposits.bid_bond.units() + deposits.stake.units(),
-            RENTER => self.lease.order().escrow().map_or(0, Amount::units),
+            RENTER => {
+                let audits = self.lease.order().data_class == DataClass::Private;
+                let bond = if audits { deposits.audit_bond.units() } else { 0 };
+                self.lease.order().escrow().map_or(0, Amount::units) + bond
+            }
             _ => deposits.audit_bond.units(),
         };
         self.owed(account) - deposited as i128

@@ -193,6 +193,10 @@ fn orders_on_private_rows_have_one_auditor_with_a_bond_at_risk() {
     };
     assert_eq!(refused(bond(499)), "deposits.audit_bond");
     assert_eq!(bond(500).check(), Ok(()));
+    // A ruling has two windows more, for the upload of a state; there is one auditor of each of two segments.
+    let public = ComputeOrder { data_class: DataClass::Public, ..private.clone() };
+    let more = 2 * 2 * private.windows.answer;
+    assert_eq!(private.duration_ms_max(), public.duration_ms_max() + more);
     assert_eq!(ComputeOrder { data_class: DataClass::Buyer, ..bond(499) }.check(), Ok(()));
 }
 
