@@ -78,8 +78,9 @@ fn money(listing: &Listing) -> (u128, u128) {
 fn a_listing_counts_once_its_probe_is_shown() {
     let mut listing = opened();
     assert_eq!(listing.phase(), (ListingPhase::Opened, Timestamp(3_601_000)));
-    assert!(!listing.covers(1));
+    assert!(!listing.covers(1) && listing.probe().is_none());
     assert_eq!(apply(&mut listing, 2_000, probed()), Ok(()));
+    assert_eq!(listing.probe().map(|probe| probe.seed), Some(SEED));
     // 32 links of 1.1 ms are 36 ms, times 1.15, and a second.
     assert_eq!(listing.phase(), (ListingPhase::Computing, Timestamp(2_000 + 42 + 1_000)));
     assert_eq!(apply(&mut listing, 2_010, computed()), Ok(()));
@@ -287,4 +288,16 @@ fn terms_are_checked() {
     for change in wrong {
         assert_eq!(code(change), Err("COMPUTE_INVALID"));
     }
+}
+
+#[test]
+fn each_phase_has_a_name_and_a_measured_lease_is_remembered() {
+    use ListingPhase::{Computing, Listed, Opened, Over, Showing};
+    let names = [Opened, Computing, Showing, Listed, Over].map(ListingPhase::name);
+    assert_eq!(names, ["opened", "computing", "showing", "listed", "over"]);
+    let mut listing = listed();
+    let order = |number| Digest([number; 32]);
+    assert!(!listing.has_measured(order(7)));
+    assert_eq!(apply(&mut listing, 3_000, measured(7, 1_000)), Ok(()));
+    assert!(listing.has_measured(order(7)) && !listing.has_measured(order(8)));
 }

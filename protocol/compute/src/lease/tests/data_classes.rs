@@ -1,6 +1,9 @@
 //! The readers of rows and states in each phase, and leases that their renter audits.
 
+use florin_protocol::WalletSigner;
+
 use super::*;
+use crate::record::tests::LeaseSigner;
 use crate::{DataClass, LEASE_READ_MS_MAX, LeaseRead};
 
 const STRANGER: Address = Address([250; 20]);
@@ -219,6 +222,11 @@ fn a_signed_request_to_read_is_short_lived_and_of_one_thing() {
     for other in others {
         assert_ne!(other.signing_hash(market), read.signing_hash(market), "{other:?}");
     }
+    let (signer, stranger) = (LeaseSigner::number(3), LeaseSigner::number(4));
+    let own = LeaseRead { by: signer.address(), ..read };
+    let signature = own.sign(market, &signer).unwrap();
+    assert_eq!(own.verify(market, &signature), Ok(()));
+    assert!(own.verify(market, &own.sign(market, &stranger).unwrap()).is_err());
     for class in [DataClass::Public, DataClass::Buyer, DataClass::Private] {
         assert_eq!(DataClass::from_name(class.name()), Some(class));
     }
