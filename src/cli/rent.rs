@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use florin_compute::DataClass;
 use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
@@ -30,6 +31,11 @@ pub(crate) enum RentCommand {
     Statement(RentStatement),
 }
 
+/// A data class by its name.
+fn data_class(text: &str) -> Result<DataClass, String> {
+    DataClass::from_name(text).ok_or_else(|| "use public, buyer or private".to_owned())
+}
+
 /// `florin rent new`
 #[derive(Debug, Args)]
 #[command(
@@ -54,6 +60,10 @@ pub(crate) struct RentNew {
     /// coordinator's
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) referee: Address,
+    /// The readers of the rows: public (all accounts), buyer (the provider and drawn auditors) or private (the
+    /// provider; you audit)
+    #[arg(long, value_name = "CLASS", default_value = "public", value_parser = data_class)]
+    pub(crate) data_class: DataClass,
     /// Number of segments: the unit of delivery, audit and pay
     #[arg(long, value_name = "N", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -156,7 +156,9 @@ pub fn serve_orders(
             Err(error) => return Err(error),
         }
     }
-    daemon.emit(&LeaseEvent::Stopped);
+    if shutdown.is_requested() {
+        daemon.emit(&LeaseEvent::Stopped);
+    }
     Ok(daemon.summary)
 }
 

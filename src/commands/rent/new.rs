@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::json;
 
+use super::readers;
 use crate::cli::RentNew;
 use crate::compose;
 use crate::failure::{Exit, Failure};
@@ -30,6 +31,7 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
         referee: arguments.referee,
         price_max: arguments.price,
         segments: arguments.segments,
+        data_class: arguments.data_class,
         nonce: compose::random_number()?,
         seed: compose::random_number()?,
     };
@@ -51,9 +53,7 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
     }
     show::sentence(&format!("Wrote {shown}; it explains every key."));
     written.notes.iter().for_each(|note| show::sentence(note));
-    show::sentence(
-        "All accounts of a market can read model and rows of this order: data_class in the file has the other classes.",
-    );
+    show::sentence(readers(arguments.data_class));
     show::hint(&format!("Run: florin rent check {shown}"));
     Ok(Exit::Done)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use florin_compute::DataClass;
 use florin_learning::DataSource;
 use florin_protocol::{Address, Amount};
 
@@ -22,6 +23,8 @@ pub(crate) struct NewOrder {
     pub(crate) referee: Address,
     /// The largest price.
     pub(crate) price_max: Amount,
+    /// The readers of the rows.
+    pub(crate) data_class: DataClass,
     /// Segments of the order.
     pub(crate) segments: u32,
     /// Distinguishes orders of the same training.
@@ -45,6 +48,7 @@ pub(crate) fn order_for_graph(
     let written = relative_to(&here, source.clone());
     let classes = format!("{}\n{}", shape.classes, shape.encoding).trim_end().to_owned();
     let settings = [
+        ("", "data_class", quoted(order.data_class.name())),
         ("", "referee", quoted(&order.referee.to_string())),
         ("", "nonce", order.nonce.to_string()),
         ("data", "width", shape.width.to_string()),

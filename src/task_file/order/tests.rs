@@ -40,7 +40,9 @@ fn new_order(folder: &Path) -> String {
         tokens: None,
     };
     let price_max = "10".parse().unwrap();
-    let order = NewOrder { referee: REFEREE, price_max, segments: 10, nonce: 7, seed: 3 };
+    let data_class = DataClass::Public;
+    let order =
+        NewOrder { referee: REFEREE, price_max, data_class, segments: 10, nonce: 7, seed: 3 };
     order_for_graph(&graph, &rows(folder), folder, &order).unwrap().text
 }
 
