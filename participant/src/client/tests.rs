@@ -163,3 +163,18 @@ fn registrations_are_looked_up_by_role() {
     client.enrol(&node.sign(enrol)).unwrap();
     assert_eq!(client.task(market.task).unwrap().enrolled, 1);
 }
+
+#[test]
+fn restricted_rows_cross_no_network_in_plain_text() {
+    let is_confidential = |url| {
+        let http = http::Http::new(url, &TrustAnchors::from_system()).unwrap();
+        http.is_confidential()
+    };
+    for url in ["https://market.example", "http://localhost:7700", "http://127.0.0.1:7700"] {
+        assert!(is_confidential(url), "{url}");
+    }
+    // A name may resolve to any machine.
+    for url in ["http://market.example", "http://10.0.0.1:7700", "http://localhost.example"] {
+        assert!(!is_confidential(url), "{url}");
+    }
+}
