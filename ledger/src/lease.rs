@@ -182,7 +182,7 @@ pub(crate) fn claims_of(task: TaskId, totals: &BTreeMap<Address, ClaimTotals>) -
 
 #[cfg(test)]
 mod tests {
-    use florin_compute::Windows;
+    use florin_compute::{ComputeAction, Windows};
     use florin_protocol::ChainId;
 
     use super::*;
@@ -277,5 +277,42 @@ mod tests {
         let lease = Lease::open(ComputeOrder::example(), Timestamp(0)).unwrap();
         assert_eq!(Settlement::from_lease(&lease), Ok(None));
         assert!(lease_claims(&lease).is_empty());
+    }
+
+    /// Without a bid nothing is owed; a sealed bid that stays closed is debited.
+    #[test]
+    fn a_lease_that_is_over_settles_each_account_with_pay_or_a_debit() {
+        let order = ComputeOrder::example();
+        let bidder = Address([10; 20]);
+        let over = |accounts: &[(Address, ComputeAction)]| {
+            let mut lease = Lease::open(order.clone(), Timestamp(0)).unwrap();
+            for (by, action) in accounts {
+                lease.apply(*by, action, Timestamp(0)).unwrap();
+            }
+            while lease.outcome().is_none() {
+                let late = lease.phase().1.saturating_add_ms(1);
+                lease.apply(order.renter, &ComputeAction::Expire, late).unwrap();
+            }
+            lease
+        };
+        let empty = over(&[]);
+        assert_eq!(Settlement::from_lease(&empty), Ok(None));
+        assert!(lease_claims(&empty).is_empty());
+        let joins = [11, 12].map(|number| (Address([number; 20]), ComputeAction::JoinAudit));
+        let sealed = ComputeAction::SealBid(Digest([9; 32]));
+        let lease = over(&[vec![(bidder, sealed)], joins.to_vec()].concat());
+        let settlement = Settlement::from_lease(&lease).unwrap().expect("a debit");
+        assert_eq!(
+            (settlement.infrastructure_total, settlement.task),
+            (units(0), lease_task(&order))
+        );
+        let claims = lease_claims(&lease);
+        let [claim] = &claims[..] else { panic!("{claims:?}") };
+        let debited = order.deposits.bid_bond;
+        assert_eq!(
+            (claim.account, claim.totals),
+            (bidder, ClaimTotals { paid: units(0), debited })
+        );
+        assert_eq!(settlement.root, ClaimTree::new(lease.books().totals()).root());
     }
 }

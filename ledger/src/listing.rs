@@ -109,7 +109,9 @@ pub fn listing_claims(listing: &Listing) -> Result<Vec<Claim>, LeaseError> {
 
 #[cfg(test)]
 mod tests {
-    use florin_compute::{LISTING_MS_MAX, ListingOpening, ListingPhase};
+    use florin_compute::{
+        LISTING_MS_MAX, ListingEvent, ListingOpening, ListingPhase, ListingRecord, draw_commitment,
+    };
     use florin_protocol::ChainId;
 
     use super::*;
@@ -188,5 +190,28 @@ mod tests {
         assert_eq!(opened.phase().0, ListingPhase::Opened);
         assert_eq!(Settlement::from_listing(&opened), Ok(None));
         assert_eq!(listing_claims(&opened), Ok(Vec::new()));
+        let over = |events: &[(u64, ListingEvent)]| {
+            let mut listing = Listing::open(&opening).unwrap();
+            for (at, event) in events {
+                let record = ListingRecord { at: Timestamp(*at), event: *event };
+                listing.apply(&record).unwrap();
+            }
+            listing
+        };
+        // A probe that is late costs its fee; without a probe nothing is owed.
+        let end = opened.phase().1.0 + 1;
+        let unused = over(&[(end, ListingEvent::Expired)]);
+        assert!(unused.outcome().is_some());
+        assert_eq!(Settlement::from_listing(&unused), Ok(None));
+        let draw = draw_commitment(listing().id(), Digest([7; 32]));
+        let probed = ListingEvent::Probed { seed: Digest([6; 32]), draw };
+        let computing = over(&[(2, probed)]);
+        assert_eq!(Settlement::from_listing(&computing), Ok(None), "it goes on");
+        let late = computing.phase().1.0 + 1;
+        let unproven = over(&[(2, probed), (late, ListingEvent::Expired)]);
+        let settlement = Settlement::from_listing(&unproven).unwrap().expect("a fee");
+        assert_eq!(settlement.infrastructure_total, listing().fee);
+        let claims = listing_claims(&unproven).unwrap();
+        assert_eq!(claims.iter().map(|claim| claim.account).collect::<Vec<_>>(), [HOST]);
     }
 }
