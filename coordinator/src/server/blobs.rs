@@ -26,7 +26,7 @@ use florin_store::uploads::{Upload, UploadKey, UploadOwner, UploadRequest};
 use florin_store::{BlobError, BlobStore, BlobWriter, OpenedBlob};
 
 /// The content type of blobs.
-pub(super) const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// Receives a model, or another blob of a graph, that a task waits for.
 pub(super) async fn put_model(

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
@@ -16,13 +14,13 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::App;
-use super::blobs::{BYTES, opened_blob};
+use super::blobs::opened_blob;
 use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
 use crate::config::{Config, WAIT_MS_MAX};
 use crate::leases::{BytesPlace, ExaminedAction, LeaseHost};
-use florin_store::BlobWriter;
+use florin_store::{BlobWriter, OpenedBlob};
 
 /// Header with the account that uploads a state.
 pub(super) const ACCOUNT_HEADER: &str = "state-account";
@@ -286,9 +284,7 @@ pub(super) async fn disputed_rows(
     let turn = app.large_store_permit().await?;
     let leases = app.host().leases().clone();
     let rows = blocking_holding([turn], move || leases.disputed_rows(id, reader)).await??;
-    let mut response = Response::new(Body::from(rows));
-    response.headers_mut().insert(CONTENT_TYPE, BYTES);
-    Ok(response)
+    Ok(opened_blob(OpenedBlob::Bytes(rows)))
 }
 
 async fn send(app: &App, place: BytesPlace) -> ApiResult<Response> {

@@ -389,8 +389,7 @@ impl LeaseDaemon<'_, '_> {
         order: &ComputeOrder,
         state: Digest,
     ) -> Result<Vec<u8>, LeaseServeError> {
-        let Self { context, .. } = self;
-        Ok(context.client.order_state(order, state, Some(context.wallet))?)
+        Ok(self.context.client.order_state(order, state, Some(self.context.wallet))?)
     }
 
     /// The microseconds of a step on this device: the median of a few trainings of the first steps. Orders of one

@@ -1,5 +1,7 @@
 //! `florin rent audit`: the renter of an order on private rows computes drawn segments again.
 
+use std::path::PathBuf;
+
 use florin_compute::{ComputeOrder, DataClass, LeaseOutcome, OrderView};
 use florin_ledger::Ledger;
 use florin_participant::leases::{
@@ -7,7 +9,7 @@ use florin_participant::leases::{
 };
 use florin_participant::listings::ProbeGate;
 use florin_participant::{Backoff, ProviderContext, Wallet};
-use florin_protocol::{Amount, Digest, WalletSigner};
+use florin_protocol::{Address, Amount, Digest, WalletSigner};
 use florin_work::compute_class;
 
 use crate::cli::{AuditArg, EngineArg, JsonArg, RentAudit, WalletArg};
@@ -61,6 +63,33 @@ pub(in crate::commands) fn check_possible(
     }
 }
 
+/// The settings by which a renter audits its own orders on private rows, as many as it places or `only` one. Their
+/// windows and sizes are its own, so that nothing of them is refused.
+pub(in crate::commands) fn own_audits(
+    folder: PathBuf,
+    (referee, bond_max): (Address, Amount),
+    only: Option<Digest>,
+) -> LeaseServeConfig {
+    let policy = LeasePolicy {
+        audit: Some(AuditRule { fee_min: Amount::ZERO, bond_max }),
+        referees: vec![referee],
+        challenge_min_ms: 0,
+        window_min_ms: 1,
+        job_bytes_max: u64::MAX,
+        data_classes: [DataClass::Private].into(),
+        ..LeasePolicy::none()
+    };
+    LeaseServeConfig {
+        gate: ProbeGate::default(),
+        folder,
+        policy,
+        poll_ms: ORDERS_POLL_MS,
+        backoff: Backoff::default(),
+        only,
+        experiment: None,
+    }
+}
+
 /// Audits an order until its settlement is final.
 ///
 /// # Errors
@@ -86,25 +115,9 @@ pub(super) fn run_for(
     let ledger = market.signing_ledger(wallet, wallet_arg)?;
     let mut engine = compose::engine(arguments.engine)?;
     let folder = state_folder(arguments.state.as_deref(), &wallet_arg.wallet);
-    let audit = AuditRule { fee_min: Amount::ZERO, bond_max: order.deposits.audit_bond };
-    let policy = LeasePolicy {
-        audit: Some(audit),
-        referees: vec![order.referee],
-        challenge_min_ms: 0,
-        window_min_ms: 1,
-        segments_max: order.segments,
-        job_bytes_max: u64::MAX,
-        ..LeasePolicy::none()
-    };
-    let config = LeaseServeConfig {
-        gate: ProbeGate::default(),
-        folder: folder.join(format!("audit-{}", id.short())),
-        policy,
-        poll_ms: ORDERS_POLL_MS,
-        backoff: Backoff::default(),
-        only: Some(id),
-        experiment: None,
-    };
+    let bond_max = order.deposits.audit_bond;
+    let folder = folder.join(format!("audit-{}", id.short()));
+    let config = own_audits(folder, (order.referee, bond_max), Some(id));
     let context =
         ProviderContext { wallet, client: market, ledger: &*ledger, engine: &mut *engine };
     let printer = EventPrinter::new(&wallet_arg.wallet, json);

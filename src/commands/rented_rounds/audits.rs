@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use florin_compute::DataClass;
-use florin_participant::leases::{
-    AuditRule, LeaseEvent, LeasePolicy, LeaseServeConfig, ORDERS_POLL_MS, serve_orders,
-};
-use florin_participant::listings::ProbeGate;
-use florin_participant::{Backoff, ProviderContext, Shutdown};
+use florin_participant::leases::{LeaseEvent, serve_orders};
+use florin_participant::{ProviderContext, Shutdown};
 use florin_protocol::{Amount, Digest};
 
 use super::{RentedTask, Renter};
@@ -16,6 +13,7 @@ use crate::cli::Participate;
 use crate::commands::event_printer::EventPrinter;
 use crate::commands::participate::state_folder;
 use crate::commands::provide_orders::print_event;
+use crate::commands::rent::audit::own_audits;
 use crate::compose;
 use crate::show::{BAD, NOTE};
 
@@ -96,25 +94,8 @@ fn audit(
 ) -> anyhow::Result<()> {
     let mut engine = compose::engine(arguments.engine)?;
     let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
-    let audit = AuditRule { fee_min: Amount::ZERO, bond_max: Amount::from_units(u128::MAX) };
-    let policy = LeasePolicy {
-        audit: Some(audit),
-        referees: vec![task.rounds.referee],
-        challenge_min_ms: 0,
-        window_min_ms: 1,
-        job_bytes_max: u64::MAX,
-        data_classes: [DataClass::Private].into(),
-        ..LeasePolicy::none()
-    };
-    let config = LeaseServeConfig {
-        gate: ProbeGate::default(),
-        folder: folder.join(AUDITS),
-        policy,
-        poll_ms: ORDERS_POLL_MS,
-        backoff: Backoff::default(),
-        only,
-        experiment: None,
-    };
+    let bond_max = Amount::from_units(u128::MAX);
+    let config = own_audits(folder.join(AUDITS), (task.rounds.referee, bond_max), only);
     let context = ProviderContext {
         wallet: renter.wallet,
         client: renter.market,
