@@ -8,6 +8,7 @@
 mod bench;
 mod cargo;
 mod contracts;
+mod debian;
 mod deny;
 mod failure;
 mod installation;
@@ -17,6 +18,7 @@ mod program;
 mod python;
 mod sandbox;
 mod setup;
+mod slurm;
 mod tally;
 mod tools;
 mod torch;
