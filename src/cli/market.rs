@@ -268,6 +268,29 @@ pub(crate) enum OrderExperiment {
     Lazy,
 }
 
+/// Where executors run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ExecutorKind {
+    /// Processes of this machine
+    Processes,
+    /// Jobs of Slurm
+    Slurm,
+}
+
+/// `florin execute-segments`
+#[derive(Debug, Args)]
+pub(crate) struct ExecuteSegments {
+    /// The folder of the work
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: EngineArg,
+    /// Network interface of the transfers between ranks
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rank_interface: Option<String>,
+}
+
 /// `florin provide`
 #[derive(Debug, Args)]
 #[command(after_help = "Orders for compute: florin provide --orders orders.toml --market \
@@ -303,6 +326,16 @@ pub(crate) struct Provide {
     /// of each, and why others are left out; nothing is deposited
     #[arg(long, requires = "orders", conflicts_with = "experiment")]
     pub(crate) dry_run: bool,
+    /// With --orders: compute segments by executors on the devices of the policy's [executors] table: processes
+    /// of this machine, or jobs of Slurm; see docs/providing.md
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        requires = "orders",
+        conflicts_with = "experiment"
+    )]
+    pub(crate) backend: Option<ExecutorKind>,
     /// With --orders: misbehave, for the demonstration
     #[arg(long, value_enum, hide = true, requires = "orders")]
     pub(crate) experiment: Option<OrderExperiment>,

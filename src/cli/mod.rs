@@ -44,7 +44,8 @@ pub(crate) use chain::{
 };
 pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand, ModelShow};
 pub(crate) use market::{
-    Coordinate, DELTA, Experiment, LedgerCommand, NoiseArg, OrderExperiment, Participate, Provide,
+    Coordinate, DELTA, ExecuteSegments, ExecutorKind, Experiment, LedgerCommand, NoiseArg,
+    OrderExperiment, Participate, Provide,
 };
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
@@ -156,6 +157,9 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Write a manual page for each command
     Man(ManualPages),
+    /// Compute the segments in a folder of `florin provide --orders`, which starts this command itself
+    #[command(hide = true)]
+    ExecuteSegments(ExecuteSegments),
     /// Run a development chain (anvil) until standard input closes, and stop it then
     #[command(hide = true)]
     Anvil(AnvilArgs),

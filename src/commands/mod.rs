@@ -12,6 +12,7 @@ mod coordinate;
 mod data;
 mod doctor;
 mod event_printer;
+mod execute_segments;
 mod ledger;
 mod man;
 mod market;
@@ -67,6 +68,7 @@ pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit
         Command::Ledger(command) => ledger::run(command),
         Command::Man(command) => man::run(&command),
         Command::Openapi(json) => openapi::run(json),
+        Command::ExecuteSegments(command) => execute_segments::run(&command),
         Command::Predict(command) => predict::run(&command),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),

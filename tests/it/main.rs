@@ -42,6 +42,7 @@ mod demonstration;
 mod disk_full_and_fsync_failures;
 mod ethereum_ledger_commands;
 mod every_update_format_settles_and_is_paid;
+mod executors_compute_leases;
 mod faulty_ethereum_nodes;
 mod final_pay_outlives_the_coordinator;
 mod graceful_shutdown;

@@ -283,6 +283,18 @@ impl LeasedTraining {
         }
     }
 
+    /// The model.
+    #[must_use]
+    pub const fn model(&self) -> &ModelSpec {
+        &self.model
+    }
+
+    /// The rows, or those of zeros that stand in for them.
+    #[must_use]
+    pub const fn rows(&self) -> &Dataset {
+        &self.rows
+    }
+
     /// The state before the first step, whose digest is the start of an order that continues no other one.
     #[must_use]
     pub fn initial(&self) -> TrainingState {

@@ -1,7 +1,5 @@
 //! The examination of an order, the bid, and the place among the auditors.
 
-use std::time::{Duration, Instant};
-
 use florin_compute::{Bid, ComputeAction, ComputeJob, ComputeOrder, bid_commitment};
 use florin_ledger::{Terms, lease_task};
 use florin_protocol::{Amount, Canonical, Digest};
@@ -10,24 +8,49 @@ use florin_work::{JobRows, LeasedTraining, SegmentStart};
 use super::LeaseDaemon;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
+use super::executors::{EXECUTOR_START_MS, Executors};
 use super::followed::{FollowedOrder, OrderVisit};
+use super::measuring::{MeasuredSteps, measure_step};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
 use super::windows::{refuse_answer_time, refuse_beside, refuse_segment_time};
 use crate::client::ClientError;
 use crate::retry::Transient;
 
-/// Longest measurement of a step, in milliseconds. A step that takes longer is measured once.
-pub(super) const MEASURE_MS_MAX: u64 = 2_000;
-/// Most samples of a measurement, of which the median counts.
-const SAMPLES_MAX: usize = 5;
 /// Most shapes of jobs whose steps are measured.
 const MEASURED_SHAPES_MAX: usize = 256;
 /// Most trainings in memory.
 const LOADED_TRAININGS_MAX: usize = 8;
 
-/// A value, or the reason why an order is refused.
-type Accepted<T> = Result<T, String>;
+/// Why an account takes no part in an order now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// It is refused.
+    Refused(String),
+    /// An executor measures its step.
+    Measuring,
+}
+
+impl From<String> for Obstacle {
+    fn from(why: String) -> Self {
+        Self::Refused(why)
+    }
+}
+
+impl Obstacle {
+    /// It in words.
+    pub(super) fn reason(self) -> String {
+        match self {
+            Self::Refused(why) => why,
+            Self::Measuring => "an executor measures its step".to_owned(),
+        }
+    }
+}
+
+/// A value, or an obstacle.
+type Accepted<T> = Result<T, Obstacle>;
+/// Time between two looks at a measurement, in milliseconds.
+const MEASURED_POLL_MS: u64 = 200;
 
 /// Pause before an order of listed devices is looked at again, while the own listing is not proven yet.
 const UNLISTED_MS: u64 = 500;
@@ -46,7 +69,7 @@ enum OwnListing {
 /// The reason of an error that a repetition does not end; other errors are returned.
 fn reason<T>(result: Result<T, LeaseServeError>) -> Result<Accepted<T>, LeaseServeError> {
     match result {
-        Err(error) if !error.is_transient() => Ok(Err(error.to_string())),
+        Err(error) if !error.is_transient() => Ok(Err(error.to_string().into())),
         result => result.map(Ok),
     }
 }
@@ -64,7 +87,11 @@ impl LeaseDaemon<'_, '_> {
         }
         let bid = match self.examine_bid_with(order, listing)? {
             Ok(bid) => bid,
-            Err(why) => {
+            Err(Obstacle::Measuring) => {
+                order.wait(MEASURED_POLL_MS);
+                return Ok(OrderVisit::Idle);
+            }
+            Err(Obstacle::Refused(why)) => {
                 order.roles.bids = false;
                 return Ok(self.skip(order, why));
             }
@@ -108,9 +135,9 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
-        if let Err(why) = self.examine_audit(order)? {
+        if let Err(obstacle) = self.examine_audit(order)? {
             order.roles.audits = false;
-            return Ok(self.skip(order, why));
+            return Ok(self.skip(order, obstacle.reason()));
         }
         self.deposit_for(order, LeaseRole::Auditor, &ComputeAction::JoinAudit)?;
         self.act(order, ComputeAction::JoinAudit)?;
@@ -175,7 +202,7 @@ impl LeaseDaemon<'_, '_> {
             None => self.refuse_deposit(order, LeaseRole::Auditor, bond)?,
             refused => refused,
         };
-        Ok(refused.map_or(Ok(step_us), Err))
+        Ok(refused.map_or(Ok(step_us), |why| Err(why.into())))
     }
 
     /// The bid for an order, or the reason why there is none. A stored bid may be sealed already.
@@ -197,24 +224,30 @@ impl LeaseDaemon<'_, '_> {
         }
         if listing == OwnListing::Missing {
             let why = "it takes bids of listed devices: see florin provide --list";
-            return Ok(Err(why.to_owned()));
+            return Ok(Err(why.to_owned().into()));
+        }
+        if let Some(why) = self.executors.as_ref().and_then(Executors::refuse_start) {
+            return Ok(Err(why.into()));
         }
         let step_us = match self.examine(order, LeaseRole::Provider)? {
             Ok(step_us) => step_us,
             Err(why) => return Ok(Err(why)),
         };
         let Some(rule) = self.config.policy.bid else {
-            return Ok(Err("the policy has no [bid]".to_owned()));
+            return Ok(Err("the policy has no [bid]".to_owned().into()));
         };
-        let bid = match rule.bid(step_us) {
+        let sharing = self.config.policy.sharing();
+        let bid = match rule.bid(step_us, sharing) {
             Ok(bid) => bid,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(error.to_string().into())),
         };
         let offered = &order.view.order;
         let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
-        let shared_us = step_us.saturating_mul(rule.orders_max.into());
+        let shared_us = step_us.saturating_mul(sharing.into());
+        // An executor may be lost once in each segment.
+        let start_ms = if self.executors.is_some() { EXECUTOR_START_MS } else { 0 };
         let refused = refuse_bid(offered, &bid)
-            .or_else(|| refuse_segment_time(offered, &bid, shared_us))
+            .or_else(|| refuse_segment_time(offered, &bid, (shared_us, start_ms)))
             .or_else(|| refuse_answer_time(offered, step_us))
             .or_else(|| refuse_beside(offered, step_us, self.shortest_own_window()));
         let refused = match refused {
@@ -225,7 +258,7 @@ impl LeaseDaemon<'_, '_> {
             None => self.refuse_deposit(order, LeaseRole::Provider, deposit)?,
             refused => refused,
         };
-        Ok(refused.map_or(Ok(bid), Err))
+        Ok(refused.map_or(Ok(bid), |why| Err(why.into())))
     }
 
     /// Examines an order for a role. Returns the microseconds of a step on this device, or the
@@ -243,11 +276,15 @@ impl LeaseDaemon<'_, '_> {
         let offered = &order.view.order;
         let job = match reason(client.order_job(id, offered.job).map_err(Into::into))? {
             Ok(job) => job,
-            Err(why) => return Ok(Err(why)),
+            Err(obstacle) => return Ok(Err(obstacle)),
         };
         let offer = OfferedOrder { order: offered, job: &job, terms: &terms, class: self.class };
         if let Some(why) = self.config.policy.refuse(role, &offer) {
-            return Ok(Err(why));
+            return Ok(Err(why.into()));
+        }
+        if role == LeaseRole::Provider && self.measures_by_executors() {
+            let measured = reason(self.measured_by_executor(order, &job))?;
+            return Ok(measured.and_then(|us| us.ok_or(Obstacle::Measuring)));
         }
         let shape = ComputeJob { seed: 0, ..job }.digest();
         // A bid that is known to be too slow needs no download.
@@ -265,17 +302,17 @@ impl LeaseDaemon<'_, '_> {
         let (ledger, coordinator) = (self.context.ledger, self.context.client.coordinator());
         let offered = &order.view.order;
         let Some(state) = ledger.task(lease_task(offered))? else {
-            return Ok(Err("its task is not on the ledger".to_owned()));
+            return Ok(Err("its task is not on the ledger".to_owned().into()));
         };
         if state.closed {
-            return Ok(Err("its task on the ledger is closed".to_owned()));
+            return Ok(Err("its task on the ledger is closed".to_owned().into()));
         }
         if state.terms.coordinator != coordinator.account {
             let (host, own) = (state.terms.coordinator, coordinator.account);
-            return Ok(Err(format!("its coordinator on the ledger is {host}, not {own}")));
+            return Ok(Err(format!("its coordinator on the ledger is {host}, not {own}").into()));
         }
         let checked = state.terms.check_order(offered, ledger.market(), ledger.now()?);
-        Ok(checked.map(|()| state.terms).map_err(|error| error.to_string()))
+        Ok(checked.map(|()| state.terms).map_err(|error| error.to_string().into()))
     }
 
     /// Why the states of an order do not fit on disk; `None` if they do.
@@ -411,38 +448,25 @@ impl LeaseDaemon<'_, '_> {
             _ => self.first_start(order)?,
         };
         let training = order.training.as_ref().ok_or(LeaseServeError::NoLease)?;
-        let engine = &mut *self.context.engine;
-        let mut sample = |steps: u32| -> Result<u64, LeaseServeError> {
-            let began = Instant::now();
-            training.state_in_segment(engine, &start, steps)?;
-            let us = began.elapsed().as_micros().div_ceil(steps.max(1).into());
-            Ok(u64::try_from(us).unwrap_or(u64::MAX).max(1))
+        let offered = &order.view.order;
+        let measured = MeasuredSteps {
+            step_us_max: offered.step_us_max,
+            steps_max: offered.steps,
+            is_first: self.measured.is_empty(),
         };
-        let began = Instant::now();
-        let limit = Duration::from_millis(MEASURE_MS_MAX);
-        // The first training also prepares the engine.
-        let most = order.view.order.step_us_max;
-        let mut rough = sample(1)?;
-        if rough > most && self.measured.is_empty() {
-            rough = sample(1)?;
+        let us = measure_step(training, &mut *self.context.engine, &start, measured)?;
+        if us > offered.step_us_max {
+            return Ok(us);
         }
-        if rough > most {
-            return Ok(rough);
-        }
-        let samples = u64::try_from(SAMPLES_MAX).unwrap_or(1);
-        let share = MEASURE_MS_MAX.saturating_mul(1_000) / samples;
-        let steps = u32::try_from(share / rough).unwrap_or(u32::MAX);
-        let steps = steps.clamp(1, order.view.order.steps.max(1));
-        let mut measured = Vec::new();
-        while measured.len() < SAMPLES_MAX && began.elapsed() < limit {
-            measured.push(sample(steps)?);
-        }
-        measured.sort_unstable();
-        let us = measured.get(measured.len() / 2).copied().unwrap_or(rough);
+        self.remember_measured(shape, us);
+        Ok(us)
+    }
+
+    /// Remembers the measured microseconds of a step.
+    pub(super) fn remember_measured(&mut self, shape: Digest, us: u64) {
         if self.measured.len() >= MEASURED_SHAPES_MAX {
             self.measured.clear();
         }
         self.measured.insert(shape, us);
-        Ok(us)
     }
 }

@@ -6,6 +6,7 @@ use florin_ledger::LedgerError;
 use florin_protocol::{Amount, SignError};
 use florin_work::LeasedTrainingError;
 
+use super::executors::ExecutorError;
 use super::policy::LeasePolicyError;
 use crate::agent::ClaimError;
 use crate::atomic_file::FileError;
@@ -46,6 +47,9 @@ pub enum LeaseServeError {
     /// The bytes of a state.
     #[error(transparent)]
     State(#[from] StateError),
+    /// An executor.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
     /// The wallet could not sign.
     #[error(transparent)]
     Signing(#[from] SignError),
@@ -83,6 +87,7 @@ impl LeaseServeError {
             Self::Lease(error) => error.code(),
             Self::Training(_) => "SEGMENT_FAILED",
             Self::State(_) => "INVALID_STATE",
+            Self::Executor(_) => "EXECUTOR_FAILED",
             Self::Signing(_) => "SIGNING_FAILED",
             Self::Claim(error) => error.code(),
             Self::NoLease => "NO_LEASE",
@@ -105,6 +110,7 @@ impl LeaseServeError {
         matches!(
             self,
             Self::NoClass { .. }
+                | Self::Executor(_)
                 | Self::Policy(_)
                 | Self::File(_)
                 | Self::Client(

@@ -70,6 +70,17 @@ pub enum LeaseEvent {
         /// The order.
         order: Digest,
     },
+    /// An executor of the order's segments started.
+    ExecutorStarted {
+        /// The order.
+        order: Digest,
+        /// The kind of place where it runs.
+        backend: &'static str,
+        /// Its handle there: the number of a process or of a job.
+        handle: String,
+        /// Its devices.
+        devices: u32,
+    },
     /// A segment is delivered.
     SegmentDelivered {
         /// The order.
@@ -220,6 +231,7 @@ impl LeaseEvent {
             | Self::BidOpened { order }
             | Self::Awarded { order }
             | Self::Funded { order }
+            | Self::ExecutorStarted { order, .. }
             | Self::SegmentDelivered { order, .. }
             | Self::StartServed { order, .. }
             | Self::StepShown { order, .. }
@@ -270,6 +282,10 @@ impl fmt::Display for LeaseEvent {
             Self::BidOpened { .. } => f.write_str("opened the bid"),
             Self::Awarded { .. } => f.write_str("awarded to this provider"),
             Self::Funded { .. } => f.write_str("funded; computing the segments"),
+            Self::ExecutorStarted { backend, handle, devices, .. } => {
+                let plural = if *devices == 1 { "" } else { "s" };
+                write!(f, "started executor {handle} ({backend}) on {devices} device{plural}")
+            }
             Self::SegmentDelivered { segment, of, .. } => {
                 write!(f, "delivered segment {} of {of}", segment.saturating_add(1))
             }

@@ -19,10 +19,13 @@ mod decide;
 mod deposits;
 mod error;
 mod event;
+mod executing;
+pub mod executors;
 #[cfg(test)]
 mod fake_host;
 mod followed;
 mod forgotten;
+mod measuring;
 #[cfg(test)]
 mod played_tests;
 mod policy;
@@ -61,6 +64,7 @@ pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN};
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};
 use crate::shutdown::Shutdown;
+use executors::{ExecutorBackend, Executors};
 use followed::{FollowedOrder, OrderVisit};
 use secrets::LeaseSecrets;
 use store::LeaseStore;
@@ -133,7 +137,25 @@ pub fn serve_orders(
     shutdown: &Shutdown,
     on_event: &mut dyn FnMut(&LeaseEvent),
 ) -> Result<LeaseSummary, LeaseServeError> {
+    serve_orders_by(config, context, None, shutdown, on_event)
+}
+
+/// As [`serve_orders`], with segments computed by executors of a backend on the devices of
+/// [`LeasePolicy::executors`].
+///
+/// # Errors
+/// Those of [`serve_orders`].
+pub fn serve_orders_by(
+    config: &LeaseServeConfig,
+    context: ProviderContext<'_>,
+    backend: Option<Box<dyn ExecutorBackend>>,
+    shutdown: &Shutdown,
+    on_event: &mut dyn FnMut(&LeaseEvent),
+) -> Result<LeaseSummary, LeaseServeError> {
     let mut daemon = LeaseDaemon::open(config, context, shutdown, on_event)?;
+    if let Some((supply, backend)) = config.policy.executors.zip(backend) {
+        daemon.executors = Some(Executors::open(supply, backend, daemon.store.executors())?);
+    }
     let mut wait_ms = config.backoff.initial_ms.max(1);
     let mut waited_ms = 0_u64;
     while !shutdown.is_requested() {
@@ -157,6 +179,9 @@ pub fn serve_orders(
         }
     }
     if shutdown.is_requested() {
+        if let Some(executors) = &mut daemon.executors {
+            executors.end_all();
+        }
         daemon.emit(&LeaseEvent::Stopped);
     }
     Ok(daemon.summary)
@@ -176,6 +201,8 @@ struct LeaseDaemon<'a, 'p> {
     measured: BTreeMap<Digest, u64>,
     /// Listed orders that ask for nothing more.
     finished: BTreeSet<Digest>,
+    /// The executors of segments; without them the daemon computes itself.
+    executors: Option<Executors>,
     /// The next look at orders that are no longer listed is not before this moment.
     forgotten_at: Option<Instant>,
     turn: TurnState,
@@ -206,6 +233,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             orders: BTreeMap::new(),
             measured: BTreeMap::new(),
             finished: BTreeSet::new(),
+            executors: None,
             forgotten_at: None,
             turn: TurnState::default(),
             summary: LeaseSummary { account: me, ..LeaseSummary::default() },

@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use florin_compute::LeaseOutcome;
 
+use super::executors::thread_backend::ThreadBackend;
 use super::fake_host::{FakeHost, HostFault, REFEREE};
 use super::toy_engine::ToyEngine;
 use super::*;
 use crate::client::{Client, ClientConfig};
 use crate::testing::{fln, wallet};
+
+#[path = "played_by_executors_tests.rs"]
+mod by_executors;
 
 const PROVIDER: u8 = 4;
 const AUDITORS: [u8; 2] = [5, 6];
@@ -35,6 +39,18 @@ impl RunningDaemon {
         host: &Mutex<FakeHost>,
         events: Sender<SentEvent>,
     ) -> Self {
+        Self::start_by(number, config, url, host, events, None)
+    }
+
+    /// The same, with executors of a backend.
+    fn start_by(
+        number: u8,
+        config: LeaseServeConfig,
+        url: &str,
+        host: &Mutex<FakeHost>,
+        events: Sender<SentEvent>,
+        backend: Option<ThreadBackend>,
+    ) -> Self {
         let shutdown = Shutdown::new();
         let (asked, url) = (shutdown.clone(), url.to_owned());
         let ledger = Arc::clone(&host.lock().unwrap().ledger);
@@ -50,7 +66,8 @@ impl RunningDaemon {
             let mut on_event = |event: &LeaseEvent| {
                 let _ = events.send((number, event.clone()));
             };
-            serve_orders(&config, context, &asked, &mut on_event).unwrap()
+            let backend = backend.map(|backend| Box::new(backend) as Box<dyn ExecutorBackend>);
+            serve_orders_by(&config, context, backend, &asked, &mut on_event).unwrap()
         });
         Self { shutdown, thread }
     }

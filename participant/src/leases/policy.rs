@@ -7,6 +7,7 @@ use florin_compute::{Bid, ComputeJob, ComputeOrder, DataClass, LeaseError, StepT
 use florin_ledger::Terms;
 use florin_protocol::{Address, Amount, AmountError, Digest};
 
+use super::executors::{DeviceSupply, check_supply};
 use super::windows::{LEASE_WINDOW_MS, refuse_windows};
 
 /// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds:
@@ -52,6 +53,8 @@ pub struct LeasePolicy {
     pub data_classes: BTreeSet<DataClass>,
     /// Most bytes of all states of an order, which its provider stores until the lease is over.
     pub state_bytes_max: u64,
+    /// The devices of executors; `None` computes in the daemon.
+    pub executors: Option<DeviceSupply>,
 }
 
 /// When an account bids.
@@ -121,6 +124,7 @@ impl LeasePolicy {
             job_bytes_max: LEASE_JOB_BYTES,
             data_classes: [DataClass::Public, DataClass::Buyer, DataClass::Private].into(),
             state_bytes_max: LEASE_STATE_BYTES,
+            executors: None,
         }
     }
 
@@ -141,6 +145,10 @@ impl LeasePolicy {
                 let why = format!("{orders_max}: use 1 to {LEASES_AT_ONCE_MAX} leases");
                 return wrong("bid.orders_max", why);
             }
+        }
+        if let Some(supply) = self.executors {
+            let orders = self.bid.map(|rule| rule.orders_max);
+            check_supply(supply, orders).or_else(|(key, why)| wrong(key, why))?;
         }
         if self.audit.is_some_and(|rule| rule.bond_max.is_zero()) {
             return wrong("audit.bond_max", "0: use more than 0".to_owned());
@@ -168,6 +176,15 @@ impl LeasePolicy {
             }
         }
         Ok(())
+    }
+
+    /// Leases that share a device: with executors each has its own.
+    #[must_use]
+    pub fn sharing(&self) -> u32 {
+        match (self.executors, self.bid) {
+            (None, Some(rule)) => rule.orders_max,
+            (Some(_), _) | (None, None) => 1,
+        }
     }
 
     /// Why the account takes no part of this kind in an order; `None` if it may.
@@ -253,21 +270,23 @@ pub fn job_bytes(job: &ComputeJob) -> u64 {
 }
 
 impl BidRule {
-    /// The bid for a step that takes `step_us` on the device alone. The leases that are computed at
-    /// a time share the device: each takes that many times as long, at that part of the price.
+    /// The bid for a step that takes `step_us` on the device alone. Leases that share the device take that many
+    /// times as long, each at that part of the price.
     ///
     /// # Errors
     /// [`LeaseError`] for a step that takes longer than a day.
-    pub fn bid(&self, step_us: u64) -> Result<Bid, LeaseError> {
-        let shared = u64::from(self.orders_max.max(1));
-        let us = step_us.saturating_mul(shared).saturating_mul(CARD_MARGIN_PERCENT).div_ceil(100);
+    pub fn bid(&self, step_us: u64, sharing: u32) -> Result<Bid, LeaseError> {
+        let us = step_us
+            .saturating_mul(sharing.max(1).into())
+            .saturating_mul(CARD_MARGIN_PERCENT)
+            .div_ceil(100);
         let times = StepTimes::new(vec![us.max(1)])?;
-        Ok(Bid { per_second: self.per_second()?, devices: 1, times })
+        Ok(Bid { per_second: self.per_second(sharing)?, devices: 1, times })
     }
 
     /// The price of a second of one of the leases, rounded up.
-    fn per_second(&self) -> Result<Amount, AmountError> {
-        let divisor = SECONDS_PER_HOUR.saturating_mul(self.orders_max.max(1).into());
+    fn per_second(&self, sharing: u32) -> Result<Amount, AmountError> {
+        let divisor = SECONDS_PER_HOUR.saturating_mul(sharing.max(1).into());
         Ok(Amount::from_units(self.per_hour.units().div_ceil(divisor)))
     }
 }
@@ -301,4 +320,4 @@ pub(super) fn refuse_audit_time(order: &ComputeOrder, step_us: u64) -> Option<St
 
 #[cfg(test)]
 #[path = "policy_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -14,7 +14,7 @@ fn units(units: u128) -> Amount {
     Amount::from_units(units)
 }
 
-fn job() -> ComputeJob {
+pub(in crate::leases) fn job() -> ComputeJob {
     let blob = |bytes: u64| Blob { digest: blob_digest(&bytes.to_le_bytes()), bytes };
     ComputeJob {
         graph: GraphModel {
@@ -181,17 +181,17 @@ fn a_policy_without_a_role_a_referee_or_a_number_is_invalid() {
 fn leases_at_the_same_time_share_the_device_at_one_price() {
     // 3.6 FLN an hour are 0.001 FLN a second.
     let rule = BidRule { per_hour: "3.6".parse().unwrap(), stake_max: units(1), orders_max: 1 };
-    let alone = rule.bid(80).unwrap();
+    let alone = rule.bid(80, 1).unwrap();
     assert_eq!(alone.per_second, "0.001".parse().unwrap());
     assert_eq!((alone.devices, alone.times.useful_us()), (1, 100));
-    let two = BidRule { orders_max: 2, ..rule }.bid(80).unwrap();
+    let two = rule.bid(80, 2).unwrap();
     assert_eq!(two.per_second, "0.0005".parse().unwrap());
     assert_eq!(two.times.useful_us(), 200);
     assert_eq!(two.price(&order()), alone.price(&order()));
     // Prices are rounded up.
     let small = BidRule { per_hour: units(3_601), ..rule };
-    assert_eq!(small.bid(1).unwrap().per_second, units(2));
-    assert!(rule.bid(86_400_000_000).is_err());
+    assert_eq!(small.bid(1, 1).unwrap().per_second, units(2));
+    assert!(rule.bid(86_400_000_000, 1).is_err());
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl LeaseDaemon<'_, '_> {
         let (id, role) = (order.view.id, LeaseRole::Provider.name());
         let bid: Bid = match self.examine_bid(order)? {
             Ok(bid) => bid,
-            Err(why) => return Ok(refused(id, role, why)),
+            Err(obstacle) => return Ok(refused(id, role, obstacle.reason())),
         };
         let offered = &order.view.order;
         let price = bid.price(offered).map_err(florin_compute::LeaseError::from)?;
@@ -102,7 +102,7 @@ impl LeaseDaemon<'_, '_> {
         let (id, role) = (order.view.id, LeaseRole::Auditor.name());
         let step_us = match self.examine_audit(order)? {
             Ok(step_us) => step_us,
-            Err(why) => return Ok(refused(id, role, why)),
+            Err(obstacle) => return Ok(refused(id, role, obstacle.reason())),
         };
         // The account would be one auditor more.
         let others = order.lease()?.lease().auditor_count();

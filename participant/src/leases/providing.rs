@@ -30,7 +30,7 @@ impl LeaseDaemon<'_, '_> {
         segment: u32,
     ) -> Result<OrderVisit, LeaseServeError> {
         let Some(end) = self.reach(order, segment.saturating_add(1))? else {
-            return Ok(OrderVisit::Acted);
+            return Ok(self.unreached());
         };
         let id = order.view.id;
         let leaf = segment_leaf(id, self.me, segment, self.secrets.leaf(id, segment, end.digest));
@@ -47,7 +47,7 @@ impl LeaseDaemon<'_, '_> {
         order: &mut FollowedOrder,
         segment: u32,
     ) -> Result<OrderVisit, LeaseServeError> {
-        let Some(start) = self.reach(order, segment)? else { return Ok(OrderVisit::Acted) };
+        let Some(start) = self.reach(order, segment)? else { return Ok(self.unreached()) };
         if !self.upload(order, &start)? {
             return Ok(OrderVisit::Acted);
         }
@@ -64,7 +64,7 @@ impl LeaseDaemon<'_, '_> {
         segment: u32,
     ) -> Result<OrderVisit, LeaseServeError> {
         let after = segment.saturating_add(1);
-        let Some(end) = self.reach(order, after)? else { return Ok(OrderVisit::Acted) };
+        let Some(end) = self.reach(order, after)? else { return Ok(self.unreached()) };
         let is_result = after == delivered(order.lease()?.lease());
         if is_result && !self.upload(order, &end)? {
             return Ok(OrderVisit::Acted);
@@ -138,6 +138,14 @@ impl LeaseDaemon<'_, '_> {
         Ok(client.put_state(&upload, &signature, bytes)?)
     }
 
+    /// A visit that has not reached a state: the daemon has computed a part, or waits for an executor.
+    const fn unreached(&self) -> OrderVisit {
+        match self.executors {
+            Some(_) => OrderVisit::Idle,
+            None => OrderVisit::Acted,
+        }
+    }
+
     /// The state at the start of a segment, or at the end of the last one. If it is not on disk,
     /// computes one segment towards it, from the last state before it: the next call continues.
     pub(super) fn reach(
@@ -151,6 +159,9 @@ impl LeaseDaemon<'_, '_> {
         let known = order.states.as_ref();
         if let Some(state) = known.and_then(|states| states.get(&to)) {
             return Ok(Some(state.clone()));
+        }
+        if self.executors.is_some() {
+            return self.reach_by_executor(order, to);
         }
         let (from, start) = self.last_start(order, to)?;
         // The first state is written like any other, so that it can be served.
@@ -170,7 +181,7 @@ impl LeaseDaemon<'_, '_> {
 
     /// The last state before a segment's start, with its segment: from memory, from disk, or the
     /// first one of the order. A file that is no such state is removed.
-    fn last_start(
+    pub(super) fn last_start(
         &mut self,
         order: &mut FollowedOrder,
         to: u32,

@@ -69,6 +69,11 @@ impl LeaseStore {
         OrderFolder { folder: self.folder.join(order.to_string()) }
     }
 
+    /// The folder of executors.
+    pub(super) fn executors(&self) -> PathBuf {
+        self.folder.join("executors")
+    }
+
     /// The orders that have a folder.
     pub(super) fn orders(&self) -> Result<Vec<Digest>, FileError> {
         let failed = |error| FileError::new("read", &self.folder, error);
@@ -121,6 +126,11 @@ impl LeaseStore {
 }
 
 impl OrderFolder {
+    /// The folder at a path.
+    pub(super) const fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
     /// Whether the account has a part in the order.
     pub(super) fn exists(&self) -> bool {
         self.folder.is_dir()

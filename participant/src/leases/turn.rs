@@ -23,7 +23,7 @@ use crate::retry::Transient;
 const EXAMINATION_MS: u64 = 200;
 /// Predicted time of the measurement of a job whose shape is new, in milliseconds: twice the
 /// longest one.
-const MEASUREMENT_MS: u64 = 2 * super::bidding::MEASURE_MS_MAX;
+const MEASUREMENT_MS: u64 = 2 * super::measuring::MEASURE_MS_MAX;
 /// Predicted rate of the downloads of a job, in bytes per millisecond: 10 MB/s.
 const DOWNLOAD_BYTES_PER_MS: u64 = 10_000;
 /// An examination takes at most this part of the shortest window of an order with a deposit.
@@ -66,6 +66,7 @@ impl LeaseDaemon<'_, '_> {
         let is_listed = !views.is_empty();
         self.follow(views);
         self.read_deposits()?;
+        self.turn_executors();
         self.settle_forgotten()?;
         // An order that the coordinator has forgotten ends with its claim.
         if let Some(only) = self.config.only

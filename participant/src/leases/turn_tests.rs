@@ -220,7 +220,7 @@ fn an_order_is_not_loaded_for_a_bid_that_is_known_to_be_too_slow() {
     market.with_daemon(PROVIDER, |daemon| {
         let mut order = market.new_order(daemon);
         daemon.measured.insert(market.shape(), 1_000_001);
-        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err();
+        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err().reason();
         assert!(why.contains("at most 1000000 µs"), "{why}");
         assert!(order.training.is_none());
     });
@@ -237,7 +237,7 @@ fn a_segment_that_is_long_beside_an_own_window_is_not_bid_for() {
         let shape = market.shape();
         // Five steps of 101 ms, and a half of a second.
         daemon.measured.insert(shape, 101_000);
-        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err();
+        let why = daemon.examine_bid(&mut order).unwrap().unwrap_err().reason();
         assert!(why.contains("takes 505 ms") && why.contains("a window of 1000 ms"), "{why}");
         daemon.measured.insert(shape, 100_000);
         assert!(daemon.examine_bid(&mut order).unwrap().is_ok());

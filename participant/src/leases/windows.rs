@@ -45,15 +45,15 @@ pub(super) fn refuse_windows(order: &ComputeOrder, least: u64) -> Option<String>
 }
 
 /// Why a segment could be late: its time by the card and the slack is too short for the leases
-/// that share this device. `None` if there is enough time.
+/// that share this device, with the time of the start of an executor. `None` if there is enough time.
 #[must_use]
 pub(super) fn refuse_segment_time(
     order: &ComputeOrder,
     bid: &Bid,
-    shared_step_us: u64,
+    (shared_step_us, start_ms): (u64, u64),
 ) -> Option<String> {
     let found = order.segment_ms(bid.times.useful_us());
-    let measured = measured_ms(order, shared_step_us);
+    let measured = measured_ms(order, shared_step_us).saturating_add(start_ms);
     (found < measured.saturating_mul(SEGMENT_MARGIN)).then(|| {
         format!(
             "a segment may take {found} ms by its slack and window, and takes {measured} ms here: \
@@ -155,8 +155,8 @@ mod tests {
         // Ten steps of 100 ms by the card, and a second: two seconds for a segment.
         let times = StepTimes::new(vec![100_000]).unwrap();
         let bid = Bid { per_second: Amount::from_units(1), devices: 1, times };
-        assert_eq!(refuse_segment_time(&order(), &bid, 100_000), None);
-        let why = refuse_segment_time(&order(), &bid, 100_100).unwrap();
+        assert_eq!(refuse_segment_time(&order(), &bid, (100_000, 0)), None);
+        let why = refuse_segment_time(&order(), &bid, (100_100, 0)).unwrap();
         assert!(why.contains("may take 2000 ms") && why.contains("takes 1001 ms"), "{why}");
     }
 

@@ -9,6 +9,8 @@ use florin_participant::leases::{AuditRule, BidRule, LeasePolicy};
 use florin_protocol::{Address, Amount};
 use serde::Deserialize;
 
+use super::executors::{ExecutorPlan, ExecutorsTable};
+use crate::cli::ExecutorKind;
 use crate::failure::Failure;
 use crate::task_file::parse_ms;
 
@@ -35,6 +37,14 @@ struct OrdersFile {
     data_classes: Option<BTreeSet<DataClass>>,
     bid: Option<BidTable>,
     audit: Option<AuditTable>,
+    executors: Option<ExecutorsTable>,
+}
+
+/// A policy, with its executors.
+#[derive(Debug)]
+pub(super) struct OrdersPolicy {
+    pub(super) policy: LeasePolicy,
+    pub(super) executors: Option<ExecutorPlan>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -52,11 +62,11 @@ struct AuditTable {
     bond_max: Amount,
 }
 
-/// Reads a policy file.
+/// Reads a policy file; `backend` is that of the command line.
 ///
 /// # Errors
 /// [`Failure`] with code `INVALID_POLICY`.
-pub(super) fn read(path: &Path) -> anyhow::Result<LeasePolicy> {
+pub(super) fn read(path: &Path, backend: Option<ExecutorKind>) -> anyhow::Result<OrdersPolicy> {
     let shown = path.display();
     let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
     let invalid = |why: String| Failure::input("INVALID_POLICY", format!("{shown}: {why}"));
@@ -65,10 +75,10 @@ pub(super) fn read(path: &Path) -> anyhow::Result<LeasePolicy> {
         return Err(invalid(why).into());
     }
     let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
-    Ok(from_text(&text).map_err(invalid)?)
+    Ok(from_text(&text, backend).map_err(invalid)?)
 }
 
-fn from_text(text: &str) -> Result<LeasePolicy, String> {
+fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, String> {
     let file: OrdersFile =
         toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
     let defaults = LeasePolicy::none();
@@ -87,6 +97,10 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
         orders_max: orders_max.unwrap_or(ORDERS_AT_ONCE),
     });
     let audit = file.audit.map(|AuditTable { fee_min, bond_max }| AuditRule { fee_min, bond_max });
+    let executors = match (file.executors, backend) {
+        (None, None) => None,
+        (table, backend) => Some(table.unwrap_or_default().plan(backend)?),
+    };
     let policy = LeasePolicy {
         bid,
         audit,
@@ -102,14 +116,19 @@ fn from_text(text: &str) -> Result<LeasePolicy, String> {
         job_bytes_max: bytes("job_mib_max", file.job_mib_max, defaults.job_bytes_max)?,
         data_classes: file.data_classes.unwrap_or(defaults.data_classes),
         state_bytes_max: bytes("state_mib_max", file.state_mib_max, defaults.state_bytes_max)?,
+        executors: executors.as_ref().map(|plan| plan.supply),
     };
     policy.check().map_err(|error| error.to_string())?;
-    Ok(policy)
+    Ok(OrdersPolicy { policy, executors })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn from_text(text: &str) -> Result<LeasePolicy, String> {
+        super::from_text(text, None).map(|read| read.policy)
+    }
 
     const SHORT: &str = "referees = [\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]\n\
                          [bid]\nper_hour = \"3.6\"\nstake_max = \"100\"\n";
@@ -158,6 +177,10 @@ mod tests {
             ("referees", "data_classes = []\nreferees", "data_classes"),
             ("referees", "data_classes = [\"secret\"]\nreferees", "secret"),
             ("\"100\"", "\"100\"\norders_max = 9", "orders_max"),
+            ("\"100\"", "\"100\"\norders_max = 2\n[executors]\ndevices = 1", "bid.orders_max"),
+            ("\"100\"", "\"100\"\n[executors]\ndevices = 0", "executors.devices"),
+            ("\"100\"", "\"100\"\n[executors]\ncores = 1", "cores"),
+            ("\"100\"", "\"100\"\n[executors]\nbackend = \"lsf\"", "lsf"),
             ("[\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]", "[]", "referees"),
             ("[bid]", "[bids]", "bids"),
         ] {

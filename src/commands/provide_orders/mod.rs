@@ -1,12 +1,13 @@
 //! `florin provide --orders`: takes part in orders for compute, by a policy, until it is stopped.
 
+mod executors;
 mod file;
 
 use std::path::Path;
 
 use florin_participant::leases::{
     LeaseEvent, LeaseExperiment, LeaseServeConfig, LeaseSummary, ORDERS_POLL_MS, OrderProspect,
-    prospects, serve_orders,
+    prospects, serve_orders_by,
 };
 use florin_participant::listings::ProbeGate;
 use florin_participant::{Backoff, ParticipantEvent, ProviderContext};
@@ -18,12 +19,13 @@ use super::provide_list::{self, ListingParts};
 use crate::cli::{OrderExperiment, Provide};
 use crate::commands::wallet;
 use crate::compose;
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, BAD, JsonEvent, NOTE, TextTable};
 
 pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
-    let policy = file::read(policy)?;
+    let file::OrdersPolicy { policy, executors } = file::read(policy, arguments.backend)?;
+    check_experiment(arguments, executors.is_some())?;
     let offer = arguments.list.as_deref().map(provide_list::read).transpose()?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
@@ -52,13 +54,14 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     if arguments.dry_run {
         return print_prospects(&prospects(&config, parts, &shutdown)?, arguments.json.json);
     }
+    let backend = executors.map(|plan| plan.backend(arguments.engine)).transpose()?;
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
     let outcome = match offer {
-        None => serve_orders(&config, parts, &shutdown, &mut print),
+        None => serve_orders_by(&config, parts, backend, &shutdown, &mut print),
         Some(offer) => {
             let shared = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
             let work = || {
-                let served = serve_orders(&config, parts, &shutdown, &mut print);
+                let served = serve_orders_by(&config, parts, backend, &shutdown, &mut print);
                 // The listing ends with the work.
                 shutdown.request();
                 served
@@ -68,6 +71,17 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     }?;
     summary(&outcome, &printer);
     Ok(Exit::Done)
+}
+
+/// Executors have no misbehaviour.
+fn check_experiment(arguments: &Provide, has_executors: bool) -> Result<(), Failure> {
+    match has_executors && arguments.experiment.is_some() {
+        true => {
+            let message = "an experiment computes in the daemon: remove the table [executors]";
+            Err(Failure::input("INVALID_POLICY", message))
+        }
+        false => Ok(()),
+    }
 }
 
 fn print_prospects(found: &[OrderProspect], is_json: bool) -> anyhow::Result<Exit> {

@@ -263,6 +263,17 @@ impl TestMarket {
         Process::start(self.folder(), name, &call)
     }
 
+    /// The same, with further variables of the environment.
+    pub(crate) fn start_with(
+        &self,
+        name: &str,
+        arguments: &[&str],
+        environment: &[(String, String)],
+    ) -> Process {
+        let call = [words(arguments), self.at(), self.signing(name)].concat();
+        Process::start_in(self.folder(), name, &call, environment)
+    }
+
     /// Publishes the task as the buyer.
     pub(crate) fn publish(&self) -> TaskId {
         let file = self.file("task.toml");

@@ -8,6 +8,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sender;
 pub(crate) mod slow;
+pub(crate) mod slurm;
 #[cfg(target_os = "linux")]
 pub(crate) mod strace;
 #[cfg(unix)]

@@ -30,7 +30,14 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
     ),
     (
         "florin-participant",
-        &["florin-protocol", "florin-compute", "florin-learning", "florin-work", "florin-ledger"],
+        &[
+            "florin-protocol",
+            "florin-compute",
+            "florin-learning",
+            "florin-work",
+            "florin-ledger",
+            "florin-scheduler",
+        ],
     ),
     ("florin-scheduler", &[]),
     ("florin-charts", &[]),

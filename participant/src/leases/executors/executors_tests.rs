@@ -1,0 +1,211 @@
+//! Executors that outlive their daemon, wait in a queue, or make no progress.
+
+use std::sync::{Arc, Mutex};
+
+use florin_compute::ComputeOrder;
+
+use super::*;
+use crate::leases::policy::tests::job;
+
+/// The requests to the backend, and the state of each of its executors.
+#[derive(Debug, Default)]
+struct Recorded {
+    started: Vec<(String, usize)>,
+    cancelled: Vec<String>,
+    state: Option<ExecutorState>,
+}
+
+/// A batch system in memory.
+#[derive(Clone, Debug, Default)]
+struct RecordingBackend(Arc<Mutex<Recorded>>);
+
+impl ExecutorBackend for RecordingBackend {
+    fn name(&self) -> &'static str {
+        "recording"
+    }
+
+    fn check(&mut self) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
+    fn start(&mut self, start: &ExecutorStart<'_>) -> Result<String, ExecutorError> {
+        let mut recorded = self.0.lock().unwrap();
+        recorded.started.push((start.name.to_owned(), start.devices.len()));
+        Ok(format!("job-{}", recorded.started.len()))
+    }
+
+    fn state(&mut self, _: &str, _: &Path) -> Result<ExecutorState, ExecutorError> {
+        Ok(self.0.lock().unwrap().state.clone().unwrap_or(ExecutorState::Running))
+    }
+
+    fn cancel(&mut self, handle: &str) -> Result<(), ExecutorError> {
+        self.0.lock().unwrap().cancelled.push(handle.to_owned());
+        Ok(())
+    }
+
+    fn cancel_by_name(&mut self, name: &str) -> Result<(), ExecutorError> {
+        self.cancel(name)
+    }
+
+    fn outlives_daemon(&self) -> bool {
+        true
+    }
+}
+
+const BATCH: DeviceSupply = DeviceSupply::Batch { of_each: 2, queue_ms: 50 };
+
+fn work(nonce: u64, kind: WorkKind) -> ExecutorWork {
+    let order = ComputeOrder { nonce, ..ComputeOrder::example() };
+    ExecutorWork { order, job: job(), kind }
+}
+
+struct TestExecutors {
+    folder: tempfile::TempDir,
+    backend: RecordingBackend,
+}
+
+impl TestExecutors {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, backend: RecordingBackend::default() }
+    }
+
+    fn open(&self, supply: DeviceSupply) -> Executors {
+        let root = self.folder.path().join("executors");
+        Executors::open(supply, Box::new(self.backend.clone()), root).unwrap()
+    }
+
+    fn request(executors: &mut Executors, work: ExecutorWork) -> Digest {
+        let (order, shape) = (work.order.id(), shape(&work));
+        let (blobs, start) = (BTreeMap::from([(Digest([4; 32]), vec![1, 2])]), None);
+        let steps = 1_000_000;
+        executors
+            .request(RequestedWork {
+                work,
+                shape,
+                steps,
+                step_us: Some(1_000),
+                blobs: &blobs,
+                start,
+            })
+            .unwrap();
+        order
+    }
+
+    fn recorded(&self) -> std::sync::MutexGuard<'_, Recorded> {
+        self.backend.0.lock().unwrap()
+    }
+}
+
+#[test]
+fn a_new_daemon_finds_the_jobs_of_the_one_before() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(BATCH);
+    let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    let events = executors.turn();
+    assert!(matches!(&events[..], [LeaseEvent::ExecutorStarted { devices: 2, .. }]));
+    // A daemon that was killed between the submission and its handle.
+    let lost = TestExecutors::request(&mut executors, work(2, WorkKind::Segments));
+    drop(executors);
+    assert!(test.recorded().cancelled.is_empty(), "a job outlives its daemon");
+    let mut again = test.open(BATCH);
+    assert!(again.has_work(order) && !again.has_work(lost));
+    let cancelled = test.recorded().cancelled.clone();
+    assert_eq!(cancelled, [format!("florin-{}-1", lost.short())]);
+    assert!(again.turn().is_empty(), "it is not started twice");
+    // Names are not used twice.
+    TestExecutors::request(&mut again, work(3, WorkKind::Segments));
+    again.turn();
+    let names: Vec<String> = test.recorded().started.iter().map(|(name, _)| name.clone()).collect();
+    assert!(names.len() == 2 && names[1].ends_with("-2"), "{names:?}");
+    again.end_all();
+    assert_eq!(std::fs::read_dir(test.folder.path().join("executors")).unwrap().count(), 0);
+    assert_eq!(test.recorded().cancelled.len(), 3);
+}
+
+#[test]
+fn a_long_queue_refuses_bids_until_it_is_forgotten() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(BATCH);
+    TestExecutors::request(&mut executors, work(1, WorkKind::Measure));
+    test.recorded().state = Some(ExecutorState::Waiting("Resources".to_owned()));
+    executors.turn();
+    assert_eq!(executors.refuse_start(), None);
+    std::thread::sleep(Duration::from_millis(60));
+    executors.turn();
+    assert!(executors.refuse_start().unwrap().contains("queue_max is 50 ms"));
+    executors.waited_at = Instant::now().checked_sub(QUEUE_MEMORY);
+    test.recorded().state = Some(ExecutorState::Running);
+    executors.turn();
+    assert_eq!(executors.refuse_start(), None);
+    let machine = DeviceSupply::Machine { devices: 1, launches: false };
+    executors.supply = machine;
+    executors.waited_at = Some(Instant::now());
+    assert_eq!(executors.refuse_start(), None, "a machine has no queue");
+}
+
+#[test]
+fn an_executor_without_progress_is_replaced() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(BATCH);
+    let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    executors.turn();
+    // Three segments of ten steps of a millisecond, and four starts.
+    let limit = Duration::from_millis(30 + 4 * EXECUTOR_START_MS);
+    let set = |executors: &mut Executors, at: Option<Instant>| {
+        executors.works.get_mut(&order).unwrap().progress_at = at;
+    };
+    set(&mut executors, Instant::now().checked_sub(limit - Duration::from_secs(1)));
+    executors.turn();
+    assert!(!executors.is_ended(order));
+    // A segment is progress.
+    executors.folder(order).unwrap().add_time(2, 900).unwrap();
+    set(&mut executors, Instant::now().checked_sub(limit + Duration::from_secs(1)));
+    executors.turn();
+    assert!(!executors.is_ended(order));
+    set(&mut executors, Instant::now().checked_sub(limit + Duration::from_secs(1)));
+    executors.turn();
+    assert!(executors.is_ended(order));
+    assert_eq!(test.recorded().cancelled, ["job-1"]);
+    assert_eq!(executors.take_ended(order).unwrap(), None);
+    assert!(!executors.has_work(order));
+}
+
+#[test]
+fn an_executor_of_several_devices_that_computes_nothing_is_the_last_one() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(DeviceSupply::Machine { devices: 4, launches: true });
+    let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    test.recorded().state = Some(ExecutorState::Ended("mpirun refuses root".to_owned()));
+    executors.turn();
+    let error = executors.take_ended(order).unwrap_err().to_string();
+    assert!(error.contains("EXECUTOR_LOST") && error.contains("refuses root"), "{error}");
+    test.recorded().state = None;
+    TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    let counts: Vec<usize> = test.recorded().started.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [4, 1]);
+}
+
+#[test]
+fn devices_of_a_policy_are_checked() {
+    let machine = |devices| DeviceSupply::Machine { devices, launches: false };
+    let batch = |of_each, queue_ms| DeviceSupply::Batch { of_each, queue_ms };
+    for (supply, orders, key) in [
+        (machine(1), Some(1), None),
+        (machine(64), Some(8), None),
+        (machine(0), None, Some("executors.devices")),
+        (machine(65), None, Some("executors.devices")),
+        (machine(2), Some(3), Some("bid.orders_max")),
+        (batch(1, 1), Some(8), None),
+        (batch(64, 1), None, None),
+        (batch(0, 1), None, Some("executors.devices")),
+        (batch(65, 1), None, Some("executors.devices")),
+        (batch(1, 0), None, Some("executors.queue_max")),
+    ] {
+        let found = check_supply(supply, orders).err().map(|(key, _)| key);
+        assert_eq!(found, key, "{supply:?} {orders:?}");
+    }
+}

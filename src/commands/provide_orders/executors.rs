@@ -1,0 +1,149 @@
+//! The table `[executors]` of a policy: the devices on which segments are computed, and how they are reached.
+
+use florin_participant::leases::executors::{
+    DeviceSupply, ExecutorBackend, ExecutorCommand, LAUNCHER_ARGUMENTS_MAX, MACHINE_DEVICES_MAX,
+    ProcessBackend, QUEUE_MS, SBATCH_ARGUMENTS_MAX, SlurmBackend,
+};
+use serde::Deserialize;
+
+use crate::cli::{EngineArg, ExecutorKind};
+use crate::task_file::parse_ms;
+
+/// Longest argument of a launcher or of sbatch, in bytes.
+const ARGUMENT_BYTES_MAX: usize = 4_096;
+
+/// The table as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecutorsTable {
+    backend: Option<ExecutorKind>,
+    devices: Option<u32>,
+    launcher: Option<Vec<String>>,
+    arguments: Option<Vec<String>>,
+    queue_max: Option<String>,
+    interface: Option<String>,
+}
+
+/// The executors of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ExecutorPlan {
+    kind: ExecutorKind,
+    pub(super) supply: DeviceSupply,
+    launcher: Option<Vec<String>>,
+    arguments: Vec<String>,
+    interface: Option<String>,
+}
+
+impl ExecutorsTable {
+    /// The plan; `asked` is the backend of the command line.
+    pub(super) fn plan(self, asked: Option<ExecutorKind>) -> Result<ExecutorPlan, String> {
+        let kind = asked.or(self.backend).unwrap_or(ExecutorKind::Processes);
+        let words = |key: &str, words: Option<&Vec<String>>, most: usize| {
+            let words = words.map_or(&[][..], Vec::as_slice);
+            let long =
+                words.iter().any(|word| word.len() > ARGUMENT_BYTES_MAX || word.contains('\0'));
+            match long || words.len() > most {
+                true => Err(format!(
+                    "executors.{key}: use at most {most} words of at most {ARGUMENT_BYTES_MAX} bytes"
+                )),
+                false => Ok(()),
+            }
+        };
+        words("launcher", self.launcher.as_ref(), LAUNCHER_ARGUMENTS_MAX)?;
+        words("arguments", self.arguments.as_ref(), SBATCH_ARGUMENTS_MAX)?;
+        if self.launcher.as_ref().is_some_and(|words| words.iter().all(String::is_empty)) {
+            return Err("executors.launcher: name a program, such as mpirun".to_owned());
+        }
+        let only = |key: &str, of: &str| Err(format!("executors.{key} is for backend = \"{of}\""));
+        let supply = match kind {
+            ExecutorKind::Processes => {
+                if self.arguments.is_some() {
+                    return only("arguments", "slurm");
+                }
+                if self.queue_max.is_some() {
+                    return only("queue_max", "slurm");
+                }
+                let devices = self.devices.unwrap_or_else(cores);
+                DeviceSupply::Machine { devices, launches: self.launcher.is_some() }
+            }
+            ExecutorKind::Slurm => {
+                if self.launcher.is_some() {
+                    return only("launcher", "processes");
+                }
+                let ms = self.queue_max.as_deref().map(parse_ms).transpose();
+                let queue_ms = ms.map_err(|why| format!("executors.queue_max: {why}"))?;
+                DeviceSupply::Batch {
+                    of_each: self.devices.unwrap_or(1),
+                    queue_ms: queue_ms.unwrap_or(QUEUE_MS),
+                }
+            }
+        };
+        let (launcher, arguments) = (self.launcher, self.arguments.unwrap_or_default());
+        Ok(ExecutorPlan { kind, supply, launcher, arguments, interface: self.interface })
+    }
+}
+
+/// The cores of this machine.
+fn cores() -> u32 {
+    let found = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(found).unwrap_or(u32::MAX).min(MACHINE_DEVICES_MAX)
+}
+
+impl ExecutorPlan {
+    /// The backend, whose executors run this program.
+    pub(super) fn backend(&self, engine: EngineArg) -> anyhow::Result<Box<dyn ExecutorBackend>> {
+        let program = std::env::current_exe()?.to_string_lossy().into_owned();
+        let mut options = vec!["--engine".to_owned(), engine.engine.to_string()];
+        if let Some(interface) = &self.interface {
+            options.extend(["--rank-interface".to_owned(), interface.clone()]);
+        }
+        let command =
+            ExecutorCommand { command: vec![program, "execute-segments".to_owned()], options };
+        Ok(match self.kind {
+            ExecutorKind::Processes => {
+                Box::new(ProcessBackend::new(command, self.launcher.clone()))
+            }
+            ExecutorKind::Slurm => Box::new(SlurmBackend::new(command, self.arguments.clone())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str, asked: Option<ExecutorKind>) -> Result<ExecutorPlan, String> {
+        toml::from_str::<ExecutorsTable>(text).unwrap().plan(asked)
+    }
+
+    #[test]
+    fn the_table_and_the_command_line_choose_the_backend() {
+        let machine = |devices, launches| DeviceSupply::Machine { devices, launches };
+        let batch = |of_each, queue_ms| DeviceSupply::Batch { of_each, queue_ms };
+        let supply = |text: &str, asked| plan(text, asked).unwrap().supply;
+        assert_eq!(supply("devices = 3", None), machine(3, false));
+        assert_eq!(supply("devices = 3\nlauncher = [\"mpirun\"]", None), machine(3, true));
+        assert_eq!(supply("", Some(ExecutorKind::Slurm)), batch(1, QUEUE_MS));
+        let slurm = "backend = \"slurm\"\ndevices = 2\nqueue_max = \"1 min\"\n\
+                     arguments = [\"--partition=gpu\"]";
+        assert_eq!(supply(slurm, None), batch(2, 60_000));
+        assert_eq!(plan(slurm, None).unwrap().arguments, ["--partition=gpu"]);
+        assert!(matches!(supply("", None), DeviceSupply::Machine { devices: 1.., .. }));
+    }
+
+    #[test]
+    fn a_key_of_the_other_backend_is_refused() {
+        for (text, part) in [
+            ("arguments = [\"-p\"]", "executors.arguments is for backend = \"slurm\""),
+            ("queue_max = \"1 s\"", "executors.queue_max is for backend = \"slurm\""),
+            ("backend = \"slurm\"\nlauncher = [\"mpirun\"]", "executors.launcher is for"),
+            ("backend = \"slurm\"\nqueue_max = \"soon\"", "executors.queue_max"),
+            ("launcher = []", "name a program"),
+        ] {
+            let why = plan(text, None).unwrap_err();
+            assert!(why.contains(part), "{part:?} is not in {why:?}");
+        }
+        let long = format!("launcher = [\"{}\"]", "a".repeat(ARGUMENT_BYTES_MAX + 1));
+        assert!(plan(&long, None).is_err());
+    }
+}
