@@ -22,6 +22,12 @@ mod evaluation;
 mod exit_with_parent;
 pub mod failure;
 mod genesis_file;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+#[cfg(not(feature = "kubernetes"))]
+#[path = "without_kubernetes.rs"]
+mod kubernetes;
+mod kubernetes_plan;
 pub mod log;
 mod loss_text;
 mod market;

@@ -276,6 +276,19 @@ pub(crate) enum ExecutorKind {
     Processes,
     /// Jobs of Slurm
     Slurm,
+    /// Jobs of Kubernetes
+    Kubernetes,
+}
+
+impl ExecutorKind {
+    /// Its name in policies.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Slurm => "slurm",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
 }
 
 /// `florin execute-segments`
@@ -327,7 +340,7 @@ pub(crate) struct Provide {
     #[arg(long, requires = "orders", conflicts_with = "experiment")]
     pub(crate) dry_run: bool,
     /// With --orders: compute segments by executors on the devices of the policy's [executors] table: processes
-    /// of this machine, or jobs of Slurm; see docs/providing.md
+    /// of this machine, or jobs of Slurm or Kubernetes; see docs/providing.md
     #[arg(
         long,
         value_enum,

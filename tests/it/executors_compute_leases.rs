@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use florin_compute::{LeaseOutcome, Phase};
 use serde_json::Value;
 
+use crate::support::kubernetes::Kubernetes;
 use crate::support::lease_run::{LeaseRun, PATIENT, REFEREE, events, undisturbed};
 use crate::support::process::{PATIENCE, Process, until_within};
 use crate::support::slurm::Slurm;
@@ -124,6 +125,37 @@ fn commands() -> Vec<String> {
     all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
         .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
         .collect()
+}
+
+#[test]
+fn pods_of_kubernetes_compute_a_lease() {
+    let run = LeaseRun::open(On::Embedded);
+    let kubernetes = Kubernetes::start(run.market.folder());
+    let program = env!("CARGO_BIN_EXE_florin");
+    write_policy(
+        &run,
+        &format!(
+            "backend = \"kubernetes\"\nqueue_max = \"60 s\"\n[executors.kubernetes]\n\
+             image = \"florin\"\nclaim = \"state\"\nprogram = {program:?}"
+        ),
+    );
+    run.write_order(1, PATIENT);
+    let before = run.tokens();
+    let policy = run.market.file("executors.toml");
+    let call = ["provide", "--orders", &policy, "--engine", "torch", "--json"];
+    let (_helpers, mut provider) =
+        (run.helpers(), run.market.start_with("provider", &call, &kubernetes.environment()));
+    let id = run.place(None);
+    until_within(4 * PATIENCE, "a segment", || (run.view(id).delivered >= 1).then_some(()));
+    provider.restart();
+    let lease = run.wait_for_pay(id);
+    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert_eq!(lease.lease().result(), Some(undisturbed()));
+    assert_eq!(run.tokens(), before);
+    provider.ask_to_stop();
+    provider.finish();
+    let (left, created) = kubernetes.counts();
+    assert!(left == 0 && created >= 2, "a measurement and the segments: {left} of {created} left");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The table `[executors]` of a policy: the devices on which segments are computed, and how they are reached.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use florin_participant::leases::executors::{
     DeviceSupply, ExecutorBackend, ExecutorCommand, LAUNCHER_ARGUMENTS_MAX, MACHINE_DEVICES_MAX,
     ProcessBackend, QUEUE_MS, SBATCH_ARGUMENTS_MAX, SlurmBackend,
@@ -7,10 +10,14 @@ use florin_participant::leases::executors::{
 use serde::Deserialize;
 
 use crate::cli::{EngineArg, ExecutorKind};
+use crate::kubernetes::KubernetesBackend;
+use crate::kubernetes_plan::KubernetesPlan;
 use crate::task_file::parse_ms;
 
 /// Longest argument of a launcher or of sbatch, in bytes.
 const ARGUMENT_BYTES_MAX: usize = 4_096;
+/// Most limits of a pod.
+const POD_LIMITS_MAX: usize = 16;
 
 /// The table as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -22,6 +29,20 @@ pub(super) struct ExecutorsTable {
     arguments: Option<Vec<String>>,
     queue_max: Option<String>,
     interface: Option<String>,
+    kubernetes: Option<KubernetesTable>,
+}
+
+/// The table `[executors.kubernetes]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KubernetesTable {
+    image: String,
+    claim: String,
+    sub_path: Option<String>,
+    namespace: Option<String>,
+    program: Option<String>,
+    #[serde(default)]
+    limits: BTreeMap<String, String>,
 }
 
 /// The executors of a policy.
@@ -32,6 +53,7 @@ pub(super) struct ExecutorPlan {
     launcher: Option<Vec<String>>,
     arguments: Vec<String>,
     interface: Option<String>,
+    kubernetes: Option<KubernetesPlan>,
 }
 
 impl ExecutorsTable {
@@ -54,32 +76,64 @@ impl ExecutorsTable {
         if self.launcher.as_ref().is_some_and(|words| words.iter().all(String::is_empty)) {
             return Err("executors.launcher: name a program, such as mpirun".to_owned());
         }
-        let only = |key: &str, of: &str| Err(format!("executors.{key} is for backend = \"{of}\""));
-        let supply = match kind {
+        self.check_keys(kind)?;
+        let ms = self.queue_max.as_deref().map(parse_ms).transpose();
+        let queue_ms = ms.map_err(|why| format!("executors.queue_max: {why}"))?.unwrap_or(QUEUE_MS);
+        let of_each = self.devices.unwrap_or(1);
+        let batch = DeviceSupply::Batch { of_each, queue_ms };
+        let (supply, kubernetes) = match kind {
             ExecutorKind::Processes => {
-                if self.arguments.is_some() {
-                    return only("arguments", "slurm");
-                }
-                if self.queue_max.is_some() {
-                    return only("queue_max", "slurm");
-                }
                 let devices = self.devices.unwrap_or_else(cores);
-                DeviceSupply::Machine { devices, launches: self.launcher.is_some() }
+                (DeviceSupply::Machine { devices, launches: self.launcher.is_some() }, None)
             }
-            ExecutorKind::Slurm => {
-                if self.launcher.is_some() {
-                    return only("launcher", "processes");
-                }
-                let ms = self.queue_max.as_deref().map(parse_ms).transpose();
-                let queue_ms = ms.map_err(|why| format!("executors.queue_max: {why}"))?;
-                DeviceSupply::Batch {
-                    of_each: self.devices.unwrap_or(1),
-                    queue_ms: queue_ms.unwrap_or(QUEUE_MS),
-                }
-            }
+            ExecutorKind::Slurm => (batch, None),
+            ExecutorKind::Kubernetes => (batch, Some(self.pods(of_each)?)),
         };
         let (launcher, arguments) = (self.launcher, self.arguments.unwrap_or_default());
-        Ok(ExecutorPlan { kind, supply, launcher, arguments, interface: self.interface })
+        let interface = self.interface;
+        Ok(ExecutorPlan { kind, supply, launcher, arguments, interface, kubernetes })
+    }
+
+    /// Refuses keys of other backends.
+    fn check_keys(&self, kind: ExecutorKind) -> Result<(), String> {
+        use ExecutorKind::{Kubernetes, Processes, Slurm};
+        for (key, is_set, of) in [
+            ("arguments", self.arguments.is_some(), &[Slurm][..]),
+            ("queue_max", self.queue_max.is_some(), &[Slurm, Kubernetes]),
+            ("launcher", self.launcher.is_some(), &[Processes, Kubernetes]),
+            ("kubernetes", self.kubernetes.is_some(), &[Kubernetes]),
+        ] {
+            if is_set && !of.contains(&kind) {
+                let of: Vec<String> = of.iter().map(|kind| format!("{:?}", kind.name())).collect();
+                return Err(format!("executors.{key} is for backend = {}", of.join(" or ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The pods of Kubernetes.
+    fn pods(&self, of_each: u32) -> Result<KubernetesPlan, String> {
+        let Some(KubernetesTable { image, claim, sub_path, namespace, program, limits }) =
+            &self.kubernetes
+        else {
+            return Err("add [executors.kubernetes] with image and claim".to_owned());
+        };
+        if of_each > 1 && self.launcher.is_none() {
+            let why = "executors.launcher starts several ranks in a pod: set it, or devices = 1";
+            return Err(why.to_owned());
+        }
+        if limits.len() > POD_LIMITS_MAX {
+            return Err(format!("executors.kubernetes.limits: use at most {POD_LIMITS_MAX}"));
+        }
+        Ok(KubernetesPlan {
+            image: image.clone(),
+            claim: claim.clone(),
+            sub_path: sub_path.clone(),
+            namespace: namespace.clone(),
+            program: program.clone().unwrap_or_else(|| "florin".to_owned()),
+            limits: limits.clone(),
+            launcher: self.launcher.clone(),
+        })
     }
 }
 
@@ -91,16 +145,23 @@ fn cores() -> u32 {
 
 impl ExecutorPlan {
     /// The backend, whose executors run this program.
-    pub(super) fn backend(&self, engine: EngineArg) -> anyhow::Result<Box<dyn ExecutorBackend>> {
+    pub(super) fn backend(
+        &self,
+        engine: EngineArg,
+        state: &Path,
+    ) -> anyhow::Result<Box<dyn ExecutorBackend>> {
         let program = std::env::current_exe()?.to_string_lossy().into_owned();
         let mut options = vec!["--engine".to_owned(), engine.engine.to_string()];
         if let Some(interface) = &self.interface {
             options.extend(["--rank-interface".to_owned(), interface.clone()]);
         }
+        if let Some(pods) = self.kubernetes.clone() {
+            return Ok(Box::new(KubernetesBackend::new(options, pods, state)?));
+        }
         let command =
             ExecutorCommand { command: vec![program, "execute-segments".to_owned()], options };
         Ok(match self.kind {
-            ExecutorKind::Processes => {
+            ExecutorKind::Processes | ExecutorKind::Kubernetes => {
                 Box::new(ProcessBackend::new(command, self.launcher.clone()))
             }
             ExecutorKind::Slurm => Box::new(SlurmBackend::new(command, self.arguments.clone())),
@@ -135,8 +196,20 @@ mod tests {
     fn a_key_of_the_other_backend_is_refused() {
         for (text, part) in [
             ("arguments = [\"-p\"]", "executors.arguments is for backend = \"slurm\""),
-            ("queue_max = \"1 s\"", "executors.queue_max is for backend = \"slurm\""),
-            ("backend = \"slurm\"\nlauncher = [\"mpirun\"]", "executors.launcher is for"),
+            (
+                "queue_max = \"1 s\"",
+                "executors.queue_max is for backend = \"slurm\" or \"kubernetes\"",
+            ),
+            (
+                "backend = \"slurm\"\nlauncher = [\"mpirun\"]",
+                "executors.launcher is for backend = \"processes\" or \"kubernetes\"",
+            ),
+            ("backend = \"kubernetes\"", "add [executors.kubernetes]"),
+            ("[kubernetes]\nimage = \"a\"\nclaim = \"b\"", "executors.kubernetes is for"),
+            (
+                "backend = \"kubernetes\"\ndevices = 2\n[kubernetes]\nimage = \"a\"\nclaim = \"b\"",
+                "executors.launcher starts several ranks",
+            ),
             ("backend = \"slurm\"\nqueue_max = \"soon\"", "executors.queue_max"),
             ("launcher = []", "name a program"),
         ] {

@@ -54,7 +54,8 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     if arguments.dry_run {
         return print_prospects(&prospects(&config, parts, &shutdown)?, arguments.json.json);
     }
-    let backend = executors.map(|plan| plan.backend(arguments.engine)).transpose()?;
+    let backend =
+        executors.map(|plan| plan.backend(arguments.engine, &config.folder)).transpose()?;
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
     let outcome = match offer {
         None => serve_orders_by(&config, parts, backend, &shutdown, &mut print),

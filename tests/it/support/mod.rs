@@ -1,6 +1,7 @@
 //! A small market of real processes, with its own ports and folders, which are removed afterwards.
 
 pub(crate) mod chain;
+pub(crate) mod kubernetes;
 pub(crate) mod lease_host;
 pub(crate) mod lease_run;
 pub(crate) mod market;

@@ -101,7 +101,8 @@ pub struct ExecutorCommand {
 
 impl ExecutorCommand {
     /// The whole command for a folder.
-    pub(super) fn of(&self, folder: &Path) -> Vec<String> {
+    #[must_use]
+    pub fn of(&self, folder: &Path) -> Vec<String> {
         let folder = folder.to_string_lossy().into_owned();
         let command = self.command.iter().cloned();
         command.chain([folder]).chain(self.options.iter().cloned()).collect()
@@ -113,7 +114,8 @@ pub(super) const INHERITED: [&str; 6] =
     ["PATH", "HOME", "LD_LIBRARY_PATH", "LIBTORCH", "TMPDIR", "SLURM_CONF"];
 
 /// The file of an executor's log.
-pub(super) fn log_path(folder: &Path) -> PathBuf {
+#[must_use]
+pub fn executor_log(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
@@ -123,8 +125,9 @@ const LOG_CHARS_MAX: usize = 400;
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 /// The end of an executor's log.
-pub(super) fn log_end(folder: &Path) -> String {
-    let bytes = crate::atomic_file::read_limited(&log_path(folder), LOG_BYTES_MAX);
+#[must_use]
+pub fn executor_log_end(folder: &Path) -> String {
+    let bytes = crate::atomic_file::read_limited(&executor_log(folder), LOG_BYTES_MAX);
     let bytes = bytes.ok().flatten().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();

@@ -29,7 +29,10 @@ use std::time::{Duration, Instant};
 use florin_protocol::Digest;
 use florin_scheduler::DeviceSet;
 
-pub use backend::{ExecutorBackend, ExecutorCommand, ExecutorError, ExecutorStart, ExecutorState};
+pub use backend::{
+    ExecutorBackend, ExecutorCommand, ExecutorError, ExecutorStart, ExecutorState, executor_log,
+    executor_log_end,
+};
 pub use execute::{ExecuteError, LoadedWork, write_failure};
 pub use processes::{LAUNCHER_ARGUMENTS_MAX, PARENT_VARIABLE, ProcessBackend};
 pub use slurm::{SBATCH_ARGUMENTS_MAX, SlurmBackend};

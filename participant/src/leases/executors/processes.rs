@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::backend::{
     ExecutorBackend, ExecutorCommand, ExecutorError, ExecutorStart, ExecutorState, INHERITED,
-    log_end, log_path,
+    executor_log, executor_log_end,
 };
 use crate::atomic_file::FileError;
 
@@ -90,7 +90,7 @@ impl ExecutorBackend for ProcessBackend {
             program: "launcher".to_owned(),
             why: "it has no words".to_owned(),
         })?;
-        let log = log_path(start.folder);
+        let log = executor_log(start.folder);
         let failed = |source| FileError::new("write", &log, source);
         let output = File::create(&log).map_err(failed)?;
         let errors = output.try_clone().map_err(failed)?;
@@ -124,7 +124,7 @@ impl ExecutorBackend for ProcessBackend {
             Ok(None) => Ok(ExecutorState::Running),
             Ok(Some(_)) => {
                 self.children.remove(handle);
-                Ok(ExecutorState::Ended(log_end(folder)))
+                Ok(ExecutorState::Ended(executor_log_end(folder)))
             }
             Err(error) => {
                 Err(ExecutorError::Program { program: handle.to_owned(), why: error.to_string() })
@@ -198,7 +198,7 @@ mod tests {
         let start = ExecutorStart { name: "one", folder: folder.path(), devices: &[1, 3] };
         let handle = backend.start(&start).unwrap();
         let _ = ended(&mut backend, &handle, folder.path());
-        let text = std::fs::read_to_string(log_path(folder.path())).unwrap();
+        let text = std::fs::read_to_string(executor_log(folder.path())).unwrap();
         assert!(text.starts_with("1,3 1,3\n"), "{text}");
         let names: Vec<&str> =
             text.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();

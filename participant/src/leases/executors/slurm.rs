@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::backend::{
     ExecutorBackend, ExecutorCommand, ExecutorError, ExecutorStart, ExecutorState, INHERITED,
-    log_end, log_path,
+    executor_log, executor_log_end,
 };
 
 /// Time between two readings of the queue.
@@ -120,7 +120,7 @@ impl ExecutorBackend for SlurmBackend {
     fn start(&mut self, start: &ExecutorStart<'_>) -> Result<String, ExecutorError> {
         let script = start.folder.join("job.sh");
         crate::atomic_file::write_atomically(&script, self.script(start).as_bytes())?;
-        let log = log_path(start.folder);
+        let log = executor_log(start.folder);
         let fixed = [
             "--parsable".to_owned(),
             format!("--job-name={}", start.name),
@@ -153,7 +153,7 @@ impl ExecutorBackend for SlurmBackend {
             }
             found => {
                 self.submitted.remove(handle);
-                let log = log_end(folder);
+                let log = executor_log_end(folder);
                 let state = found.map(|(state, _)| state).filter(|_| log.is_empty());
                 Ok(ExecutorState::Ended(state.unwrap_or(log)))
             }
