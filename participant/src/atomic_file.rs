@@ -52,6 +52,16 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), FileError> {
     builder.create(path).map_err(|source| FileError::new("create the folder", path, source))
 }
 
+/// Removes a folder with all its files; a missing one is ignored.
+pub(crate) fn remove_folder(path: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::new("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Replaces a file atomically: a crash leaves the old file or the new one. Mode 0600.
 ///
 /// # Errors

@@ -73,16 +73,22 @@ fn join(
     loaded: &LoadedWork,
     place: RankPlace,
 ) -> anyhow::Result<Ranks> {
+    let engine = compose::engine(arguments.engine)?;
+    let class = florin_work::compute_class(&*engine);
     let facts = [
         ("the order", loaded.order().to_string()),
         ("the seed", loaded.seed().to_string()),
         ("the virtual workers", loaded.virtual_workers().to_string()),
+        // A rank of another class has other bits.
+        ("the class", class.map(|class| class.to_string()).unwrap_or_default()),
         ("the version of the program", env!("CARGO_PKG_VERSION").to_owned()),
     ];
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into();
+    // A process that does not know the token of the work finds no rank.
+    let place = RankPlace { attempt: format!("{}.{}", place.attempt, loaded.token()), ..place };
     let settings = RankSettings {
         place,
-        device: compose::engine(arguments.engine)?.name().to_owned(),
+        device: engine.name().to_owned(),
         interface: arguments.rank_interface.clone(),
         limit: RANK_LIMIT,
         pinned: None,

@@ -135,7 +135,7 @@ fn pods_of_kubernetes_compute_a_lease() {
     write_policy(
         &run,
         &format!(
-            "backend = \"kubernetes\"\nqueue_max = \"60 s\"\n[executors.kubernetes]\n\
+            "backend = \"kubernetes\"\nqueue_max = \"20 s\"\n[executors.kubernetes]\n\
              image = \"florin\"\nclaim = \"state\"\nprogram = {program:?}"
         ),
     );
@@ -165,7 +165,7 @@ fn jobs_of_slurm_compute_a_lease_and_outlive_the_daemon() {
         eprintln!("SKIPPED: there is no Slurm; `cargo xtask setup` fetches it on Debian");
         return;
     };
-    write_policy(&run, "devices = 2\ninterface = \"lo\"\nqueue_max = \"60 s\"");
+    write_policy(&run, "devices = 2\ninterface = \"lo\"\nqueue_max = \"20 s\"");
     run.write_order(1, PATIENT);
     let before = run.tokens();
     let policy = run.market.file("executors.toml");

@@ -8,7 +8,6 @@ use florin_work::{JobRows, LeasedTraining, SegmentStart};
 use super::LeaseDaemon;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
-use super::executors::{EXECUTOR_START_MS, Executors};
 use super::followed::{FollowedOrder, OrderVisit};
 use super::measuring::{MeasuredSteps, measure_step};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
@@ -67,7 +66,9 @@ enum OwnListing {
 }
 
 /// The reason of an error that a repetition does not end; other errors are returned.
-fn reason<T>(result: Result<T, LeaseServeError>) -> Result<Accepted<T>, LeaseServeError> {
+pub(super) fn reason<T>(
+    result: Result<T, LeaseServeError>,
+) -> Result<Accepted<T>, LeaseServeError> {
     match result {
         Err(error) if !error.is_transient() => Ok(Err(error.to_string().into())),
         result => result.map(Ok),
@@ -226,12 +227,16 @@ impl LeaseDaemon<'_, '_> {
             let why = "it takes bids of listed devices: see florin provide --list";
             return Ok(Err(why.to_owned().into()));
         }
-        if let Some(why) = self.executors.as_ref().and_then(Executors::refuse_start) {
+        if let Some(why) = self.refuse_executors() {
             return Ok(Err(why.into()));
         }
-        let step_us = match self.examine(order, LeaseRole::Provider)? {
-            Ok(step_us) => step_us,
+        let own_us = match self.examine(order, LeaseRole::Provider)? {
+            Ok(own_us) => own_us,
             Err(why) => return Ok(Err(why)),
+        };
+        let (step_us, start_ms) = match self.executor_step(order, own_us)? {
+            Ok(found) => found,
+            Err(obstacle) => return Ok(Err(obstacle)),
         };
         let Some(rule) = self.config.policy.bid else {
             return Ok(Err("the policy has no [bid]".to_owned().into()));
@@ -244,12 +249,11 @@ impl LeaseDaemon<'_, '_> {
         let offered = &order.view.order;
         let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
         let shared_us = step_us.saturating_mul(sharing.into());
-        // An executor may be lost once in each segment.
-        let start_ms = if self.executors.is_some() { EXECUTOR_START_MS } else { 0 };
         let refused = refuse_bid(offered, &bid)
             .or_else(|| refuse_segment_time(offered, &bid, (shared_us, start_ms)))
-            .or_else(|| refuse_answer_time(offered, step_us))
-            .or_else(|| refuse_beside(offered, step_us, self.shortest_own_window()));
+            // The daemon itself answers in a dispute.
+            .or_else(|| refuse_answer_time(offered, own_us))
+            .or_else(|| refuse_beside(offered, own_us, self.shortest_own_window()));
         let refused = match refused {
             None => self.refuse_states(order)?,
             refused => refused,
@@ -281,10 +285,6 @@ impl LeaseDaemon<'_, '_> {
         let offer = OfferedOrder { order: offered, job: &job, terms: &terms, class: self.class };
         if let Some(why) = self.config.policy.refuse(role, &offer) {
             return Ok(Err(why.into()));
-        }
-        if role == LeaseRole::Provider && self.measures_by_executors() {
-            let measured = reason(self.measured_by_executor(order, &job))?;
-            return Ok(measured.and_then(|us| us.ok_or(Obstacle::Measuring)));
         }
         let shape = ComputeJob { seed: 0, ..job }.digest();
         // A bid that is known to be too slow needs no download.
@@ -458,15 +458,10 @@ impl LeaseDaemon<'_, '_> {
         if us > offered.step_us_max {
             return Ok(us);
         }
-        self.remember_measured(shape, us);
-        Ok(us)
-    }
-
-    /// Remembers the measured microseconds of a step.
-    pub(super) fn remember_measured(&mut self, shape: Digest, us: u64) {
         if self.measured.len() >= MEASURED_SHAPES_MAX {
             self.measured.clear();
         }
         self.measured.insert(shape, us);
+        Ok(us)
     }
 }

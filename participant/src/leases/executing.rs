@@ -1,25 +1,58 @@
 //! The daemon's side of executors: what they compute, and the states that they have computed.
 
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use florin_compute::{ComputeJob, Phase};
 use florin_protocol::Digest;
 
 use super::LeaseDaemon;
+use super::bidding::Obstacle;
 use super::error::LeaseServeError;
-use super::executors::{DeviceSupply, ExecutorWork, RequestedWork, WorkKind, shape};
+use super::executors::{
+    DeviceSupply, EXECUTOR_START_MS, ExecutorBackend, ExecutorWork, Executors, RequestedWork,
+    WorkKind, shape,
+};
 use super::followed::FollowedOrder;
+use super::policy::job_bytes;
 use super::store::StoredState;
+use super::turn::DOWNLOAD_BYTES_PER_MS;
+use crate::atomic_file;
 
 /// Time between two looks at the states of an executor, in milliseconds.
 const STATES_POLL_MS: u64 = 50;
+/// The wait behind the first executor that fails in a row, in milliseconds; it doubles with each.
+const FAILED_WAIT_MS: u64 = 200;
+/// Behind this many executors in a row that compute nothing, the daemon computes the lease itself.
+pub(super) const EXECUTOR_FAILURES_MAX: u32 = 3;
+/// The job is read as often before the first step: by the daemon, and for the executor.
+const DOWNLOADS: u64 = 2;
+/// Most shapes whose steps executors have measured.
+const MEASURED_SHAPES_MAX: usize = 256;
 
 impl LeaseDaemon<'_, '_> {
+    /// Opens the executors of a backend on the devices of the policy. Without them the works of an earlier run end.
+    pub(super) fn open_executors(
+        &mut self,
+        backend: Option<Box<dyn ExecutorBackend>>,
+    ) -> Result<(), LeaseServeError> {
+        let root = self.store.executors();
+        let Some((supply, backend)) = self.config.policy.executors.zip(backend) else {
+            return Ok(atomic_file::remove_folder(&root)?);
+        };
+        // Open deposits are served without executors, if it must be.
+        let opened = match self.store.orders()?.is_empty() {
+            true => Executors::open(supply, backend, root),
+            false => Executors::open_unchecked(supply, backend, root),
+        };
+        self.executors = Some(opened?);
+        Ok(())
+    }
+
     /// Looks at the executors, and ends those of leases that need none.
     pub(super) fn turn_executors(&mut self) {
         let Some(executors) = &mut self.executors else { return };
         let (orders, me) = (&self.orders, self.me);
-        executors.retain(|id, kind| {
+        executors.retain(|id, kind, is_running| {
             let Some(order) = orders.get(&id) else { return false };
             // A record that was not read yet decides later.
             let Some(recorded) = &order.lease else { return true };
@@ -28,7 +61,9 @@ impl LeaseDaemon<'_, '_> {
             match (kind, lease.phase().0) {
                 (_, Phase::Over) => false,
                 (WorkKind::Measure, phase) => phase == Phase::Bidding && order.roles.bids,
-                (WorkKind::Segments, _) => is_provider,
+                (WorkKind::Segments, Phase::Running) => is_provider,
+                // A delivered state was lost, and is computed again.
+                (WorkKind::Segments, _) => is_provider && !is_running,
             }
         });
         for event in executors.turn() {
@@ -36,44 +71,103 @@ impl LeaseDaemon<'_, '_> {
         }
     }
 
-    /// Whether a step is measured by executors: the devices of a batch system are not those of this machine.
-    pub(super) fn measures_by_executors(&self) -> bool {
-        let supply = self.executors.as_ref().map(super::executors::Executors::supply);
-        matches!(supply, Some(DeviceSupply::Batch { .. }))
+    /// Why executors would start too late; `None` without executors, too.
+    pub(super) fn refuse_executors(&mut self) -> Option<String> {
+        let refused = self.executors.as_mut().and_then(Executors::refuse_start);
+        if refused.is_some() {
+            // The next bid needs a measurement that did not wait.
+            self.measured_elsewhere.clear();
+        }
+        refused
     }
 
-    /// The microseconds of a step on the devices of an executor; `None` while it is measured.
-    pub(super) fn measured_by_executor(
+    /// Whether the devices of executors are those of a batch system, and not of this machine.
+    pub(super) fn is_batch(&self) -> bool {
+        matches!(self.config.policy.executors, Some(DeviceSupply::Batch { .. }))
+    }
+
+    /// The predicted time from a request to the first step of an executor, in milliseconds.
+    fn executor_start_ms(&self, job: &ComputeJob) -> u64 {
+        let reading = job_bytes(job).div_ceil(DOWNLOAD_BYTES_PER_MS).saturating_mul(DOWNLOADS);
+        let waiting = match self.config.policy.executors {
+            Some(DeviceSupply::Batch { queue_ms, .. }) => queue_ms,
+            Some(DeviceSupply::Machine { .. }) | None => 0,
+        };
+        EXECUTOR_START_MS.saturating_add(reading).saturating_add(waiting)
+    }
+
+    /// The microseconds of a step of a bid, and the time until the first step, by the daemon's own time of a step. An
+    /// executor measures it on the devices of a batch system; on this machine the first one proves that executors work.
+    pub(super) fn executor_step(
+        &mut self,
+        order: &mut FollowedOrder,
+        own_us: u64,
+    ) -> Result<Result<(u64, u64), Obstacle>, LeaseServeError> {
+        if self.config.policy.executors.is_none() {
+            return Ok(Ok((own_us, 0)));
+        }
+        let job = self.context.client.order_job(order.view.id, order.view.order.job)?;
+        let start_ms = self.executor_start_ms(&job);
+        let is_proven = self.executors.as_ref().is_none_or(Executors::is_proven);
+        if is_proven && !(self.is_batch() && self.executors.is_some()) {
+            return Ok(Ok((own_us, start_ms)));
+        }
+        let measured = super::bidding::reason(self.measured_by_executor(order, &job))?;
+        Ok(measured.and_then(|us| match (us, self.is_batch()) {
+            (None, _) => Err(Obstacle::Measuring),
+            (Some(us), true) => Ok((us, start_ms)),
+            (Some(us), false) => Ok((us.max(own_us), start_ms)),
+        }))
+    }
+
+    /// The microseconds of a step on a device of an executor; `None` while it is measured.
+    fn measured_by_executor(
         &mut self,
         order: &mut FollowedOrder,
         job: &ComputeJob,
     ) -> Result<Option<u64>, LeaseServeError> {
-        let id = order.view.id;
-        let work = ExecutorWork {
-            order: order.view.order.clone(),
-            job: job.clone(),
-            kind: WorkKind::Measure,
-        };
+        let (id, offered) = (order.view.id, order.view.order.clone());
+        let work = ExecutorWork::new(offered, job.clone(), WorkKind::Measure);
         let shape = shape(&work);
-        if let Some(us) = self.measured.get(&shape) {
+        if let Some(us) = self.measured_elsewhere.get(&shape) {
             return Ok(Some(*us));
         }
         let Some(executors) = &mut self.executors else { return Ok(None) };
         if executors.is_ended(id) {
             let Some(us) = executors.take_ended(id)? else { return Ok(None) };
-            self.remember_measured(shape, us);
+            if self.measured_elsewhere.len() >= MEASURED_SHAPES_MAX {
+                self.measured_elsewhere.clear();
+            }
+            self.measured_elsewhere.insert(shape, us);
             return Ok(Some(us));
         }
-        if !executors.has_work(id) {
-            let blobs = self.work_blobs(order, &work)?;
-            let steps = 1;
-            let requested =
-                RequestedWork { work, shape, steps, step_us: None, blobs: &blobs, start: None };
-            if let Some(executors) = &mut self.executors {
-                executors.request(requested)?;
-            }
+        if !executors.has_work(id) && executors.may_measure() {
+            let folder = self.store.temporary()?;
+            let blobs = self.work_blobs(order, &work, folder.path())?;
+            self.request(&RequestedWork {
+                work,
+                shape,
+                steps: 1,
+                step_us: None,
+                start_ms: self.executor_start_ms(job),
+                is_running: false,
+                blobs: &blobs,
+                start: None,
+            })?;
         }
         Ok(None)
+    }
+
+    fn request(&mut self, requested: &RequestedWork<'_>) -> Result<(), LeaseServeError> {
+        if let Some(executors) = &mut self.executors {
+            executors.request(requested)?;
+        }
+        Ok(())
+    }
+
+    /// Whether executors compute the states of an order.
+    pub(super) const fn is_by_executor(&self, order: &FollowedOrder) -> bool {
+        self.executors.is_some() && order.executor_failures < EXECUTOR_FAILURES_MAX
     }
 
     /// The state at the start of a segment, or behind the last one, once an executor has computed it.
@@ -88,8 +182,11 @@ impl LeaseDaemon<'_, '_> {
             return Ok(Some(state.clone()));
         }
         if let Some(executors) = &mut self.executors {
-            if executors.is_ended(id) {
-                executors.take_ended(id)?;
+            if executors.is_ended(id)
+                && let Err(error) = executors.take_ended(id)
+            {
+                count_failure(order);
+                return Err(error.into());
             }
             if executors.has_work(id) {
                 order.wait(STATES_POLL_MS);
@@ -118,11 +215,16 @@ impl LeaseDaemon<'_, '_> {
             if let Err(error) = florin_work::job_state(&job, state.digest, &bytes) {
                 tracing::warn!(segment, %error, "a state of an executor is damaged");
                 state.remove()?;
-                continue;
+                if let Some(executors) = &mut self.executors {
+                    executors.interrupt(id);
+                }
+                count_failure(order);
+                return Ok(());
             }
             let stored = order.folder.write_state(segment, state.digest, &bytes)?;
             state.remove()?;
             order.states.get_or_insert_default().insert(segment, stored);
+            order.executor_failures = 0;
         }
         Ok(())
     }
@@ -137,7 +239,8 @@ impl LeaseDaemon<'_, '_> {
         let (segment, start) = self.last_start(order, to)?;
         let offered = order.view.order.clone();
         let job = self.context.client.order_job(order.view.id, offered.job)?;
-        let work = ExecutorWork { order: offered, job, kind: WorkKind::Segments };
+        let start_ms = self.executor_start_ms(&job);
+        let work = ExecutorWork::new(offered, job, WorkKind::Segments);
         let digest = Digest(start.state().digest());
         let bytes = start.state().to_bytes()?;
         if segment == 0 {
@@ -146,36 +249,55 @@ impl LeaseDaemon<'_, '_> {
             order.states.get_or_insert_default().insert(0, stored);
         }
         let end = work.order.steps_before(work.order.segments).min(work.job.steps());
-        let steps = end.saturating_sub(start.state().step());
-        let blobs = self.work_blobs(order, &work)?;
-        let shape = shape(&work);
-        let step_us = self.measured.get(&shape).copied();
-        let start = Some((segment, digest, bytes));
-        let requested = RequestedWork { work, shape, steps, step_us, blobs: &blobs, start };
-        if let Some(executors) = &mut self.executors {
-            executors.request(requested)?;
-        }
-        Ok(())
+        let blobs = self.work_blobs(order, &work, order.folder.path())?;
+        let bid = order.folder.bid()?;
+        self.request(&RequestedWork {
+            shape: shape(&work),
+            steps: end.saturating_sub(start.state().step()),
+            step_us: bid.map(|bid| bid.times.useful_us()),
+            start_ms,
+            is_running: order.lease()?.lease().phase().0 == Phase::Running,
+            blobs: &blobs,
+            start: Some((segment, digest, bytes)),
+            work,
+        })
     }
 
-    /// The blobs of a work. A measurement has rows of zeros.
+    /// The files of the blobs of a work in a folder; those that are missing are fetched. A measurement has rows of
+    /// zeros.
     fn work_blobs(
         &self,
         order: &FollowedOrder,
         work: &ExecutorWork,
-    ) -> Result<BTreeMap<Digest, Vec<u8>>, LeaseServeError> {
+        folder: &Path,
+    ) -> Result<Vec<(Digest, PathBuf)>, LeaseServeError> {
         let graph = &work.job.graph;
         let rows = match work.kind {
             WorkKind::Measure => None,
             WorkKind::Segments => Some(work.job.rows),
         };
         let wanted = [Some(graph.graph), graph.frozen, Some(work.job.start), rows];
-        let mut blobs = BTreeMap::new();
+        let mut blobs = Vec::new();
         for blob in wanted.into_iter().flatten() {
-            let (client, wallet) = (self.context.client, self.context.wallet);
-            let bytes = client.order_blob(&order.view.order, blob.digest, blob.bytes, wallet)?;
-            blobs.insert(blob.digest, bytes);
+            let path = folder.join(format!("blob-{}", blob.digest));
+            if !path.exists() {
+                let (client, wallet) = (self.context.client, self.context.wallet);
+                let offered = &order.view.order;
+                let bytes = client.order_blob(offered, blob.digest, blob.bytes, wallet)?;
+                atomic_file::write_atomically(&path, &bytes)?;
+            }
+            blobs.push((blob.digest, path));
         }
         Ok(blobs)
+    }
+}
+
+/// Counts an executor that computed nothing: the next one waits longer, and the daemon computes behind the last.
+fn count_failure(order: &mut FollowedOrder) {
+    let doubled = FAILED_WAIT_MS.checked_shl(order.executor_failures).unwrap_or(u64::MAX);
+    order.retry_ms = order.retry_ms.max(doubled);
+    order.executor_failures = order.executor_failures.saturating_add(1);
+    if order.executor_failures == EXECUTOR_FAILURES_MAX {
+        tracing::warn!(order = %order.view.id.short(), "executors fail: the daemon computes the lease itself");
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct FollowedOrder {
     pub(super) retry_at: Option<Instant>,
     /// The next wait after an error, in milliseconds.
     pub(super) retry_ms: u64,
+    /// Executors in a row that computed nothing.
+    pub(super) executor_failures: u32,
     /// The next look at the settlement is not before this moment.
     pub(super) settle_at: Option<Instant>,
 }
@@ -92,6 +94,7 @@ impl FollowedOrder {
             is_lock_announced: false,
             retry_at: None,
             retry_ms: RETRY_MS,
+            executor_failures: 0,
             settle_at: None,
         }
     }

@@ -153,9 +153,7 @@ pub fn serve_orders_by(
     on_event: &mut dyn FnMut(&LeaseEvent),
 ) -> Result<LeaseSummary, LeaseServeError> {
     let mut daemon = LeaseDaemon::open(config, context, shutdown, on_event)?;
-    if let Some((supply, backend)) = config.policy.executors.zip(backend) {
-        daemon.executors = Some(Executors::open(supply, backend, daemon.store.executors())?);
-    }
+    daemon.open_executors(backend)?;
     let mut wait_ms = config.backoff.initial_ms.max(1);
     let mut waited_ms = 0_u64;
     while !shutdown.is_requested() {
@@ -201,6 +199,8 @@ struct LeaseDaemon<'a, 'p> {
     measured: BTreeMap<Digest, u64>,
     /// Listed orders that ask for nothing more.
     finished: BTreeSet<Digest>,
+    /// Microseconds of a step on the devices of executors, by the shape of the job.
+    measured_elsewhere: BTreeMap<Digest, u64>,
     /// The executors of segments; without them the daemon computes itself.
     executors: Option<Executors>,
     /// The next look at orders that are no longer listed is not before this moment.
@@ -232,6 +232,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             store: LeaseStore::open(&config.folder)?,
             orders: BTreeMap::new(),
             measured: BTreeMap::new(),
+            measured_elsewhere: BTreeMap::new(),
             finished: BTreeSet::new(),
             executors: None,
             forgotten_at: None,

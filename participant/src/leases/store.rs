@@ -74,6 +74,12 @@ impl LeaseStore {
         self.folder.join("executors")
     }
 
+    /// A folder for files that are linked elsewhere; it is removed on drop.
+    pub(super) fn temporary(&self) -> Result<tempfile::TempDir, FileError> {
+        let failed = |error| FileError::new("create the folder", &self.folder, error);
+        tempfile::tempdir_in(&self.folder).map_err(failed)
+    }
+
     /// The orders that have a folder.
     pub(super) fn orders(&self) -> Result<Vec<Digest>, FileError> {
         let failed = |error| FileError::new("read", &self.folder, error);
@@ -131,6 +137,10 @@ impl OrderFolder {
         Self { folder }
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.folder
+    }
+
     /// Whether the account has a part in the order.
     pub(super) fn exists(&self) -> bool {
         self.folder.is_dir()
@@ -142,12 +152,7 @@ impl OrderFolder {
 
     /// Removes the folder with all its files.
     pub(super) fn remove(&self) -> Result<(), FileError> {
-        match fs::remove_dir_all(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(FileError::new("remove", &self.folder, error))
-            }
-            _ => Ok(()),
-        }
+        atomic_file::remove_folder(&self.folder)
     }
 
     /// The proof of the pay, once the lease is over.

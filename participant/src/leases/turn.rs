@@ -25,7 +25,7 @@ const EXAMINATION_MS: u64 = 200;
 /// longest one.
 const MEASUREMENT_MS: u64 = 2 * super::measuring::MEASURE_MS_MAX;
 /// Predicted rate of the downloads of a job, in bytes per millisecond: 10 MB/s.
-const DOWNLOAD_BYTES_PER_MS: u64 = 10_000;
+pub(super) const DOWNLOAD_BYTES_PER_MS: u64 = 10_000;
 /// An examination takes at most this part of the shortest window of an order with a deposit.
 const EXAMINATION_PART: u64 = 2;
 /// A postponed examination waits at least this long, in milliseconds.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use florin_participant::leases::executors::{
     DeviceSupply, ExecutorBackend, ExecutorCommand, LAUNCHER_ARGUMENTS_MAX, MACHINE_DEVICES_MAX,
-    ProcessBackend, QUEUE_MS, SBATCH_ARGUMENTS_MAX, SlurmBackend,
+    ProcessBackend, QUEUE_MS, SBATCH_ARGUMENTS_MAX, SlurmBackend, refuse_argument,
 };
 use serde::Deserialize;
 
@@ -73,6 +73,12 @@ impl ExecutorsTable {
         };
         words("launcher", self.launcher.as_ref(), LAUNCHER_ARGUMENTS_MAX)?;
         words("arguments", self.arguments.as_ref(), SBATCH_ARGUMENTS_MAX)?;
+        let refused = self.arguments.iter().flatten().find(|argument| refuse_argument(argument));
+        if let Some(argument) = refused {
+            return Err(format!(
+                "executors.arguments: {argument} would move, multiply or hold the jobs"
+            ));
+        }
         if self.launcher.as_ref().is_some_and(|words| words.iter().all(String::is_empty)) {
             return Err("executors.launcher: name a program, such as mpirun".to_owned());
         }
@@ -137,10 +143,10 @@ impl ExecutorsTable {
     }
 }
 
-/// The cores of this machine.
+/// The cores of this machine but one, which the daemon has.
 fn cores() -> u32 {
     let found = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(found).unwrap_or(u32::MAX).min(MACHINE_DEVICES_MAX)
+    u32::try_from(found).unwrap_or(u32::MAX).saturating_sub(1).clamp(1, MACHINE_DEVICES_MAX)
 }
 
 impl ExecutorPlan {
@@ -212,6 +218,7 @@ mod tests {
             ),
             ("backend = \"slurm\"\nqueue_max = \"soon\"", "executors.queue_max"),
             ("launcher = []", "name a program"),
+            ("backend = \"slurm\"\narguments = [\"--array=1-9\"]", "--array=1-9 would"),
         ] {
             let why = plan(text, None).unwrap_err();
             assert!(why.contains(part), "{part:?} is not in {why:?}");

@@ -110,8 +110,8 @@ impl ExecutorCommand {
 }
 
 /// The variables that an executor inherits. Others, such as passwords of wallets, do not reach it.
-pub(super) const INHERITED: [&str; 6] =
-    ["PATH", "HOME", "LD_LIBRARY_PATH", "LIBTORCH", "TMPDIR", "SLURM_CONF"];
+pub(super) const INHERITED: [&str; 7] =
+    ["PATH", "HOME", "LD_LIBRARY_PATH", "LIBTORCH", "TMPDIR", "SLURM_CONF", "ATEN_CPU_CAPABILITY"];
 
 /// The file of an executor's log.
 #[must_use]
@@ -121,14 +121,22 @@ pub fn executor_log(folder: &Path) -> PathBuf {
 
 /// Longest part of a log that is shown.
 const LOG_CHARS_MAX: usize = 400;
-/// Longest log that is read, in bytes.
-const LOG_BYTES_MAX: u64 = 1 << 20;
+/// Longest end of a log that is read, in bytes.
+const LOG_BYTES_MAX: u64 = 4_096;
 
 /// The end of an executor's log.
 #[must_use]
 pub fn executor_log_end(folder: &Path) -> String {
-    let bytes = crate::atomic_file::read_limited(&executor_log(folder), LOG_BYTES_MAX);
-    let bytes = bytes.ok().flatten().unwrap_or_default();
+    let read = || -> std::io::Result<Vec<u8>> {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+        let mut file = std::fs::File::open(executor_log(folder))?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
     let from = text.char_indices().rev().nth(LOG_CHARS_MAX - 1).map_or(0, |(at, _)| at);

@@ -8,7 +8,7 @@ use florin_learning::{Dataset, Engine, ModelSpec};
 use florin_protocol::{Digest, Rejection};
 use florin_work::{JobRows, LeasedTraining, LeasedTrainingError, SegmentStart};
 
-use super::work::{ExecutorResult, ExecutorWork, WorkFolder, WorkKind};
+use super::work::{ExecutorResult, ExecutorWork, VERSION, WorkFolder, WorkKind};
 use crate::atomic_file::FileError;
 use crate::leases::measuring::{MeasuredSteps, measure_step};
 
@@ -18,6 +18,16 @@ pub enum ExecuteError {
     /// The folder has no work.
     #[error("{0} has no file work.json: florin provide --orders starts executors itself")]
     NoWork(String),
+    /// The daemon is of another version.
+    #[error(
+        "the daemon is of version {daemon}, and this executor of {own}: install one version on all nodes"
+    )]
+    Version {
+        /// The daemon's version.
+        daemon: String,
+        /// The version of this program.
+        own: &'static str,
+    },
     /// A file of the folder.
     #[error(transparent)]
     File(#[from] FileError),
@@ -38,6 +48,7 @@ impl ExecuteError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoWork(_) => "NO_EXECUTOR_WORK",
+            Self::Version { .. } => "EXECUTOR_VERSION",
             Self::File(error) => error.code(),
             Self::Job(_) => "INVALID_JOB",
             Self::Training(_) => "SEGMENT_FAILED",
@@ -63,6 +74,9 @@ impl LoadedWork {
         let folder = WorkFolder::new(folder.to_owned());
         let missing = || ExecuteError::NoWork(folder.path().display().to_string());
         let work = folder.work()?.ok_or_else(missing)?;
+        if work.version != VERSION {
+            return Err(ExecuteError::Version { daemon: work.version, own: VERSION });
+        }
         let rows = match work.kind {
             WorkKind::Measure => JobRows::StandIn,
             WorkKind::Segments => JobRows::All,
@@ -90,6 +104,12 @@ impl LoadedWork {
         self.work.job.virtual_workers
     }
 
+    /// A random text by which the ranks find each other.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.work.token
+    }
+
     /// The seed of the job.
     #[must_use]
     pub const fn seed(&self) -> u64 {
@@ -111,7 +131,9 @@ impl LoadedWork {
             WorkKind::Measure => self.measure(engine).map(Some),
             WorkKind::Segments => self.segments(engine, devices, is_stopped).map(|()| None),
         };
-        write_result(&self.folder, &computed)?;
+        if self.folder.path().is_dir() {
+            write_result(&self.folder, &computed)?;
+        }
         computed.map(drop)
     }
 
@@ -140,6 +162,9 @@ impl LoadedWork {
             let us = began.elapsed().as_micros().div_ceil(steps.into());
             segment = segment.saturating_add(1);
             let bytes = end.to_bytes()?;
+            if !self.folder.path().is_dir() {
+                return Err(ExecuteError::NoWork(self.folder.path().display().to_string()));
+            }
             self.folder.states().write_state(segment, Digest(end.digest()), &bytes)?;
             self.folder.add_time(devices, u64::try_from(us).unwrap_or(u64::MAX).max(1))?;
             start = start.next(end);

@@ -55,8 +55,7 @@ impl ExecutorBackend for RecordingBackend {
 const BATCH: DeviceSupply = DeviceSupply::Batch { of_each: 2, queue_ms: 50 };
 
 fn work(nonce: u64, kind: WorkKind) -> ExecutorWork {
-    let order = ComputeOrder { nonce, ..ComputeOrder::example() };
-    ExecutorWork { order, job: job(), kind }
+    ExecutorWork::new(ComputeOrder { nonce, ..ComputeOrder::example() }, job(), kind)
 }
 
 struct TestExecutors {
@@ -77,16 +76,16 @@ impl TestExecutors {
 
     fn request(executors: &mut Executors, work: ExecutorWork) -> Digest {
         let (order, shape) = (work.order.id(), shape(&work));
-        let (blobs, start) = (BTreeMap::from([(Digest([4; 32]), vec![1, 2])]), None);
-        let steps = 1_000_000;
         executors
-            .request(RequestedWork {
+            .request(&RequestedWork {
                 work,
                 shape,
-                steps,
+                steps: 1_000_000,
                 step_us: Some(1_000),
-                blobs: &blobs,
-                start,
+                start_ms: EXECUTOR_START_MS,
+                is_running: true,
+                blobs: &[],
+                start: None,
             })
             .unwrap();
         order
@@ -133,7 +132,7 @@ fn a_long_queue_refuses_bids_until_it_is_forgotten() {
     assert_eq!(executors.refuse_start(), None);
     std::thread::sleep(Duration::from_millis(60));
     executors.turn();
-    assert!(executors.refuse_start().unwrap().contains("queue_max is 50 ms"));
+    assert!(executors.refuse_start().unwrap().contains("longer than queue_max, 50 ms"));
     executors.waited_at = Instant::now().checked_sub(QUEUE_MEMORY);
     test.recorded().state = Some(ExecutorState::Running);
     executors.turn();
@@ -187,6 +186,66 @@ fn an_executor_of_several_devices_that_computes_nothing_is_the_last_one() {
     executors.turn();
     let counts: Vec<usize> = test.recorded().started.iter().map(|(_, count)| *count).collect();
     assert_eq!(counts, [4, 1]);
+}
+
+#[test]
+fn devices_of_an_executor_that_has_ended_are_free() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(DeviceSupply::Machine { devices: 1, launches: false });
+    let first = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    let second = TestExecutors::request(&mut executors, work(2, WorkKind::Segments));
+    executors.turn();
+    assert_eq!(test.recorded().started.len(), 1, "one device");
+    // The first lease has all its segments, and waits for its audits.
+    executors.works.get_mut(&first).unwrap().ended = Some("done".to_owned());
+    executors.turn();
+    assert_eq!(test.recorded().started.len(), 2);
+    assert!(executors.has_work(first) && !executors.is_ended(second));
+}
+
+#[test]
+fn one_measurement_runs_at_a_time_and_none_beside_a_lease_that_waits() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(BATCH);
+    assert!(executors.may_measure() && !executors.is_proven());
+    let measured = TestExecutors::request(&mut executors, work(1, WorkKind::Measure));
+    assert!(!executors.may_measure());
+    executors.turn();
+    executors
+        .folder(measured)
+        .unwrap()
+        .write_result(&work::ExecutorResult { step_us: Some(9), error: None })
+        .unwrap();
+    test.recorded().state = Some(ExecutorState::Ended("done".to_owned()));
+    executors.turn();
+    assert_eq!(executors.take_ended(measured).unwrap(), Some(9));
+    assert!(executors.may_measure() && executors.is_proven());
+    test.recorded().state = None;
+    TestExecutors::request(&mut executors, work(2, WorkKind::Segments));
+    assert!(!executors.may_measure(), "it waits for a start");
+    executors.turn();
+    executors.turn();
+    assert!(executors.may_measure(), "it runs");
+    executors.supply = DeviceSupply::Machine { devices: 4, launches: false };
+    assert!(!executors.may_measure(), "devices of a machine must be idle");
+}
+
+#[test]
+fn a_launcher_that_hangs_is_used_once() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(DeviceSupply::Machine { devices: 2, launches: true });
+    let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    executors.turn();
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60));
+    executors.works.get_mut(&order).unwrap().progress_at = long_ago;
+    executors.turn();
+    assert!(executors.is_ended(order) && executors.take_ended(order).is_ok());
+    TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    executors.turn();
+    let counts: Vec<usize> = test.recorded().started.iter().map(|(_, count)| *count).collect();
+    assert_eq!(counts, [2, 1]);
 }
 
 #[test]

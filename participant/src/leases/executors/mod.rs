@@ -15,8 +15,10 @@ mod backend;
 mod execute;
 #[cfg(test)]
 mod executors_tests;
+mod held;
 mod processes;
 mod slurm;
+mod supply;
 #[cfg(test)]
 pub(super) mod thread_backend;
 mod work;
@@ -35,73 +37,26 @@ pub use backend::{
 };
 pub use execute::{ExecuteError, LoadedWork, write_failure};
 pub use processes::{LAUNCHER_ARGUMENTS_MAX, PARENT_VARIABLE, ProcessBackend};
-pub use slurm::{SBATCH_ARGUMENTS_MAX, SlurmBackend};
+pub use slurm::{SBATCH_ARGUMENTS_MAX, SlurmBackend, refuse_argument};
+pub use supply::{BATCH_DEVICES_MAX, DeviceSupply, MACHINE_DEVICES_MAX};
 
 use super::event::LeaseEvent;
 use crate::atomic_file::{self, FileError};
 use allotment::{ExecutorChange, LeaseDemand};
+use held::HeldWork;
+pub(super) use supply::check_supply;
 pub(super) use work::{ExecutorWork, WorkFolder, WorkKind};
 
-/// Most devices of one machine.
-pub const MACHINE_DEVICES_MAX: u32 = allotment::MACHINE_DEVICES_MAX;
-/// Most tasks of one job of a batch system.
-pub const BATCH_DEVICES_MAX: u32 = 64;
-/// The predicted time from the start of an executor to its first step, in milliseconds.
+/// The predicted time from the start of an executor to its first step, in milliseconds, beside reading its job.
 pub const EXECUTOR_START_MS: u64 = 5_000;
 /// Longest accepted wait in the queue of a batch system, unless the policy has another, in milliseconds.
 pub const QUEUE_MS: u64 = 10_000;
-/// An executor that adds no segment for this many times the predicted one, and the time of some starts, is replaced.
-const STALL_SEGMENTS: u64 = 3;
-const STALL_STARTS: u64 = 4;
 /// Most shapes of jobs whose times are remembered.
 const SHAPES_MAX: usize = 256;
+/// The time of a step that was not measured, in microseconds.
+const STEP_US_GUESS: u64 = 1_000_000;
 /// A wait in the queue refuses bids for this long behind it.
 const QUEUE_MEMORY: Duration = Duration::from_secs(600);
-
-/// The devices of executors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceSupply {
-    /// Devices of this machine.
-    Machine {
-        /// Their number, from 1 to [`MACHINE_DEVICES_MAX`].
-        devices: u32,
-        /// Whether a launcher starts executors on several devices.
-        launches: bool,
-    },
-    /// Devices of a batch system, which has a queue of its own.
-    Batch {
-        /// Devices of each executor, from 1 to [`BATCH_DEVICES_MAX`].
-        of_each: u32,
-        /// Longest accepted wait in its queue, in milliseconds: while executors wait longer, the account does not bid.
-        queue_ms: u64,
-    },
-}
-
-/// A work that an executor computes, or will.
-#[derive(Debug)]
-struct HeldWork {
-    folder: WorkFolder,
-    kind: WorkKind,
-    /// Smaller numbers came first.
-    number: u64,
-    /// The shape of the job: jobs that differ in the seed alone have one.
-    shape: Digest,
-    /// Steps that were left when the work was requested, and those of a segment.
-    steps: u64,
-    steps_of_segment: u32,
-    handle: Option<String>,
-    devices: DeviceSet,
-    /// Asked to end behind its segment.
-    is_ending: bool,
-    /// It waits for its first device, or in a queue, since this moment.
-    waits_since: Option<Instant>,
-    /// It has ended: its states are read, then the folder is removed.
-    ended: Option<String>,
-    /// Lines of its file of times that were read.
-    times_read: usize,
-    /// Its last progress, since it runs.
-    progress_at: Option<Instant>,
-}
 
 /// The executors of a daemon.
 #[derive(Debug)]
@@ -113,10 +68,14 @@ pub(super) struct Executors {
     next: u64,
     /// Microseconds of a step by shape and devices.
     times: BTreeMap<Digest, BTreeMap<u32, u64>>,
+    /// The devices on which the next executor of an order starts.
+    granted: BTreeMap<Digest, u32>,
     /// The last wait in a queue that was too long.
     waited_at: Option<Instant>,
     /// Whether an executor of several devices failed without a segment: each gets one device then.
     has_failed_launch: bool,
+    /// Whether an executor has computed something.
+    is_proven: bool,
     events: VecDeque<LeaseEvent>,
 }
 
@@ -127,10 +86,14 @@ pub(super) struct RequestedWork<'a> {
     pub(super) shape: Digest,
     /// Steps that are left.
     pub(super) steps: u64,
-    /// The measured microseconds of a step on one device.
+    /// The predicted microseconds of a step on one device.
     pub(super) step_us: Option<u64>,
-    /// Blobs by their digests.
-    pub(super) blobs: &'a BTreeMap<Digest, Vec<u8>>,
+    /// The predicted time until the first step, in milliseconds.
+    pub(super) start_ms: u64,
+    /// Whether the lease runs: else a delivered state was lost, and is computed again.
+    pub(super) is_running: bool,
+    /// Files with blobs, by their digests: they are linked or copied.
+    pub(super) blobs: &'a [(Digest, PathBuf)],
     /// Segment, digest and bytes of the start.
     pub(super) start: Option<(u32, Digest, Vec<u8>)>,
 }
@@ -146,6 +109,18 @@ impl Executors {
         root: PathBuf,
     ) -> Result<Self, ExecutorError> {
         backend.check()?;
+        Self::open_unchecked(supply, backend, root)
+    }
+
+    /// The same for a daemon with open deposits, which serves them without executors if it must.
+    ///
+    /// # Errors
+    /// [`ExecutorError::File`].
+    pub(super) fn open_unchecked(
+        supply: DeviceSupply,
+        backend: Box<dyn ExecutorBackend>,
+        root: PathBuf,
+    ) -> Result<Self, ExecutorError> {
         atomic_file::create_folder(&root)?;
         let (works, times, events) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let mut found = Self {
@@ -155,17 +130,14 @@ impl Executors {
             works,
             next: 0,
             times,
+            granted: BTreeMap::new(),
             waited_at: None,
             has_failed_launch: false,
+            is_proven: false,
             events,
         };
         found.find_earlier()?;
         Ok(found)
-    }
-
-    /// The devices.
-    pub(super) const fn supply(&self) -> DeviceSupply {
-        self.supply
     }
 
     fn find_earlier(&mut self) -> Result<(), FileError> {
@@ -199,21 +171,7 @@ impl Executors {
             return Ok(false);
         };
         let order = work.order.id();
-        let held = HeldWork {
-            folder: folder.clone(),
-            kind: work.kind,
-            number,
-            shape: shape(&work),
-            steps: work.order.steps_before(work.order.segments),
-            steps_of_segment: work.order.steps,
-            handle: Some(handle),
-            devices: DeviceSet::default(),
-            is_ending: false,
-            waits_since: None,
-            ended: None,
-            times_read: 0,
-            progress_at: None,
-        };
+        let held = HeldWork::adopted(folder.clone(), &work, number, handle);
         match self.works.insert(order, held) {
             // Two works of one order: the older one goes.
             Some(older) => {
@@ -230,42 +188,37 @@ impl Executors {
         self.works.contains_key(&order)
     }
 
+    /// Whether a measurement may be requested: one at a time, and none beside a lease that waits for devices. Devices
+    /// of a machine must be idle.
+    pub(super) fn may_measure(&self) -> bool {
+        let is_machine = matches!(self.supply, DeviceSupply::Machine { .. });
+        let is_idle = self.works.values().all(|held| held.ended.is_some());
+        let blocks = |held: &HeldWork| held.kind == WorkKind::Measure || held.waits_since.is_some();
+        is_idle || !(is_machine || self.works.values().any(blocks))
+    }
+
+    /// Whether an executor has computed something in this run.
+    pub(super) const fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
     /// Requests a work: an executor starts as soon as it has devices.
     ///
     /// # Errors
     /// [`FileError`].
-    pub(super) fn request(&mut self, requested: RequestedWork<'_>) -> Result<(), FileError> {
-        let RequestedWork { work, shape, steps, step_us, blobs, start } = requested;
-        let (order, number) = (work.order.id(), self.next);
+    pub(super) fn request(&mut self, requested: &RequestedWork<'_>) -> Result<(), FileError> {
+        let (order, number) = (requested.work.order.id(), self.next);
         self.next = self.next.saturating_add(1);
         let folder = WorkFolder::new(self.root.join(format!("florin-{}-{number}", order.short())));
         folder.remove()?;
-        for (digest, bytes) in blobs {
-            folder.write_blob(*digest, bytes)?;
+        if let Err(error) = fill(&folder, requested) {
+            folder.remove()?;
+            return Err(error);
         }
-        if let Some((segment, digest, bytes)) = start {
-            folder.states().write_state(segment, digest, &bytes)?;
+        if let Some(us) = requested.step_us {
+            self.times_of(requested.shape).entry(1).or_insert(us);
         }
-        folder.write_work(&work)?;
-        if let Some(us) = step_us {
-            self.remember(shape, 1, us);
-        }
-        let held = HeldWork {
-            folder,
-            kind: work.kind,
-            number,
-            shape,
-            steps,
-            steps_of_segment: work.order.steps,
-            handle: None,
-            devices: DeviceSet::default(),
-            is_ending: false,
-            waits_since: Some(Instant::now()),
-            ended: None,
-            times_read: 0,
-            progress_at: None,
-        };
-        self.works.insert(order, held);
+        self.works.insert(order, HeldWork::requested(folder, requested, number));
         Ok(())
     }
 
@@ -282,9 +235,16 @@ impl Executors {
         let is_ended = self.works.get(&order).is_some_and(|held| held.ended.is_some());
         let Some(held) = self.works.remove(&order).filter(|_| is_ended) else { return Ok(None) };
         let result = held.folder.result();
+        if self.backend.outlives_daemon() {
+            self.end(&held);
+        }
         held.folder.remove()?;
-        let has_result = matches!(&result, Ok(Some(work::ExecutorResult { error: None, .. })));
-        if held.devices.len() > 1 && held.times_read == 0 && !has_result {
+        let is_computed = matches!(&result, Ok(Some(work::ExecutorResult { error: None, .. })));
+        let is_measured =
+            matches!(&result, Ok(Some(work::ExecutorResult { step_us: Some(_), .. })));
+        self.is_proven |= held.times_read > 0 || is_measured;
+        let is_failed = held.times_read == 0 && (held.has_stalled || !is_computed);
+        if held.devices.len() > 1 && is_failed {
             let devices = held.devices.len();
             tracing::warn!(
                 devices,
@@ -310,9 +270,11 @@ impl Executors {
         self.works.get(&order).is_some_and(|held| held.ended.is_some())
     }
 
-    /// Ends the works of all orders but those that `needs` keeps.
-    pub(super) fn retain(&mut self, needs: impl Fn(Digest, WorkKind) -> bool) {
-        let over = self.works.iter().filter(|(order, held)| !needs(**order, held.kind));
+    /// Ends the works of all orders but those that `needs` keeps, by their kind and whether they were requested while
+    /// the lease ran.
+    pub(super) fn retain(&mut self, needs: impl Fn(Digest, WorkKind, bool) -> bool) {
+        let keeps = |order: &Digest, held: &HeldWork| needs(*order, held.kind, held.is_running);
+        let over = self.works.iter().filter(|(order, held)| !keeps(order, held));
         let over: Vec<Digest> = over.map(|(order, _)| *order).collect();
         for order in over {
             if let Some(held) = self.works.remove(&order) {
@@ -326,7 +288,7 @@ impl Executors {
 
     /// Ends all executors.
     pub(super) fn end_all(&mut self) {
-        self.retain(|_, _| false);
+        self.retain(|_, _, _| false);
     }
 
     fn end(&mut self, held: &HeldWork) {
@@ -382,58 +344,46 @@ impl Executors {
             Err(error) => tracing::warn!(%error, "the state of an executor is not known"),
         }
         let shape = held.shape;
+        let is_stalled = held.is_stalled(self.times.get(&shape));
+        held.has_stalled |= is_stalled;
         for (devices, us) in fresh {
-            self.remember(shape, devices, us);
+            self.times_of(shape).insert(devices, us);
         }
-        if self.is_stalled(order) {
+        if is_stalled {
             tracing::warn!(order = %order.short(), "an executor adds no segment: it is replaced");
             self.interrupt(order);
         }
     }
 
-    /// Whether an executor runs, and has added no segment for much longer than predicted.
-    fn is_stalled(&self, order: Digest) -> bool {
-        let Some(held) = self.works.get(&order).filter(|held| held.ended.is_none()) else {
-            return false;
-        };
-        let times = self.times.get(&held.shape);
-        let Some((Some(slowest), at)) =
-            times.map(|times| times.values().max()).zip(held.progress_at)
-        else {
-            return false;
-        };
-        let segment_us = slowest.saturating_mul(held.steps_of_segment.into());
-        let segments_ms = segment_us.div_ceil(1_000).saturating_mul(STALL_SEGMENTS);
-        let starts_ms = EXECUTOR_START_MS.saturating_mul(STALL_STARTS);
-        at.elapsed() > Duration::from_millis(segments_ms.saturating_add(starts_ms))
-    }
-
-    /// Remembers the time of a step; the newest one counts.
-    fn remember(&mut self, shape: Digest, devices: u32, us: u64) {
+    /// The times of a step of a shape; the newest of each count stays.
+    fn times_of(&mut self, shape: Digest) -> &mut BTreeMap<u32, u64> {
         if self.times.len() >= SHAPES_MAX && !self.times.contains_key(&shape) {
             self.times.clear();
         }
-        self.times.entry(shape).or_default().insert(devices, us);
+        self.times.entry(shape).or_default()
     }
 
     fn allot(&mut self, devices: u32, launches: bool) {
         let launches = launches && !self.has_failed_launch;
-        let demand = |held: &HeldWork| {
+        let demand = |(order, held): (&Digest, &HeldWork)| {
             let mut times = self.times.get(&held.shape).cloned().unwrap_or_default();
-            times.entry(1).or_insert(1_000_000);
+            times.entry(1).or_insert(STEP_US_GUESS);
             LeaseDemand {
                 number: held.number,
                 times,
                 steps: held.steps_left(),
+                most: held.most_devices,
+                granted: self.granted.get(order).copied(),
                 devices: held.devices,
-                is_ending: held.is_ending || held.ended.is_some(),
+                is_ending: held.is_ending,
             }
         };
-        let demands: Vec<LeaseDemand> = self.works.values().map(demand).collect();
+        let open = self.works.iter().filter(|(_, held)| held.ended.is_none());
+        let demands: Vec<LeaseDemand> = open.map(demand).collect();
         for change in allotment::changes((devices, launches), &demands, EXECUTOR_START_MS) {
             let (ExecutorChange::Start(number, _)
-            | ExecutorChange::Grow(number)
-            | ExecutorChange::Shrink(number)) = change;
+            | ExecutorChange::Resize(number, _)
+            | ExecutorChange::Interrupt(number)) = change;
             let mut all = self.works.iter();
             let Some(order) =
                 all.find_map(|(order, held)| (held.number == number).then_some(*order))
@@ -442,8 +392,8 @@ impl Executors {
             };
             match change {
                 ExecutorChange::Start(_, devices) => self.start(order, devices),
-                ExecutorChange::Grow(_) => self.ask_to_stop(order),
-                ExecutorChange::Shrink(_) => self.interrupt(order),
+                ExecutorChange::Resize(_, count) => self.resize(order, count),
+                ExecutorChange::Interrupt(_) => self.interrupt(order),
             }
         }
     }
@@ -456,10 +406,11 @@ impl Executors {
         let name = name_of(held.folder.path());
         let start = ExecutorStart { name: &name, folder: held.folder.path(), devices: &numbers };
         let started = self.backend.start(&start);
-        let started = started.and_then(|handle| {
-            held.folder.write_handle(&handle)?;
-            Ok(handle)
+        let started = started.and_then(|handle| match held.folder.write_handle(&handle) {
+            Ok(()) => Ok(handle),
+            Err(error) => self.backend.cancel(&handle).and(Err(error.into())),
         });
+        self.granted.remove(&order);
         match started {
             Ok(handle) => {
                 let count = devices.len();
@@ -474,20 +425,32 @@ impl Executors {
                 (held.handle, held.devices) = (Some(handle), devices);
                 held.waits_since = Some(Instant::now());
             }
-            Err(error) => (held.ended, held.devices) = (Some(error.to_string()), devices),
+            Err(error) => {
+                // The system may have started it all the same.
+                if self.backend.outlives_daemon()
+                    && let Err(error) = self.backend.cancel_by_name(&name)
+                {
+                    tracing::warn!(%error, "an executor may still run");
+                }
+                (held.ended, held.devices) = (Some(error.to_string()), devices);
+            }
         }
     }
 
-    fn ask_to_stop(&mut self, order: Digest) {
+    /// Asks an executor to end behind its segment; the next one starts on `count` devices.
+    fn resize(&mut self, order: Digest, count: u32) {
         let Some(held) = self.works.get_mut(&order) else { return };
         match held.folder.ask_to_stop() {
-            Ok(()) => held.is_ending = true,
+            Ok(()) => {
+                held.is_ending = true;
+                self.granted.insert(order, count);
+            }
             Err(error) => tracing::warn!(%error, "an executor cannot be asked to stop"),
         }
     }
 
     /// Ends an executor at once: its states stay, and the order requests another one.
-    fn interrupt(&mut self, order: Digest) {
+    pub(super) fn interrupt(&mut self, order: Digest) {
         let Some(held) = self.works.get_mut(&order) else { return };
         let Some(handle) = held.handle.clone() else { return };
         match self.backend.cancel(&handle) {
@@ -497,17 +460,21 @@ impl Executors {
                     tracing::warn!(%error, "the folder of an executor cannot be written");
                 }
                 held.ended = Some(String::new());
+                self.granted.remove(&order);
             }
             Err(error) => tracing::warn!(%error, "an executor may still run"),
         }
     }
 
     /// Why the account does not bid now; `None` if executors start in time.
-    pub(super) fn refuse_start(&self) -> Option<String> {
+    pub(super) fn refuse_start(&mut self) -> Option<String> {
         let DeviceSupply::Batch { queue_ms, .. } = self.supply else { return None };
+        if let Err(error) = self.backend.check() {
+            return Some(error.to_string());
+        }
         let is_recent = |at: Instant| at.elapsed() < QUEUE_MEMORY;
         self.waited_at.filter(|at| is_recent(*at)).map(|_| {
-            format!("an executor waited for more than {queue_ms} ms in the queue, and queue_max is {queue_ms} ms")
+            format!("an executor waited in the queue for longer than queue_max, {queue_ms} ms")
         })
     }
 }
@@ -520,17 +487,15 @@ impl Drop for Executors {
     }
 }
 
-impl HeldWork {
-    /// Steps that are left, by the segments that were computed.
-    fn steps_left(&self) -> u64 {
-        let segments = u64::try_from(self.times_read).unwrap_or(u64::MAX);
-        let done = segments.saturating_mul(self.steps_of_segment.into());
-        self.steps.saturating_sub(done).max(1)
+/// Writes the files of a work; that with the work itself is the last one.
+fn fill(folder: &WorkFolder, requested: &RequestedWork<'_>) -> Result<(), FileError> {
+    for (digest, path) in requested.blobs {
+        folder.link_blob(*digest, path)?;
     }
-
-    fn is_waiting(&self) -> bool {
-        self.handle.is_none() && self.ended.is_none()
+    if let Some((segment, digest, bytes)) = &requested.start {
+        folder.states().write_state(*segment, *digest, bytes)?;
     }
+    folder.write_work(&requested.work)
 }
 
 /// The shape of a job: jobs that differ in the seed alone have one.
@@ -542,38 +507,4 @@ pub(super) fn shape(work: &ExecutorWork) -> Digest {
 /// The name of an executor: that of its folder.
 fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Checks the devices of executors.
-///
-/// # Errors
-/// The key and the reason.
-pub(super) fn check_supply(
-    supply: DeviceSupply,
-    orders_max: Option<u32>,
-) -> Result<(), (&'static str, String)> {
-    match supply {
-        DeviceSupply::Machine { devices, .. } => {
-            if !(1..=MACHINE_DEVICES_MAX).contains(&devices) {
-                let why = format!("{devices}: use 1 to {MACHINE_DEVICES_MAX} devices");
-                return Err(("executors.devices", why));
-            }
-            if let Some(orders) = orders_max.filter(|orders| *orders > devices) {
-                let why = format!(
-                    "{orders}: each lease needs a device, and executors.devices is {devices}"
-                );
-                return Err(("bid.orders_max", why));
-            }
-        }
-        DeviceSupply::Batch { of_each, queue_ms } => {
-            if !(1..=BATCH_DEVICES_MAX).contains(&of_each) {
-                let why = format!("{of_each}: use 1 to {BATCH_DEVICES_MAX} devices");
-                return Err(("executors.devices", why));
-            }
-            if queue_ms == 0 {
-                return Err(("executors.queue_max", "0: use more than 0".to_owned()));
-            }
-        }
-    }
-    Ok(())
 }

@@ -14,6 +14,8 @@ use super::backend::{
 const QUEUE_EVERY: Duration = Duration::from_millis(1_000);
 /// A job that was submitted a moment ago may not be listed yet.
 const LISTED_AFTER: Duration = Duration::from_millis(5_000);
+/// Longest run of a command of Slurm, in seconds.
+const COMMAND_LIMIT_S: &str = "10";
 /// Longest error of a command that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 400;
 /// Most further arguments of `sbatch`.
@@ -23,8 +25,8 @@ pub const SBATCH_ARGUMENTS_MAX: usize = 64;
 #[derive(Debug)]
 struct JobQueue {
     read_at: Instant,
-    /// State and reason by the number of the job.
-    jobs: BTreeMap<String, (String, String)>,
+    /// State and reason by the number of the job; or why the queue cannot be read.
+    jobs: Result<BTreeMap<String, (String, String)>, String>,
 }
 
 /// Executors as jobs of Slurm. `sbatch`, `squeue` and `scancel` must be on the path, and the folders of executors on
@@ -60,10 +62,17 @@ impl SlurmBackend {
         let is_old = |queue: &JobQueue| queue.read_at.elapsed() >= QUEUE_EVERY;
         if self.queue.as_ref().is_none_or(is_old) {
             let arguments = ["--me", "--noheader", "--format=%i|%T|%r"];
-            let text = run("squeue", &arguments)?;
-            self.queue = Some(JobQueue { read_at: Instant::now(), jobs: parse_queue(&text) });
+            let text = run("squeue", &arguments).map_err(|error| error.to_string());
+            let jobs = text.map(|text| parse_queue(&text));
+            self.queue = Some(JobQueue { read_at: Instant::now(), jobs });
         }
-        Ok(self.queue.as_ref().and_then(|queue| queue.jobs.get(job).cloned()))
+        match self.queue.as_ref().map(|queue| &queue.jobs) {
+            Some(Ok(jobs)) => Ok(jobs.get(job).cloned()),
+            Some(Err(why)) => {
+                Err(ExecutorError::Program { program: "squeue".to_owned(), why: why.clone() })
+            }
+            None => Ok(None),
+        }
     }
 }
 
@@ -83,9 +92,18 @@ fn parse_queue(text: &str) -> BTreeMap<String, (String, String)> {
     text.lines().filter_map(parse).collect()
 }
 
-/// The number of a job in the output of `sbatch --parsable`: `JOB` or `JOB;CLUSTER`.
+/// Why an argument of `sbatch` is not possible: it would move, multiply or hold the job.
+#[must_use]
+pub fn refuse_argument(argument: &str) -> bool {
+    const LONG: [&str; 5] = ["--clusters", "--array", "--wait", "--wrap", "--nodes"];
+    const SHORT: [&str; 4] = ["-M", "-a", "-W", "-N"];
+    let name = argument.split('=').next().unwrap_or_default();
+    LONG.contains(&name) || SHORT.iter().any(|short| name.starts_with(short))
+}
+
+/// The number of a job in the output of `sbatch --parsable`. A job of another cluster, `JOB;CLUSTER`, has none.
 fn parse_job(text: &str) -> Option<String> {
-    let job = text.trim().lines().last()?.split(';').next()?.trim();
+    let job = text.trim().lines().last()?.trim();
     let is_number = !job.is_empty() && job.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| job.to_owned())
 }
@@ -93,16 +111,25 @@ fn parse_job(text: &str) -> Option<String> {
 /// The output of a command of Slurm.
 fn run(program: &str, arguments: &[&str]) -> Result<String, ExecutorError> {
     let failed = |why: String| ExecutorError::Program { program: program.to_owned(), why };
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    let Output { status, stdout, stderr } = output.map_err(|error| {
-        failed(format!("{error}: install Slurm's commands, or set PATH to their folder"))
-    })?;
+    // A controller that hangs must not stop the daemon: `timeout` of GNU ends its client.
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=1", COMMAND_LIMIT_S, program]).args(arguments);
+    let output = command.stdin(Stdio::null()).output();
+    let Output { status, stdout, stderr } =
+        output.map_err(|error| failed(format!("timeout of GNU coreutils: {error}")))?;
     match status.success() {
         true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
         false => {
             let why: String =
                 String::from_utf8_lossy(&stderr).trim().chars().take(ERROR_CHARS_MAX).collect();
-            Err(failed(if why.is_empty() { status.to_string() } else { why }))
+            Err(failed(match status.code() {
+                Some(124 | 137) => format!("no answer within {COMMAND_LIMIT_S} s"),
+                Some(127) => {
+                    format!("{why}: install Slurm's commands, or set PATH to their folder")
+                }
+                _ if why.is_empty() => status.to_string(),
+                _ => why,
+            }))
         }
     }
 }
@@ -120,12 +147,15 @@ impl ExecutorBackend for SlurmBackend {
     fn start(&mut self, start: &ExecutorStart<'_>) -> Result<String, ExecutorError> {
         let script = start.folder.join("job.sh");
         crate::atomic_file::write_atomically(&script, self.script(start).as_bytes())?;
-        let log = executor_log(start.folder);
+        // A percent sign begins a pattern of Slurm's.
+        let log = executor_log(start.folder).display().to_string().replace('%', "%%");
         let fixed = [
             "--parsable".to_owned(),
             format!("--job-name={}", start.name),
-            format!("--output={}", log.display()),
-            format!("--error={}", log.display()),
+            format!("--output={log}"),
+            format!("--error={log}"),
+            // Ranks on several nodes could have several classes of bits.
+            "--nodes=1".to_owned(),
             format!("--ntasks={}", start.devices.len().max(1)),
             format!("--export={}", INHERITED.join(",")),
             "--no-requeue".to_owned(),
@@ -210,10 +240,24 @@ mod tests {
     }
 
     #[test]
+    fn arguments_that_move_or_multiply_a_job_are_refused() {
+        for refused in
+            ["-M", "-Mother", "--clusters=a", "--array=1-9", "-a1-9", "--wait", "-N2", "--nodes=2"]
+        {
+            assert!(refuse_argument(refused), "{refused}");
+        }
+        for accepted in
+            ["--partition=gpu", "-p", "--account=ann", "--gpus-per-task=1", "--nodelist=a"]
+        {
+            assert!(!refuse_argument(accepted), "{accepted}");
+        }
+    }
+
+    #[test]
     fn the_output_of_the_commands_is_read() {
         assert_eq!(parse_job("12\n"), Some("12".to_owned()));
-        assert_eq!(parse_job("sbatch: a line\n12;cluster\n"), Some("12".to_owned()));
-        for wrong in ["", "Submitted batch job 12", "-1"] {
+        assert_eq!(parse_job("sbatch: a line\n12\n"), Some("12".to_owned()));
+        for wrong in ["", "Submitted batch job 12", "-1", "12;cluster"] {
             assert_eq!(parse_job(wrong), None, "{wrong:?}");
         }
         let jobs = parse_queue("  7|PENDING|Resources\n8|RUNNING|None\n\nshort\n");

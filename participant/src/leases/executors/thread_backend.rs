@@ -12,6 +12,8 @@ use crate::leases::toy_engine::ToyEngine;
 /// A fault of one start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::leases) enum ThreadFault {
+    /// None: it computes.
+    Sound,
     /// It ends without a result behind its first segment.
     Lost,
     /// The start fails.

@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::atomic_file::{self, FileError};
 use crate::leases::store::OrderFolder;
 
+/// The version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Longest file with a work or a result, in bytes.
 const WORK_BYTES_MAX: u64 = 1 << 20;
 /// Longest file with times, in bytes.
@@ -44,6 +46,18 @@ pub(crate) struct ExecutorWork {
     pub(crate) job: ComputeJob,
     #[serde(flatten)]
     pub(crate) kind: WorkKind,
+    /// The version of the daemon: an executor of another one could have other bits.
+    pub(crate) version: String,
+    /// A random text by which the ranks of this executor find each other, and no other process.
+    pub(crate) token: String,
+}
+
+impl ExecutorWork {
+    /// A work of this program.
+    pub(crate) fn new(order: ComputeOrder, job: ComputeJob, kind: WorkKind) -> Self {
+        let token = Digest(rand::random()).to_string();
+        Self { order, job, kind, version: VERSION.to_owned(), token }
+    }
 }
 
 /// The result of an executor.
@@ -94,8 +108,12 @@ impl WorkFolder {
         self.read_json("result.json")
     }
 
-    pub(crate) fn write_blob(&self, digest: Digest, bytes: &[u8]) -> Result<(), FileError> {
-        self.write(&format!("blob-{digest}"), bytes)
+    /// Links a file with a blob, or copies it to another file system.
+    pub(crate) fn link_blob(&self, digest: Digest, from: &Path) -> Result<(), FileError> {
+        atomic_file::create_folder(&self.path)?;
+        let path = self.path.join(format!("blob-{digest}"));
+        let linked = fs::hard_link(from, &path).or_else(|_| fs::copy(from, &path).map(drop));
+        linked.map_err(|error| FileError::new("write", &path, error))
     }
 
     pub(crate) fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, FileError> {

@@ -1,0 +1,127 @@
+//! A work that an executor computes, or will.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use florin_protocol::Digest;
+use florin_scheduler::DeviceSet;
+
+use super::work::{ExecutorWork, WorkFolder, WorkKind};
+use super::{EXECUTOR_START_MS, RequestedWork, shape};
+
+/// An executor that adds no segment for this many times the predicted one, and the time of some starts, is replaced.
+const STALL_SEGMENTS: u64 = 3;
+const STALL_STARTS: u64 = 4;
+
+/// A work with its executor.
+#[derive(Debug)]
+pub(super) struct HeldWork {
+    pub(super) folder: WorkFolder,
+    pub(super) kind: WorkKind,
+    /// Smaller numbers came first.
+    pub(super) number: u64,
+    /// The shape of the job: jobs that differ in the seed alone have one.
+    pub(super) shape: Digest,
+    /// Whether the lease ran when the work was requested.
+    pub(super) is_running: bool,
+    /// Steps that were left when the work was requested, and those of a segment.
+    steps: u64,
+    steps_of_segment: u32,
+    /// The predicted time until the first step, in milliseconds.
+    start_ms: u64,
+    /// The virtual workers of the job: more devices have nothing to compute.
+    pub(super) most_devices: u32,
+    pub(super) handle: Option<String>,
+    pub(super) devices: DeviceSet,
+    /// Asked to end behind its segment.
+    pub(super) is_ending: bool,
+    /// It waits for its first device, or in a queue, since this moment.
+    pub(super) waits_since: Option<Instant>,
+    /// It has ended: its states are read, then the folder is removed.
+    pub(super) ended: Option<String>,
+    /// Lines of its file of times that were read.
+    pub(super) times_read: usize,
+    /// Its last progress, since it runs.
+    pub(super) progress_at: Option<Instant>,
+    /// It was replaced without progress.
+    pub(super) has_stalled: bool,
+}
+
+impl HeldWork {
+    pub(super) fn requested(
+        folder: WorkFolder,
+        requested: &RequestedWork<'_>,
+        number: u64,
+    ) -> Self {
+        let RequestedWork { work, shape, steps, start_ms, is_running, .. } = requested;
+        let most_devices = match work.kind {
+            WorkKind::Measure => 1,
+            WorkKind::Segments => work.job.virtual_workers,
+        };
+        Self {
+            folder,
+            kind: work.kind,
+            number,
+            shape: *shape,
+            is_running: *is_running,
+            steps: *steps,
+            steps_of_segment: work.order.steps,
+            start_ms: *start_ms,
+            most_devices,
+            handle: None,
+            devices: DeviceSet::default(),
+            is_ending: false,
+            waits_since: Some(Instant::now()),
+            ended: None,
+            times_read: 0,
+            progress_at: None,
+            has_stalled: false,
+        }
+    }
+
+    /// The work of an executor that outlived an earlier daemon.
+    pub(super) fn adopted(
+        folder: WorkFolder,
+        work: &ExecutorWork,
+        number: u64,
+        handle: String,
+    ) -> Self {
+        let steps = work.order.steps_before(work.order.segments);
+        let requested = RequestedWork {
+            work: work.clone(),
+            shape: shape(work),
+            steps,
+            step_us: None,
+            start_ms: EXECUTOR_START_MS,
+            is_running: true,
+            blobs: &[],
+            start: None,
+        };
+        let held = Self::requested(folder, &requested, number);
+        Self { handle: Some(handle), waits_since: None, ..held }
+    }
+
+    /// Steps that are left, by the segments that were computed.
+    pub(super) fn steps_left(&self) -> u64 {
+        let segments = u64::try_from(self.times_read).unwrap_or(u64::MAX);
+        let done = segments.saturating_mul(self.steps_of_segment.into());
+        self.steps.saturating_sub(done).max(1)
+    }
+
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.handle.is_none() && self.ended.is_none()
+    }
+
+    /// Whether its executor runs, and has added no segment for much longer than predicted.
+    pub(super) fn is_stalled(&self, times: Option<&BTreeMap<u32, u64>>) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        let slowest = times.and_then(|times| times.values().max());
+        let Some((slowest, at)) = slowest.zip(self.progress_at) else { return false };
+        let segment_us = slowest.saturating_mul(self.steps_of_segment.into());
+        let segments_ms = segment_us.div_ceil(1_000).saturating_mul(STALL_SEGMENTS);
+        let starts_ms = self.start_ms.saturating_mul(STALL_STARTS);
+        at.elapsed() > Duration::from_millis(segments_ms.saturating_add(starts_ms))
+    }
+}

@@ -1,0 +1,61 @@
+//! The devices of executors.
+
+use super::allotment;
+
+/// Most devices of one machine.
+pub const MACHINE_DEVICES_MAX: u32 = allotment::MACHINE_DEVICES_MAX;
+/// Most tasks of one job of a batch system.
+pub const BATCH_DEVICES_MAX: u32 = 64;
+
+/// The devices of executors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceSupply {
+    /// Devices of this machine.
+    Machine {
+        /// Their number, from 1 to [`MACHINE_DEVICES_MAX`].
+        devices: u32,
+        /// Whether a launcher starts executors on several devices.
+        launches: bool,
+    },
+    /// Devices of a batch system, which has a queue of its own.
+    Batch {
+        /// Devices of each executor, from 1 to [`BATCH_DEVICES_MAX`].
+        of_each: u32,
+        /// Longest accepted wait in its queue, in milliseconds: while executors wait longer, the account does not bid.
+        queue_ms: u64,
+    },
+}
+
+/// Checks the devices of executors.
+///
+/// # Errors
+/// The key and the reason.
+pub(in crate::leases) fn check_supply(
+    supply: DeviceSupply,
+    orders_max: Option<u32>,
+) -> Result<(), (&'static str, String)> {
+    match supply {
+        DeviceSupply::Machine { devices, .. } => {
+            if !(1..=MACHINE_DEVICES_MAX).contains(&devices) {
+                let why = format!("{devices}: use 1 to {MACHINE_DEVICES_MAX} devices");
+                return Err(("executors.devices", why));
+            }
+            if let Some(orders) = orders_max.filter(|orders| *orders > devices) {
+                let why = format!(
+                    "{orders}: each lease needs a device, and executors.devices is {devices}"
+                );
+                return Err(("bid.orders_max", why));
+            }
+        }
+        DeviceSupply::Batch { of_each, queue_ms } => {
+            if !(1..=BATCH_DEVICES_MAX).contains(&of_each) {
+                let why = format!("{of_each}: use 1 to {BATCH_DEVICES_MAX} devices");
+                return Err(("executors.devices", why));
+            }
+            if queue_ms == 0 {
+                return Err(("executors.queue_max", "0: use more than 0".to_owned()));
+            }
+        }
+    }
+    Ok(())
+}
