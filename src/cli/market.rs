@@ -330,14 +330,14 @@ pub(crate) struct Provide {
     /// List the cores of this machine by this file (TOML): measure a card, deposit a stake, and prove the devices
     /// by probes until the listing ends; alone or with --orders; see docs/providing.md
     #[arg(long, value_name = "FILE", conflicts_with_all = ["task", "max_stake", "arbiter",
-        "trust_coordinator", "weights", "accept_trainer", "dry_run", "experiment"])]
+        "trust_coordinator", "weights", "accept_trainer", "experiment"])]
     pub(crate) list: Option<PathBuf>,
     /// With --list: end the listing of an earlier run, and wait for the stake
     #[arg(long, requires = "list", conflicts_with = "orders")]
     pub(crate) unlist: bool,
-    /// With --orders: only show the orders that take bids, with the expected pay, the deposit and the time
-    /// of each, and why others are left out; nothing is deposited
-    #[arg(long, requires = "orders", conflicts_with = "experiment")]
+    /// Deposit nothing. With --orders: only show the orders that take bids, with the expected pay, the deposit and the
+    /// time of each, and why others are left out. With --list alone: the deposits, and the expected earnings
+    #[arg(long, conflicts_with_all = ["experiment", "unlist", "max_stake", "task"])]
     pub(crate) dry_run: bool,
     /// With --orders: compute segments by executors on the devices of the policy's [executors] table: processes
     /// of this machine, or jobs of Slurm or Kubernetes; see docs/providing.md

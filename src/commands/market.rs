@@ -24,21 +24,8 @@ const DAYS_SHOWN_MAX: usize = 30;
 pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     let listings = Progress::during("checking listings", || checked_listings(&market))?;
-    let views = market.orders()?;
-    let left_out = views.len().saturating_sub(ORDERS_MAX);
-    let (mut orders, mut invalid) = (Vec::new(), Vec::new());
-    let shown = Progress::start("checking records");
-    for (number, view) in views.iter().take(ORDERS_MAX).enumerate() {
-        shown.step(format!("checking the record of order {} of {}", number + 1, views.len()));
-        match history(&market, view) {
-            Ok(history) => orders.push(MarketOrder { history, ..order(view) }),
-            Err(error) if crate::failure::classify(&error).0 == "LEASE_RECORD_INVALID" => {
-                invalid.push((view.id, error.to_string()));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    shown.step("checking measured leases".to_owned());
+    let CheckedOrders { orders, mut invalid, left_out } = checked_orders(&market)?;
+    let shown = Progress::start("checking measured leases");
     for (listing, records) in &listings {
         for order in contradictions(&market, records, &orders)? {
             let why = format!(
@@ -77,6 +64,34 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
         }
     }
     Ok(if invalid.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+/// The orders of a market, each with the history of its verified record.
+pub(super) struct CheckedOrders {
+    pub(super) orders: Vec<MarketOrder>,
+    /// Orders whose records are wrong, with the reason.
+    pub(super) invalid: Vec<(Digest, String)>,
+    /// Older orders, whose records were not fetched.
+    pub(super) left_out: usize,
+}
+
+/// Fetches and checks the records of a market's orders.
+pub(super) fn checked_orders(market: &MarketConnection) -> anyhow::Result<CheckedOrders> {
+    let views = market.orders()?;
+    let left_out = views.len().saturating_sub(ORDERS_MAX);
+    let (mut orders, mut invalid) = (Vec::new(), Vec::new());
+    let shown = Progress::start("checking records");
+    for (number, view) in views.iter().take(ORDERS_MAX).enumerate() {
+        shown.step(format!("checking the record of order {} of {}", number + 1, views.len()));
+        match history(market, view) {
+            Ok(history) => orders.push(MarketOrder { history, ..order(view) }),
+            Err(error) if crate::failure::classify(&error).0 == "LEASE_RECORD_INVALID" => {
+                invalid.push((view.id, error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(CheckedOrders { orders, invalid, left_out })
 }
 
 /// The listings, each as it follows from its record.

@@ -139,7 +139,7 @@ pub(crate) struct MarketStatistics {
     /// The median of all awards.
     pub(crate) median: Option<Amount>,
     /// From the first opening to the last record.
-    period: Option<(Timestamp, Timestamp)>,
+    pub(super) period: Option<(Timestamp, Timestamp)>,
 }
 
 impl MarketStatistics {
@@ -214,6 +214,19 @@ impl MarketStatistics {
         self.share(self.providers.values().flat_map(|provider| provider.ran.clone()).collect())
     }
 
+    /// Leases that ran at a time, as a mean over the period, in parts per million.
+    pub(crate) fn leases_at_a_time_ppm(&self) -> u64 {
+        let ran = self.providers.values().flat_map(|provider| &provider.ran);
+        let all: u128 = ran.map(|(from, to)| u128::from(to.ms_since(*from))).sum();
+        let parts = all.saturating_mul(PARTS).checked_div(self.period_ms().into());
+        parts.map_or(0, |parts| u64::try_from(parts).unwrap_or(u64::MAX))
+    }
+
+    /// The length of the period, in milliseconds.
+    pub(crate) fn period_ms(&self) -> u64 {
+        self.period.map_or(0, |(from, to)| to.ms_since(from))
+    }
+
     /// The part of the period that intervals cover, in parts per million.
     fn share(&self, mut ran: Vec<(Timestamp, Timestamp)>) -> u32 {
         ran.sort_unstable();
@@ -222,8 +235,7 @@ impl MarketStatistics {
             covered = covered.saturating_add(to.ms_since(from.max(until)));
             until = until.max(to);
         }
-        let whole = self.period.map_or(0, |(from, to)| to.ms_since(from));
-        let parts = u128::from(covered).saturating_mul(PARTS).checked_div(whole.into());
+        let parts = u128::from(covered).saturating_mul(PARTS).checked_div(self.period_ms().into());
         parts.and_then(|parts| u32::try_from(parts).ok()).unwrap_or_default()
     }
 
@@ -260,6 +272,18 @@ impl MarketStatistics {
 fn median(prices: &mut [Amount]) -> Option<Amount> {
     prices.sort_unstable();
     prices.get(prices.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+impl ProviderStatistics {
+    pub(super) fn example(
+        won: u32,
+        earned: Amount,
+        lost: Amount,
+        ran: Vec<(Timestamp, Timestamp)>,
+    ) -> Self {
+        Self { won, earned, lost, ran, ..Self::default() }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Leases of compute as renters and the market see them: quotes of orders, the history of a lease from its
 //! verified record, statements of its accounts, and statistics of a market. No I/O.
 
+mod expectation;
 mod history;
 mod market_statistics;
 mod quote;
@@ -10,6 +11,7 @@ mod statement;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use expectation::ExpectedEarnings;
 pub(crate) use history::{LeaseHistory, LeaseNews, LeaseTransfer, outcome_text};
 pub(crate) use market_statistics::{MarketOrder, MarketStatistics};
 pub(crate) use quote::{OrderQuote, percent};

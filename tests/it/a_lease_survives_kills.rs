@@ -31,8 +31,16 @@ fn a_lease_is_computed_audited_and_paid(on: On) {
     let market = run.market.run_command(&["market", "--json"]).expect(0).json();
     let listing = &market["listings"][0];
     assert_eq!((&listing["leases"], &listing["phase"]), (&json!(1), &json!("listed")), "{market}");
-    // The stake returns, and the fee of the probe is paid.
+    // A further provider looks at the history before it deposits.
     let list = run.market.file("list.toml");
+    let look = ["provide", "--list", &list, "--dry-run"];
+    eprintln!("{}", run.market.run_command_as("second", &look).expect(0).out);
+    let look = [&look[..], &["--json"]].concat();
+    let looked = run.market.run_command_as("second", &look).expect(0).json();
+    let expected = &looked["expected"];
+    assert_eq!((&expected["awards"], &expected["providers"]), (&json!(1), &json!(1)), "{looked}");
+    assert!(expected["leases_at_a_time_ppm"].as_u64().unwrap() > 0, "{looked}");
+    // The stake returns, and the fee of the probe is paid.
     let unlist = ["provide", "--list", &list, "--unlist", "--json"];
     let ended = run.market.run_command_as("provider", &unlist).expect(0);
     assert!(

@@ -96,7 +96,30 @@ pub struct ListConfig {
     pub withdraw: bool,
 }
 
+/// The deposits of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListingDeposits {
+    /// The stake.
+    pub stake: Amount,
+    /// Probes that are paid in advance.
+    pub probes: u32,
+    /// Their fees together; those that are not spent return.
+    pub fees: Amount,
+}
+
 impl ListingOffer {
+    /// The deposits under a market's policy.
+    ///
+    /// # Errors
+    /// [`ListError`] for a policy that the offer excludes.
+    pub fn deposits(&self, policy: &ListingPolicy) -> Result<ListingDeposits, ListError> {
+        self.check(policy)?;
+        let (stake, probes) = (self.stake_at(policy)?, self.probes(policy)?);
+        let fees = policy.fee.mul_div_down(probes.into(), 1);
+        let fees = fees.map_err(|error| ListError::Rule(error.into()))?;
+        Ok(ListingDeposits { stake, probes, fees })
+    }
+
     /// The terms of a listing by a market's policy and a measured card.
     ///
     /// # Errors

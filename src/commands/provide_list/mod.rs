@@ -1,5 +1,6 @@
 //! `florin provide --list`: lists devices under a stake, and proves them by probes, until the listing is over.
 
+mod expected;
 mod file;
 
 pub(super) use file::read;
@@ -33,6 +34,9 @@ const SAMPLE: Duration = Duration::from_millis(500);
 pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     // A wrong file is an error before any wait.
     let offer = file::read(file)?;
+    if arguments.dry_run {
+        return expected::run(arguments, &offer);
+    }
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
