@@ -3,14 +3,16 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use super::process::until;
+use std::time::{Duration, Instant};
 
 /// The folder of the package that `cargo xtask setup` unpacks.
 const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/slurm/usr");
 /// The folders of libraries and plug-ins, below it.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 const PLUGINS: &str = "lib/x86_64-linux-gnu/slurm-wlm";
+
+/// Longest start of a Slurm.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running Slurm. Its processes end on drop.
 pub(crate) struct Slurm {
@@ -30,7 +32,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 impl Slurm {
-    /// Starts one; `None` if there is none on this machine.
+    /// Starts one; `None` if there is none on this machine, or if it does not start: some sandboxes forbid it.
     pub(crate) fn start() -> Option<Self> {
         let usr = [UNPACKED, "/usr"].map(PathBuf::from);
         let usr = usr.into_iter().find(|usr| usr.join("sbin/slurmctld-wlm").is_file())?;
@@ -43,9 +45,14 @@ impl Slurm {
         let stepd = slurm.usr.join("sbin/slurmstepd-wlm").display().to_string();
         slurm.spawn("slurmctld-wlm", &["-D", "-f", &file]);
         slurm.spawn("slurmd-wlm", &["-D", "-d", &stepd, "-f", &file, "-N", &host()]);
-        until("the node of Slurm is idle", || {
-            slurm.run("sinfo", &["-h", "-o", "%T"]).contains("idle").then_some(())
-        });
+        let began = Instant::now();
+        while !slurm.run("sinfo", &["-h", "-o", "%T"]).contains("idle") {
+            if began.elapsed() > START_LIMIT {
+                eprintln!("this machine starts no Slurm: {}", slurm.logs());
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
         Some(slurm)
     }
 
@@ -66,7 +73,10 @@ impl Slurm {
         ];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         self.spawn("munged", &words);
-        until("munge answers", || self.folder.join("socket").exists().then_some(()));
+        let began = Instant::now();
+        while !self.folder.join("socket").exists() && began.elapsed() < START_LIMIT {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn write_settings(&self) {
@@ -107,6 +117,12 @@ impl Slurm {
         let program = self.usr.join("bin").join(program).display().to_string();
         let output = self.command(&program).args(arguments).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The output of its daemons.
+    fn logs(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        ["munged.out", "slurmctld-wlm.out", "slurmd-wlm.out"].map(read).concat()
     }
 
     /// The variables by which a program finds this Slurm.
