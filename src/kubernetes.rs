@@ -24,8 +24,9 @@ const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "florin-executors")
 const LIST_EVERY: Duration = Duration::from_millis(1_000);
 /// Longest request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// Most jobs of a list.
+/// Most jobs of a page of a list, and most pages.
 const JOBS_MAX: u32 = 500;
+const PAGES_MAX: u32 = 20;
 /// A job is removed this many seconds after its end, if the daemon does not remove it.
 const REMOVED_AFTER_S: u32 = 3_600;
 
@@ -37,6 +38,9 @@ enum JobPhase {
     Ended(String),
 }
 
+/// The phases of jobs by their names, or why they cannot be listed.
+type ListedJobs = Result<BTreeMap<String, JobPhase>, String>;
+
 /// Executors as jobs of Kubernetes.
 pub(crate) struct KubernetesBackend {
     runtime: Runtime,
@@ -45,7 +49,7 @@ pub(crate) struct KubernetesBackend {
     plan: KubernetesPlan,
     /// The folder at which pods mount the claim.
     mount: String,
-    listed: Option<(Instant, BTreeMap<String, JobPhase>)>,
+    listed: Option<(Instant, ListedJobs)>,
 }
 
 impl std::fmt::Debug for KubernetesBackend {
@@ -84,6 +88,8 @@ impl KubernetesBackend {
         let limit = Some(REQUEST_LIMIT);
         let mut config = config;
         (config.connect_timeout, config.read_timeout, config.write_timeout) = (limit, limit, limit);
+        // Each request has one limit here: the daemon also answers for other deposits.
+        (config.default_retry, config.reset_reader_on_write) = (false, true);
         let namespace = plan.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = {
             let _context = runtime.enter();
@@ -145,20 +151,45 @@ impl KubernetesBackend {
         serde_json::from_value(job).map_err(failed)
     }
 
-    /// The phases of all jobs of executors, which are listed again once the list is old.
+    /// The phases of all jobs of executors, which are listed again once the list, or the error, is old.
     fn phases(&mut self) -> Result<&BTreeMap<String, JobPhase>, ExecutorError> {
         let is_old = |at: &Instant| at.elapsed() >= LIST_EVERY;
         if self.listed.as_ref().is_none_or(|(at, _)| is_old(at)) {
-            let (key, value) = LABEL;
-            let which = ListParams::default().labels(&format!("{key}={value}")).limit(JOBS_MAX);
-            let jobs = self.runtime.block_on(self.jobs.list(&which)).map_err(failed)?;
-            let phases = jobs
+            let listed = self.list().map_err(|error| error.to_string());
+            self.listed = Some((Instant::now(), listed));
+        }
+        match self.listed.as_ref().map(|(_, listed)| listed) {
+            Some(Ok(phases)) => Ok(phases),
+            Some(Err(why)) => Err(failed(why)),
+            None => Err(failed("no list of jobs")),
+        }
+    }
+
+    /// Lists all jobs of executors, page by page.
+    fn list(&self) -> Result<BTreeMap<String, JobPhase>, ExecutorError> {
+        let (key, value) = LABEL;
+        let mut which = ListParams::default().labels(&format!("{key}={value}")).limit(JOBS_MAX);
+        let mut phases = BTreeMap::new();
+        for _ in 0..PAGES_MAX {
+            let jobs = self.answer(self.jobs.list(&which))?.map_err(failed)?;
+            let page = jobs
                 .items
                 .into_iter()
                 .filter_map(|job| Some((job.metadata.name?, phase(job.status.as_ref()))));
-            self.listed = Some((Instant::now(), phases.collect()));
+            phases.extend(page);
+            match jobs.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => which = which.continue_token(&token),
+                None => return Ok(phases),
+            }
         }
-        self.listed.as_ref().map(|(_, phases)| phases).ok_or_else(|| failed("no list of jobs"))
+        Err(failed(format!("more than {JOBS_MAX} times {PAGES_MAX} jobs of executors")))
+    }
+
+    /// The answer to a request, within its limit.
+    fn answer<T>(&self, request: impl Future<Output = T>) -> Result<T, ExecutorError> {
+        let limited = async { tokio::time::timeout(REQUEST_LIMIT, request).await };
+        let answer = self.runtime.block_on(limited);
+        answer.map_err(|_| failed(format!("no answer within {} s", REQUEST_LIMIT.as_secs())))
     }
 }
 
@@ -190,11 +221,12 @@ impl ExecutorBackend for KubernetesBackend {
 
     fn start(&mut self, start: &ExecutorStart<'_>) -> Result<String, ExecutorError> {
         let job = self.job(start)?;
-        let created = self.runtime.block_on(self.jobs.create(&PostParams::default(), &job));
+        let how = PostParams::default();
+        let created = self.answer(self.jobs.create(&how, &job));
         self.listed = None;
-        match created {
+        match created? {
             Ok(_) => Ok(start.name.to_owned()),
-            // The answer to an earlier request was lost.
+            // The answer to an earlier request was lost: the name has a random part.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(start.name.to_owned()),
             Err(error) => Err(failed(error)),
         }
@@ -213,7 +245,7 @@ impl ExecutorBackend for KubernetesBackend {
     fn cancel(&mut self, handle: &str) -> Result<(), ExecutorError> {
         self.listed = None;
         let how = DeleteParams::background();
-        match self.runtime.block_on(self.jobs.delete(handle, &how)) {
+        match self.answer(self.jobs.delete(handle, &how))? {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(failed(error)),

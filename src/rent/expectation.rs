@@ -1,14 +1,12 @@
 //! The expected earnings of a further provider of a market, from its verified history.
 
 use florin_compute::ListingPolicy;
-use florin_protocol::{Amount, AmountError};
+use florin_protocol::{Amount, AmountError, Timestamp};
 use serde_json::{Value, json};
 
 use super::market_statistics::MarketStatistics;
 use crate::show;
 
-/// Parts of a whole.
-const PARTS: u128 = 1_000_000;
 const HOUR_MS: u128 = 3_600_000;
 
 /// The expectation. It supposes that renters order as before, and that their orders are divided equally among the
@@ -29,8 +27,10 @@ pub(crate) struct ExpectedEarnings {
     pub(crate) pay_per_hour: Amount,
     /// Fees of probes for each hour of the listing.
     pub(crate) fees_per_hour: Amount,
-    /// Deposits that providers lost, of their earnings, in parts per million.
-    pub(crate) lost_ppm: u64,
+    /// Pay of all providers.
+    pub(crate) earned: Amount,
+    /// Deposits that all providers lost.
+    pub(crate) lost: Amount,
 }
 
 impl ExpectedEarnings {
@@ -42,35 +42,35 @@ impl ExpectedEarnings {
         statistics: &MarketStatistics,
         policy: &ListingPolicy,
         devices: u32,
+        now: Timestamp,
     ) -> Result<Option<Self>, AmountError> {
         let Some(median) = statistics.median else { return Ok(None) };
         let won = statistics.providers.values().filter(|provider| provider.won > 0);
         let providers = won.count();
         let sharing = u64::try_from(providers).unwrap_or(u64::MAX).saturating_add(1);
-        let asked_ppm = statistics.leases_at_a_time_ppm() / sharing;
+        // Up to now: a market without new orders is idle.
+        let period_ms = statistics.began().map_or(0, |began| now.ms_since(began));
+        let asked_ppm = statistics.leases_at_a_time_ppm(period_ms) / sharing;
         let busy_ppm = asked_ppm.min(u64::from(devices).saturating_mul(1_000_000));
         let earned = Amount::total(statistics.providers.values().map(|one| one.earned))?;
-        let period_ms = u128::from(statistics.period_ms()).max(1);
-        let part = earned.mul_div_down(1, sharing.into())?.mul_div_down(HOUR_MS, period_ms)?;
+        let part = earned.mul_div_down(1, sharing.into())?;
+        let part = part.mul_div_down(HOUR_MS, u128::from(period_ms).max(1))?;
         // Of more leases than it has devices a provider computes a part.
         let pay_per_hour = part.mul_div_down(busy_ppm.into(), u128::from(asked_ppm).max(1))?;
         // The least life of a listing is that of two intervals of probes.
         let interval_ms = u128::from(policy.life_ms_min / 2).max(1);
         let fees_per_hour = policy.fee.mul_div_down(HOUR_MS, interval_ms)?;
         let lost = Amount::total(statistics.providers.values().map(|one| one.lost))?;
-        let lost_ppm = match earned.is_zero() {
-            true => 0,
-            false => lost.mul_div_down(PARTS, earned.units())?.units(),
-        };
         Ok(Some(Self {
             awards: statistics.days.iter().map(|day| day.awards).sum(),
-            period_ms: statistics.period_ms(),
+            period_ms,
             providers,
             median,
             busy_ppm,
             pay_per_hour,
             fees_per_hour,
-            lost_ppm: u64::try_from(lost_ppm).unwrap_or(u64::MAX),
+            earned,
+            lost,
         }))
     }
 
@@ -84,7 +84,8 @@ impl ExpectedEarnings {
             "leases_at_a_time_ppm": self.busy_ppm,
             "pay_per_hour": show::units(self.pay_per_hour),
             "fees_per_hour": show::units(self.fees_per_hour),
-            "lost_of_earned_ppm": self.lost_ppm,
+            "earned": show::units(self.earned),
+            "lost": show::units(self.lost),
         })
     }
 }
@@ -93,7 +94,10 @@ impl ExpectedEarnings {
 mod tests {
     use super::*;
     use crate::rent::market_statistics::{DayPrice, ProviderStatistics};
-    use florin_protocol::{Address, Timestamp};
+    use florin_protocol::Address;
+
+    /// Ten hours behind the first opening.
+    const NOW: Timestamp = Timestamp(36_000_000);
 
     fn units(units: u128) -> Amount {
         Amount::from_units(units)
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_further_provider_gets_an_equal_part_of_the_orders() {
-        let expected = ExpectedEarnings::of(&statistics(), &policy(), 4).unwrap().unwrap();
+        let expected = ExpectedEarnings::of(&statistics(), &policy(), 4, NOW).unwrap().unwrap();
         assert_eq!((expected.awards, expected.providers), (6, 2));
         assert_eq!(expected.period_ms, 36_000_000);
         // Two leases at a time among three providers.
@@ -130,21 +134,23 @@ mod tests {
         // 16,000 in ten hours, of which it gets a third.
         assert_eq!(expected.pay_per_hour, units(533));
         assert_eq!(expected.fees_per_hour, units(30));
-        assert_eq!(expected.lost_ppm, 25_000);
+        assert_eq!((expected.earned, expected.lost), (units(16_000), units(400)));
+        // An idle year later.
+        let later = Timestamp(NOW.0 + 365 * 24 * 3_600_000);
+        let expected = ExpectedEarnings::of(&statistics(), &policy(), 4, later).unwrap().unwrap();
+        assert_eq!((expected.busy_ppm, expected.pay_per_hour), (760, units(0)));
     }
 
     #[test]
     fn no_more_leases_are_expected_than_devices() {
-        let statistics = statistics();
-        let many =
-            MarketStatistics { period: Some((Timestamp(0), Timestamp(3_600_000))), ..statistics };
-        let expected = ExpectedEarnings::of(&many, &policy(), 2).unwrap().unwrap();
+        let hour = Timestamp(3_600_000);
+        let expected = ExpectedEarnings::of(&statistics(), &policy(), 2, hour).unwrap().unwrap();
         // 5,333 in an hour of which it would compute 6.67 leases at a time, and has two devices.
         assert_eq!((expected.busy_ppm, expected.pay_per_hour), (2_000_000, units(1_599)));
     }
 
     #[test]
     fn a_market_without_awards_has_no_expectation() {
-        assert_eq!(ExpectedEarnings::of(&MarketStatistics::default(), &policy(), 1), Ok(None));
+        assert_eq!(ExpectedEarnings::of(&MarketStatistics::default(), &policy(), 1, NOW), Ok(None));
     }
 }

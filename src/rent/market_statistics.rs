@@ -214,17 +214,17 @@ impl MarketStatistics {
         self.share(self.providers.values().flat_map(|provider| provider.ran.clone()).collect())
     }
 
-    /// Leases that ran at a time, as a mean over the period, in parts per million.
-    pub(crate) fn leases_at_a_time_ppm(&self) -> u64 {
+    /// Leases that ran at a time, as a mean over a period, in parts per million.
+    pub(crate) fn leases_at_a_time_ppm(&self, period_ms: u64) -> u64 {
         let ran = self.providers.values().flat_map(|provider| &provider.ran);
         let all: u128 = ran.map(|(from, to)| u128::from(to.ms_since(*from))).sum();
-        let parts = all.saturating_mul(PARTS).checked_div(self.period_ms().into());
+        let parts = all.saturating_mul(PARTS).checked_div(period_ms.into());
         parts.map_or(0, |parts| u64::try_from(parts).unwrap_or(u64::MAX))
     }
 
-    /// The length of the period, in milliseconds.
-    pub(crate) fn period_ms(&self) -> u64 {
-        self.period.map_or(0, |(from, to)| to.ms_since(from))
+    /// The first opening.
+    pub(crate) fn began(&self) -> Option<Timestamp> {
+        self.period.map(|(from, _)| from)
     }
 
     /// The part of the period that intervals cover, in parts per million.
@@ -235,7 +235,8 @@ impl MarketStatistics {
             covered = covered.saturating_add(to.ms_since(from.max(until)));
             until = until.max(to);
         }
-        let parts = u128::from(covered).saturating_mul(PARTS).checked_div(self.period_ms().into());
+        let whole = self.period.map_or(0, |(from, to)| to.ms_since(from));
+        let parts = u128::from(covered).saturating_mul(PARTS).checked_div(whole.into());
         parts.and_then(|parts| u32::try_from(parts).ok()).unwrap_or_default()
     }
 

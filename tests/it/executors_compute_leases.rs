@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use florin_compute::{LeaseOutcome, Phase};
+use florin_protocol::Digest;
 use serde_json::Value;
 
 use crate::support::kubernetes::Kubernetes;
@@ -44,6 +45,15 @@ fn write_processes(run: &LeaseRun) {
     );
 }
 
+/// Waits for the pay of a lease, which has the result of a daemon that computes alone.
+#[track_caller]
+fn expect_undisturbed(run: &LeaseRun, id: Digest) {
+    let lease = run.wait_for_pay(id);
+    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert_eq!(lease.lease().result(), Some(undisturbed()));
+    assert!(!run.owed(&lease, "provider").is_zero());
+}
+
 /// The devices of each executor that started.
 fn executors(process: &Process) -> Vec<u64> {
     let lines = process.log();
@@ -63,10 +73,7 @@ fn two_leases_are_computed_at_a_time_by_executors(on: On) {
         run.place(None)
     });
     for id in orders {
-        let lease = run.wait_for_pay(id);
-        assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
-        assert_eq!(lease.lease().result(), Some(undisturbed()));
-        assert!(!run.owed(&lease, "provider").is_zero());
+        expect_undisturbed(&run, id);
     }
     assert_eq!(run.tokens(), before);
     let started = executors(&provider);
@@ -105,11 +112,9 @@ fn a_daemon_killed_after_each_event_takes_its_executors_along() {
         }
         (run.view(id).phase == Phase::Over).then_some(())
     });
-    let lease = run.wait_for_pay(id);
+    expect_undisturbed(&run, id);
     eprintln!("{kills} kills: {killed_for:?}");
     assert!(killed_for.contains("executor_started") && killed_for.contains("segment_delivered"));
-    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(lease.lease().result(), Some(undisturbed()));
     assert_eq!(run.tokens(), before);
     provider.kill();
     until_within(PATIENCE, "its executors end", || {
@@ -148,9 +153,7 @@ fn pods_of_kubernetes_compute_a_lease() {
     let id = run.place(None);
     until_within(4 * PATIENCE, "a segment", || (run.view(id).delivered >= 1).then_some(()));
     provider.restart();
-    let lease = run.wait_for_pay(id);
-    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(lease.lease().result(), Some(undisturbed()));
+    expect_undisturbed(&run, id);
     assert_eq!(run.tokens(), before);
     provider.ask_to_stop();
     provider.finish();
@@ -177,9 +180,7 @@ fn jobs_of_slurm_compute_a_lease_and_outlive_the_daemon() {
     until_within(4 * PATIENCE, "a segment", || (run.view(id).delivered >= 1).then_some(()));
     // The job goes on without its daemon, which finds it again.
     provider.restart();
-    let lease = run.wait_for_pay(id);
-    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(lease.lease().result(), Some(undisturbed()));
+    expect_undisturbed(&run, id);
     assert_eq!(run.tokens(), before);
     let started = executors(&provider);
     assert!(started.len() >= 2, "a measurement and the segments: {started:?}");

@@ -1,15 +1,15 @@
 //! The examination of an order, the bid, and the place among the auditors.
 
-use florin_compute::{Bid, ComputeAction, ComputeJob, ComputeOrder, bid_commitment};
+use florin_compute::{Bid, ComputeAction, ComputeOrder, bid_commitment};
 use florin_ledger::{Terms, lease_task};
-use florin_protocol::{Amount, Canonical, Digest};
+use florin_protocol::{Amount, Digest};
 use florin_work::{JobRows, LeasedTraining, SegmentStart};
 
 use super::LeaseDaemon;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
-use super::measuring::{MeasuredSteps, measure_step};
+use super::measuring::{MeasuredSteps, job_shape, measure_step};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
 use super::windows::{refuse_answer_time, refuse_beside, refuse_segment_time};
@@ -26,8 +26,8 @@ const LOADED_TRAININGS_MAX: usize = 8;
 pub(super) enum Obstacle {
     /// It is refused.
     Refused(String),
-    /// An executor measures its step.
-    Measuring,
+    /// An executor measures its step, or executors cannot be asked for now.
+    Awaited,
 }
 
 impl From<String> for Obstacle {
@@ -41,7 +41,7 @@ impl Obstacle {
     pub(super) fn reason(self) -> String {
         match self {
             Self::Refused(why) => why,
-            Self::Measuring => "an executor measures its step".to_owned(),
+            Self::Awaited => "its executors are awaited".to_owned(),
         }
     }
 }
@@ -88,7 +88,7 @@ impl LeaseDaemon<'_, '_> {
         }
         let bid = match self.examine_bid_with(order, listing)? {
             Ok(bid) => bid,
-            Err(Obstacle::Measuring) => {
+            Err(Obstacle::Awaited) => {
                 order.wait(MEASURED_POLL_MS);
                 return Ok(OrderVisit::Idle);
             }
@@ -227,13 +227,19 @@ impl LeaseDaemon<'_, '_> {
             let why = "it takes bids of listed devices: see florin provide --list";
             return Ok(Err(why.to_owned().into()));
         }
-        if let Some(why) = self.refuse_executors() {
-            return Ok(Err(why.into()));
+        if let Some(obstacle) = self.executors_obstacle() {
+            return Ok(Err(obstacle));
         }
         let own_us = match self.examine(order, LeaseRole::Provider)? {
             Ok(own_us) => own_us,
             Err(why) => return Ok(Err(why)),
         };
+        // Before an executor measures for an order that is refused all the same.
+        if self.executors.is_some()
+            && let Some(why) = self.refuse_own(order, own_us)?
+        {
+            return Ok(Err(why.into()));
+        }
         let (step_us, start_ms) = match self.executor_step(order, own_us)? {
             Ok(found) => found,
             Err(obstacle) => return Ok(Err(obstacle)),
@@ -247,22 +253,35 @@ impl LeaseDaemon<'_, '_> {
             Err(error) => return Ok(Err(error.to_string().into())),
         };
         let offered = &order.view.order;
-        let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
         let shared_us = step_us.saturating_mul(sharing.into());
         let refused = refuse_bid(offered, &bid)
-            .or_else(|| refuse_segment_time(offered, &bid, (shared_us, start_ms)))
-            // The daemon itself answers in a dispute.
-            .or_else(|| refuse_answer_time(offered, own_us))
+            .or_else(|| refuse_segment_time(offered, &bid, (shared_us, start_ms)));
+        let refused = match refused {
+            None => self.refuse_own(order, own_us)?,
+            refused => refused,
+        };
+        Ok(refused.map_or(Ok(bid), |why| Err(why.into())))
+    }
+
+    /// Why the daemon cannot answer, store or deposit for an order beside others; `None` if it can. It answers in a dispute
+    /// itself, by its own time of a step.
+    fn refuse_own(
+        &mut self,
+        order: &mut FollowedOrder,
+        own_us: u64,
+    ) -> Result<Option<String>, LeaseServeError> {
+        let offered = &order.view.order;
+        let deposit = offered.deposits.stake.max(offered.deposits.bid_bond);
+        let refused = refuse_answer_time(offered, own_us)
             .or_else(|| refuse_beside(offered, own_us, self.shortest_own_window()));
         let refused = match refused {
             None => self.refuse_states(order)?,
             refused => refused,
         };
-        let refused = match refused {
-            None => self.refuse_deposit(order, LeaseRole::Provider, deposit)?,
-            refused => refused,
-        };
-        Ok(refused.map_or(Ok(bid), |why| Err(why.into())))
+        match refused {
+            None => self.refuse_deposit(order, LeaseRole::Provider, deposit),
+            refused => Ok(refused),
+        }
     }
 
     /// Examines an order for a role. Returns the microseconds of a step on this device, or the
@@ -286,7 +305,7 @@ impl LeaseDaemon<'_, '_> {
         if let Some(why) = self.config.policy.refuse(role, &offer) {
             return Ok(Err(why.into()));
         }
-        let shape = ComputeJob { seed: 0, ..job }.digest();
+        let shape = job_shape(&job);
         // A bid that is known to be too slow needs no download.
         if let (LeaseRole::Provider, Some(us)) = (role, self.measured.get(&shape))
             && *us > offered.step_us_max
@@ -442,6 +461,9 @@ impl LeaseDaemon<'_, '_> {
             self.load_to_measure(order)?;
             return Ok(us);
         }
+        if let Some(us) = order.slow_us {
+            return Ok(us);
+        }
         self.load_to_measure(order)?;
         let start = match &order.training {
             Some(training) if order.is_stand_in => training.first(),
@@ -456,6 +478,7 @@ impl LeaseDaemon<'_, '_> {
         };
         let us = measure_step(training, &mut *self.context.engine, &start, measured)?;
         if us > offered.step_us_max {
+            order.slow_us = Some(us);
             return Ok(us);
         }
         if self.measured.len() >= MEASURED_SHAPES_MAX {

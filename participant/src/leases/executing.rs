@@ -9,11 +9,12 @@ use super::LeaseDaemon;
 use super::bidding::Obstacle;
 use super::error::LeaseServeError;
 use super::executors::{
-    DeviceSupply, EXECUTOR_START_MS, ExecutorBackend, ExecutorWork, Executors, RequestedWork,
-    WorkKind, shape,
+    DeviceSupply, EXECUTOR_START_MS, ExecutorBackend, ExecutorError, ExecutorWork, Executors,
+    RequestedWork, WorkKind,
 };
 use super::followed::FollowedOrder;
-use super::policy::job_bytes;
+use super::measuring::job_shape;
+use super::policy::{CARD_MARGIN_PERCENT, job_bytes};
 use super::store::StoredState;
 use super::turn::DOWNLOAD_BYTES_PER_MS;
 use crate::atomic_file;
@@ -52,7 +53,7 @@ impl LeaseDaemon<'_, '_> {
     pub(super) fn turn_executors(&mut self) {
         let Some(executors) = &mut self.executors else { return };
         let (orders, me) = (&self.orders, self.me);
-        executors.retain(|id, kind, is_running| {
+        executors.retain(|id, kind| {
             let Some(order) = orders.get(&id) else { return false };
             // A record that was not read yet decides later.
             let Some(recorded) = &order.lease else { return true };
@@ -61,9 +62,7 @@ impl LeaseDaemon<'_, '_> {
             match (kind, lease.phase().0) {
                 (_, Phase::Over) => false,
                 (WorkKind::Measure, phase) => phase == Phase::Bidding && order.roles.bids,
-                (WorkKind::Segments, Phase::Running) => is_provider,
-                // A delivered state was lost, and is computed again.
-                (WorkKind::Segments, _) => is_provider && !is_running,
+                (WorkKind::Segments, phase) => phase == Phase::Running && is_provider,
             }
         });
         for event in executors.turn() {
@@ -71,14 +70,18 @@ impl LeaseDaemon<'_, '_> {
         }
     }
 
-    /// Why executors would start too late; `None` without executors, too.
-    pub(super) fn refuse_executors(&mut self) -> Option<String> {
-        let refused = self.executors.as_mut().and_then(Executors::refuse_start);
+    /// Why an order is not bid for by executors now; `None` without executors, too.
+    pub(super) fn executors_obstacle(&mut self) -> Option<Obstacle> {
+        let executors = self.executors.as_mut()?;
+        if !executors.is_available() {
+            return Some(Obstacle::Awaited);
+        }
+        let refused = executors.refuse_start();
         if refused.is_some() {
             // The next bid needs a measurement that did not wait.
             self.measured_elsewhere.clear();
         }
-        refused
+        refused.map(Obstacle::Refused)
     }
 
     /// Whether the devices of executors are those of a batch system, and not of this machine.
@@ -114,7 +117,7 @@ impl LeaseDaemon<'_, '_> {
         }
         let measured = super::bidding::reason(self.measured_by_executor(order, &job))?;
         Ok(measured.and_then(|us| match (us, self.is_batch()) {
-            (None, _) => Err(Obstacle::Measuring),
+            (None, _) => Err(Obstacle::Awaited),
             (Some(us), true) => Ok((us, start_ms)),
             (Some(us), false) => Ok((us.max(own_us), start_ms)),
         }))
@@ -128,7 +131,7 @@ impl LeaseDaemon<'_, '_> {
     ) -> Result<Option<u64>, LeaseServeError> {
         let (id, offered) = (order.view.id, order.view.order.clone());
         let work = ExecutorWork::new(offered, job.clone(), WorkKind::Measure);
-        let shape = shape(&work);
+        let shape = job_shape(&work.job);
         if let Some(us) = self.measured_elsewhere.get(&shape) {
             return Ok(Some(*us));
         }
@@ -150,7 +153,6 @@ impl LeaseDaemon<'_, '_> {
                 steps: 1,
                 step_us: None,
                 start_ms: self.executor_start_ms(job),
-                is_running: false,
                 blobs: &blobs,
                 start: None,
             })?;
@@ -165,9 +167,12 @@ impl LeaseDaemon<'_, '_> {
         Ok(())
     }
 
-    /// Whether executors compute the states of an order.
-    pub(super) const fn is_by_executor(&self, order: &FollowedOrder) -> bool {
-        self.executors.is_some() && order.executor_failures < EXECUTOR_FAILURES_MAX
+    /// Whether executors compute the states of an order: while its lease runs. A state that is lost behind that is
+    /// computed by the daemon, whose devices are never all taken.
+    pub(super) fn is_by_executor(&self, order: &FollowedOrder) -> bool {
+        let phase = order.lease.as_ref().map(|recorded| recorded.lease().phase().0);
+        let is_running = phase == Some(Phase::Running);
+        self.executors.is_some() && is_running && order.executor_failures < EXECUTOR_FAILURES_MAX
     }
 
     /// The state at the start of a segment, or behind the last one, once an executor has computed it.
@@ -185,7 +190,15 @@ impl LeaseDaemon<'_, '_> {
             if executors.is_ended(id)
                 && let Err(error) = executors.take_ended(id)
             {
-                count_failure(order);
+                // Behind a queue that is too long the daemon is sooner.
+                let code = "EXECUTOR_STALLED";
+                let is_late =
+                    matches!(&error, ExecutorError::Failed { code: found, .. } if found == code);
+                if is_late && self.is_batch() {
+                    order.executor_failures = EXECUTOR_FAILURES_MAX;
+                } else {
+                    count_failure(order);
+                }
                 return Err(error.into());
             }
             if executors.has_work(id) {
@@ -216,9 +229,8 @@ impl LeaseDaemon<'_, '_> {
                 tracing::warn!(segment, %error, "a state of an executor is damaged");
                 state.remove()?;
                 if let Some(executors) = &mut self.executors {
-                    executors.interrupt(id);
+                    executors.condemn(id);
                 }
-                count_failure(order);
                 return Ok(());
             }
             let stored = order.folder.write_state(segment, state.digest, &bytes)?;
@@ -250,13 +262,14 @@ impl LeaseDaemon<'_, '_> {
         }
         let end = work.order.steps_before(work.order.segments).min(work.job.steps());
         let blobs = self.work_blobs(order, &work, order.folder.path())?;
-        let bid = order.folder.bid()?;
+        // A bid states a margin above the measured time.
+        let bid = order.folder.bid()?.map(|bid| bid.times.useful_us());
+        let step_us = bid.map(|us| us.saturating_mul(100) / CARD_MARGIN_PERCENT);
         self.request(&RequestedWork {
-            shape: shape(&work),
+            shape: job_shape(&work.job),
             steps: end.saturating_sub(start.state().step()),
-            step_us: bid.map(|bid| bid.times.useful_us()),
+            step_us,
             start_ms,
-            is_running: order.lease()?.lease().phase().0 == Phase::Running,
             blobs: &blobs,
             start: Some((segment, digest, bytes)),
             work,

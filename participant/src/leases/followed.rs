@@ -63,6 +63,8 @@ pub(super) struct FollowedOrder {
     pub(super) retry_at: Option<Instant>,
     /// The next wait after an error, in milliseconds.
     pub(super) retry_ms: u64,
+    /// The measured microseconds of a step that is too slow for the order.
+    pub(super) slow_us: Option<u64>,
     /// Executors in a row that computed nothing.
     pub(super) executor_failures: u32,
     /// The next look at the settlement is not before this moment.
@@ -94,6 +96,7 @@ impl FollowedOrder {
             is_lock_announced: false,
             retry_at: None,
             retry_ms: RETRY_MS,
+            slow_us: None,
             executor_failures: 0,
             settle_at: None,
         }

@@ -2,13 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use florin_compute::ComputeJob;
 use florin_learning::Engine;
+use florin_protocol::{Canonical, Digest};
 use florin_work::{LeasedTraining, LeasedTrainingError, SegmentStart};
 
 /// Longest measurement of a step, in milliseconds. A step that takes longer is measured once.
 pub(super) const MEASURE_MS_MAX: u64 = 2_000;
 /// Most samples of a measurement, of which the median counts.
 const SAMPLES_MAX: usize = 5;
+
+/// The shape of a job: jobs that differ in the seed alone have one, and one time of a step.
+pub(super) fn job_shape(job: &ComputeJob) -> Digest {
+    ComputeJob { seed: 0, ..job.clone() }.digest()
+}
 
 /// The limits of a measurement.
 #[derive(Clone, Copy, Debug)]

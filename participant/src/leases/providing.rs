@@ -141,7 +141,7 @@ impl LeaseDaemon<'_, '_> {
     }
 
     /// A visit that has not reached a state: the daemon has computed a part, or waits for an executor.
-    const fn unreached(&self, order: &FollowedOrder) -> OrderVisit {
+    fn unreached(&self, order: &FollowedOrder) -> OrderVisit {
         match self.is_by_executor(order) {
             true => OrderVisit::Idle,
             false => OrderVisit::Acted,

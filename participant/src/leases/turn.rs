@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 
 use florin_compute::{ComputeJob, OrderView, Phase};
 use florin_ledger::lease_task;
-use florin_protocol::{Canonical, Digest, Timestamp};
+use florin_protocol::{Digest, Timestamp};
 
 use super::decide::{LeaseStep, next_step};
 use super::error::LeaseServeError;
 use super::followed::{FollowedOrder, OrderVisit};
+use super::measuring::job_shape;
 use super::policy::job_bytes;
 use super::windows::shortest_window;
 use super::{FOLLOWED_ORDERS_MAX, LeaseDaemon};
@@ -214,7 +215,7 @@ impl LeaseDaemon<'_, '_> {
 
     /// The predicted time of an examination.
     fn examination_ms(&self, order: &FollowedOrder, job: &ComputeJob) -> u64 {
-        let shape = ComputeJob { seed: 0, ..job.clone() }.digest();
+        let shape = job_shape(job);
         let measurement = if self.measured.contains_key(&shape) { 0 } else { MEASUREMENT_MS };
         let bytes = if order.training.is_some() { 0 } else { job_bytes(job) };
         let download = bytes.div_ceil(DOWNLOAD_BYTES_PER_MS);

@@ -8,7 +8,7 @@ use crate::cli::Provide;
 use crate::commands::market::{CheckedOrders, checked_orders};
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::rent::{ExpectedEarnings, MarketStatistics, percent};
+use crate::rent::{ExpectedEarnings, MarketStatistics};
 use crate::show;
 
 const HOUR_MS: f64 = 3_600_000.0;
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Provide, offer: &ListingOffer) -> anyhow::Result<E
     let deposits = deposits.map_err(|error| Failure::input(error.code(), error.to_string()))?;
     let CheckedOrders { orders, invalid, .. } = checked_orders(&market)?;
     let statistics = MarketStatistics::from_orders(&orders)?;
-    let expected = ExpectedEarnings::of(&statistics, &policy, offer.devices)?;
+    let expected = ExpectedEarnings::of(&statistics, &policy, offer.devices, market.now())?;
     if arguments.json.json {
         let expectation = expected.as_ref().map(ExpectedEarnings::to_json);
         show::json(&json!({
@@ -92,14 +92,15 @@ fn print(offer: &ListingOffer, deposits: &ListingDeposits, expected: Option<&Exp
         (
             "losses",
             format!(
-                "providers lost {} of what they earned",
-                percent(u32::try_from(expected.lost_ppm).unwrap_or(u32::MAX))
+                "all providers earned {} and lost deposits of {}",
+                fln(expected.earned),
+                fln(expected.lost)
             ),
         ),
     ]);
     anstream::println!();
     show::sentence(
-        "This supposes that renters go on as before. `florin provide --orders FILE --dry-run` has the pay of the orders that \
+        "This supposes that renters go on as before, and that this provider computes as many leases at a time. `florin provide --orders FILE --dry-run` has the pay of the orders that \
          take bids now. Nothing was deposited.",
     );
 }

@@ -37,7 +37,11 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let mut engine = compose::engine(arguments.engine)?;
     let gate = ProbeGate::default();
     let config = LeaseServeConfig {
-        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+        // Executors run in other folders.
+        folder: std::path::absolute(state_folder(
+            arguments.state.as_deref(),
+            &arguments.wallet.wallet,
+        ))?,
         policy,
         poll_ms: ORDERS_POLL_MS,
         gate: gate.clone(),

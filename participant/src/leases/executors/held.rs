@@ -7,7 +7,8 @@ use florin_protocol::Digest;
 use florin_scheduler::DeviceSet;
 
 use super::work::{ExecutorWork, WorkFolder, WorkKind};
-use super::{EXECUTOR_START_MS, RequestedWork, shape};
+use super::{EXECUTOR_START_MS, RequestedWork};
+use crate::leases::measuring::job_shape;
 
 /// An executor that adds no segment for this many times the predicted one, and the time of some starts, is replaced.
 const STALL_SEGMENTS: u64 = 3;
@@ -22,8 +23,6 @@ pub(super) struct HeldWork {
     pub(super) number: u64,
     /// The shape of the job: jobs that differ in the seed alone have one.
     pub(super) shape: Digest,
-    /// Whether the lease ran when the work was requested.
-    pub(super) is_running: bool,
     /// Steps that were left when the work was requested, and those of a segment.
     steps: u64,
     steps_of_segment: u32,
@@ -43,8 +42,12 @@ pub(super) struct HeldWork {
     pub(super) times_read: usize,
     /// Its last progress, since it runs.
     pub(super) progress_at: Option<Instant>,
-    /// It was replaced without progress.
-    pub(super) has_stalled: bool,
+    /// Why it was replaced without progress.
+    pub(super) stalled: Option<&'static str>,
+    /// It wrote a state with other bytes than its digest.
+    pub(super) is_damaged: bool,
+    /// It ends because its devices change.
+    pub(super) is_moved: bool,
 }
 
 impl HeldWork {
@@ -53,7 +56,7 @@ impl HeldWork {
         requested: &RequestedWork<'_>,
         number: u64,
     ) -> Self {
-        let RequestedWork { work, shape, steps, start_ms, is_running, .. } = requested;
+        let RequestedWork { work, shape, steps, start_ms, .. } = requested;
         let most_devices = match work.kind {
             WorkKind::Measure => 1,
             WorkKind::Segments => work.job.virtual_workers,
@@ -63,7 +66,6 @@ impl HeldWork {
             kind: work.kind,
             number,
             shape: *shape,
-            is_running: *is_running,
             steps: *steps,
             steps_of_segment: work.order.steps,
             start_ms: *start_ms,
@@ -75,7 +77,9 @@ impl HeldWork {
             ended: None,
             times_read: 0,
             progress_at: None,
-            has_stalled: false,
+            stalled: None,
+            is_damaged: false,
+            is_moved: false,
         }
     }
 
@@ -89,11 +93,10 @@ impl HeldWork {
         let steps = work.order.steps_before(work.order.segments);
         let requested = RequestedWork {
             work: work.clone(),
-            shape: shape(work),
+            shape: job_shape(&work.job),
             steps,
             step_us: None,
             start_ms: EXECUTOR_START_MS,
-            is_running: true,
             blobs: &[],
             start: None,
         };
@@ -112,16 +115,28 @@ impl HeldWork {
         self.handle.is_none() && self.ended.is_none()
     }
 
-    /// Whether its executor runs, and has added no segment for much longer than predicted.
-    pub(super) fn is_stalled(&self, times: Option<&BTreeMap<u32, u64>>) -> bool {
-        if self.ended.is_some() {
-            return false;
-        }
-        let slowest = times.and_then(|times| times.values().max());
-        let Some((slowest, at)) = slowest.zip(self.progress_at) else { return false };
-        let segment_us = slowest.saturating_mul(self.steps_of_segment.into());
-        let segments_ms = segment_us.div_ceil(1_000).saturating_mul(STALL_SEGMENTS);
-        let starts_ms = self.start_ms.saturating_mul(STALL_STARTS);
+    /// Whether its executor runs, and has added no segment for much longer than predicted. A count of devices that is
+    /// tried for the first time has the time of one device: behind it, one device still has the rest of the window
+    /// that the bid has left. The devices of a batch system are never tried.
+    pub(super) fn is_stalled(&self, times: Option<&BTreeMap<u32, u64>>, is_batch: bool) -> bool {
+        let (Some(times), Some(at)) = (times, self.progress_at) else { return false };
+        let count = self.devices.len();
+        let is_try = count > 1 && !times.contains_key(&count) && !is_batch;
+        let (predicted, segments, starts) = match is_try {
+            true => (times.get(&1), 1, 1),
+            false => (times.values().max(), STALL_SEGMENTS, STALL_STARTS),
+        };
+        let Some(us) = predicted else { return false };
+        let segment_us = us.saturating_mul(self.steps_of_segment.into());
+        let segments_ms = segment_us.div_ceil(1_000).saturating_mul(segments);
+        let starts_ms = self.start_ms.saturating_mul(starts);
         at.elapsed() > Duration::from_millis(segments_ms.saturating_add(starts_ms))
+    }
+
+    /// Whether it has waited for a start for longer than its bid left time for.
+    pub(super) fn is_late(&self) -> bool {
+        let limit = Duration::from_millis(self.start_ms);
+        self.kind == WorkKind::Segments
+            && self.waits_since.is_some_and(|since| since.elapsed() > limit)
     }
 }

@@ -55,6 +55,8 @@ pub const QUEUE_MS: u64 = 10_000;
 const SHAPES_MAX: usize = 256;
 /// The time of a step that was not measured, in microseconds.
 const STEP_US_GUESS: u64 = 1_000_000;
+/// Characters of a work's token in the name of its executor.
+const NAME_TOKEN_CHARS: usize = 8;
 /// A wait in the queue refuses bids for this long behind it.
 const QUEUE_MEMORY: Duration = Duration::from_secs(600);
 
@@ -90,8 +92,6 @@ pub(super) struct RequestedWork<'a> {
     pub(super) step_us: Option<u64>,
     /// The predicted time until the first step, in milliseconds.
     pub(super) start_ms: u64,
-    /// Whether the lease runs: else a delivered state was lost, and is computed again.
-    pub(super) is_running: bool,
     /// Files with blobs, by their digests: they are linked or copied.
     pub(super) blobs: &'a [(Digest, PathBuf)],
     /// Segment, digest and bytes of the start.
@@ -209,7 +209,10 @@ impl Executors {
     pub(super) fn request(&mut self, requested: &RequestedWork<'_>) -> Result<(), FileError> {
         let (order, number) = (requested.work.order.id(), self.next);
         self.next = self.next.saturating_add(1);
-        let folder = WorkFolder::new(self.root.join(format!("florin-{}-{number}", order.short())));
+        // Daemons that share an account of a batch system have different names.
+        let token: String = requested.work.token.chars().take(NAME_TOKEN_CHARS).collect();
+        let name = format!("florin-{}-{token}-{number}", order.short());
+        let folder = WorkFolder::new(self.root.join(name));
         folder.remove()?;
         if let Err(error) = fill(&folder, requested) {
             folder.remove()?;
@@ -232,37 +235,24 @@ impl Executors {
     /// # Errors
     /// [`ExecutorError::Failed`] if it ended with an error, or without a result.
     pub(super) fn take_ended(&mut self, order: Digest) -> Result<Option<u64>, ExecutorError> {
-        let is_ended = self.works.get(&order).is_some_and(|held| held.ended.is_some());
-        let Some(held) = self.works.remove(&order).filter(|_| is_ended) else { return Ok(None) };
+        if !self.is_ended(order) {
+            return Ok(None);
+        }
+        let Some(held) = self.works.remove(&order) else { return Ok(None) };
         let result = held.folder.result();
+        // It may have added one since the last look.
+        let has_worked = held.times_read > 0 || !held.folder.times().is_empty();
         if self.backend.outlives_daemon() {
             self.end(&held);
         }
         held.folder.remove()?;
-        let is_computed = matches!(&result, Ok(Some(work::ExecutorResult { error: None, .. })));
-        let is_measured =
-            matches!(&result, Ok(Some(work::ExecutorResult { step_us: Some(_), .. })));
-        self.is_proven |= held.times_read > 0 || is_measured;
-        let is_failed = held.times_read == 0 && (held.has_stalled || !is_computed);
-        if held.devices.len() > 1 && is_failed {
-            let devices = held.devices.len();
-            tracing::warn!(
-                devices,
-                "an executor of several devices failed: each gets one from now on"
-            );
+        let outcome = outcome(&held, result?, has_worked);
+        self.is_proven |= has_worked || matches!(outcome, Ok(Some(_)));
+        if held.devices.len() > 1 && !has_worked && outcome.is_err() && !self.has_failed_launch {
+            tracing::warn!("an executor of several devices failed: each gets one from now on");
             self.has_failed_launch = true;
         }
-        match result? {
-            Some(work::ExecutorResult { error: None, step_us }) => Ok(step_us),
-            Some(work::ExecutorResult { error: Some((code, why)), .. }) => {
-                Err(ExecutorError::Failed { code, why })
-            }
-            None => {
-                let why = held.ended.filter(|log| !log.is_empty());
-                let why = why.unwrap_or_else(|| "it was ended from outside".to_owned());
-                Err(ExecutorError::Failed { code: "EXECUTOR_LOST".to_owned(), why })
-            }
-        }
+        outcome
     }
 
     /// Whether the executor of an order has ended.
@@ -270,11 +260,9 @@ impl Executors {
         self.works.get(&order).is_some_and(|held| held.ended.is_some())
     }
 
-    /// Ends the works of all orders but those that `needs` keeps, by their kind and whether they were requested while
-    /// the lease ran.
-    pub(super) fn retain(&mut self, needs: impl Fn(Digest, WorkKind, bool) -> bool) {
-        let keeps = |order: &Digest, held: &HeldWork| needs(*order, held.kind, held.is_running);
-        let over = self.works.iter().filter(|(order, held)| !keeps(order, held));
+    /// Ends the works of all orders but those that `needs` keeps.
+    pub(super) fn retain(&mut self, needs: impl Fn(Digest, WorkKind) -> bool) {
+        let over = self.works.iter().filter(|(order, held)| !needs(**order, held.kind));
         let over: Vec<Digest> = over.map(|(order, _)| *order).collect();
         for order in over {
             if let Some(held) = self.works.remove(&order) {
@@ -288,7 +276,7 @@ impl Executors {
 
     /// Ends all executors.
     pub(super) fn end_all(&mut self) {
-        self.retain(|_, _, _| false);
+        self.retain(|_, _| false);
     }
 
     fn end(&mut self, held: &HeldWork) {
@@ -323,8 +311,12 @@ impl Executors {
         let times = held.folder.times();
         let fresh: Vec<(u32, u64)> = times.iter().skip(held.times_read).copied().collect();
         held.times_read = times.len();
-        let state = self.backend.state(&handle, held.folder.path());
-        match state {
+        self.is_proven |= held.times_read > 0;
+        if !fresh.is_empty() {
+            held.progress_at = Some(Instant::now());
+        }
+        let mut stalled = None;
+        match self.backend.state(&handle, held.folder.path()) {
             Ok(ExecutorState::Waiting(reason)) => {
                 let since = *held.waits_since.get_or_insert_with(Instant::now);
                 if let DeviceSupply::Batch { queue_ms, .. } = self.supply
@@ -333,24 +325,25 @@ impl Executors {
                     self.waited_at = Some(Instant::now());
                     tracing::debug!(reason, "an executor waits in the queue");
                 }
+                stalled = held.is_late().then_some("it waited for a start for too long");
             }
             Ok(ExecutorState::Running) => {
                 held.waits_since = None;
-                if !fresh.is_empty() || held.progress_at.is_none() {
-                    held.progress_at = Some(Instant::now());
-                }
+                held.progress_at.get_or_insert_with(Instant::now);
+                let is_batch = matches!(self.supply, DeviceSupply::Batch { .. });
+                let is_stalled = held.is_stalled(self.times.get(&held.shape), is_batch);
+                stalled = is_stalled.then_some("it added no segment for too long");
             }
             Ok(ExecutorState::Ended(log)) => held.ended = Some(log),
             Err(error) => tracing::warn!(%error, "the state of an executor is not known"),
         }
+        held.stalled = stalled;
         let shape = held.shape;
-        let is_stalled = held.is_stalled(self.times.get(&shape));
-        held.has_stalled |= is_stalled;
         for (devices, us) in fresh {
             self.times_of(shape).insert(devices, us);
         }
-        if is_stalled {
-            tracing::warn!(order = %order.short(), "an executor adds no segment: it is replaced");
+        if let Some(why) = stalled {
+            tracing::warn!(order = %order.short(), why, "an executor is replaced");
             self.interrupt(order);
         }
     }
@@ -393,7 +386,12 @@ impl Executors {
             match change {
                 ExecutorChange::Start(_, devices) => self.start(order, devices),
                 ExecutorChange::Resize(_, count) => self.resize(order, count),
-                ExecutorChange::Interrupt(_) => self.interrupt(order),
+                ExecutorChange::Interrupt(_) => {
+                    if let Some(held) = self.works.get_mut(&order) {
+                        held.is_moved = true;
+                    }
+                    self.interrupt(order);
+                }
             }
         }
     }
@@ -442,21 +440,32 @@ impl Executors {
         let Some(held) = self.works.get_mut(&order) else { return };
         match held.folder.ask_to_stop() {
             Ok(()) => {
-                held.is_ending = true;
+                (held.is_ending, held.is_moved) = (true, true);
                 self.granted.insert(order, count);
             }
             Err(error) => tracing::warn!(%error, "an executor cannot be asked to stop"),
         }
     }
 
+    /// Ends an executor that wrote a state with other bytes than its digest.
+    pub(super) fn condemn(&mut self, order: Digest) {
+        if let Some(held) = self.works.get_mut(&order) {
+            held.is_damaged = true;
+        }
+        self.interrupt(order);
+    }
+
     /// Ends an executor at once: its states stay, and the order requests another one.
-    pub(super) fn interrupt(&mut self, order: Digest) {
+    fn interrupt(&mut self, order: Digest) {
         let Some(held) = self.works.get_mut(&order) else { return };
         let Some(handle) = held.handle.clone() else { return };
         match self.backend.cancel(&handle) {
             Ok(()) => {
+                // An error that it has just written stays.
                 let result = work::ExecutorResult::default();
-                if let Err(error) = held.folder.write_result(&result) {
+                if let Ok(None) = held.folder.result()
+                    && let Err(error) = held.folder.write_result(&result)
+                {
                     tracing::warn!(%error, "the folder of an executor cannot be written");
                 }
                 held.ended = Some(String::new());
@@ -466,12 +475,20 @@ impl Executors {
         }
     }
 
-    /// Why the account does not bid now; `None` if executors start in time.
-    pub(super) fn refuse_start(&mut self) -> Option<String> {
-        let DeviceSupply::Batch { queue_ms, .. } = self.supply else { return None };
-        if let Err(error) = self.backend.check() {
-            return Some(error.to_string());
+    /// Whether executors can be asked for now.
+    pub(super) fn is_available(&mut self) -> bool {
+        match self.backend.check() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "executors cannot be started now");
+                false
+            }
         }
+    }
+
+    /// Why the account does not bid now; `None` if executors start in time.
+    pub(super) fn refuse_start(&self) -> Option<String> {
+        let DeviceSupply::Batch { queue_ms, .. } = self.supply else { return None };
         let is_recent = |at: Instant| at.elapsed() < QUEUE_MEMORY;
         self.waited_at.filter(|at| is_recent(*at)).map(|_| {
             format!("an executor waited in the queue for longer than queue_max, {queue_ms} ms")
@@ -487,6 +504,35 @@ impl Drop for Executors {
     }
 }
 
+/// The measured time of a step, or why an executor computed nothing.
+fn outcome(
+    held: &HeldWork,
+    result: Option<work::ExecutorResult>,
+    has_worked: bool,
+) -> Result<Option<u64>, ExecutorError> {
+    let failed =
+        |code: &str, why: String| Err(ExecutorError::Failed { code: code.to_owned(), why });
+    if held.is_damaged {
+        return failed("EXECUTOR_DAMAGED", "a state has other bytes than its digest".to_owned());
+    }
+    if let Some(why) = held.stalled.filter(|_| !has_worked) {
+        return failed("EXECUTOR_STALLED", why.to_owned());
+    }
+    match result {
+        Some(work::ExecutorResult { error: Some((code, why)), .. }) => failed(&code, why),
+        Some(work::ExecutorResult { error: None, step_us })
+            if step_us.is_some() || has_worked || held.is_moved =>
+        {
+            Ok(step_us)
+        }
+        Some(_) => failed("EXECUTOR_LOST", "it ended without a segment".to_owned()),
+        None => {
+            let log = held.ended.clone().filter(|log| !log.is_empty());
+            failed("EXECUTOR_LOST", log.unwrap_or_else(|| "it was ended from outside".to_owned()))
+        }
+    }
+}
+
 /// Writes the files of a work; that with the work itself is the last one.
 fn fill(folder: &WorkFolder, requested: &RequestedWork<'_>) -> Result<(), FileError> {
     for (digest, path) in requested.blobs {
@@ -496,12 +542,6 @@ fn fill(folder: &WorkFolder, requested: &RequestedWork<'_>) -> Result<(), FileEr
         folder.states().write_state(*segment, *digest, bytes)?;
     }
     folder.write_work(&requested.work)
-}
-
-/// The shape of a job: jobs that differ in the seed alone have one.
-pub(super) fn shape(work: &ExecutorWork) -> Digest {
-    use florin_protocol::Canonical as _;
-    florin_compute::ComputeJob { seed: 0, ..work.job.clone() }.digest()
 }
 
 /// The name of an executor: that of its folder.

@@ -95,10 +95,21 @@ fn parse_queue(text: &str) -> BTreeMap<String, (String, String)> {
 /// Why an argument of `sbatch` is not possible: it would move, multiply or hold the job.
 #[must_use]
 pub fn refuse_argument(argument: &str) -> bool {
-    const LONG: [&str; 5] = ["--clusters", "--array", "--wait", "--wrap", "--nodes"];
-    const SHORT: [&str; 4] = ["-M", "-a", "-W", "-N"];
+    const LONG: [&str; 8] = [
+        "--clusters",
+        "--array",
+        "--wait",
+        "--wrap",
+        "--nodes",
+        "--hold",
+        "--export",
+        "--parsable",
+    ];
+    const SHORT: [&str; 5] = ["-M", "-a", "-W", "-N", "-H"];
     let name = argument.split('=').next().unwrap_or_default();
-    LONG.contains(&name) || SHORT.iter().any(|short| name.starts_with(short))
+    // Slurm accepts the beginning of a long name.
+    let is_long = name.len() > 2 && LONG.iter().any(|long| long.starts_with(name));
+    is_long || SHORT.iter().any(|short| name.starts_with(short))
 }
 
 /// The number of a job in the output of `sbatch --parsable`. A job of another cluster, `JOB;CLUSTER`, has none.
@@ -140,7 +151,9 @@ impl ExecutorBackend for SlurmBackend {
     }
 
     fn check(&mut self) -> Result<(), ExecutorError> {
-        run("sbatch", &["--version"])?;
+        if self.queue.is_none() {
+            run("sbatch", &["--version"])?;
+        }
         self.queued("").map(drop)
     }
 
@@ -241,9 +254,19 @@ mod tests {
 
     #[test]
     fn arguments_that_move_or_multiply_a_job_are_refused() {
-        for refused in
-            ["-M", "-Mother", "--clusters=a", "--array=1-9", "-a1-9", "--wait", "-N2", "--nodes=2"]
-        {
+        for refused in [
+            "-M",
+            "-Mother",
+            "--clusters=a",
+            "--array=1-9",
+            "-a1-9",
+            "--wait",
+            "-N2",
+            "--nodes=2",
+            "--arr=1-9",
+            "--hold",
+            "--export=ALL",
+        ] {
             assert!(refuse_argument(refused), "{refused}");
         }
         for accepted in
