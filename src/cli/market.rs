@@ -306,6 +306,7 @@ pub(crate) struct ExecuteSegments {
 
 /// `florin provide`
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("offers").args(["orders", "list"]).multiple(true))]
 #[command(after_help = "Orders for compute: florin provide --orders orders.toml --market \
     http://127.0.0.1:7700 --wallet me.json\n\nMay be stopped and started again at any moment. With \
     --json each event is one JSON object.")]
@@ -337,7 +338,7 @@ pub(crate) struct Provide {
     pub(crate) unlist: bool,
     /// Deposit nothing. With --orders: only show the orders that take bids, with the expected pay, the deposit and the
     /// time of each, and why others are left out. With --list alone: the deposits, and the expected earnings
-    #[arg(long, conflicts_with_all = ["experiment", "unlist", "max_stake", "task"])]
+    #[arg(long, requires = "offers", conflicts_with_all = ["experiment", "unlist"])]
     pub(crate) dry_run: bool,
     /// With --orders: compute segments by executors on the devices of the policy's [executors] table: processes
     /// of this machine, or jobs of Slurm or Kubernetes; see docs/providing.md

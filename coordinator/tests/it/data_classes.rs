@@ -110,11 +110,7 @@ impl LeaseMarket {
         self.deposit(LENDER, deposits.stake);
         self.act(LENDER, ComputeAction::Fund).await.unwrap();
         assert_eq!(self.readers().await, [BUYER, LENDER]);
-        for segment in 0..4 {
-            self.clock.set(self.clock.now().saturating_add_ms(5));
-            let leaf = segment_leaf(self.id, address(LENDER), segment, self.secret(segment));
-            self.act(LENDER, ComputeAction::Deliver { segment, leaf }).await.unwrap();
-        }
+        self.deliver(0..4).await;
     }
 }
 
@@ -122,8 +118,10 @@ impl LeaseMarket {
 async fn rows_of_a_buyer_are_for_its_parties_until_the_lease_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let market = LeaseMarket::of_class(dir.path(), DataClass::Buyer);
-    market.deliver_all().await;
+    market.fund().await;
+    market.deliver(0..3).await;
     assert_eq!(market.readers().await, [BUYER, LENDER]);
+    market.deliver(3..4).await;
     // Without a signature there is nothing, and the model is public.
     let rows = format!("orders/{}/blobs/{}", market.id, market.rows());
     assert_eq!(market.send("GET", &rows, Vec::new()).await, Err(ErrorCode::DataRestricted));

@@ -292,10 +292,20 @@ impl LeaseMarket {
 
     /// Opens the order, and plays it until its provider has delivered everything.
     pub(crate) async fn deliver_all(&self) {
+        self.fund().await;
+        self.deliver(0..4).await;
+    }
+
+    /// Opens the order, and plays it until it is funded.
+    pub(crate) async fn fund(&self) {
         self.award().await;
         self.deposit(LENDER, self.order.deposits.stake);
         self.act(LENDER, ComputeAction::Fund).await.unwrap();
-        for segment in 0..4 {
+    }
+
+    /// Delivers some of the four segments. The host draws audits at any moment behind the last one.
+    pub(crate) async fn deliver(&self, segments: std::ops::Range<u32>) {
+        for segment in segments {
             self.clock.set(self.clock.now().saturating_add_ms(5));
             let leaf = segment_leaf(self.id, address(LENDER), segment, self.secret(segment));
             self.act(LENDER, ComputeAction::Deliver { segment, leaf }).await.unwrap();
