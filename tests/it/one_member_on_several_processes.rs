@@ -1,9 +1,7 @@
 //! One member of a market trains on several processes: a launcher starts the same command for each, and
 //! the market sees one account with one update.
 
-use std::net::TcpListener;
-
-use crate::support::process::until;
+use crate::support::process::{free_port, until};
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
 
 fn graph() -> String {
@@ -30,10 +28,6 @@ fn rank(rank: usize, size: usize, port: u16) -> Vec<(String, String)> {
         ("MASTER_PORT", port.to_string()),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts the ranks of a member.

@@ -9,15 +9,13 @@ use super::LeaseDaemon;
 use super::error::LeaseServeError;
 use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
-use super::measuring::{MeasuredSteps, job_shape, measure_step};
+use super::measuring::{MeasuredSteps, job_shape, measure_step, remember_step};
 use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
 use super::windows::{refuse_answer_time, refuse_beside, refuse_segment_time};
 use crate::client::ClientError;
 use crate::retry::Transient;
 
-/// Most shapes of jobs whose steps are measured.
-const MEASURED_SHAPES_MAX: usize = 256;
 /// Most trainings in memory.
 const LOADED_TRAININGS_MAX: usize = 8;
 
@@ -481,10 +479,7 @@ impl LeaseDaemon<'_, '_> {
             order.slow_us = Some(us);
             return Ok(us);
         }
-        if self.measured.len() >= MEASURED_SHAPES_MAX {
-            self.measured.clear();
-        }
-        self.measured.insert(shape, us);
+        remember_step(&mut self.measured, shape, us);
         Ok(us)
     }
 }

@@ -10,10 +10,10 @@ use super::bidding::Obstacle;
 use super::error::LeaseServeError;
 use super::executors::{
     DeviceSupply, EXECUTOR_START_MS, ExecutorBackend, ExecutorError, ExecutorWork, Executors,
-    RequestedWork, WorkKind,
+    RequestedWork, STALLED, WorkKind, blob_name,
 };
 use super::followed::FollowedOrder;
-use super::measuring::job_shape;
+use super::measuring::{job_shape, remember_step};
 use super::policy::{CARD_MARGIN_PERCENT, job_bytes};
 use super::store::StoredState;
 use super::turn::DOWNLOAD_BYTES_PER_MS;
@@ -24,11 +24,9 @@ const STATES_POLL_MS: u64 = 50;
 /// The wait behind the first executor that fails in a row, in milliseconds; it doubles with each.
 const FAILED_WAIT_MS: u64 = 200;
 /// Behind this many executors in a row that compute nothing, the daemon computes the lease itself.
-pub(super) const EXECUTOR_FAILURES_MAX: u32 = 3;
+const EXECUTOR_FAILURES_MAX: u32 = 3;
 /// The job is read as often before the first step: by the daemon, and for the executor.
 const DOWNLOADS: u64 = 2;
-/// Most shapes whose steps executors have measured.
-const MEASURED_SHAPES_MAX: usize = 256;
 
 impl LeaseDaemon<'_, '_> {
     /// Opens the executors of a backend on the devices of the policy. Without them the works of an earlier run end.
@@ -138,10 +136,7 @@ impl LeaseDaemon<'_, '_> {
         let Some(executors) = &mut self.executors else { return Ok(None) };
         if executors.is_ended(id) {
             let Some(us) = executors.take_ended(id)? else { return Ok(None) };
-            if self.measured_elsewhere.len() >= MEASURED_SHAPES_MAX {
-                self.measured_elsewhere.clear();
-            }
-            self.measured_elsewhere.insert(shape, us);
+            remember_step(&mut self.measured_elsewhere, shape, us);
             return Ok(Some(us));
         }
         if !executors.has_work(id) && executors.may_measure() {
@@ -191,9 +186,8 @@ impl LeaseDaemon<'_, '_> {
                 && let Err(error) = executors.take_ended(id)
             {
                 // Behind a queue that is too long the daemon is sooner.
-                let code = "EXECUTOR_STALLED";
                 let is_late =
-                    matches!(&error, ExecutorError::Failed { code: found, .. } if found == code);
+                    matches!(&error, ExecutorError::Failed { code, .. } if code == STALLED);
                 if is_late && self.is_batch() {
                     order.executor_failures = EXECUTOR_FAILURES_MAX;
                 } else {
@@ -292,7 +286,7 @@ impl LeaseDaemon<'_, '_> {
         let wanted = [Some(graph.graph), graph.frozen, Some(work.job.start), rows];
         let mut blobs = Vec::new();
         for blob in wanted.into_iter().flatten() {
-            let path = folder.join(format!("blob-{}", blob.digest));
+            let path = folder.join(blob_name(blob.digest));
             if !path.exists() {
                 let (client, wallet) = (self.context.client, self.context.wallet);
                 let offered = &order.view.order;

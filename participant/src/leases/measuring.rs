@@ -1,5 +1,6 @@
 //! The measured time of a step of an order on this device.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use florin_compute::ComputeJob;
@@ -9,12 +10,22 @@ use florin_work::{LeasedTraining, LeasedTrainingError, SegmentStart};
 
 /// Longest measurement of a step, in milliseconds. A step that takes longer is measured once.
 pub(super) const MEASURE_MS_MAX: u64 = 2_000;
+/// Most shapes of jobs whose steps are remembered.
+pub(super) const MEASURED_SHAPES_MAX: usize = 256;
 /// Most samples of a measurement, of which the median counts.
 const SAMPLES_MAX: usize = 5;
 
 /// The shape of a job: jobs that differ in the seed alone have one, and one time of a step.
 pub(super) fn job_shape(job: &ComputeJob) -> Digest {
     ComputeJob { seed: 0, ..job.clone() }.digest()
+}
+
+/// Remembers the microseconds of a step by the shape of its job.
+pub(super) fn remember_step(measured: &mut BTreeMap<Digest, u64>, shape: Digest, us: u64) {
+    if measured.len() >= MEASURED_SHAPES_MAX {
+        measured.clear();
+    }
+    measured.insert(shape, us);
 }
 
 /// The limits of a measurement.

@@ -19,7 +19,7 @@ pub(crate) struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts one, whose kubeconfig is in a folder. Containers find the program's libraries in the folder `libraries`.
+    /// Starts one, whose kubeconfig is in a folder.
     pub(crate) fn start(folder: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());

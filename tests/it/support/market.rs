@@ -259,8 +259,7 @@ impl TestMarket {
 
     /// Starts a command with the market's URL and this wallet.
     pub(crate) fn start_as(&self, name: &str, arguments: &[&str]) -> Process {
-        let call = [words(arguments), self.at(), self.signing(name)].concat();
-        Process::start(self.folder(), name, &call)
+        self.start_with(name, arguments, &[])
     }
 
     /// The same, with further variables of the environment.

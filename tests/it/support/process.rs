@@ -10,6 +10,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Poll interval of a wait.
 const POLL: Duration = Duration::from_millis(5);
 
+/// A port of this machine on which nothing listens now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// The result of a finished process.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {

@@ -1,9 +1,10 @@
 //! A Slurm of one node: its controller and its daemon, started by hand without systemd and without rights of root.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::process::free_port;
 
 /// The folder of the package that `cargo xtask setup` unpacks.
 const UNPACKED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/slurm/usr");
@@ -19,10 +20,6 @@ pub(crate) struct Slurm {
     usr: PathBuf,
     folder: PathBuf,
     daemons: Vec<Child>,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The output of a command, without the line's end.

@@ -2,8 +2,8 @@
 //!
 //! A lease was won by the time of a step on one device, so that each has at least one: the number of leases is at
 //! most that of the devices. A lease starts on its equal part at most. The scheduler's rule divides the rest: free
-//! devices go to leases up to their knees, and a new lease takes some back. An executor that gets other devices starts anew from the last state. To grow it ends
-//! behind its segment; to shrink it is cancelled.
+//! devices go to leases up to their knees, and a new lease takes some back. An executor that gets other devices starts
+//! anew from the last state. To grow it ends behind its segment; to shrink it is cancelled.
 
 use std::collections::BTreeMap;
 

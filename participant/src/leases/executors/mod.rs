@@ -41,18 +41,19 @@ pub use slurm::{SBATCH_ARGUMENTS_MAX, SlurmBackend, refuse_argument};
 pub use supply::{BATCH_DEVICES_MAX, DeviceSupply, MACHINE_DEVICES_MAX};
 
 use super::event::LeaseEvent;
+use super::measuring::MEASURED_SHAPES_MAX;
 use crate::atomic_file::{self, FileError};
 use allotment::{ExecutorChange, LeaseDemand};
 use held::HeldWork;
 pub(super) use supply::check_supply;
-pub(super) use work::{ExecutorWork, WorkFolder, WorkKind};
+pub(super) use work::{ExecutorWork, WorkFolder, WorkKind, blob_name};
 
 /// The predicted time from the start of an executor to its first step, in milliseconds, beside reading its job.
 pub const EXECUTOR_START_MS: u64 = 5_000;
 /// Longest accepted wait in the queue of a batch system, unless the policy has another, in milliseconds.
 pub const QUEUE_MS: u64 = 10_000;
-/// Most shapes of jobs whose times are remembered.
-const SHAPES_MAX: usize = 256;
+/// The code of an executor that waited or ran for too long without a segment.
+pub(super) const STALLED: &str = "EXECUTOR_STALLED";
 /// The time of a step that was not measured, in microseconds.
 const STEP_US_GUESS: u64 = 1_000_000;
 /// Characters of a work's token in the name of its executor.
@@ -350,7 +351,7 @@ impl Executors {
 
     /// The times of a step of a shape; the newest of each count stays.
     fn times_of(&mut self, shape: Digest) -> &mut BTreeMap<u32, u64> {
-        if self.times.len() >= SHAPES_MAX && !self.times.contains_key(&shape) {
+        if self.times.len() >= MEASURED_SHAPES_MAX && !self.times.contains_key(&shape) {
             self.times.clear();
         }
         self.times.entry(shape).or_default()
@@ -516,7 +517,7 @@ fn outcome(
         return failed("EXECUTOR_DAMAGED", "a state has other bytes than its digest".to_owned());
     }
     if let Some(why) = held.stalled.filter(|_| !has_worked) {
-        return failed("EXECUTOR_STALLED", why.to_owned());
+        return failed(STALLED, why.to_owned());
     }
     match result {
         Some(work::ExecutorResult { error: Some((code, why)), .. }) => failed(&code, why),

@@ -216,12 +216,12 @@ mod tests {
     fn a_launcher_starts_an_executor_of_several_devices_alone() {
         let words = ["launch", "-n", "{count}", "--bind", "{devices}"];
         let backend = backend("true", Some(&words));
-        let folder = Path::new("/work/1");
+        let folder = Path::new("/shared/1");
         let of = |devices: &[u32]| {
             backend.arguments(&ExecutorStart { name: "one", folder, devices }).join(" ")
         };
-        assert_eq!(of(&[2]), "sh -c true /work/1 --engine toy");
-        assert_eq!(of(&[0, 2]), "launch -n 2 --bind 0,2 sh -c true /work/1 --engine toy");
+        assert_eq!(of(&[2]), "sh -c true /shared/1 --engine toy");
+        assert_eq!(of(&[0, 2]), "launch -n 2 --bind 0,2 sh -c true /shared/1 --engine toy");
     }
 
     #[test]

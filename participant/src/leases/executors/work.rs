@@ -71,6 +71,11 @@ pub(crate) struct ExecutorResult {
     pub(crate) error: Option<(String, String)>,
 }
 
+/// The name of a file with a blob.
+pub(crate) fn blob_name(digest: Digest) -> String {
+    format!("blob-{digest}")
+}
+
 /// The folder of an executor.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkFolder {
@@ -111,13 +116,13 @@ impl WorkFolder {
     /// Links a file with a blob, or copies it to another file system.
     pub(crate) fn link_blob(&self, digest: Digest, from: &Path) -> Result<(), FileError> {
         atomic_file::create_folder(&self.path)?;
-        let path = self.path.join(format!("blob-{digest}"));
+        let path = self.path.join(blob_name(digest));
         let linked = fs::hard_link(from, &path).or_else(|_| fs::copy(from, &path).map(drop));
         linked.map_err(|error| FileError::new("write", &path, error))
     }
 
     pub(crate) fn blob(&self, digest: Digest, limit: u64) -> Result<Vec<u8>, FileError> {
-        let path = self.path.join(format!("blob-{digest}"));
+        let path = self.path.join(blob_name(digest));
         let missing = || FileError::new("read", &path, io::ErrorKind::NotFound.into());
         atomic_file::read_limited(&path, limit)?.ok_or_else(missing)
     }
