@@ -2,6 +2,9 @@
 //! dispatcher, the tape of a step, copies beside computations, hooks of gradients, a backward pass from several
 //! tensors, and c10d, its library of collectives.
 
+#[path = "lazy_binding/mod.rs"]
+mod lazy_binding;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +27,10 @@ fn main() {
     println!("cargo::rerun-if-changed=src/torch/side_stream/side_stream.cpp");
     println!("cargo::rerun-if-changed=src/torch/tape/tape.cpp");
     println!("cargo::rerun-if-changed=src/torch/c10d");
+    println!("cargo::rerun-if-changed=lazy_binding");
+    println!("cargo::rerun-if-env-changed=LIBTORCH_STATIC");
     println!("cargo::rerun-if-env-changed=LIBTORCH");
+    println!("cargo::rustc-check-cfg=cfg(florin_lazy_torch)");
     if env::var_os("CARGO_FEATURE_TORCH").is_none() {
         return;
     }
@@ -61,7 +67,18 @@ fn main() {
             .include(headers)
             .file("src/torch/c10d/c10d.cpp");
     }
-    build.compile("florin_aten_dispatch");
+    let is_lazy = lazy_binding::is_supported();
+    if is_lazy {
+        println!("cargo::rustc-cfg=florin_lazy_torch");
+    }
+    build.cargo_metadata(!is_lazy).pic(true).compile("florin_aten_dispatch");
+    if is_lazy {
+        let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+        let ours = out.join("libflorin_aten_dispatch.a");
+        if let Err(error) = lazy_binding::bind(&libtorch, &out, &ours) {
+            println!("cargo::error=libtorch cannot be bound: {error}");
+        }
+    }
 }
 
 /// A folder in which each header of Gloo is our own declarations.

@@ -41,6 +41,14 @@ pub enum EngineError {
         "this program was built without libtorch: enable the feature `torch`, or use `reference`"
     )]
     NoTorch,
+    /// The libraries of libtorch cannot be loaded.
+    #[error(
+        "libtorch cannot be loaded: {why}: set LD_LIBRARY_PATH to its folder `lib`, or use `reference`"
+    )]
+    NotLoaded {
+        /// The loader's message.
+        why: String,
+    },
     /// libtorch found no usable GPU.
     #[error("libtorch finds no GPU: {why}")]
     NoGpu {
@@ -167,6 +175,7 @@ pub fn field_products(kind: EngineKind) -> Result<MakeFieldProducts, EngineError
 
 #[cfg(feature = "torch")]
 fn torch_products(_: EngineKind) -> Result<MakeFieldProducts, EngineError> {
+    crate::torch::load().map_err(|why| EngineError::NotLoaded { why })?;
     Ok(|| Box::new(crate::torch::TorchFieldProducts::default()))
 }
 
@@ -257,6 +266,7 @@ pub(crate) fn torch_engine(
     threads: usize,
 ) -> Result<crate::torch::Torch, EngineError> {
     use crate::torch::{Torch, TorchDevice};
+    crate::torch::load().map_err(|why| EngineError::NotLoaded { why })?;
     let processor = match kind {
         EngineKind::Auto => TorchDevice::Auto,
         EngineKind::Cuda => TorchDevice::Gpu,

@@ -1,4 +1,4 @@
-//! Loading of CUDA support into a program that is linked against the CPU library of libtorch.
+//! Loading of CUDA support into a program that has the CPU library of libtorch.
 //!
 //! `libtorch_cuda.so` registers its kernels at load time, and libtorch looks for them when the
 //! first tensor is created. So the library is loaded before that, if it exists.
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+use super::binding;
 
 /// The required version of libtorch; the build checks it.
 pub const LIBTORCH_VERSION: &str = "2.11.0";
@@ -56,6 +58,12 @@ impl fmt::Display for TorchProbe {
 pub fn probe() -> &'static TorchProbe {
     static PROBE: OnceLock<TorchProbe> = OnceLock::new();
     PROBE.get_or_init(|| {
+        // The CUDA library registers its kernels with libtorch.
+        if let Err(outcome) = binding::load() {
+            let tried = vec![LibraryAttempt { path: CPU_LIBRARY.into(), outcome }];
+            let (version, gpus) = (LIBTORCH_VERSION, 0);
+            return TorchProbe { version, gpus, cudnn: false, library: None, tried };
+        }
         let (library, tried) = load_cuda();
         let gpus = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
         let cudnn = gpus > 0 && tch::Cuda::cudnn_is_available();

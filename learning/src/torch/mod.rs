@@ -6,6 +6,7 @@
 
 mod backward;
 mod batches;
+mod binding;
 #[cfg(feature = "distributed")]
 mod c10d;
 mod coalitions;
@@ -48,6 +49,7 @@ use crate::segment_record::SegmentRecord;
 use crate::select::EngineError;
 use crate::training::{Execution, Precision, Training};
 use batches::{BatchRows, RESIDENT_BYTES_MAX, Rows};
+pub(crate) use binding::load;
 use descent::{GradientDescent, Steps};
 pub use field_products::TorchFieldProducts;
 pub use gpu::{LIBTORCH_VERSION, LibraryAttempt, TorchProbe, probe};
