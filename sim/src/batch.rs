@@ -45,22 +45,34 @@ pub(crate) fn run_batch(
     threads: usize,
     watch: ProgressFn<'_>,
 ) -> Result<Vec<SimulationOutcome>, SimulationFailed> {
-    let (all, done, halted) = (games.len(), AtomicUsize::new(0), AtomicBool::new(false));
     // One simulation per thread is faster than several threads in one simulation.
-    let inner = (threads / all.max(1)).max(1);
-    let one = |(seed, scenario): SimulationJob| {
+    let inner = (threads / games.len().max(1)).max(1);
+    run_all(games, threads, watch, |(seed, scenario): SimulationJob| {
+        simulate(&scenario, seed, inner).map_err(|error| SimulationFailed { seed, error })
+    })
+}
+
+/// Plays all jobs on up to `threads` threads, with results in order. After a failure no further job starts.
+pub(crate) fn run_all<J: Send, R: Send, E: Send>(
+    jobs: Vec<J>,
+    threads: usize,
+    watch: ProgressFn<'_>,
+    play: impl Fn(J) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let (all, done, halted) = (jobs.len(), AtomicUsize::new(0), AtomicBool::new(false));
+    let one = |job: J| {
         if halted.load(Ordering::Relaxed) {
             return None;
         }
-        let played = simulate(&scenario, seed, inner).map_err(|error| {
+        let played = play(job);
+        if played.is_err() {
             halted.store(true, Ordering::Relaxed);
-            SimulationFailed { seed, error }
-        });
+        }
         watch(done.fetch_add(1, Ordering::Relaxed).saturating_add(1), all);
         Some(played)
     };
-    // A simulation that did not start comes after a failure, and `collect` stops at the failure.
-    parallel_map(threads, games, one).into_iter().flatten().collect()
+    // A job that did not start comes after a failure, and `collect` stops at the failure.
+    parallel_map(threads, jobs, one).into_iter().flatten().collect()
 }
 
 #[cfg(test)]

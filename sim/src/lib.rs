@@ -8,6 +8,7 @@
 //! token. The simulation leaves out sockets, files and signatures; it mocks nothing else. One seed
 //! gives the same bytes on any number of threads.
 //!
+//! * [`compute`] is the market for compute: providers, renters and auditors, each lease on the rules of production.
 //! * [`scenario`] reads the experiment from a file.
 //! * [`population`] draws the members: their rows, machines, bandwidth and costs.
 //! * [`devices`] draws the members' devices, and predicts the time of their rounds.
@@ -28,6 +29,7 @@
 //! failing disks.
 
 mod batch;
+pub mod compute;
 pub mod devices;
 mod error;
 mod experiment;

@@ -19,7 +19,7 @@ pub(crate) const DEMO_ROUNDS: u32 = 10;
 pub(crate) struct Demo {
     /// Run a market for compute instead: ten orders, three providers of which one cheats, auditors and a
     /// referee
-    #[arg(long, conflicts_with_all = ["rounds", "format", "ledger", "out"])]
+    #[arg(long, conflicts_with_all = ["rounds", "format", "ledger"])]
     pub(crate) compute: bool,
     /// Seed; repeats payouts and scores exactly on the same machine
     #[arg(long, default_value_t = 1)]

@@ -35,7 +35,9 @@ pub use legend::{Sample, legend};
 pub use line_plot::{Line, ScatterPoint, line_plot, scatter_plot};
 pub use line_style::LineStyle;
 pub use number_format::{format_number, thousands};
-pub use page::{PAGE_END, figure_html, page_start, section, standalone_svg, table_html};
+pub use page::{
+    PAGE_END, figure_html, page_start, section, standalone_svg, style_sheet, table_html,
+};
 pub use palette::Colour;
 pub use panels::{Panel, panels};
 pub use point::Point;

@@ -27,6 +27,12 @@ pub fn page_start(title: &str, lead: &str) -> String {
     )
 }
 
+/// The style sheet of every page, with the palette: for a page that has its own frame.
+#[must_use]
+pub fn style_sheet() -> String {
+    palette_css() + STYLE
+}
+
 /// A chart as an SVG file, which follows the reader's light or dark mode.
 #[must_use]
 pub fn standalone_svg(chart: &str) -> String {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::table::ResultTable;
-use super::{Program, Results};
+use super::{Program, Results, criteria_json};
 use crate::devices::DeviceRound;
-use crate::measure::{MeasureKey, MeasureSummary};
+use crate::measure::{MeasureKey, MeasureSummary, MeasureValues};
 use crate::outcome::{MemberOutcome, RoundOutcomeRow, SimulationOutcome};
 
 /// The file that an experiment writes last.
@@ -84,7 +84,7 @@ impl Results {
         for (name, text) in self.scenario.attached_files() {
             write_file(folder, name, text.as_bytes())?;
         }
-        write_table(folder, "measures", &self.measures_table())?;
+        write_table(folder, "measures", &measures_table(&self.measures))?;
         write_table(folder, "seeds", &self.seeds_table(program))?;
         write_table(folder, "members", &self.members_table(program))?;
         write_table(folder, "rounds", &self.rounds_table(program))?;
@@ -103,48 +103,15 @@ impl Results {
             "runs": runs.collect::<Vec<_>>(),
             "scenario": self.scenario,
             "measures": self.measures,
-            "criteria": self.criteria_json(program),
+            "criteria": criteria_json(&self.criteria, program),
             "passed": self.verdict().passed(),
             "fits": self.fits,
         })
     }
 
-    fn criteria_json(&self, program: &Program<'_>) -> Vec<serde_json::Value> {
-        let result = |judged: &super::CriterionResult| {
-            json!({
-                "criterion": judged.criterion,
-                "value": judged.value,
-                "passed": judged.verdict.passed(),
-                "worst_run": judged.worst_seed.map(|seed| program.run_id(seed)),
-            })
-        };
-        self.criteria.iter().map(result).collect()
-    }
-
-    fn measures_table(&self) -> ResultTable<&MeasureSummary> {
-        ResultTable::new(self.measures.iter().collect())
-            .text("group", |m: &&MeasureSummary| m.key.group.clone().unwrap_or_default())
-            .text("measure", |m| m.key.measure.to_owned())
-            .float("mean", |m| m.interval.mean)
-            .optional_float("low", |m| m.interval.low())
-            .optional_float("high", |m| m.interval.high())
-            .integer("seeds", |m| m.interval.count as u64)
-    }
-
-    pub(super) fn seeds_table(
-        &self,
-        program: &Program<'_>,
-    ) -> ResultTable<(&SimulationOutcome, &MeasureKey, f64)> {
-        let seeds = self.outcomes.iter().zip(&self.values);
-        let rows = seeds.flat_map(|(played, all)| all.iter().map(move |(k, v)| (played, k, *v)));
-        ResultTable::new(rows.collect())
-            .text("run", |(played, ..): &(&SimulationOutcome, &MeasureKey, f64)| {
-                program.run_id(played.seed)
-            })
-            .integer("seed", |(played, ..)| played.seed)
-            .text("group", |(_, key, _)| key.group.clone().unwrap_or_default())
-            .text("measure", |(_, key, _)| key.measure.to_owned())
-            .float("value", |(.., value)| *value)
+    pub(super) fn seeds_table(&self, program: &Program<'_>) -> ResultTable<SeedRow<'_>> {
+        let seeds = self.outcomes.iter().map(|played| played.seed);
+        seeds_table(seeds.zip(&self.values), program)
     }
 
     pub(super) fn members_table(&self, program: &Program<'_>) -> ResultTable<MemberRow<'_>> {
@@ -204,6 +171,35 @@ impl Results {
                     .float("duration_s", |(_, r)| r.duration_ms as f64 / 1e3)
             })
     }
+}
+
+/// A seed, a measure and its value.
+pub(crate) type SeedRow<'a> = (u64, &'a MeasureKey, f64);
+
+/// The table of the measures of each seed.
+pub(crate) fn seeds_table<'a>(
+    seeds: impl Iterator<Item = (u64, &'a MeasureValues)>,
+    program: &Program<'_>,
+) -> ResultTable<SeedRow<'a>> {
+    let rows =
+        seeds.flat_map(|(seed, all)| all.iter().map(move |(key, value)| (seed, key, *value)));
+    ResultTable::new(rows.collect())
+        .text("run", |(seed, ..): &SeedRow<'_>| program.run_id(*seed))
+        .integer("seed", |(seed, ..)| *seed)
+        .text("group", |(_, key, _)| key.group.clone().unwrap_or_default())
+        .text("measure", |(_, key, _)| key.measure.to_owned())
+        .float("value", |(.., value)| *value)
+}
+
+/// The table of all measures.
+pub(crate) fn measures_table(measures: &[MeasureSummary]) -> ResultTable<&MeasureSummary> {
+    ResultTable::new(measures.iter().collect())
+        .text("group", |m: &&MeasureSummary| m.key.group.clone().unwrap_or_default())
+        .text("measure", |m| m.key.measure.to_owned())
+        .float("mean", |m| m.interval.mean)
+        .optional_float("low", |m| m.interval.low())
+        .optional_float("high", |m| m.interval.high())
+        .integer("seeds", |m| m.interval.count as u64)
 }
 
 type MemberRow<'a> = (&'a SimulationOutcome, usize, &'a MemberOutcome);

@@ -1,6 +1,7 @@
 //! The results of an experiment, and the files and pages that show them.
 
 mod comparison_page;
+mod criteria;
 mod device_page;
 mod files;
 mod findings;
@@ -12,19 +13,22 @@ mod parquet;
 mod replay;
 mod table;
 
-use crate::measure::{MeasureKey, MeasureSummary, MeasureValues, summarise_seeds};
+use crate::measure::{MeasureSummary, MeasureValues, summarise_seeds};
 use crate::outcome::SimulationOutcome;
-use crate::scenario::{PassCriterion, Scenario, Statistic};
+use crate::scenario::Scenario;
 use crate::surrogate::MarketFit;
 
 pub use crate::program::{Program, RunId, UNKNOWN};
 pub use comparison_page::{comparison_page, comparison_svg};
+pub use criteria::{CriterionResult, Verdict};
+pub(crate) use criteria::{criteria_json, find_measure, judge};
 pub use files::{RESULTS, SEARCH, WriteError, check_writable};
-pub(crate) use files::{write_file, write_table};
+pub(crate) use files::{measures_table, seeds_table, write_file, write_table};
 pub use findings::Finding;
 pub use florin_charts::format_number;
 pub use loaded::{LoadedResults, MeasureName, ReadError};
 pub use number_format::{format_bounds, format_count};
+pub(crate) use page::{criteria_html, measures_html};
 pub use replay::{ReplayError, ReplayMismatch, ReplayReport};
 pub(crate) use table::ResultTable;
 
@@ -46,44 +50,6 @@ pub struct Results {
     pub fits: Vec<MarketFit>,
 }
 
-/// The result of one pass criterion.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CriterionResult {
-    /// The criterion, as text.
-    pub criterion: String,
-    /// The measured value; `None` if the experiment lacks the measure, or if the criterion needs a
-    /// confidence bound and there is only one seed.
-    pub value: Option<f64>,
-    /// Whether the value satisfies the criterion.
-    pub verdict: Verdict,
-    /// If it fails: the seed whose own value violates the criterion most; `None` if no seed has a
-    /// value.
-    pub worst_seed: Option<u64>,
-}
-
-/// Whether a pass criterion is satisfied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is.
-    Passed,
-    /// It is not, or the experiment lacks its measure.
-    Failed,
-    /// It bounds a confidence interval, but its measure has too few seeds for an interval.
-    Undecided,
-}
-
-impl Verdict {
-    /// The JSON form: null if undecided.
-    #[must_use]
-    pub const fn passed(self) -> Option<bool> {
-        match self {
-            Self::Passed => Some(true),
-            Self::Failed => Some(false),
-            Self::Undecided => None,
-        }
-    }
-}
-
 impl Results {
     /// Summarises the outcomes and measures of all seeds.
     pub(crate) fn from_outcomes(
@@ -96,8 +62,9 @@ impl Results {
         let (scenario, rules) = (scenario.clone(), Vec::new());
         let mut results =
             Self { scenario, outcomes: played, values: figures, measures, criteria: rules, fits };
-        results.criteria =
-            results.scenario.criteria.iter().map(|rule| results.evaluate(rule)).collect();
+        let seeds = results.outcomes.iter().zip(&results.values);
+        let seeds: Vec<_> = seeds.map(|(played, values)| (played.seed, values)).collect();
+        results.criteria = judge(&results.scenario.criteria, &results.measures, &seeds);
         results
     }
 
@@ -105,14 +72,7 @@ impl Results {
     /// a criterion is undecided.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let any = |verdict| self.criteria.iter().any(|judged| judged.verdict == verdict);
-        if any(Verdict::Failed) || !self.fits_hold() {
-            Verdict::Failed
-        } else if any(Verdict::Undecided) {
-            Verdict::Undecided
-        } else {
-            Verdict::Passed
-        }
+        if self.fits_hold() { Verdict::of(&self.criteria) } else { Verdict::Failed }
     }
 
     /// Whether every fit is within the permitted error, including those of the honest
@@ -125,56 +85,6 @@ impl Results {
     /// The summary of one measure over all seeds.
     #[must_use]
     pub fn measure(&self, measure: &str, group: Option<&str>) -> Option<&MeasureSummary> {
-        self.measures.iter().find(|m| m.key.measure == measure && m.key.group.as_deref() == group)
+        find_measure(&self.measures, measure, group)
     }
-
-    fn evaluate(&self, rule: &PassCriterion) -> CriterionResult {
-        let found = self.measure(&rule.measure, rule.group.as_deref());
-        let value = found.and_then(|measured| match rule.statistic {
-            Statistic::Mean => Some(measured.interval.mean),
-            Statistic::Lower => measured.interval.low(),
-            Statistic::Upper => measured.interval.high(),
-        });
-        let verdict = match value {
-            Some(value) if violation(rule, value) <= 0.0 => Verdict::Passed,
-            None if found.is_some() => Verdict::Undecided,
-            _ => Verdict::Failed,
-        };
-        let failed = verdict == Verdict::Failed;
-        let worst_seed = if failed { self.worst_seed(rule) } else { None };
-        CriterionResult { criterion: describe(rule), value, verdict, worst_seed }
-    }
-
-    /// The seed whose own value violates the criterion most, if a seed has a value.
-    fn worst_seed(&self, rule: &PassCriterion) -> Option<u64> {
-        let own = self.outcomes.iter().zip(&self.values).filter_map(|(played, figures)| {
-            let of = |(key, _): &(&MeasureKey, &f64)| {
-                key.measure == rule.measure && key.group == rule.group
-            };
-            let (_, value) = figures.iter().find(of)?;
-            Some((played.seed, violation(rule, *value)))
-        });
-        let worst = own.max_by(|(a, x), (b, y)| x.total_cmp(y).then(b.cmp(a)));
-        worst.map(|(seed, _)| seed)
-    }
-}
-
-/// How far a value lies outside the criterion's bounds; zero or negative if it satisfies them.
-fn violation(rule: &PassCriterion, value: f64) -> f64 {
-    let below = rule.at_least.map_or(f64::NEG_INFINITY, |least| least - value);
-    let above = rule.at_most.map_or(f64::NEG_INFINITY, |most| value - most);
-    below.max(above)
-}
-
-/// The criterion as text.
-fn describe(rule: &PassCriterion) -> String {
-    let of = match rule.statistic {
-        Statistic::Mean => "",
-        Statistic::Lower => "lower bound of ",
-        Statistic::Upper => "upper bound of ",
-    };
-    let whose = rule.group.as_ref().map(|group| format!(" of {group}")).unwrap_or_default();
-    let least = rule.at_least.map(|least| format!(" ≥ {least}")).unwrap_or_default();
-    let most = rule.at_most.map(|most| format!(" ≤ {most}")).unwrap_or_default();
-    format!("{of}{}{whose}{least}{most}", rule.measure)
 }

@@ -7,8 +7,10 @@ use florin_charts::{
     escape_html, scatter_plot, table_html,
 };
 
-use super::{Program, Results, Verdict, format_bounds, format_count, format_number};
-use crate::measure::MEASURES;
+use super::{
+    CriterionResult, Program, Results, Verdict, format_bounds, format_count, format_number,
+};
+use crate::measure::{MEASURES, MeasureSummary};
 use crate::mechanism::Mechanism;
 use crate::outcome::{MemberOutcome, RoundOutcomeRow};
 use crate::page;
@@ -78,12 +80,12 @@ impl Results {
         );
         let mut html = charts::page_start(&scenario.question, &lead);
         self.findings_section(&mut html);
-        self.criteria_section(&mut html, program);
+        html.push_str(&criteria_html(&self.criteria, program));
         self.profit_section(&mut html);
         self.pay_section(&mut html);
         self.rounds_section(&mut html);
         self.devices_section(&mut html);
-        self.measures_section(&mut html);
+        html.push_str(&measures_html(&self.measures, MEASURES));
         let again = format!(
             "The same scenario and seeds give the same bytes: <code>florin sim replay {} \
              FOLDER</code> simulates one seed again and compares it with the files beside this \
@@ -103,32 +105,6 @@ impl Results {
             let _ = write!(html, "<p class=\"why\"><b>{subject}</b> {text}</p>");
         }
         html.push_str("</section>");
-    }
-
-    fn criteria_section(&self, html: &mut String, program: &Program<'_>) {
-        if self.criteria.is_empty() {
-            return;
-        }
-        html.push_str("<section><h2>Pass criteria</h2><div class=\"cards\">");
-        for judged in &self.criteria {
-            let (tone, word) = match judged.verdict {
-                Verdict::Passed => ("good", "passed"),
-                Verdict::Failed => ("bad", "failed"),
-                Verdict::Undecided => ("undecided", "not decided, too few seeds"),
-            };
-            let value = judged.value.map_or_else(|| "none".to_owned(), format_number);
-            let rule = escape_html(&judged.criterion);
-            let worst = judged
-                .worst_seed
-                .map(|seed| format!(", worst in {}", escape_html(&program.run_id(seed))));
-            let worst = worst.unwrap_or_default();
-            let _ = write!(
-                html,
-                "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: \
-                 {word}{worst}</span></div>"
-            );
-        }
-        html.push_str("</div></section>");
     }
 
     /// The summaries of a measure for every group that has it.
@@ -247,25 +223,53 @@ impl Results {
         ];
         html.push_str(&charts::section("Round by round", &figures));
     }
+}
 
-    fn measures_section(&self, html: &mut String) {
-        let mut rows = "<tr><th>group</th><th>measure</th><th class=\"n\">mean</th>\
-                        <th class=\"n\">95 %</th><th>description</th></tr>"
-            .to_owned();
-        for measured in &self.measures {
-            let meaning = MEASURES.iter().find(|(name, _)| *name == measured.key.measure);
-            let i = &measured.interval;
-            let _ = write!(
-                rows,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-                 <td class=\"text\">{}</td></tr>",
-                escape_html(measured.key.group.as_deref().unwrap_or("–")),
-                measured.key.measure.replace('_', " "),
-                format_number(i.mean),
-                format_bounds(i),
-                meaning.map_or("", |(_, text)| text)
-            );
-        }
-        let _ = write!(html, "<section><h2>All measures</h2>{}</section>", table_html(&rows));
+/// The pass criteria as cards; empty without any.
+pub(crate) fn criteria_html(criteria: &[CriterionResult], program: &Program<'_>) -> String {
+    if criteria.is_empty() {
+        return String::new();
     }
+    let mut html = "<section><h2>Pass criteria</h2><div class=\"cards\">".to_owned();
+    for judged in criteria {
+        let (tone, word) = match judged.verdict {
+            Verdict::Passed => ("good", "passed"),
+            Verdict::Failed => ("bad", "failed"),
+            Verdict::Undecided => ("undecided", "not decided, too few seeds"),
+        };
+        let value = judged.value.map_or_else(|| "none".to_owned(), format_number);
+        let rule = escape_html(&judged.criterion);
+        let worst = judged
+            .worst_seed
+            .map(|seed| format!(", worst in {}", escape_html(&program.run_id(seed))));
+        let worst = worst.unwrap_or_default();
+        let _ = write!(
+            html,
+            "<div class=\"card\"><b class=\"{tone}\">{value}</b><span>{rule}: \
+             {word}{worst}</span></div>"
+        );
+    }
+    html + "</div></section>"
+}
+
+/// All measures as a table, with their descriptions.
+pub(crate) fn measures_html(measures: &[MeasureSummary], descriptions: &[(&str, &str)]) -> String {
+    let mut rows = "<tr><th>group</th><th>measure</th><th class=\"n\">mean</th>\
+                    <th class=\"n\">95 %</th><th>description</th></tr>"
+        .to_owned();
+    for measured in measures {
+        let meaning = descriptions.iter().find(|(name, _)| *name == measured.key.measure);
+        let i = &measured.interval;
+        let _ = write!(
+            rows,
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"text\">{}</td></tr>",
+            escape_html(measured.key.group.as_deref().unwrap_or("–")),
+            measured.key.measure.replace('_', " "),
+            format_number(i.mean),
+            format_bounds(i),
+            meaning.map_or("", |(_, text)| text)
+        );
+    }
+    format!("<section><h2>All measures</h2>{}</section>", table_html(&rows))
 }

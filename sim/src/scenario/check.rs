@@ -1,6 +1,6 @@
 //! Validates scenarios.
 
-use super::{Availability, Group, Scenario, ScenarioError};
+use super::{Availability, Group, PassCriterion, Scenario, ScenarioError, SeedRange};
 use crate::measure::MEASURES;
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
@@ -11,7 +11,7 @@ pub(super) const SEEDS_MAX: u32 = 10_000;
 /// Maximum number of rounds of one task.
 pub(super) const ROUNDS_MAX: u32 = 10_000;
 /// Maximum number of groups of a population.
-pub(super) const GROUPS_MAX: usize = 64;
+pub(crate) const GROUPS_MAX: usize = 64;
 /// Maximum number of members in a real simulation.
 pub(super) const MEMBERS_MAX: u32 = 10_000;
 /// Maximum number of members in a surrogate simulation.
@@ -30,10 +30,10 @@ const NUMBERS_MAX: u64 = 250_000_000;
 /// Maximum supply in florins: far below 2^128 base units.
 const SUPPLY_MAX: f64 = 1e15;
 
-pub(super) struct Check;
+pub(crate) struct Check;
 
 impl Check {
-    pub(super) fn require(
+    pub(crate) fn require(
         holds: bool,
         key: impl Into<String>,
         value: &impl ToString,
@@ -46,7 +46,7 @@ impl Check {
         Err(ScenarioError::Value { key, value, right })
     }
 
-    pub(super) fn require_range(
+    pub(crate) fn require_range(
         key: impl Into<String>,
         value: f64,
         low: f64,
@@ -54,6 +54,52 @@ impl Check {
     ) -> Result<(), ScenarioError> {
         let right = format!("must be {low} to {high}");
         Self::require((low..=high).contains(&value), key, &value, &right)
+    }
+
+    /// The name of a scenario.
+    pub(crate) fn require_name(name: &String) -> Result<(), ScenarioError> {
+        let holds = !name.is_empty()
+            && name.len() <= 60
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        Self::require(holds, "name", name, "must be 1 to 60 letters, digits and hyphens")
+    }
+
+    pub(crate) fn require_seeds(seeds: SeedRange) -> Result<(), ScenarioError> {
+        let count = seeds.count;
+        let right = "must be 1 to 10000";
+        Self::require((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
+        // TOML has no larger integers.
+        let room = i64::MAX as u64 - u64::from(count);
+        let right = "must leave room for seeds.count below 2^63";
+        Self::require(seeds.first <= room, "seeds.first", &seeds.first, right)
+    }
+
+    /// Criteria on known measures of known groups, with a bound each.
+    pub(crate) fn require_criteria(
+        criteria: &[PassCriterion],
+        measures: &[(&str, &str)],
+        has_group: impl Fn(&str) -> bool,
+    ) -> Result<(), ScenarioError> {
+        for (at, rule) in criteria.iter().enumerate() {
+            let key = |what: &str| format!("criteria[{at}].{what}");
+            let known = measures.iter().any(|(name, _)| *name == rule.measure);
+            Self::require(known, key("measure"), &rule.measure, "unknown measure")?;
+            let group = rule.group.as_deref();
+            let name = group.unwrap_or_default();
+            Self::require(group.is_none_or(&has_group), key("group"), &name, "unknown group")?;
+            let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
+            let right = "a criterion needs at_least or at_most";
+            Self::require(bounded, key("at_least"), &"none", right)?;
+        }
+        Ok(())
+    }
+
+    /// The name of a group.
+    pub(crate) fn require_group_name(key: &str, name: &str) -> Result<(), ScenarioError> {
+        let fine = !name.is_empty()
+            && name.len() <= 60
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        Self::require(fine, key, &name, "a group's name has letters, digits and _ only")
     }
 }
 
@@ -63,18 +109,10 @@ impl Scenario {
     /// # Errors
     /// The first [`ScenarioError::Value`].
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let name = !self.name.is_empty()
-            && self.name.len() <= 60
-            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        Check::require(name, "name", &self.name, "must be 1 to 60 letters, digits and hyphens")?;
+        Check::require_name(&self.name)?;
         let right = "must be 1 to 10000";
         Check::require((1..=ROUNDS_MAX).contains(&self.rounds), "rounds", &self.rounds, right)?;
-        let count = self.seeds.count;
-        Check::require((1..=SEEDS_MAX).contains(&count), "seeds.count", &count, right)?;
-        // TOML has no larger integers.
-        let room = i64::MAX as u64 - u64::from(count);
-        let right = "must leave room for seeds.count below 2^63";
-        Check::require(self.seeds.first <= room, "seeds.first", &self.seeds.first, right)?;
+        Check::require_seeds(self.seeds)?;
         self.check_learning()?;
         self.check_terms()?;
         self.task.check_selection()?;
@@ -244,22 +282,8 @@ impl Scenario {
 
     /// Criteria that cannot fail or cannot hold are mistakes.
     fn check_criteria(&self) -> Result<(), ScenarioError> {
-        for (at, rule) in self.criteria.iter().enumerate() {
-            let key = |what: &str| format!("criteria[{at}].{what}");
-            let known = MEASURES.iter().any(|(name, _)| *name == rule.measure);
-            Check::require(known, key("measure"), &rule.measure, "unknown measure")?;
-            let group = rule.group.as_ref();
-            let there = group.is_none_or(|group| self.population.contains_key(group));
-            let name = group.map_or("", String::as_str);
-            Check::require(there, key("group"), &name, "unknown group")?;
-            let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
-            Check::require(
-                bounded,
-                key("at_least"),
-                &"none",
-                "a criterion needs at_least or at_most",
-            )?;
-        }
+        let has_group = |group: &str| self.population.contains_key(group);
+        Check::require_criteria(&self.criteria, MEASURES, has_group)?;
         if let Mechanism::Tokenised(rules) = &self.mechanism {
             for (key, value) in
                 [("mechanism.endowment", rules.endowment), ("mechanism.price", rules.price)]
@@ -353,8 +377,7 @@ impl Scenario {
 
 fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError> {
     let key = |what: &str| format!("population.{name}.{what}");
-    let fine = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    Check::require(fine, "population", &name, "a group's name has letters, digits and _ only")?;
+    Check::require_group_name("population", name)?;
     let right = format!("must be 1 to {most}");
     Check::require((1..=most).contains(&group.count), key("count"), &group.count, &right)?;
     let [low, high] = group.rows;

@@ -34,6 +34,15 @@ impl Scenario {
         changes: &[SettingOverride],
     ) -> Result<Self, ScenarioError> {
         let mut table: Table = text.parse().map_err(|error| malformed(&error))?;
+        if let Some(market) = table.get("market") {
+            return Err(ScenarioError::Value {
+                key: "market".to_owned(),
+                value: market.to_string(),
+                right: "only `florin sim run`, `list` and `show` read a scenario of this market; one of tasks has \
+                        no such key"
+                    .to_owned(),
+            });
+        }
         for change in changes {
             change.apply(&mut table)?;
         }
@@ -125,7 +134,7 @@ pub(super) fn path_inside(folder: &Path, file: &str) -> Option<PathBuf> {
     (!file.is_empty() && file.chars().all(fine) && stays && !taken).then(|| folder.join(path))
 }
 
-fn malformed(error: &dyn Display) -> ScenarioError {
+pub(crate) fn malformed(error: &dyn Display) -> ScenarioError {
     ScenarioError::Malformed(error.to_string().trim_end().to_owned())
 }
 

@@ -1,6 +1,7 @@
 //! The scenario: the definition of an experiment as a TOML file. Unknown keys are rejected, values
 //! have bounds, and the command line can change every key.
 
+mod any_market;
 mod built_in;
 mod check;
 mod devices;
@@ -23,15 +24,19 @@ use serde::{Deserialize, Serialize};
 use crate::mechanism::Mechanism;
 use crate::strategy::Strategy;
 
+pub use any_market::AnyScenario;
 pub use built_in::{BuiltInScenario, built_in, built_ins};
+pub(crate) use check::{Check, GROUPS_MAX};
 pub use devices::{DeviceLink, DeviceSpeed, GroupDevices, StepPlan, TaskStep};
 pub use error::ScenarioError;
+pub(crate) use file::malformed;
 pub use rounds::{PredictedDeadline, SelectionTerms, Selector};
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};
 pub use table::{DataShape, DataTable, FeatureScale, TableScales};
 pub use trace::{AvailabilityTrace, TraceError};
+pub(crate) use unknown_keys::unknown_key;
 
 /// The definition of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

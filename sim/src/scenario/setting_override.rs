@@ -70,7 +70,7 @@ impl SettingOverride {
 
     /// Applies the change and creates missing tables. An invalid key or value is detected when the
     /// scenario is read.
-    pub(super) fn apply(&self, table: &mut Table) -> Result<(), ScenarioError> {
+    pub(crate) fn apply(&self, table: &mut Table) -> Result<(), ScenarioError> {
         let Some((last, way)) = self.key.split_last() else {
             return Ok(());
         };

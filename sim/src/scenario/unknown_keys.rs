@@ -4,7 +4,7 @@
 use toml::{Table, Value};
 
 /// The first key that is in the written table but not in the parsed one, as a dotted key.
-pub(super) fn unknown_key(written: &Table, understood: &Table) -> Option<String> {
+pub(crate) fn unknown_key(written: &Table, understood: &Table) -> Option<String> {
     written.iter().find_map(|(key, value)| match understood.get(key) {
         // Empty lists are omitted on output, so a missing one is not unknown.
         None if value.as_array().is_some_and(Vec::is_empty) => None,

@@ -3,6 +3,7 @@
 mod attack;
 mod cache;
 mod compare;
+mod compute;
 mod faults;
 mod fit;
 mod replay;
@@ -12,7 +13,9 @@ mod sweep;
 use std::path::Path;
 
 use florin_sim::results::{Program, Results, WriteError};
-use florin_sim::scenario::{ScenarioError, SettingOverride, built_in, built_ins};
+use florin_sim::scenario::{
+    AnyScenario, ScenarioError, SeedRange, SettingOverride, built_in, built_ins,
+};
 use florin_sim::{ProgressFn, Scenario, SimError, SimulationFailed};
 use indicatif::ProgressDrawTarget;
 use serde_json::json;
@@ -26,15 +29,18 @@ pub(super) fn run(command: SimCommand) -> anyhow::Result<Exit> {
     match command {
         SimCommand::List(list) => self::list(&list),
         SimCommand::Show(one) => {
-            let scenario = read(&one.scenario)?;
-            if one.json.json {
-                show::json(&scenario)?;
-            } else {
-                anstream::print!("{}", scenario.to_toml());
+            let scenario = read_any(&one.scenario)?;
+            match (&scenario, one.json.json) {
+                (AnyScenario::Tasks(scenario), true) => show::json(scenario)?,
+                (AnyScenario::Compute(scenario), true) => show::json(scenario)?,
+                (_, false) => anstream::print!("{}", scenario.to_toml()),
             }
             Ok(Exit::Done)
         }
-        SimCommand::Run(run) => run::run(&run),
+        SimCommand::Run(run) => match read_any(&run.what)? {
+            AnyScenario::Tasks(scenario) => run::run(&run, *scenario),
+            AnyScenario::Compute(scenario) => compute::run(&run, *scenario),
+        },
         SimCommand::Attack(attack) => attack::run(&attack),
         SimCommand::Replay(replay) => replay::run(&replay),
         SimCommand::Sweep(sweep) => sweep::run(&sweep),
@@ -44,17 +50,18 @@ pub(super) fn run(command: SimCommand) -> anyhow::Result<Exit> {
 }
 
 fn list(list: &SimList) -> anyhow::Result<Exit> {
-    let all = built_ins().iter().map(|scenario| Scenario::read(scenario.text, &[]));
+    let here = Path::new(".");
+    let all = built_ins().iter().map(|scenario| AnyScenario::read_in(here, scenario.text, &[]));
     let all = all.collect::<Result<Vec<_>, _>>().map_err(|error| refused(&error))?;
     if list.json.json {
         let all: Vec<_> =
-            all.iter().map(|s| json!({"name": s.name, "question": s.question})).collect();
+            all.iter().map(|s| json!({"name": s.name(), "question": s.question()})).collect();
         show::json(&all)?;
         return Ok(Exit::Done);
     }
     let mut table = TextTable::new(&["scenario", "question"]);
     for scenario in &all {
-        table.row([scenario.name.as_str().into(), scenario.question.as_str().into()]);
+        table.row([scenario.name().into(), scenario.question().into()]);
     }
     table.print();
     Ok(Exit::Done)
@@ -66,14 +73,24 @@ fn read(what: &ScenarioArg) -> anyhow::Result<Scenario> {
     read_text(what, &text, &what.changes)
 }
 
+/// As [`read`], a scenario of either market.
+fn read_any(what: &ScenarioArg) -> anyhow::Result<AnyScenario> {
+    let text = scenario_text(&what.scenario)?;
+    AnyScenario::read_in(scenario_folder(what), &text, &what.changes)
+        .map_err(|error| refused(&error))
+}
+
+fn scenario_folder(what: &ScenarioArg) -> &Path {
+    Path::new(&what.scenario).parent().unwrap_or(Path::new("."))
+}
+
 /// As [`read`], from the scenario's text.
 fn read_text(
     what: &ScenarioArg,
     text: &str,
     changes: &[SettingOverride],
 ) -> anyhow::Result<Scenario> {
-    let folder = Path::new(&what.scenario).parent().unwrap_or(Path::new("."));
-    Scenario::read_in(folder, text, changes).map_err(|error| refused(&error))
+    Scenario::read_in(scenario_folder(what), text, changes).map_err(|error| refused(&error))
 }
 
 fn scenario_text(name: &str) -> anyhow::Result<String> {
@@ -106,13 +123,24 @@ fn check_results_folder(
     scenario: &Scenario,
     file: &str,
 ) -> anyhow::Result<()> {
+    let attached: Vec<_> = scenario.attached_files().collect();
+    check_folder(folder, &scenario.to_toml(), &attached, file)
+}
+
+/// As [`check_results_folder`], with the text of the scenario and the files that it names.
+fn check_folder(
+    folder: Option<&Path>,
+    scenario: &str,
+    attached: &[(&str, &str)],
+    file: &str,
+) -> anyhow::Result<()> {
     let Some(folder) = folder else { return Ok(()) };
     let is_empty = std::fs::read_dir(folder).map_or(true, |mut names| names.next().is_none());
     let has = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
     let is_own = || {
         has(file).is_some()
-            && has("scenario.toml") == Some(scenario.to_toml())
-            && scenario.attached_files().all(|(name, text)| has(name).as_deref() == Some(text))
+            && has("scenario.toml").as_deref() == Some(scenario)
+            && attached.iter().all(|(name, text)| has(name).as_deref() == Some(*text))
     };
     if !is_empty && !is_own() {
         return Err(results_folder_in_use(folder));
@@ -146,10 +174,15 @@ fn halted(error: &SimulationFailed) -> anyhow::Error {
 
 /// Overrides the scenario's seeds with those of the arguments.
 fn with_seeds(mut scenario: Scenario, play: &PlayArg) -> anyhow::Result<Scenario> {
-    scenario.seeds.first = play.seed.unwrap_or(scenario.seeds.first);
-    scenario.seeds.count = play.seeds.unwrap_or(scenario.seeds.count);
+    scenario.seeds = overridden(scenario.seeds, play);
     scenario.check().map_err(|error| refused(&error))?;
     Ok(scenario)
+}
+
+/// Seeds, changed by the arguments.
+fn overridden(seeds: SeedRange, play: &PlayArg) -> SeedRange {
+    let (first, count) = (play.seed.unwrap_or(seeds.first), play.seeds.unwrap_or(seeds.count));
+    SeedRange { first, count }
 }
 
 fn threads(asked: Option<u16>) -> usize {

@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use florin_sim::Scenario;
 use florin_sim::measure::{MeasureSummary, RATIOS};
-use florin_sim::results::{RESULTS, Results, Verdict, format_bounds, format_count, format_number};
-
-use super::{
-    PROGRAM, check_results_folder, not_written, read, run_simulations, threads, with_seeds,
+use florin_sim::results::{
+    CriterionResult, RESULTS, Results, Verdict, format_bounds, format_count, format_number,
 };
+
+use super::{PROGRAM, check_results_folder, not_written, run_simulations, threads, with_seeds};
 use crate::cli::SimRun;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, NOTE, TextTable};
 use crate::trace::{trace_not_written, write_simulation};
 
-pub(super) fn run(command: &SimRun) -> anyhow::Result<Exit> {
-    let scenario = with_seeds(read(&command.what)?, &command.play)?;
+pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> {
+    let scenario = with_seeds(scenario, &command.play)?;
     check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
     let results = run_simulations(&scenario, threads(command.play.threads), &scenario.name)?;
     write_traces(&results, command.trace.trace.as_deref())?;
@@ -100,12 +101,17 @@ pub(super) fn print(results: &Results) {
         table.row([name.replace('_', " ").into(), "undefined".into(), why]);
     }
     table.print();
-    if results.criteria.is_empty() {
+    print_criteria(&results.criteria);
+}
+
+/// Prints the pass criteria; nothing without any.
+pub(super) fn print_criteria(criteria: &[CriterionResult]) {
+    if criteria.is_empty() {
         return;
     }
     anstream::println!();
     let mut table = TextTable::new(&["criterion", ">value", ""]);
-    for judged in &results.criteria {
+    for judged in criteria {
         let worst = judged.worst_seed.map(|seed| format!(", worst in {}", PROGRAM.run_id(seed)));
         let (mark, style) = match judged.verdict {
             Verdict::Passed => ("passed", GOOD),
@@ -140,11 +146,11 @@ fn print_devices(results: &Results) {
     anstream::println!();
 }
 
-fn mean(measured: Option<&MeasureSummary>) -> Cell {
+pub(super) fn mean(measured: Option<&MeasureSummary>) -> Cell {
     measured.map_or_else(String::new, |measured| format_number(measured.interval.mean)).into()
 }
 
-fn range(measured: Option<&MeasureSummary>) -> Cell {
+pub(super) fn range(measured: Option<&MeasureSummary>) -> Cell {
     Cell::styled(
         measured.map_or_else(String::new, |measured| format_bounds(&measured.interval)),
         DIM,

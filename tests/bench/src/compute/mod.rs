@@ -1,12 +1,13 @@
 //! `florin-bench compute`: the devices of a provider. `--only schedule` compares the market's policy with
 //! others on published throughputs, `--only decision` times one decision, `--only cores` runs real
-//! trainings on the cores of this machine, `--only leases` plays leases under attack, `--only orders`
-//! plays some with real trainings, `--only listings` probes devices, and `--only valuation` measures the replay of transcripts.
+//! trainings on the cores of this machine, `--only leases` plays leases under attack, `--only laboratory`
+//! plays them in markets, `--only orders` with real trainings, `--only listings` probes devices, and `--only valuation` measures the replay of transcripts.
 
 mod choice;
 mod cores;
 mod decision;
 mod gavel;
+mod laboratory;
 mod leases;
 mod listings;
 mod orders;
@@ -61,6 +62,9 @@ pub(super) fn run(seeds: &BenchPay, options: &BenchCompute) -> anyhow::Result<Ve
     }
     if is_wanted("leases") {
         rows.extend(leases::run(seeds)?);
+    }
+    if is_wanted("laboratory") {
+        rows.extend(laboratory::run(seeds)?);
     }
     if is_wanted("listings") {
         rows.extend(listings::run(seeds)?);

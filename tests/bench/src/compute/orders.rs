@@ -20,10 +20,11 @@ use florin_protocol::{
     blob_digest,
 };
 use florin_sim::GraphTask;
+use florin_sim::compute::lease_play::OrderWork;
 use florin_work::{LeasedTraining, SegmentStart};
 
 use super::leases::{beacon, draw_fakes};
-use super::played::{Conduct, OrderWork, PROVIDER, Played, SEGMENTS, SHARE, STEPS, order, play_on};
+use super::played::{Conduct, PROVIDER, Played, SEGMENTS, SHARE, STEPS, order, play_on};
 use crate::Measurement;
 use crate::arguments::BenchPay;
 
@@ -158,6 +159,8 @@ impl TrainedWork {
 }
 
 impl OrderWork for TrainedWork {
+    type Error = anyhow::Error;
+
     fn after(&mut self, by: Address, start: Digest, steps: u32) -> anyhow::Result<Digest> {
         let began = Instant::now();
         let from = self.start(&self.honest, start)?;
