@@ -21,7 +21,8 @@ use crate::host::{BackupPoint, CheckpointError};
 use crate::identity::{Identity, IdentityError};
 use crate::leases::{LEASES_FILE, LeaseStoreError, RESTRICTED_FOLDER, make_private};
 use florin_store::{
-    DataFolderError, blobs, is_full, lock, newest_segment, recovery, segment, snapshot, sync_folder,
+    DataFolderError, FolderLock, blobs, is_full, lock, newest_segment, recovery, segment, snapshot,
+    sync_folder,
 };
 
 /// The file that marks a folder as a complete backup. It is written last.
@@ -178,7 +179,7 @@ pub fn copy(folders: BackupFolders<'_>, moment: BackupPoint) -> Result<Manifest,
 /// [`BackupError`].
 pub fn backup_offline(folders: BackupFolders<'_>) -> Result<Manifest, BackupError> {
     let data = folders.data;
-    let _lock: File = lock(data)?;
+    let _lock: FolderLock = lock(data)?;
     let file = data.join(CHAIN_FILE);
     let chain = if file.exists() {
         Some(florin_ledger::EmbeddedChain::begin_snapshot_of_file(&file)?)

@@ -5,7 +5,7 @@
 //! backup.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,9 @@ use crate::host::snapshotter::{STATE_VERSION, to_bytes, with_replay_target};
 use crate::identity::Identity;
 use crate::leases::{LEASES_FILE, RESTRICTED_FOLDER, read_leases};
 use florin_engine::Engine;
-use florin_store::{DataFolderError, LocalVolume, blobs, lock_if_exists, pack, recovery, snapshot};
+use florin_store::{
+    DataFolderError, FolderLock, LocalVolume, blobs, lock_if_exists, pack, recovery, snapshot,
+};
 
 /// Most digests of missing blobs that are listed by name; the rest are counted.
 const NAMED_MAX: usize = 5;
@@ -129,7 +131,7 @@ pub fn check(
     elsewhere: Option<&RemoteLookup<'_>>,
 ) -> Result<Findings, CheckError> {
     // Held until the end, so that no coordinator changes the folder meanwhile.
-    let _lock: Option<File> = lock_if_exists(data)?;
+    let _lock: Option<FolderLock> = lock_if_exists(data)?;
     let identity = match known {
         Some(identity) => identity,
         None => Identity::read(data)?,

@@ -32,6 +32,8 @@ pub mod host;
 pub mod identity;
 mod json_form;
 pub mod leases;
+pub mod page;
+pub mod page_relay;
 pub mod server;
 mod trace;
 
@@ -162,6 +164,14 @@ impl OpenedCoordinator {
             });
             if died { ENGINE_STOPPED_GRACE } else { Duration::from_millis(config.shutdown_ms) }
         };
+        if operator.is_some() && config.page {
+            match server::operator::write_token(app.node(), &config.data) {
+                Ok(path) => {
+                    tracing::info!(token = %path.display(), "the operator's page has a token")
+                }
+                Err(error) => tracing::warn!(%error, "the operator's page has no token"),
+            }
+        }
         let watched = operator.map(|listener| {
             let (config, router) = (config.clone(), server::operator_router(app.clone()));
             let seen = server::connection_metrics::ConnectionMetrics::default();

@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((terms.buyer, terms.arbiter), (order.renter, order.referee));
         assert_eq!((terms.coordinator, terms.rounds), (HOST, 1));
         assert_eq!(terms.infrastructure, order.escrow().unwrap());
-        assert_eq!((terms.bond_min, terms.debit_max), (units(0), units(20_000)));
+        assert_eq!((terms.bond_min, terms.debit_max), (units(0), units(22_000)));
         let duration = order.duration_ms_max();
         assert_eq!(terms.unbond_ms, duration + LEASE_SETTLE_MS + 2 * CHALLENGE + LEASE_PROOF_MS);
         assert_eq!(terms.expires, Timestamp(7 + duration + LEASE_SETTLE_MS));

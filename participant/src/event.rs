@@ -3,10 +3,9 @@
 use std::fmt;
 
 use florin_protocol::{
-    Address, Amount, Digest, Rejection, RoundNumber, SelectionReason, Statement, TaskId, Timestamp,
-    nats,
+    Address, Amount, Digest, Mismatch, Rejection, RoundNumber, SelectionReason, Statement, TaskId,
+    Timestamp, nats,
 };
-use florin_work::Mismatch;
 use serde::Serialize;
 
 use crate::agent::{ParticipationQuote, RoundTrainingTime};

@@ -1,8 +1,7 @@
 //! The JSON form of statements, claims and amounts, in events and in the output of commands. Amounts
 //! are integer strings of base units.
 
-use florin_protocol::{Amount, Statement};
-use florin_work::Mismatch;
+use florin_protocol::{Amount, Mismatch, Statement};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 

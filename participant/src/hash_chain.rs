@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
 use crate::atomic_file::{self, FileError};
@@ -81,7 +82,7 @@ impl HashChainError {
 #[derive(Debug)]
 pub(crate) struct HashChainLog {
     path: PathBuf,
-    file: File,
+    file: LockedFile,
     context: &'static str,
     link: Link,
     write_failed: bool,
@@ -95,17 +96,7 @@ impl HashChainLog {
         context: &'static str,
     ) -> Result<(Self, Vec<Vec<u8>>), HashChainError> {
         let failed = |what| move |source| FileError::new(what, path, source);
-        let mut file = atomic_file::private_open_options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed("open"))?;
-        file.try_lock().map_err(|error| match error {
-            std::fs::TryLockError::WouldBlock => HashChainError::InUse { path: path.to_owned() },
-            std::fs::TryLockError::Error(source) => FileError::new("lock", path, source).into(),
-        })?;
+        let mut file = LockedFile::open(path)?;
         let damaged = |(at, what): (usize, String)| HashChainError::Damaged {
             path: path.to_owned(),
             at: at as u64,
@@ -162,6 +153,51 @@ impl HashChainLog {
         self.write_failed = false;
         self.link = link;
         Ok(())
+    }
+}
+
+/// A file that this process alone has open, until this value is dropped.
+#[derive(Debug)]
+struct LockedFile(File);
+
+impl LockedFile {
+    fn open(path: &Path) -> Result<Self, HashChainError> {
+        let file = atomic_file::private_open_options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(|source| FileError::new("open", path, source))?;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => HashChainError::InUse { path: path.to_owned() },
+            std::fs::TryLockError::Error(source) => FileError::new("lock", path, source).into(),
+        })?;
+        Ok(Self(file))
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for LockedFile {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+impl Drop for LockedFile {
+    /// Closing the file would not end the lock while a child process, between its fork and its
+    /// exec, has a copy of the descriptor.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "a lock ends only with the processes that have its file");
+        }
     }
 }
 
@@ -317,6 +353,20 @@ mod tests {
         let third = second + HEADER_BYTES + records[1].len() + LINK_BYTES;
         std::fs::write(&path, [&bytes[..second], &bytes[third..]].concat()).unwrap();
         assert_eq!(HashChainLog::open(&path, CONTEXT).unwrap_err().code(), "GUARD_CORRUPT");
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_in_a_child_process_does_not_hold_the_lock() {
+        let (_folder, path, records) = written();
+        let (log, _) = HashChainLog::open(&path, CONTEXT).unwrap();
+        let _of_a_child = log.file.try_clone().unwrap();
+        drop(log);
+        assert_eq!(HashChainLog::open(&path, CONTEXT).unwrap().1, records);
+        std::fs::write(&path, b"damaged").unwrap();
+        for _ in 0..2 {
+            let error = HashChainLog::open(&path, CONTEXT).unwrap_err();
+            assert_eq!(error.code(), "GUARD_CORRUPT");
+        }
     }
 
     #[test]

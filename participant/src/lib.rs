@@ -10,7 +10,7 @@
 //! | compute orders for pay | [`leases::serve_orders`] | a policy, deposits, and an engine with a class |
 //! | claim pay, withdraw deposits | [`claim`], [`withdraw_bond`], [`withdraw_stake`] | proofs, ledger |
 //! | list earnings with reasons | [`statements`], [`balance`] | |
-//! | verify a task | [`audit_task`], [`audit_round`], [`report_check`] | public data only |
+//! | verify a task | [`audit_task`], [`audit_round`], [`florin_protocol::check_report`] | public data only |
 //! | act as an arbiter | [`watch()`], [`cancel_settlement`], [`slash_deposit`] | the arbiter's wallet |
 //!
 //! All durable state is on the ledger, at the coordinator or in a data folder, so a process may be
@@ -56,7 +56,6 @@ pub mod policy;
 mod privacy;
 mod producer;
 mod provider;
-mod report_check;
 mod retry;
 mod secret;
 mod shared_folder;
@@ -109,7 +108,6 @@ pub use provider::{
     ORDER_BYTES_MAX, ProviderConfig, ProviderContext, ProviderError, ProviderSummary, provide,
     withdraw_stake,
 };
-pub use report_check::check_report;
 pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shared_folder::SharedFolder;

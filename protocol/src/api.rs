@@ -4,11 +4,12 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
+use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
-use crate::id::{Address, Digest, MarketId, NodeKey, RoundNumber, TaskId};
+use crate::id::{Address, ChainId, Digest, MarketId, NodeKey, RoundNumber, TaskId};
 use crate::merkle::ClaimTotals;
-use crate::message::Offer;
+use crate::message::{Offer, RoundOutcome};
+use crate::report::{ModelMetrics, Report};
 use crate::signature::Signed;
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
@@ -57,6 +58,30 @@ pub struct EthereumInfo {
     pub block: u64,
     /// A node that the coordinator suggests to clients without one of their own.
     pub rpc: Option<String>,
+}
+
+/// The identity of a market on contracts. The block is not part of it: a reorganisation may change it.
+#[derive(BorshSerialize, BorshDeserialize)]
+struct ContractAddresses {
+    chain: ChainId,
+    token: Address,
+    market: Address,
+    registry: Address,
+}
+
+impl Canonical for ContractAddresses {
+    const DOMAIN: &'static str = "florin v1 deployment";
+}
+
+impl EthereumInfo {
+    /// The market on these contracts, as messages name it: its genesis is the digest of the chain id and
+    /// the addresses.
+    #[must_use]
+    pub fn market_on(&self, chain: ChainId) -> MarketId {
+        let (token, market, registry) = (self.token, self.market, self.registry);
+        let genesis = ContractAddresses { chain, token, market, registry }.digest();
+        MarketId { chain, genesis }
+    }
 }
 
 /// Progress of a resumable upload: the sender continues at byte `offset`.
@@ -222,6 +247,82 @@ pub struct TaskSummary {
     pub data: Amount,
     /// Initial budget for infrastructure.
     pub infrastructure: Amount,
+}
+
+/// A report in the list of a task's rounds. The list is not signed: the report is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ReportSummary {
+    /// The round.
+    pub round: RoundNumber,
+    /// Digest of the report.
+    pub report: Digest,
+    /// How the round ended.
+    pub outcome: RoundOutcome,
+    /// Digest of the model after the round.
+    pub model: Digest,
+    /// Root of the claim tree after the round.
+    pub root: Digest,
+    /// Updates that were accepted.
+    pub accepted: u32,
+    /// Selected participants without an accepted update.
+    pub missing: u32,
+    /// Accuracy and loss of the model; absent in an abandoned round.
+    pub metrics: Option<ModelMetrics>,
+    /// Paid for data in the round.
+    pub data: Amount,
+    /// Paid for infrastructure in the round.
+    pub infrastructure: Amount,
+    /// Paid for data in the task so far.
+    pub data_total: Amount,
+    /// Paid for infrastructure in the task so far.
+    pub infrastructure_total: Amount,
+}
+
+impl ReportSummary {
+    /// The summary of a report.
+    ///
+    /// # Errors
+    /// [`AmountError`] if the pay of the round exceeds every amount.
+    pub fn from_report(report: &Report) -> Result<Self, AmountError> {
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        Ok(Self {
+            round: report.scope.round,
+            report: report.digest(),
+            outcome: report.outcome,
+            model: report.model,
+            root: report.root,
+            accepted: count(report.entries.len()),
+            missing: count(report.missing.len()),
+            metrics: report.metrics,
+            data: report.data_paid()?,
+            infrastructure: Amount::total(report.infrastructure.iter().map(|paid| paid.amount))?,
+            data_total: report.data_total,
+            infrastructure_total: report.infrastructure_total,
+        })
+    }
+}
+
+/// How far a task has come: the data of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TaskProgress {
+    /// Version of the task's view.
+    pub sequence: u64,
+    /// Current phase.
+    pub phase: TaskPhase,
+    /// The current or last round.
+    pub round: RoundNumber,
+    /// Rounds with a report.
+    pub reported: u32,
+    /// Settlements that are final on the ledger.
+    pub finalised: u32,
+    /// Participants enrolled.
+    pub enrolled: u32,
+    /// Commits accepted in the current round.
+    pub committed: u32,
+    /// Updates accepted in the current round.
+    pub revealed: u32,
 }
 
 /// Running totals with their Merkle proof, as a claim needs them. Only final settlements have

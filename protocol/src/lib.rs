@@ -81,8 +81,10 @@ mod model;
 pub mod pay;
 pub mod payable;
 mod preprocessing;
+#[cfg_attr(target_family = "wasm", path = "recover_portable.rs")]
 mod recover;
 mod report;
+mod report_check;
 #[cfg(feature = "schema")]
 mod schema;
 mod selection;
@@ -101,8 +103,9 @@ pub use admission::{Admission, Invitation, InvitationTerms, InvitationTextError}
 pub use aggregation::Aggregation;
 pub use amount::{Amount, AmountError};
 pub use api::{
-    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, TaskEnd, TaskPhase, TaskSummary,
-    TaskView, UploadProgress, WaitingStatus, WorkAcceptance, WorkRequest,
+    BlobRequest, ClaimProof, EthereumInfo, LedgerInfo, MarketInfo, ReportSummary, TaskEnd,
+    TaskPhase, TaskProgress, TaskSummary, TaskView, UploadProgress, WaitingStatus, WorkAcceptance,
+    WorkRequest,
 };
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
@@ -138,6 +141,7 @@ pub use report::{
     InfrastructurePayment, ModelMetrics, Preprocessing, PublicBaseline, Report, RoundTimes,
     ScoreEstimator, UpdateEntry, UpdateScore, Valuation, ValuationEvidence, ValuationStage,
 };
+pub use report_check::{Mismatch, check_draw, check_report};
 pub use selection::{
     Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, OngoingTraining,
     Selected, Selection, SelectionKnob, SelectionReason, SharedTask, Standing, TaskHistory,

@@ -4,28 +4,14 @@ use k256::ecdsa;
 
 use super::*;
 
+#[path = "recover_portable.rs"]
+mod portable;
+
 /// The order n of the group, big-endian.
 const ORDER: [u8; 32] = [
     0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
     0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
 ];
-
-/// The implementation by k256 that the market had before.
-fn recover_by_k256(hash: [u8; 32], signature: &[u8; 65]) -> Option<[u8; 65]> {
-    let (rs, v) = signature.split_at(64);
-    let is_y_odd = match v {
-        [27] => false,
-        [28] => true,
-        _ => return None,
-    };
-    let signature = ecdsa::Signature::from_slice(rs).ok()?;
-    if signature.normalize_s().is_some() {
-        return None;
-    }
-    let recovery = ecdsa::RecoveryId::new(is_y_odd, false);
-    let key = ecdsa::VerifyingKey::recover_from_prehash(&hash, &signature, recovery).ok()?;
-    key.to_encoded_point(false).as_bytes().try_into().ok()
-}
 
 /// Random bytes of a seed.
 struct Draws(blake3::OutputReader);
@@ -90,7 +76,7 @@ fn libsecp256k1_accepts_what_k256_accepts() {
     for case in 0..4_000 {
         let hash = if draws.below(8) == 0 { draws.special() } else { draws.bytes() };
         let signature = draws.signature(hash);
-        let expected = recover_by_k256(hash, &signature);
+        let expected = portable::recover_key(hash, &signature);
         let found = recover_key(hash, &signature);
         assert_eq!(found, expected, "seed {seed}, case {case}: {signature:02x?} over {hash:02x?}");
         *if found.is_some() { &mut accepted } else { &mut refused } += 1;
@@ -114,20 +100,11 @@ fn the_boundaries_of_r_s_and_v_are_those_of_k256() {
                 let mut signature = valid;
                 signature[at..at + 32].copy_from_slice(&part);
                 signature[64] = v;
-                let expected = recover_by_k256(hash, &signature);
+                let expected = portable::recover_key(hash, &signature);
                 assert_eq!(recover_key(hash, &signature), expected, "{signature:02x?}");
             }
         }
     }
-}
-
-/// The implementation by k256 that wallets had before.
-fn sign_by_k256(hash: [u8; 32], secret: [u8; 32]) -> Option<[u8; 65]> {
-    let key = ecdsa::SigningKey::from_slice(&secret).ok()?;
-    let (signature, recovery) = key.sign_prehash_recoverable(&hash).ok()?;
-    let v = if recovery.is_y_odd() { 28 } else { 27 };
-    let parts = signature.to_bytes().into_iter().chain([v]);
-    parts.collect::<Vec<u8>>().try_into().ok()
 }
 
 #[test]
@@ -137,7 +114,11 @@ fn both_libraries_make_the_same_signatures() {
     for number in 0..500 {
         let (hash, secret): ([u8; 32], [u8; 32]) = (draws.bytes(), draws.bytes());
         let ours = sign_recoverably(hash, &Zeroizing::new(secret));
-        assert_eq!(ours, sign_by_k256(hash, secret), "seed {seed}, signature {number}");
+        assert_eq!(
+            ours,
+            portable::sign_recoverably(hash, &Zeroizing::new(secret)),
+            "seed {seed}, signature {number}"
+        );
         assert!(recover_key(hash, &ours.unwrap()).is_some());
     }
     let mut last = ORDER;
@@ -148,6 +129,10 @@ fn both_libraries_make_the_same_signatures() {
         one
     }] {
         let ours = sign_recoverably([7; 32], &Zeroizing::new(secret));
-        assert_eq!(ours, sign_by_k256([7; 32], secret), "{secret:?}");
+        assert_eq!(
+            ours,
+            portable::sign_recoverably([7; 32], &Zeroizing::new(secret)),
+            "{secret:?}"
+        );
     }
 }

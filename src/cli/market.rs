@@ -384,3 +384,18 @@ pub(crate) enum LedgerCommand {
     /// Rebuild a ledger's state from its history and compare it with the recorded state
     Verify(LedgerVerify),
 }
+
+/// `florin page`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A coordinator serves the same page at its own address. This command serves it for a market whose \
+        coordinator does not, or where you trust this program's check of the reports more than the \
+        coordinator's. It answers on this machine alone, and carries queries alone."
+)]
+pub(crate) struct Page {
+    #[command(flatten)]
+    pub(crate) market: MarketArg,
+    /// Address and port of the page, on this machine; port 0 selects a free port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
+    pub(crate) listen: SocketAddr,
+}

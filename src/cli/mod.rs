@@ -45,7 +45,7 @@ pub(crate) use chain::{
 pub(crate) use data::{DataCommand, DataEncode, DataShow, DataSplit, ModelCommand, ModelShow};
 pub(crate) use market::{
     Coordinate, DELTA, ExecuteSegments, ExecutorKind, Experiment, LedgerCommand, NoiseArg,
-    OrderExperiment, Participate, Provide,
+    OrderExperiment, Page, Participate, Provide,
 };
 pub(crate) use producer::RowSource;
 pub(crate) use quote::Quote;
@@ -100,6 +100,8 @@ pub(crate) enum Command {
     Rent(RentCommand),
     /// Show the orders, the providers and the prices of a market for compute
     Market(MarketTable),
+    /// Show a market in a browser: tasks, rounds, money and compute, as its public routes have them
+    Page(Page),
     /// Run a market: its rounds, and its ledger unless the ledger is on Ethereum
     Coordinate(Coordinate),
     /// For coordinators: back up a market's data folder; the coordinator may keep running

@@ -231,6 +231,9 @@ pub(crate) struct RentStatement {
 pub(crate) struct MarketTable {
     #[command(flatten)]
     pub(crate) market: MarketArg,
+    /// Write a page with plots and the same tables into this file (HTML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) json: JsonArg,
 }

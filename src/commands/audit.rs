@@ -1,7 +1,8 @@
 //! `florin audit`: recomputes reports from public data, and prints the first mismatch.
 
 use florin_participant::{AuditOptions, AuditReport, RoundAudit, audit_task, stored_receipts};
-use florin_work::{Mismatch, SpotCheckOptions, escape_probability};
+use florin_protocol::Mismatch;
+use florin_work::{SpotCheckOptions, escape_probability};
 use serde_json::{Value, json};
 
 use crate::cli::Audit;

@@ -15,9 +15,10 @@ mod event_printer;
 mod execute_segments;
 mod ledger;
 mod man;
-mod market;
+pub(crate) mod market;
 mod model;
 mod openapi;
+mod page;
 mod participate;
 mod participate_all;
 mod predict;
@@ -69,6 +70,7 @@ pub(crate) fn run(cli: Cli, trace: Option<&TraceSession>) -> anyhow::Result<Exit
         Command::Man(command) => man::run(&command),
         Command::Openapi(json) => openapi::run(json),
         Command::ExecuteSegments(command) => execute_segments::run(&command),
+        Command::Page(command) => page::run(&command),
         Command::Predict(command) => predict::run(&command),
         Command::Participate(command) => participate::run(&command),
         Command::Provide(command) => provide::run(&command),

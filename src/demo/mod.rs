@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
 
 /// Checks at the start that a file can be written at the end. Leaves no file behind, so that a
 /// demonstration that ends early leaves no empty report.
-fn writable(file: &Path) -> anyhow::Result<()> {
+pub(crate) fn writable(file: &Path) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let opened = match options.append(true).create_new(true).open(file) {
         Ok(_) => std::fs::remove_file(file),

@@ -1,10 +1,9 @@
 //! The expected earnings of a further provider of a market, from its verified history.
 
-use florin_compute::ListingPolicy;
+use florin_compute::{ListingPolicy, MarketStatistics};
 use florin_protocol::{Amount, AmountError, Timestamp};
 use serde_json::{Value, json};
 
-use super::market_statistics::MarketStatistics;
 use crate::show;
 
 const HOUR_MS: u128 = 3_600_000;
@@ -93,7 +92,7 @@ impl ExpectedEarnings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rent::market_statistics::{DayPrice, ProviderStatistics};
+    use florin_compute::{DayPrice, ProviderStatistics};
     use florin_protocol::Address;
 
     /// Ten hours behind the first opening.
@@ -117,7 +116,13 @@ mod tests {
     /// Two providers that compute for ten hours of a market of ten hours each, at 900 units an hour.
     fn statistics() -> MarketStatistics {
         let ran = (Timestamp(0), Timestamp(36_000_000));
-        let provider = |lost| ProviderStatistics::example(3, units(8_000), units(lost), vec![ran]);
+        let provider = |lost| ProviderStatistics {
+            won: 3,
+            earned: units(8_000),
+            lost: units(lost),
+            ran: vec![ran],
+            ..ProviderStatistics::default()
+        };
         let providers = [(Address([1; 20]), provider(0)), (Address([2; 20]), provider(400))].into();
         let day = DayPrice { day: Timestamp(0), awards: 6, median: units(900) };
         let (days, median, period) = (vec![day], Some(units(900)), Some(ran));

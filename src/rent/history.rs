@@ -1,10 +1,10 @@
 //! The history of a lease: its verified record, folded, with the reason of each payment and each loss.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use florin_compute::{
     Bid, ComputeAccount, ComputeAction, Lease, LeaseError, LeaseOpening, LeaseOutcome, LeaseRecord,
-    Phase, RecordedAction, RecordedLease,
+    ObservedLease, Phase, RecordedAction, RecordedLease,
 };
 use florin_protocol::{Address, Amount, Timestamp};
 
@@ -46,19 +46,14 @@ pub(crate) struct LeaseNews {
 /// The record of a lease, folded.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseHistory {
-    lease: RecordedLease,
+    observed: ObservedLease,
     /// All accounts of the order.
     accounts: BTreeSet<Address>,
-    bids: BTreeMap<Address, Bid>,
-    bidders: BTreeSet<Address>,
     auditors: BTreeSet<Address>,
     /// Ends that auditors sealed and opened, by segment.
     pub(super) sealed: BTreeSet<(u32, Address)>,
     pub(super) opened: BTreeSet<(u32, Address)>,
     transfers: Vec<LeaseTransfer>,
-    awarded: Option<Timestamp>,
-    /// From the stake to the last delivery.
-    ran: Option<(Timestamp, Timestamp)>,
 }
 
 impl LeaseHistory {
@@ -69,16 +64,12 @@ impl LeaseHistory {
     pub(crate) fn open(opening: LeaseOpening) -> Result<Self, LeaseError> {
         let accounts = [opening.order.renter, opening.order.referee].into();
         Ok(Self {
-            lease: RecordedLease::open(opening)?,
+            observed: ObservedLease::open(opening)?,
             accounts,
-            bids: BTreeMap::new(),
-            bidders: BTreeSet::new(),
             auditors: BTreeSet::new(),
             sealed: BTreeSet::new(),
             opened: BTreeSet::new(),
             transfers: Vec::new(),
-            awarded: None,
-            ran: None,
         })
     }
 
@@ -87,19 +78,15 @@ impl LeaseHistory {
     /// # Errors
     /// [`LeaseError`].
     pub(crate) fn push(&mut self, record: &LeaseRecord) -> Result<LeaseNews, LeaseError> {
-        let before = self.lease.lease().clone();
-        self.lease.apply(record)?;
-        let after = self.lease.lease().clone();
+        let before = self.lease().clone();
+        self.observed.push(record)?;
+        let after = self.lease().clone();
         let by = match &record.action {
             RecordedAction::Signed(signed) => Some(signed.body.by),
             RecordedAction::Beacon(_) | RecordedAction::Expired | RecordedAction::Resumed => None,
         };
         if let RecordedAction::Signed(signed) = &record.action {
-            self.note(record.at, signed.body.by, &signed.body.action);
-        }
-        let provider = |lease: &Lease| lease.award().map(|award| award.provider);
-        if provider(&after) != provider(&before) {
-            self.awarded = after.award().map(|_| record.at);
+            self.note(signed.body.by, &signed.body.action);
         }
         let transfers = self.moved(&before, record, &after)?;
         self.transfers.extend(transfers.iter().cloned());
@@ -108,14 +95,10 @@ impl LeaseHistory {
         Ok(LeaseNews { at: record.at, by, action, phase, transfers, outcome: after.outcome() })
     }
 
-    fn note(&mut self, at: Timestamp, by: Address, action: &ComputeAction) {
+    fn note(&mut self, by: Address, action: &ComputeAction) {
         self.accounts.insert(by);
         match action {
-            ComputeAction::SealBid(_) => drop(self.bidders.insert(by)),
-            ComputeAction::OpenBid { bid, .. } => drop(self.bids.insert(by, bid.clone())),
             ComputeAction::JoinAudit => drop(self.auditors.insert(by)),
-            ComputeAction::Fund => self.ran = Some((at, at)),
-            ComputeAction::Deliver { .. } => self.ran = self.ran.map(|(from, _)| (from, at)),
             ComputeAction::SealEnd { segment, .. } => drop(self.sealed.insert((*segment, by))),
             ComputeAction::OpenEnd { segment, .. } => drop(self.opened.insert((*segment, by))),
             _ => {}
@@ -150,12 +133,17 @@ impl LeaseHistory {
 
     /// The lease.
     pub(crate) const fn lease(&self) -> &Lease {
-        self.lease.lease()
+        self.observed.lease()
     }
 
     /// The folded record.
     pub(crate) const fn recorded(&self) -> &RecordedLease {
-        &self.lease
+        self.observed.recorded()
+    }
+
+    /// The lease with its bids and its award.
+    pub(crate) const fn observed(&self) -> &ObservedLease {
+        &self.observed
     }
 
     /// All accounts of the order.
@@ -165,12 +153,12 @@ impl LeaseHistory {
 
     /// The opened bid of an account.
     pub(crate) fn bid(&self, account: Address) -> Option<&Bid> {
-        self.bids.get(&account)
+        self.observed.bid(account)
     }
 
     /// Accounts that sealed a bid.
     pub(crate) const fn bidders(&self) -> &BTreeSet<Address> {
-        &self.bidders
+        self.observed.bidders()
     }
 
     /// Accounts that joined as auditors.
@@ -181,21 +169,6 @@ impl LeaseHistory {
     /// Payments and losses, in their order.
     pub(crate) fn transfers(&self) -> &[LeaseTransfer] {
         &self.transfers
-    }
-
-    /// When the order was awarded to its provider.
-    pub(crate) const fn awarded(&self) -> Option<Timestamp> {
-        self.awarded
-    }
-
-    /// From the stake of the provider to its last delivery.
-    pub(crate) const fn ran(&self) -> Option<(Timestamp, Timestamp)> {
-        self.ran
-    }
-
-    /// Segments that were delivered.
-    pub(crate) fn delivered(&self) -> u32 {
-        u32::try_from(self.lease().leaves().len()).unwrap_or(u32::MAX)
     }
 }
 

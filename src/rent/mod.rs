@@ -1,9 +1,9 @@
 //! Leases of compute as renters and the market see them: quotes of orders, the history of a lease from its
-//! verified record, statements of its accounts, and statistics of a market. No I/O.
+//! verified record, statements of its accounts, and expected earnings. No I/O.
 
 mod expectation;
 mod history;
-mod market_statistics;
+mod market_order;
 mod quote;
 mod reasons;
 pub(crate) mod records;
@@ -13,6 +13,6 @@ mod tests;
 
 pub(crate) use expectation::ExpectedEarnings;
 pub(crate) use history::{LeaseHistory, LeaseNews, LeaseTransfer, outcome_text};
-pub(crate) use market_statistics::{MarketOrder, MarketStatistics};
+pub(crate) use market_order::{MarketOrder, statistics_json};
 pub(crate) use quote::{OrderQuote, percent};
 pub(crate) use statement::{AccountStatement, account_statements};

@@ -47,7 +47,7 @@ fn statement(history: &LeaseHistory, account: Address) -> Result<AccountStatemen
     let (lease, order) = (history.lease(), history.lease().order());
     let books = lease.books();
     let is_provider = lease.award().is_some_and(|award| award.provider == account);
-    let has_stake = is_provider && history.ran().is_some();
+    let has_stake = is_provider && history.observed().ran().is_some();
     let parts = [
         ("renter", account == order.renter, order.escrow()?),
         ("referee", account == order.referee, Amount::ZERO),

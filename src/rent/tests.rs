@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    Bid, ComputeAction, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome, LeaseRecord, Phase,
-    RecordedAction, Secret, StepTimes, beacon_commitment, bid_commitment, end_commitment,
-    segment_leaf,
+    Bid, ComputeAction, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome, LeaseRecord,
+    MarketStatistics, OrderMoney, Phase, RecordedAction, Secret, StepTimes, beacon_commitment,
+    bid_commitment, end_commitment, segment_leaf,
 };
 use florin_participant::{Secret as KeySecret, Wallet};
 use florin_protocol::{Address, Amount, Digest, Timestamp, WalletSigner};
@@ -192,7 +192,7 @@ fn an_honest_lease_pays_provider_and_auditors() {
     let ann = play.statement(ANN);
     assert_eq!((ann.roles.as_slice(), ann.lost), (&["bidder", "provider"][..], units(0)));
     // Two steps of 10 µs at 110 units a microsecond: the second price.
-    assert_eq!((ann.paid, ann.returned), (units(2_200), units(100_500)));
+    assert_eq!((ann.paid, ann.returned), (units(2_200), units(102_000)));
     assert!(ann.sentences()[0].ends_with("2 of 2 segments delivered."), "{:?}", ann.sentences());
     let auditor = play.statement(AUDITORS[0]);
     assert_eq!((auditor.paid, auditor.roles.as_slice()), (units(700), &["auditor"][..]));
@@ -213,7 +213,7 @@ fn silence_names_its_phase() {
     play.expire();
     let ben = play.statement(BEN);
     let reason = "silence in the phase running: segment 0 was not delivered by its deadline";
-    assert_eq!((ben.transfers[0].reason.as_str(), ben.lost), (reason, units(500)));
+    assert_eq!((ben.transfers[0].reason.as_str(), ben.lost), (reason, units(2_000)));
     assert_eq!(play.history.lease().outcome(), Some(LeaseOutcome::Defaulted { delivered: 0 }));
     play.check_sums();
 
@@ -301,6 +301,7 @@ fn the_market_counts_leases_prices_and_time() {
             renter: order.renter,
             segments: order.segments,
             class: order.class,
+            money: OrderMoney::Locked,
             history: Some(history.clone()),
         }
     };
@@ -315,10 +316,11 @@ fn the_market_counts_leases_prices_and_time() {
     stopped.act(ANN, ComputeAction::OpenLeaf { segment: 0, secret, salt_before: SALT });
     let open = Play::open();
     let orders = [order(&stopped.history), order(&open.history)];
-    let statistics = MarketStatistics::from_orders(&orders).unwrap();
+    let statistics =
+        MarketStatistics::from_leases(orders.iter().filter_map(MarketOrder::facts)).unwrap();
     let ann = &statistics.providers[&stopped.address(ANN)];
     assert_eq!((ann.won, ann.delivered, ann.defaulted, ann.slashed), (1, 0, 1, 0));
-    assert_eq!((ann.segments, ann.lost), (1, units(500)));
+    assert_eq!((ann.segments, ann.lost), (1, units(2_000)));
     // 2,200 units buy 20 µs: 110 units a microsecond.
     let per_hour = units(110 * 3_600_000_000);
     assert_eq!((ann.per_hour(), statistics.median), (Some(per_hour), Some(per_hour)));
@@ -326,5 +328,13 @@ fn the_market_counts_leases_prices_and_time() {
     assert_eq!((statistics.days.len(), statistics.days[0].awards), (1, 1));
     let share = statistics.utilisation(ann);
     assert!(share > 0 && share == statistics.utilisation_of_all(), "{share}");
-    assert_eq!(statistics.to_json()["providers"][0]["won"], 1);
+    assert_eq!(statistics_json(&statistics)["providers"][0]["won"], 1);
+    // A cancelled settlement pays and debits no account; its price was agreed all the same.
+    let cancelled = [order(&stopped.history)]
+        .map(|order| MarketOrder { money: OrderMoney::Cancelled, ..order });
+    let statistics =
+        MarketStatistics::from_leases(cancelled.iter().filter_map(MarketOrder::facts)).unwrap();
+    let ann = &statistics.providers[&stopped.address(ANN)];
+    assert_eq!((ann.won, ann.defaulted, ann.lost, ann.earned), (1, 0, Amount::ZERO, Amount::ZERO));
+    assert_eq!(ann.per_hour(), Some(per_hour));
 }

@@ -152,7 +152,7 @@ fn a_provider_that_skips_segments_loses_its_stake_in_a_dispute() {
     let _helpers = run.helpers();
     let mut lazy = run.lazy("provider");
     let slashed = (1..=8).find_map(|nonce| {
-        run.write_order(nonce, TestWindows { bid: 5, ..PATIENT });
+        run.write_order(nonce, TestWindows { bid: 10, ..PATIENT });
         let id = run.place(None);
         let lease = run.wait_for_pay(id);
         match lease.lease().outcome() {
@@ -180,7 +180,7 @@ fn a_provider_that_skips_segments_loses_its_stake_in_a_dispute() {
     // Another provider computes the same order.
     lazy.kill();
     let _honest = run.daemon("second", "bid.toml");
-    run.write_order(99, TestWindows { bid: 5, ..PATIENT });
+    run.write_order(99, TestWindows { bid: 10, ..PATIENT });
     let lease = run.wait_for_pay(run.place(None));
     assert_eq!(lease.lease().result(), Some(undisturbed()));
 }

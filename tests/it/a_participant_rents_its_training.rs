@@ -43,7 +43,7 @@ fn terms(market: &TestMarket, spend_max: &str) -> String {
     let text = format!(
         "data_class = \"private\"\nreferee = \"{referee}\"\nspend_max = \"{spend_max}\"\nchallenge = \"1 s\"\n\
          [order]\nsegments = 4\nprice_max = \"2\"\nstep_max = \"20 s\"\nvirtual_workers = 4\n\
-         [windows]\nbid = \"6 s\"\nreveal = \"60 s\"\nfund = \"60 s\"\nslack = 1.0\nsegment = \"120 s\"\n\
+         [windows]\nbid = \"12 s\"\nreveal = \"60 s\"\nfund = \"60 s\"\nslack = 1.0\nsegment = \"120 s\"\n\
          draw = \"60 s\"\naudit = \"120 s\"\nanswer = \"60 s\"\n"
     );
     std::fs::write(market.file("rent.toml"), text).unwrap();
@@ -128,7 +128,7 @@ fn a_limit_on_spending_fails_rounds_and_locks_nothing() {
     // Terms that no round could keep are refused before the bond.
     let file = terms(&market, "20");
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("bid = \"6 s\"", "bid = \"20 min\"")).unwrap();
+    std::fs::write(&file, text.replace("bid = \"12 s\"", "bid = \"20 min\"")).unwrap();
     let mut call = market.participant_call(&market.url, task, "ann");
     call.extend(["--rent".to_owned(), file]);
     crate::support::florin(&call).refused(2, "RENT_TOO_SLOW");

@@ -174,7 +174,15 @@ fn an_order_is_locked_once_and_its_model_is_fetched() {
     let statement = florin(&[&["rent", "statement", &id, "--json"][..], &at].concat());
     let statement = statement.expect(0).json();
     assert_eq!(statement.as_array().unwrap().len(), 4, "renter, referee, provider, auditor");
-    let table = florin(&[&["market", "--json"][..], &at].concat()).expect(0).json();
+    let page = market.file("market.html");
+    let table = florin(&[&["market", "--json", "--out", &page][..], &at].concat()).expect(0).json();
+    let page = std::fs::read_to_string(page).unwrap();
+    for part in ["Price of each award", "All providers", "Orders", "all segments delivered", "<svg"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    let nowhere = [&["market", "--out", "missing/market.html"][..], &at].concat();
+    florin(&nowhere).refused(3, "PAGE_NOT_WRITTEN");
     assert_eq!(table["orders"][0]["id"], placed["order"]);
     assert_eq!(table["providers"][0]["delivered"], 1);
 }

@@ -8,12 +8,15 @@ use florin_protocol::Digest;
 use serde_json::Value;
 
 use crate::support::kubernetes::Kubernetes;
-use crate::support::lease_run::{LeaseRun, PATIENT, REFEREE, events, undisturbed};
+use crate::support::lease_run::{LeaseRun, PATIENT, REFEREE, TestWindows, events, undisturbed};
 use crate::support::process::{PATIENCE, Process, until_within};
 use crate::support::slurm::Slurm;
 use crate::support::{On, on_both};
 
 on_both!(two_leases_are_computed_at_a_time_by_executors);
+
+/// A batch system starts the measurement before the first bid as a job, which waits for its turn.
+const BATCH: TestWindows = TestWindows { bid: 60, ..PATIENT };
 
 /// Starts as many processes as an executor has devices, with the variables of torchrun.
 const LAUNCHER: &str = "#!/bin/sh\n\
@@ -144,7 +147,7 @@ fn pods_of_kubernetes_compute_a_lease() {
              image = \"florin\"\nclaim = \"state\"\nprogram = {program:?}"
         ),
     );
-    run.write_order(1, PATIENT);
+    run.write_order(1, BATCH);
     let before = run.tokens();
     let policy = run.market.file("executors.toml");
     let call = ["provide", "--orders", &policy, "--engine", "torch", "--json"];
@@ -169,7 +172,7 @@ fn jobs_of_slurm_compute_a_lease_and_outlive_the_daemon() {
         return;
     };
     write_policy(&run, "devices = 2\ninterface = \"lo\"\nqueue_max = \"20 s\"");
-    run.write_order(1, PATIENT);
+    run.write_order(1, BATCH);
     let before = run.tokens();
     let policy = run.market.file("executors.toml");
     let call =

@@ -34,7 +34,7 @@ fn ordered(events: &[serde_json::Value]) -> florin_protocol::Digest {
 
 fn a_renter_audits_private_rows(on: On) {
     let run = LeaseRun::open(on);
-    run.write_order(1, TestWindows { bid: 8, ..PATIENT });
+    run.write_order(1, TestWindows { bid: 15, ..PATIENT });
     run.restrict("private");
     let before = run.tokens();
     let _provider = run.daemon("provider", "bid.toml");
@@ -92,7 +92,7 @@ fn a_provider_of_private_rows_that_skips_segments_loses_its_stake() {
     let _referee = run.daemon(REFEREE, "referee.toml");
     let _lazy = run.lazy("provider");
     let slashed = (1..=8).find_map(|nonce| {
-        run.write_order(nonce, TestWindows { bid: 5, ..PATIENT });
+        run.write_order(nonce, TestWindows { bid: 10, ..PATIENT });
         run.restrict("private");
         let id = ordered(&run.events_of(run.place_and_audit()));
         let lease = run.wait_for_pay(id);
@@ -115,7 +115,7 @@ fn a_provider_of_private_rows_that_skips_segments_loses_its_stake() {
 #[test]
 fn rows_of_a_buyer_are_audited_by_drawn_accounts() {
     let run = LeaseRun::open(On::Embedded);
-    run.write_order(1, TestWindows { bid: 8, ..PATIENT });
+    run.write_order(1, TestWindows { bid: 15, ..PATIENT });
     run.restrict("buyer");
     let _all = (run.helpers(), run.daemon("provider", "bid.toml"));
     let lease = run.wait_for_pay(run.place(None));

@@ -40,6 +40,7 @@ fn examples(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> 
         ("reader-account", json!(market.account("ann").to_string())),
         ("reader-expires", json!("1")),
         ("reader-signature", json!("5a".repeat(65))),
+        ("from", json!(1)),
         ("links-signature", json!("5a".repeat(65))),
     ])
 }

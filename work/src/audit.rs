@@ -3,9 +3,9 @@
 use florin_learning::Engine;
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    AbandonReason, Address, Canonical, Digest, EarlierUpdates, ErrorCode, Offer, Rejection, Report,
-    ReportInputs, RoundOutcome, TaskSpec, UpdateHeader, WorkResult, blob_digest, close_round,
-    draw_rows, round_seed,
+    AbandonReason, Address, Canonical, Digest, EarlierUpdates, ErrorCode, Mismatch, Offer,
+    Rejection, Report, ReportInputs, RoundOutcome, UpdateHeader, WorkResult, blob_digest,
+    check_draw, close_round,
 };
 use serde_json::Value;
 
@@ -14,17 +14,6 @@ use crate::codec::model_bytes;
 use crate::holdout::verify_disclosed_rows;
 use crate::public_baseline::{baseline_rows, disclosed_indices};
 use crate::round::{ValuationInputs, WorkError, compare_results, value_and_aggregate};
-
-/// A line of a report that differs from its recomputation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
-    /// Path of the line in the report's JSON form.
-    pub line: String,
-    /// The reported value.
-    pub reported: String,
-    /// The recomputed value.
-    pub recomputed: String,
-}
 
 /// A report and its inputs. The caller verifies the signatures.
 #[derive(Clone, Copy)]
@@ -78,7 +67,7 @@ pub fn audit_round(
             }
         }
         (RoundOutcome::Settled | RoundOutcome::Void(_), None) => {
-            found.push(mismatch("valuation", &"absent", &"needed"))
+            found.push(Mismatch::new("valuation", &"absent", &"needed"))
         }
         (RoundOutcome::Abandoned(reason), _) => {
             check_abandonment(inputs, *reason, engine, &mut found)
@@ -94,14 +83,6 @@ pub(crate) fn check_inputs(inputs: &AuditInputs<'_>) -> Vec<Mismatch> {
     check_entries(inputs, &mut found);
     check_validation_rows(inputs, &mut found);
     found
-}
-
-pub(crate) fn mismatch(line: &str, reported: &dyn ToString, recomputed: &dyn ToString) -> Mismatch {
-    Mismatch {
-        line: line.to_owned(),
-        reported: reported.to_string(),
-        recomputed: recomputed.to_string(),
-    }
 }
 
 pub(crate) fn stated_result(report: &Report) -> Option<WorkResult> {
@@ -136,7 +117,7 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     let mut equal = |line: &str, reported: &dyn ToString, recomputed: &dyn ToString| {
         let (reported, recomputed) = (reported.to_string(), recomputed.to_string());
         if reported != recomputed {
-            found.push(mismatch(line, &reported, &recomputed));
+            found.push(Mismatch::new(line, &reported, &recomputed));
         }
     };
     let previous = before.map_or_else(|| florin_protocol::Digest(spec.id().0), Report::digest);
@@ -198,41 +179,6 @@ fn check_entries(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
     }
 }
 
-/// Checks the draw of a round's validation rows: the seed is derived from the round's messages, and
-/// the rows are those drawn by it from the rows that no earlier round used. `exposed` is the rows
-/// of all earlier rounds. Returns the differences.
-#[must_use]
-pub fn check_draw(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Mismatch> {
-    let mut found = Vec::new();
-    let stated = &report.holdout;
-    let seed = round_seed(report.scope, &report.commits, &report.entries);
-    if stated.seed != seed {
-        found.push(mismatch("holdout.seed", &stated.seed, &seed));
-    }
-    let drawn = match spec.has_quorum(report.entries.len()) {
-        true => draw_rows(&spec.holdout, exposed, seed),
-        false => Ok(Vec::new()),
-    };
-    let drawn = match drawn {
-        Ok(drawn) => drawn,
-        Err(error) => {
-            found.push(mismatch("holdout.rows", &format!("{} rows", stated.rows.len()), &error));
-            return found;
-        }
-    };
-    if stated.rows.len() != drawn.len() {
-        let rows = |rows: &[u32]| format!("{} rows", rows.len());
-        found.push(mismatch("holdout.rows", &rows(&stated.rows), &rows(&drawn)));
-    }
-    let mut pairs = stated.rows.iter().zip(&drawn).enumerate();
-    if let Some((at, (stated, ours))) = pairs.find(|(_, (stated, ours))| stated != ours) {
-        let again = if exposed.contains(stated) { ", disclosed in an earlier round" } else { "" };
-        let reported = format!("row {stated}{again}");
-        found.push(mismatch(&format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
-    }
-    found
-}
-
 /// Checks that the round's validation rows are those drawn for it and those to which the task
 /// committed.
 fn check_validation_rows(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
@@ -242,9 +188,9 @@ fn check_validation_rows(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
         Ok(given) if given == expected => {}
         Ok(given) => {
             let rows = |rows: &[u32]| format!("{rows:?}");
-            found.push(mismatch("rows of earlier rounds", &rows(&given), &rows(expected)));
+            found.push(Mismatch::new("rows of earlier rounds", &rows(&given), &rows(expected)));
         }
-        Err(error) => found.push(mismatch("rows of earlier rounds", &"disclosed", &error)),
+        Err(error) => found.push(Mismatch::new("rows of earlier rounds", &"disclosed", &error)),
     }
     let differs = check_draw(round.spec, report, exposed);
     let drawn = &report.holdout.rows;
@@ -252,7 +198,7 @@ fn check_validation_rows(inputs: &AuditInputs<'_>, found: &mut Vec<Mismatch>) {
         && !drawn.is_empty()
         && let Err(error) = verify_disclosed_rows(round.spec, drawn, round.disclosed_rows)
     {
-        found.push(mismatch(&error.report_path(), &"disclosed", &error));
+        found.push(Mismatch::new(error.report_path(), &"disclosed", &error));
     }
     found.extend(differs);
 }
@@ -270,7 +216,7 @@ fn check_abandonment(
         AbandonReason::TooFewUpdates { .. } => {
             let honest = AbandonReason::TooFewUpdates { got, needed };
             if reason != honest || got >= needed {
-                found.push(mismatch(
+                found.push(Mismatch::new(
                     "outcome",
                     &format!("{reason:?}"),
                     &format!("{got} accepted updates, {needed} required"),
@@ -281,10 +227,10 @@ fn check_abandonment(
             let (asked, commits) = (inputs.offer.cohort.len(), inputs.report.commits.len());
             if asked > 0 || commits > 0 {
                 let stated = format!("{asked} participants were asked, {commits} commits");
-                found.push(mismatch("outcome", &"the task ended before the round", &stated));
+                found.push(Mismatch::new("outcome", &"the task ended before the round", &stated));
             }
         }
-        AbandonReason::ValuationFailed if got < needed => found.push(mismatch(
+        AbandonReason::ValuationFailed if got < needed => found.push(Mismatch::new(
             "outcome",
             &"the valuation failed",
             &format!("{got} accepted updates, {needed} required"),
@@ -292,7 +238,7 @@ fn check_abandonment(
         AbandonReason::ValuationFailed => {
             if let Ok(outcome) = value_and_aggregate(&inputs.round, engine) {
                 let total = outcome.result.valuation.total_nano;
-                found.push(mismatch(
+                found.push(Mismatch::new(
                     "outcome",
                     &"the valuation failed",
                     &format!("the valuation succeeds with v(N) = {total} nano-nats"),
@@ -311,13 +257,13 @@ pub(crate) fn check_pay(
     let AuditInputs { round, offer, report, previous_report: before, .. } = *inputs;
     if report.infrastructure.len() > 1 {
         let paid = report.infrastructure.len();
-        found.push(mismatch("infrastructure", &format!("{paid} records paid"), &"at most 1"));
+        found.push(Mismatch::new("infrastructure", &format!("{paid} records paid"), &"at most 1"));
     }
     for (i, line) in report.infrastructure.iter().enumerate() {
         let units = stated.map_or(0, |result| result.valuation.units);
         if line.units != units {
             let name = format!("infrastructure[{i}].units");
-            found.push(mismatch(&name, &line.units, &units));
+            found.push(Mismatch::new(&name, &line.units, &units));
         }
     }
     let work: Vec<_> =
@@ -343,7 +289,7 @@ pub(crate) fn check_pay(
         Ok(ours) => compare_json("", &to_json(report), &to_json(&ours), found),
         Err(error) => {
             let rejection = Rejection::new(ErrorCode::Internal, error.to_string());
-            found.push(mismatch("lines", &"paid", &rejection));
+            found.push(Mismatch::new("lines", &"paid", &rejection));
         }
     }
 }
@@ -368,7 +314,7 @@ fn compare_json(path: &str, reported: &Value, recomputed: &Value, found: &mut Ve
                 compare_json(&format!("{path}[{i}]"), a, b, found);
             }
         }
-        (a, b) if a != b => found.push(mismatch(path, a, b)),
+        (a, b) if a != b => found.push(Mismatch::new(path, a, b)),
         _ => {}
     }
 }

@@ -29,7 +29,7 @@ mod round_source;
 mod spot_check;
 mod transcript;
 
-pub use audit::{AuditInputs, Mismatch, audit_round, check_draw};
+pub use audit::{AuditInputs, audit_round};
 pub use blob_source::{BlobSource, NO_BLOBS};
 pub use codec::{
     InspectedUpdate, check_update_header, clip_update, decode_model, decode_update_into,

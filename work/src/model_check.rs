@@ -5,9 +5,9 @@
 //! the treatment of each update, the aggregate, and the step of the public baseline. It evaluates
 //! no coalition, so it costs a small part of an audit.
 
-use florin_protocol::{Valuation, blob_digest};
+use florin_protocol::{Mismatch, Valuation, blob_digest};
 
-use crate::audit::{AuditInputs, Mismatch, check_inputs, mismatch, stated_result};
+use crate::audit::{AuditInputs, check_inputs, stated_result};
 use crate::codec::encode_parameters;
 use crate::evaluations::PlainBaseline;
 use crate::round::{DecodedRound, WorkError, compare_preprocessing};
@@ -34,7 +34,7 @@ pub fn check_model(inputs: &AuditInputs<'_>) -> Result<ModelCheck, WorkError> {
     let stated = stated_result(report).filter(|_| report.outcome.is_valued());
     let Some(stated) = stated.filter(|_| mismatches.is_empty()) else {
         if !report.outcome.is_valued() && report.model != report.base_model {
-            mismatches.push(mismatch("model", &report.model, &report.base_model));
+            mismatches.push(Mismatch::new("model", &report.model, &report.base_model));
         }
         return Ok(ModelCheck { mismatches, model: None });
     };
@@ -48,10 +48,10 @@ pub fn check_model(inputs: &AuditInputs<'_>) -> Result<ModelCheck, WorkError> {
     let model = encode_parameters(round.spec, &ours.params);
     if ours.baseline != stated.baseline {
         let (reported, ours) = (format!("{:?}", stated.baseline), format!("{:?}", ours.baseline));
-        mismatches.push(mismatch("baseline", &reported, &ours));
+        mismatches.push(Mismatch::new("baseline", &reported, &ours));
     }
     if blob_digest(&model) != stated.model {
-        mismatches.push(mismatch("model", &stated.model, &blob_digest(&model)));
+        mismatches.push(Mismatch::new("model", &stated.model, &blob_digest(&model)));
     }
     Ok(ModelCheck { mismatches, model: Some(model) })
 }
@@ -60,7 +60,7 @@ pub fn check_model(inputs: &AuditInputs<'_>) -> Result<ModelCheck, WorkError> {
 fn check_preprocessing(opened: &DecodedRound, stated: &Valuation) -> Option<Mismatch> {
     let (ours, scores) = (&opened.updates, &stated.scores);
     if scores.len() != ours.rows.len() {
-        return Some(mismatch("valuation.scores", &scores.len(), &ours.rows.len()));
+        return Some(Mismatch::new("valuation.scores", &scores.len(), &ours.rows.len()));
     }
     scores.iter().enumerate().find_map(|(i, score)| {
         let line = format!("valuation.scores[{i}].preprocessing");

@@ -23,11 +23,11 @@ use florin_contribution::{
 };
 use florin_learning::{Engine, mean};
 use florin_protocol::{
-    CrossCheck, Estimator, ModelMetrics, PublicBaseline, ScoreEstimator, Valuation, WorkResult,
-    blob_digest,
+    CrossCheck, Estimator, Mismatch, ModelMetrics, PublicBaseline, ScoreEstimator, Valuation,
+    WorkResult, blob_digest,
 };
 
-use crate::audit::{AuditInputs, Mismatch, audit_round, check_inputs, check_pay, stated_result};
+use crate::audit::{AuditInputs, audit_round, check_inputs, check_pay, stated_result};
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
 use crate::round::{DecodedRound, TOLERANCE_NANO, WorkError};
 use crate::round_model::AggregatedModel;

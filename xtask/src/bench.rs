@@ -4,7 +4,7 @@
 use std::process::{Command, ExitCode};
 
 use crate::failure::Failure;
-use crate::{keys, process, program, setup, tools, torch};
+use crate::{keys, page, process, program, setup, tools, torch};
 
 /// The Python packages of the peer implementations that a benchmark compares with.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ enum PeerPackages {
     Models,
 }
 
-const BENCHMARKS: [(&str, PeerPackages); 20] = [
+const BENCHMARKS: [(&str, PeerPackages); 21] = [
     ("aggregate", PeerPackages::Learning),
     ("train", PeerPackages::Learning),
     ("models", PeerPackages::Models),
@@ -32,6 +32,7 @@ const BENCHMARKS: [(&str, PeerPackages); 20] = [
     ("ledger", PeerPackages::NotNeeded),
     ("keys", PeerPackages::NotNeeded),
     ("traces", PeerPackages::NotNeeded),
+    ("page", PeerPackages::NotNeeded),
     ("server", PeerPackages::Flower),
     ("round", PeerPackages::Flower),
     ("rounds", PeerPackages::NotNeeded),
@@ -84,6 +85,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
     };
     if let Some(packages) = packages {
         bench.arg("--python").arg(packages);
+    }
+    if name == "page" {
+        page::install_test_tools()?;
     }
     if name == "devices" {
         bench.arg("--openmpi").arg(tools::openmpi_if_missing()?);

@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask setup | demo | test | bench NAME | fuzz | contracts |
-//! deny`.
+//! page | deny`.
 //!
 //! It depends on the standard library only, so that the first command in a fresh clone starts
 //! within seconds. It builds nothing itself: it fetches tools, calls cargo, and replaces itself by
@@ -13,6 +13,7 @@ mod deny;
 mod failure;
 mod installation;
 mod keys;
+mod page;
 mod process;
 mod program;
 mod python;
@@ -38,12 +39,13 @@ cargo xtask COMMAND
                            set up, then run every test of the workspace
   bench NAME [--json FILE] set up, make a release build, and measure: aggregate, train, ledger,
                            server, round, listener, recovery, uploads, soak, contribution, attacks,
-                           wire, sim, compute
+                           wire, sim, compute, page
   fuzz [--seconds N] [--seed N] [--target NAME] [--add N]
                            fuzz every parser with malformed inputs, each target in its own process
   contracts build|test|check|prove|lint
                            compile the contracts and write their ABI; test them; compare the ABI;
                            prove their arithmetic; run static analysis
+  page                     compile what the coordinator's page computes in a browser
   deny                     check licences, bans, sources and advisories of the dependencies
 ";
 
@@ -70,6 +72,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Failure> {
         "bench" => bench::run(rest),
         "fuzz" => program::fuzz(rest),
         "contracts" => contracts::run(rest),
+        "page" => expect_no_arguments("page", rest).and_then(|()| page::run()),
         "deny" => expect_no_arguments("deny", rest).and_then(|()| deny::run()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

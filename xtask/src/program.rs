@@ -43,7 +43,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> Result<ExitCode, Failure> {
 
 /// Minimum number of test threads: tests that run complete markets mostly wait for clocks and
 /// processes.
-const TEST_THREADS_MIN: usize = 4;
+const TEST_THREADS_MIN: usize = 6;
 
 /// Sets up, tests the contracts, runs every test of the workspace, and sums up the results.
 pub(crate) fn test(arguments: &[String]) -> Result<ExitCode, Failure> {

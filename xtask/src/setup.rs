@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::process::ExitCode;
 
 use crate::failure::Failure;
-use crate::{contracts, process, sandbox, slurm, tools, torch};
+use crate::{contracts, page, process, sandbox, slurm, tools, torch};
 
 /// `cargo xtask setup`.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
@@ -22,6 +22,7 @@ pub(crate) fn fetch_all() -> Result<(), Failure> {
     tools::http_client_if_missing()?;
     tools::bucket_service_if_missing()?;
     tools::node_if_missing()?;
+    page::install_test_tools()?;
     sandbox::BUBBLEWRAP.fetch_if_missing()?;
     slurm::SLURM.fetch_if_missing()?;
     contracts::install()

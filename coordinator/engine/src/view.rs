@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use florin_protocol::merkle::ClaimTotals;
 use florin_protocol::{
     AccountTotals, Address, Amount, Candidates, ClaimProof, Digest, ErrorCode, Offer, Registration,
-    Rejection, Report, Role, RoundNumber, TaskId, TaskPhase, TaskSpec, TaskSummary, TaskView,
-    Timestamp, claim_tree, merkle,
+    Rejection, Report, Role, RoundNumber, TaskId, TaskPhase, TaskProgress, TaskSpec, TaskSummary,
+    TaskView, Timestamp, claim_tree, merkle,
 };
 
 use super::Engine;
@@ -73,19 +73,19 @@ impl Engine {
     pub fn view(&self, id: TaskId, now: Timestamp) -> Result<UnsignedTaskView, Rejection> {
         let task = self.task(id)?;
         let running = task.running();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let progress = self.progress(id)?;
         let view = TaskView {
-            sequence: task.sequence,
+            sequence: progress.sequence,
             now,
             id,
             spec: task.spec.clone(),
-            phase: task.phase(),
-            round: task.displayed_round(),
-            reported: count(task.rounds.len()),
-            finalised: count(task.final_rounds.len()),
-            enrolled: count(task.enrolled.len()),
-            committed: running.map_or(0, |r| count(r.commits.len())),
-            revealed: running.map_or(0, |r| count(r.updates.len())),
+            phase: progress.phase,
+            round: progress.round,
+            reported: progress.reported,
+            finalised: progress.finalised,
+            enrolled: progress.enrolled,
+            committed: progress.committed,
+            revealed: progress.revealed,
             offer: None,
             model: task.rounds.last().map_or(task.spec.base_model, |ended| ended.model),
             missing_blobs: task.missing_blobs.iter().copied().collect(),
@@ -94,6 +94,26 @@ impl Engine {
             end: task.end,
         };
         Ok(UnsignedTaskView { view, offer: running.map(|running| running.offer.clone()) })
+    }
+
+    /// How far a task has come.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownTask`].
+    pub fn progress(&self, id: TaskId) -> Result<TaskProgress, Rejection> {
+        let task = self.task(id)?;
+        let running = task.running();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(TaskProgress {
+            sequence: task.sequence,
+            phase: task.phase(),
+            round: task.displayed_round(),
+            reported: count(task.rounds.len()),
+            finalised: count(task.final_rounds.len()),
+            enrolled: count(task.enrolled.len()),
+            committed: running.map_or(0, |r| count(r.commits.len())),
+            revealed: running.map_or(0, |r| count(r.updates.len())),
+        })
     }
 
     /// A summary of every task, ascending by id.

@@ -40,6 +40,14 @@ pub const KEYS: &[SettingKey] = &[
         variable: "FLORIN_COORDINATOR_METRICS_LISTEN",
     },
     SettingKey {
+        name: "page",
+        meaning: "whether `/` is the page for people: tasks, rounds, money and compute, from the \
+                  public routes alone",
+        bounds: "true or false, default true",
+        example: "true",
+        variable: "FLORIN_COORDINATOR_PAGE",
+    },
+    SettingKey {
         name: "connections_max",
         meaning: "maximum number of connections; the process must be allowed to open 512 more \
                   files than this. When the maximum is reached, the connection that has waited \

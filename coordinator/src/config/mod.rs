@@ -58,6 +58,9 @@ pub struct Config {
     /// set.
     #[serde(default)]
     pub metrics_listen: Option<SocketAddr>,
+    /// Whether the page for people is served.
+    #[serde(default = "defaults::page")]
+    pub page: bool,
     /// Maximum number of connections.
     #[serde(default = "defaults::connections_max")]
     pub connections_max: usize,
@@ -169,6 +172,9 @@ mod defaults {
     pub(super) const fn body_mib_max() -> u64 {
         8 * 1_024
     }
+    pub(super) const fn page() -> bool {
+        true
+    }
     pub(super) const fn shutdown_ms() -> u64 {
         30_000
     }
@@ -242,6 +248,7 @@ impl Config {
             listen,
             data,
             metrics_listen: None,
+            page: defaults::page(),
             connections_max: defaults::connections_max(),
             connections_per_address_max: defaults::connections_per_address_max(),
             header_ms: defaults::header_ms(),

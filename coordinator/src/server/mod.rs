@@ -9,6 +9,9 @@ use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse as _, Response};
 use axum::{Router, middleware};
 use florin_engine::UnsignedTaskView;
 use florin_ledger::{Ledger, LedgerError};
@@ -27,6 +30,7 @@ mod connection_limiter;
 pub mod connection_metrics;
 mod counted_body;
 mod error;
+mod events;
 mod extract;
 mod finished_rounds;
 mod header_check;
@@ -39,10 +43,12 @@ mod observe;
 mod openapi_document;
 mod openapi_schemas;
 mod openapi_text;
+pub(crate) mod operator;
 mod orders;
 mod parser_refusal;
 mod proof_cache;
 mod rate_limiter;
+mod report_list;
 mod request_head;
 mod resumable_upload;
 mod route;
@@ -57,16 +63,20 @@ mod work;
 use admission::RequestRateLimits;
 pub use error::ApiError;
 use error::ApiResult;
+use events::EventStreams;
 use key_cache::KeyCache;
 use metrics::{Metrics, ServerLoad};
 use observe::RequestIds;
 pub(crate) use observe::operator_router;
 use proof_cache::ProofCache;
+use report_list::ReportLists;
 pub use routes::openapi;
+pub(crate) use routes::serve_document;
 pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
 use crate::host::{Host, LedgerEndpoint};
+use crate::page;
 use connection_metrics::ConnectionMetrics;
 use florin_store::FETCHES_MAX;
 
@@ -116,11 +126,13 @@ struct AppInner {
     ledger_permits: Arc<Semaphore>,
     large_store_permits: Arc<Semaphore>,
     proofs: ProofCache,
+    report_lists: ReportLists,
     keys: KeyCache,
     metrics: Metrics,
     ids: RequestIds,
     rates: RequestRateLimits,
     closing: watch::Sender<bool>,
+    events: EventStreams,
     uploads: Mutex<BTreeMap<Address, u32>>,
     anonymous_uploads: AtomicU64,
 }
@@ -169,11 +181,13 @@ impl App {
                 ledger_permits: Arc::new(Semaphore::new(LEDGER_CALLS_MAX)),
                 large_store_permits: Arc::new(Semaphore::new(LARGE_STORES_MAX)),
                 proofs: ProofCache::default(),
+                report_lists: ReportLists::default(),
                 keys: KeyCache::default(),
                 metrics,
                 ids: RequestIds::new(),
                 rates,
                 closing: watch::Sender::new(false),
+                events: EventStreams::new(),
                 uploads,
                 anonymous_uploads: AtomicU64::new(0),
             }),
@@ -222,7 +236,7 @@ impl App {
             .map_err(|error| ApiError::internal("the wallet signs no receipt", &error))
     }
 
-    fn node(&self) -> &NodeSigner {
+    pub(crate) fn node(&self) -> &NodeSigner {
         &self.inner.node
     }
 
@@ -390,7 +404,9 @@ impl Drop for UploadSlot {
 
 /// The router of all routes, which `/openapi.json` and `docs/protocol.md` describe.
 pub fn router(app: App) -> Router {
-    routes::router(&app)
+    let routes = routes::router(&app);
+    let routes = if app.config().page { routes.merge(page::router()) } else { routes };
+    routes
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), admission::limit_requests))
@@ -398,9 +414,16 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn unknown() -> ApiError {
+/// A reader with a browser gets the page, which names its views; a client gets the code.
+async fn unknown(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Response {
+    if app.config().page
+        && !uri.path().starts_with("/v1/")
+        && let Some(document) = page::not_found(&headers)
+    {
+        return document;
+    }
     let message = "no such route: see /openapi.json or docs/protocol.md";
-    ApiError::new(ErrorCode::NotFound, message)
+    ApiError::new(ErrorCode::NotFound, message).into_response()
 }
 
 async fn wrong_method() -> ApiError {

@@ -18,6 +18,7 @@ use super::App;
 use super::counted_body::CountedBody;
 use super::error::set_rejection_body;
 use super::metrics::MarketSummary;
+use super::operator;
 
 /// The response header with the request's id, which a client can quote to the operator.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -97,20 +98,29 @@ pub(super) async fn healthz() -> &'static str {
 /// The readiness probe: whether the engine responds, its journal accepts records, and the ledger
 /// responds.
 pub(super) async fn readyz(State(app): State<App>) -> Response {
+    match readiness(&app).await {
+        Ok(()) => "ready\n".into_response(),
+        Err(why) => not_ready(&why),
+    }
+}
+
+/// Whether the coordinator is ready, or why not.
+pub(super) async fn readiness(app: &App) -> Result<(), String> {
     let engine = timeout(READINESS_TIMEOUT, app.host().read(|_, _| ())).await;
     if !matches!(engine, Ok(Ok(()))) {
-        return not_ready("the engine does not respond");
+        return Err("the engine does not respond".to_owned());
     }
     if let Some(why) = app.host().journal_metrics().error() {
-        return not_ready(&why);
+        return Err(why);
     }
     if !app.host().leases().is_usable() {
-        return not_ready("the records of leases cannot be written: restart the coordinator");
+        let why = "the records of leases cannot be written: restart the coordinator";
+        return Err(why.to_owned());
     }
     match timeout(READINESS_TIMEOUT, app.ledger(|ledger| ledger.now().map(drop))).await {
-        Ok(Ok(())) => "ready\n".into_response(),
-        Ok(Err(error)) => not_ready(&error.0.message),
-        Err(_) => not_ready("the ledger does not respond"),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.0.message),
+        Err(_) => Err("the ledger does not respond".to_owned()),
     }
 }
 
@@ -119,20 +129,23 @@ fn not_ready(why: &str) -> Response {
 }
 
 async fn metrics(State(app): State<App>) -> Response {
-    let picture = match app.host().read(|engine, _| MarketSummary::from_engine(engine)).await {
-        Ok(picture) => picture,
-        Err(rejection) => return not_ready(&rejection.message),
-    };
-    match app.metrics().encode(&picture, &app.load()) {
+    match metrics_text(&app).await {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(error) => not_ready(&error.to_string()),
+        Err(why) => not_ready(&why),
     }
+}
+
+/// All metrics, or why there are none.
+pub(super) async fn metrics_text(app: &App) -> Result<String, String> {
+    let picture = app.host().read(|engine, _| MarketSummary::from_engine(engine)).await;
+    let picture = picture.map_err(|rejection| rejection.message)?;
+    app.metrics().encode(&picture, &app.load()).map_err(|error| error.to_string())
 }
 
 /// The router of the operator's listener, which is separate from the public one.
 pub(crate) fn operator_router(app: App) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
+    let page = if app.config().page { operator::router(app.node()) } else { Router::new() };
+    page.route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(app)

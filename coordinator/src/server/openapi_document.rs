@@ -6,6 +6,7 @@ use florin_protocol::{ErrorCode, Rejection};
 use serde_json::{Map, Value, json};
 
 use super::error::status;
+use super::events::EVENT_STREAM;
 use super::openapi_schemas::Components;
 use super::route::{
     BYTES, HttpMethod, JSON, RequestBody, ResponseContent, Route, SuccessResponse, TEXT,
@@ -132,6 +133,7 @@ fn success(answer: &SuccessResponse, all: &mut Components) -> Value {
         ResponseContent::Nothing => None,
         ResponseContent::Text => Some((TEXT, json!({"type": "string"}))),
         ResponseContent::Bytes => Some((BYTES, json!({}))),
+        ResponseContent::Events(refer) => Some((EVENT_STREAM, events(&refer(all)))),
         ResponseContent::Anything => Some((JSON, json!({"type": "object"}))),
         ResponseContent::Json(refer) => Some((JSON, refer(all))),
         ResponseContent::List(refer) => Some((JSON, json!({"type": "array", "items": refer(all)}))),
@@ -166,4 +168,18 @@ fn refusal(status: u16, codes: &[&str], all: &mut Components) -> Value {
 fn id_header() -> Value {
     let what = "identifies the request in the operator's log";
     json!({"required": true, "description": what, "schema": {"type": "string"}})
+}
+
+/// The schema of a server-sent event, whose data is JSON: a value for each task.
+fn events(value: &Value) -> Value {
+    let data = json!({"type": "object", "additionalProperties": value});
+    json!({
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"const": "tasks"},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+            "retry": {"type": "integer", "minimum": 0},
+        },
+    })
 }

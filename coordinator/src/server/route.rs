@@ -88,6 +88,8 @@ pub(super) enum ResponseContent {
     Anything,
     Json(SchemaRef),
     List(SchemaRef),
+    /// Server-sent events, whose data are values of this type by task.
+    Events(SchemaRef),
 }
 
 impl SuccessResponse {
@@ -121,6 +123,11 @@ impl SuccessResponse {
 
     pub(super) const fn bytes(what: &'static str) -> Self {
         Self::new(200, what, ResponseContent::Bytes)
+    }
+
+    pub(super) fn events<T: ToSchema>() -> Self {
+        let what = "`event: tasks`, whose data is a JSON object with a value for each task";
+        Self::new(200, what, ResponseContent::Events(Components::schema_ref::<T>))
     }
 
     pub(super) const fn text(what: &'static str) -> Self {
@@ -158,6 +165,7 @@ pub(super) enum Parameter {
 impl Parameter {
     pub(super) const AFTER: Self =
         Self::Number { name: "after", what: "the last `sequence` that the client has seen" };
+    pub(super) const FROM: Self = Self::Number { name: "from", what: "the first round; default 1" };
     pub(super) const WAIT_MS: Self =
         Self::Number { name: "wait_ms", what: "long-poll timeout in milliseconds; at most 30,000" };
     pub(super) const ROLE: Self = Self::Role;

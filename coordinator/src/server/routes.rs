@@ -15,15 +15,18 @@ use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
 use florin_protocol::{
     BlobRequest, Candidates, ClaimProof, CloseRequest, Commit, EnrolRequest, MarketInfo, Offer,
-    Registration, Report, TaskSpec, TaskSummary, TaskView, UpdateHeader, UploadProgress,
-    UploadReceipt, WorkAcceptance, WorkOrder, WorkRecord, WorkRequest,
+    Registration, Report, ReportSummary, TaskProgress, TaskSpec, TaskSummary, TaskView,
+    UpdateHeader, UploadProgress, UploadReceipt, WorkAcceptance, WorkOrder, WorkRecord,
+    WorkRequest,
 };
 use serde_json::Value;
 
 use super::extract::{LARGE_BYTES_MAX, SMALL_BYTES_MAX, require_content_type};
 use super::openapi_document::document;
 use super::route::{JSON, Parameter, RequestBody, Route, SIGNED, SuccessResponse};
-use super::{App, blobs, listings, market, observe, orders, tasks, upload, work};
+use super::{
+    App, blobs, events, listings, market, observe, orders, report_list, tasks, upload, work,
+};
 
 /// Rejection codes of every route that stores what it receives.
 const STORED: [ErrorCode; 5] =
@@ -85,7 +88,7 @@ pub fn openapi() -> Value {
 }
 
 /// Serves the document.
-async fn serve_document() -> Response {
+pub(crate) async fn serve_document() -> Response {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| openapi().to_string());
     ([(header::CONTENT_TYPE, JSON)], text.as_str()).into_response()
@@ -113,6 +116,14 @@ fn market_routes() -> Vec<Route> {
     vec![
         Route::get("/v1/market", get(market::info), "The market, its coordinator and its ledger.")
             .with_response(SuccessResponse::json::<MarketInfo>()),
+        Route::get(
+            "/v1/events",
+            get(events::stream),
+            "Server-sent events: the progress of all tasks, then of those that change.",
+        )
+        .with_parameters(&[Parameter::WAIT_MS])
+        .with_response(SuccessResponse::events::<TaskProgress>())
+        .with_rejections(&[LimitReached]),
         Route::post(
             "/v1/registrations",
             post(market::register),
@@ -224,6 +235,13 @@ fn round_routes() -> Vec<Route> {
     let archive_codes = [UnknownTask, NotYetPublic, NotFound, StorageFull, StorageUnavailable];
     let past = |route: Route| route.with_rejections(&archive_codes);
     vec![
+        past(Route::get(
+            "/v1/tasks/{id}/rounds",
+            get(report_list::list),
+            "The reports of a task in short, at most 1,000 from the round `from` on, of which at most 100 are read from the archive. Not signed.",
+        ))
+        .with_parameters(&[Parameter::FROM])
+        .with_response(SuccessResponse::list::<ReportSummary>()),
         past(Route::get(
             "/v1/tasks/{id}/rounds/{round}/holdout",
             get(blobs::get_disclosed_rows),

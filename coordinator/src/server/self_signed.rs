@@ -88,7 +88,7 @@ fn check_names(
 }
 
 /// Writes a file atomically and durably, readable only by its owner.
-fn write(path: &Path, text: &str) -> io::Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);

@@ -66,8 +66,7 @@ pub struct DataFolder {
     path: PathBuf,
     blobs: Arc<BlobStore>,
     uploads: Arc<ResumableUploads>,
-    /// The lock is held while this file is open.
-    _lock: File,
+    _lock: FolderLock,
 }
 
 /// Why a data folder cannot be used.
@@ -138,19 +137,33 @@ impl DataFolder {
     }
 }
 
+/// The lock of a data folder, until this value is dropped.
+#[derive(Debug)]
+pub struct FolderLock(File);
+
+impl Drop for FolderLock {
+    /// Closing the file would not end the lock while a child process, between its fork and its
+    /// exec, has a copy of the descriptor.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "a lock ends only with the processes that have its file");
+        }
+    }
+}
+
 /// Locks an existing folder, without any other change.
 ///
 /// # Errors
 /// [`DataFolderError`].
-pub fn lock(path: &Path) -> Result<File, DataFolderError> {
+pub fn lock(path: &Path) -> Result<FolderLock, DataFolderError> {
     let unusable = |source| DataFolderError::Unusable { path: path.to_owned(), source };
     let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
     try_lock(path, file.map_err(unusable)?)
 }
 
-fn try_lock(path: &Path, lock: File) -> Result<File, DataFolderError> {
+fn try_lock(path: &Path, lock: File) -> Result<FolderLock, DataFolderError> {
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(FolderLock(lock)),
         Err(TryLockError::WouldBlock) => Err(DataFolderError::InUse(path.to_owned())),
         Err(TryLockError::Error(source)) => {
             Err(DataFolderError::Unusable { path: path.to_owned(), source })
@@ -162,7 +175,7 @@ fn try_lock(path: &Path, lock: File) -> Result<File, DataFolderError> {
 ///
 /// # Errors
 /// [`DataFolderError`].
-pub fn lock_if_exists(path: &Path) -> Result<Option<File>, DataFolderError> {
+pub fn lock_if_exists(path: &Path) -> Result<Option<FolderLock>, DataFolderError> {
     let unusable = |source| DataFolderError::Unusable { path: path.to_owned(), source };
     match File::open(path.join("lock")) {
         Ok(lock) => try_lock(path, lock).map(Some),
@@ -210,6 +223,9 @@ mod tests {
         let error = DataFolder::open(dir.path()).unwrap_err();
         assert!(matches!(error, DataFolderError::InUse(_)));
         assert!(error.to_string().contains("[DATA_FOLDER_IN_USE]"), "{error}");
+        drop(first);
+        let first = lock(dir.path()).unwrap();
+        let _of_a_child = first.0.try_clone().unwrap();
         drop(first);
         DataFolder::open(dir.path()).unwrap();
     }

@@ -43,7 +43,7 @@ async fn a_lease_runs_from_the_order_to_its_settlement() {
     assert!(owed(LENDER) > 0 && owed(2) == 700 && owed(3) == 700);
     let spent = owed(LENDER) + owed(2) + owed(3);
     assert_eq!(balance(&market, BUYER), before - spent);
-    assert_eq!(balance(&market, LENDER) + 200_500, fln("1000").units() + owed(LENDER));
+    assert_eq!(balance(&market, LENDER) + 202_000, fln("1000").units() + owed(LENDER));
     assert_eq!(balance(&market, COORDINATOR), fln("1000").units());
     market.stop().await;
 }
@@ -92,9 +92,9 @@ async fn orders_and_actions_without_money_are_refused() {
     let price = std::mem::replace(&mut market.order.price_max, fln("1001"));
     let deposits = market.order.deposits.clone();
     market.order.deposits = Deposits {
-        bid_bond: fln("100"),
+        bid_bond: fln("101"),
         stake: fln("1000000"),
-        default_fine: fln("100"),
+        default_fine: fln("101"),
         ..deposits.clone()
     };
     assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));

@@ -29,6 +29,7 @@ mod message_replays;
 mod observability;
 mod openapi_document;
 mod openapi_validation;
+mod page;
 mod rate_limits;
 mod registrations;
 mod rejection_codes;

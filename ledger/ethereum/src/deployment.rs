@@ -1,7 +1,6 @@
 //! The addresses of a market's contracts, which a client needs besides a node.
 
-use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{Address, Canonical, ChainId, MarketId};
+use florin_protocol::{Address, ChainId, EthereumInfo, MarketId};
 use serde::{Deserialize, Serialize};
 
 /// A market's contracts on one chain.
@@ -20,25 +19,11 @@ pub struct Deployment {
     pub block: u64,
 }
 
-/// The identity of a market. The block is not part of it: a reorganisation may change it.
-#[derive(BorshSerialize, BorshDeserialize)]
-struct Identity {
-    chain: ChainId,
-    token: Address,
-    market: Address,
-    registry: Address,
-}
-
-impl Canonical for Identity {
-    const DOMAIN: &'static str = "florin v1 deployment";
-}
-
 impl Deployment {
     /// The market as messages name it: its genesis is the digest of the chain id and the addresses.
     #[must_use]
     pub fn market(&self) -> MarketId {
-        let Self { chain, token, market, registry, .. } = *self;
-        let genesis = Identity { chain, token, market, registry }.digest();
-        MarketId { chain, genesis }
+        let Self { chain, token, market, registry, block } = *self;
+        EthereumInfo { token, market, registry, block, rpc: None }.market_on(chain)
     }
 }

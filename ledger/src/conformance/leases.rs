@@ -20,7 +20,7 @@ use crate::lease::lease_claims;
 const PRICE_MAX: u64 = 40;
 const FEE: u64 = 1;
 const STAKE: u64 = 60;
-const BID_BOND: u64 = 2;
+const BID_BOND: u64 = 4;
 const AUDIT_BOND: u64 = 5;
 /// The second score: 8 useful seconds at 3 FLN.
 const PRICE: u64 = 24;

@@ -6,13 +6,11 @@
 //! participant got is discovered before its model receives an update.
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState};
-use florin_protocol::{Canonical, Report};
-use florin_work::Mismatch;
+use florin_protocol::{Canonical, Mismatch, Report};
 
 use super::{Agent, AgentError};
 use crate::audit::settlements::{compare_fields, compare_final_totals};
 use crate::event::ParticipantEvent;
-use crate::report_check::mismatch;
 use crate::retry::{Transient, resume_transactions, retry_with_backoff};
 
 /// Why the ledger does not confirm the reports.
@@ -77,7 +75,7 @@ fn compare_with_ledger(ledger: &dyn Ledger, reported: &[Settlement]) -> Result<(
     let task = newest.task;
     let missing = |held: &str| {
         let line = format!("ledger.settlements[{}]", newest.round);
-        mismatch(line, &"settled", &held)
+        Mismatch::new(line, &"settled", &held)
     };
     // Read before the state, which is then at least as new.
     let status = ledger.settlement_status(task, newest.payout)?;

@@ -1,13 +1,14 @@
 //! After a round: reads its report, checks it against the receipt, for consistency, and against the
 //! public updates, and emits this participant's statement.
 
-use florin_protocol::{Canonical, Offer, Report, RoundNumber, Statement, UpdateEntry};
+use florin_protocol::{
+    Canonical, Offer, Report, RoundNumber, Statement, UpdateEntry, check_report,
+};
 
 use super::{Agent, AgentError};
 use crate::audit::{AuditError, RowBytes};
 use crate::client::Client;
 use crate::event::ParticipantEvent;
-use crate::report_check::check_report;
 use crate::retry::retry_with_backoff;
 
 impl Agent<'_, '_> {

@@ -37,18 +37,17 @@ use florin_learning::graph::GraphModel;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::limits::GLOBAL_DELTAS_MAX;
 use florin_protocol::{
-    Address, Canonical, Digest, EarlierUpdates, NodeKey, Offer, Report, Role, RoundNumber,
-    RoundOutcome, Signed, TaskId, TaskSpec, UpdateHeader, UpdateReceipt,
+    Address, Canonical, Digest, EarlierUpdates, Mismatch, NodeKey, Offer, Report, Role,
+    RoundNumber, RoundOutcome, Signed, TaskId, TaskSpec, UpdateHeader, UpdateReceipt, check_report,
 };
 use florin_work::{
-    AuditInputs, EarlierUpdateBlobs, Mismatch, SpotCheckOptions, SpotCheckResult, ValuationInputs,
-    WorkError, audit_round as recompute, spot_check_round,
+    AuditInputs, EarlierUpdateBlobs, SpotCheckOptions, SpotCheckResult, ValuationInputs, WorkError,
+    audit_round as recompute, spot_check_round,
 };
 
 use crate::blob_cache::{BlobCache, CachedBlob, EMPTY_MODEL, byte_slices};
 use crate::client::{Client, ClientError};
 use crate::provider::{ORDER_BYTES_MAX, scratch_space};
-use crate::report_check::{check_report, mismatch};
 use crate::retry::Transient;
 pub(crate) use rows::RowBytes;
 use selection::SelectionAudit;
@@ -251,7 +250,7 @@ fn chain_broken(report: &Report, before: Digest) -> RoundAudit {
         outcome: report.outcome,
         recomputed: false,
         spot_check: None,
-        mismatches: vec![mismatch("previous_report", &report.previous_report, &before)],
+        mismatches: vec![Mismatch::new("previous_report", &report.previous_report, &before)],
     }
 }
 
@@ -396,7 +395,7 @@ impl<'a> Auditor<'a> {
         found: &mut Vec<Mismatch>,
     ) -> Result<(), AuditError> {
         if headers.len() != report.entries.len() {
-            found.push(mismatch("entries", &report.entries.len(), &headers.len()));
+            found.push(Mismatch::new("entries", &report.entries.len(), &headers.len()));
         }
         for (i, header) in headers.iter().enumerate() {
             let line = format!("headers[{i}].signature");
@@ -414,7 +413,7 @@ impl<'a> Auditor<'a> {
                 ("commitment", committed, header.commitment().to_string()),
             ];
             for (field, reported, signed) in table.iter().filter(|(_, a, b)| a != b) {
-                found.push(mismatch(format!("entries[{i}].{field}"), reported, signed));
+                found.push(Mismatch::new(format!("entries[{i}].{field}"), reported, signed));
             }
         }
         Ok(())
@@ -442,7 +441,7 @@ impl<'a> Auditor<'a> {
             return Ok(());
         };
         if let Err(error) = message.verify(key) {
-            found.push(mismatch(line, &"signed", &format!("{error} (node key {key})")));
+            found.push(Mismatch::new(line, &"signed", &format!("{error} (node key {key})")));
         }
         Ok(())
     }
@@ -463,7 +462,7 @@ impl<'a> Auditor<'a> {
         let total = decoded.saturating_mul(report.entries.len() as u64).saturating_add(models);
         if total > ORDER_BYTES_MAX {
             let line =
-                mismatch("entries", &format!("{total} bytes"), &"more than the audit's limit");
+                Mismatch::new("entries", &format!("{total} bytes"), &"more than the audit's limit");
             found.push(line);
             return Ok(None);
         }

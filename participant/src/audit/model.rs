@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use florin_learning::graph::GraphModel;
-use florin_protocol::{Digest, Offer, Report, TaskSpec, UpdateHeader, blob_digest};
-use florin_work::{Mismatch, WorkError, check_model};
+use florin_protocol::{Digest, Mismatch, Offer, Report, TaskSpec, UpdateHeader, blob_digest};
+use florin_work::{WorkError, check_model};
 
 use super::{AuditError, AuditOptions, Auditor, RoundDocuments, RowBytes};
 use crate::client::Client;
-use crate::report_check::mismatch;
 
 /// The result of the check of a round's model.
 #[derive(Debug, Default)]
@@ -64,7 +63,7 @@ impl<'a> Auditor<'a> {
             }
             // The public record gives no model at all.
             Err(error) => {
-                mismatches.push(mismatch("model", &report.model, &error));
+                mismatches.push(Mismatch::new("model", &report.model, &error));
                 None
             }
         };

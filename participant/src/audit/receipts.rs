@@ -1,10 +1,7 @@
 //! Checks receipts against reports: the updates that the coordinator accepted, and the entries that
 //! it counted.
 
-use florin_protocol::{NodeKey, Report, Signed, UpdateReceipt};
-use florin_work::Mismatch;
-
-use crate::report_check::mismatch;
+use florin_protocol::{Mismatch, NodeKey, Report, Signed, UpdateReceipt};
 
 /// Returns the receipts of the report's round whose update is not among its entries, and those that
 /// the coordinator did not sign. Receipts of other tasks and rounds are ignored.
@@ -19,21 +16,25 @@ pub(super) fn unhonoured_receipts(
         let line = |what: &str| format!("receipts[{sender}].{what}");
         if let Err(error) = receipt.verify(coordinator) {
             // Such a receipt proves nothing; report that to its holder.
-            found.push(mismatch(line("signature"), &"the coordinator's", &error));
+            found.push(Mismatch::new(line("signature"), &"the coordinator's", &error));
             continue;
         }
         let entry = report.entries.iter().find(|entry| entry.sender == sender);
         if entry.is_none_or(|entry| entry.header != update) {
             let reported = entry.map_or("no entry".to_owned(), |entry| entry.header.to_string());
-            found.push(mismatch(line("update"), &reported, &update));
+            found.push(Mismatch::new(line("update"), &reported, &update));
         }
         let place = report.entries.iter().position(|entry| entry.sender == sender);
         let stated = place.and_then(|place| report.times.updates.get(place));
         if let Some(stated) = stated.filter(|stated| **stated != at) {
-            found.push(mismatch(line("at"), stated, &at));
+            found.push(Mismatch::new(line("at"), stated, &at));
         }
         if let Some(entry) = entry.filter(|entry| entry.commit_position != commit_position) {
-            found.push(mismatch(line("commit_position"), &entry.commit_position, &commit_position));
+            found.push(Mismatch::new(
+                line("commit_position"),
+                &entry.commit_position,
+                &commit_position,
+            ));
         }
     }
     found

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use florin_protocol::limits::BASELINE_ROUNDS_MAX;
-use florin_protocol::{Report, RoundNumber, RoundScope, TaskId};
-use florin_work::Mismatch;
+use florin_protocol::{Mismatch, Report, RoundNumber, RoundScope, TaskId};
 
 use super::{AuditError, Auditor, RoundBlobs};
 use crate::client::ClientError;

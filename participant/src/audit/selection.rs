@@ -4,13 +4,11 @@
 use std::collections::BTreeSet;
 
 use florin_protocol::{
-    Address, Candidate, Candidates, Canonical, Digest, Offer, Report, RoundTimes, Standing,
-    TaskHistory, TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
+    Address, Candidate, Candidates, Canonical, Digest, Mismatch, Offer, Report, RoundTimes,
+    Standing, TaskHistory, TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
 };
-use florin_work::Mismatch;
 
 use super::{AuditError, Auditor};
-use crate::report_check::mismatch;
 
 /// The earlier rounds, as far as the next cohort follows from them.
 #[derive(Clone, Debug, Default)]
@@ -52,18 +50,18 @@ impl SelectionAudit {
     ) -> Vec<Mismatch> {
         let mut found = Vec::new();
         if let Some(seed) = self.seed.filter(|seed| *seed != candidates.seed) {
-            found.push(mismatch("candidates.seed", &candidates.seed, &seed));
+            found.push(Mismatch::new("candidates.seed", &candidates.seed, &seed));
         }
         if let Some(lost) = self.known.iter().find(|who| !candidates.accounts.contains_key(who)) {
             let stated = format!("without {lost}");
-            found.push(mismatch("candidates.accounts", &stated, &"all earlier participants"));
+            found.push(Mismatch::new("candidates.accounts", &stated, &"all earlier participants"));
         }
         found.extend(self.standing_lies(candidates));
         for (at, entry) in report.entries.iter().enumerate() {
             let staleness = self.history.staleness(entry.sender);
             if entry.staleness != staleness {
                 let line = format!("entries[{at}].staleness");
-                found.push(mismatch(line, &entry.staleness, &staleness));
+                found.push(Mismatch::new(line, &entry.staleness, &staleness));
             }
         }
         found.extend(super::sharing::contradictions(spec, candidates));
@@ -72,18 +70,18 @@ impl SelectionAudit {
         let (cohort, reasons): (Vec<_>, Vec<_>) =
             selected.into_iter().map(|one| (one.account, one.reason)).unzip();
         if cohort != offer.cohort {
-            found.push(mismatch("offer.cohort", &Listed(&offer.cohort), &Listed(&cohort)));
+            found.push(Mismatch::new("offer.cohort", &Listed(&offer.cohort), &Listed(&cohort)));
         } else if reasons != offer.reasons {
-            found.push(mismatch("offer.reasons", &"others", &"as recomputed"));
+            found.push(Mismatch::new("offer.reasons", &"others", &"as recomputed"));
         }
         let allowed =
             commit_deadline_ms(&spec.rounds, round, candidates, &self.history, &offer.cohort);
         let commit_by = offer.opened.saturating_add_ms(allowed);
         if offer.commit_by != commit_by {
-            found.push(mismatch("offer.commit_by", &offer.commit_by, &commit_by));
+            found.push(Mismatch::new("offer.commit_by", &offer.commit_by, &commit_by));
         }
         found.extend(
-            time_fault(spec, offer, report).map(|why| mismatch("times", &why, &"in order")),
+            time_fault(spec, offer, report).map(|why| Mismatch::new("times", &why, &"in order")),
         );
         found
     }
@@ -104,7 +102,7 @@ impl SelectionAudit {
             };
             let line = format!("candidates.accounts[{account}].standing");
             let stated = format!("{:?}", candidate.standing);
-            is_lie.then(|| mismatch(line, &stated, &"Eligible"))
+            is_lie.then(|| Mismatch::new(line, &stated, &"Eligible"))
         };
         candidates.accounts.iter().filter_map(lie).collect()
     }

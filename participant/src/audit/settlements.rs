@@ -14,12 +14,10 @@
 use std::time::Duration;
 
 use florin_ledger::{Ledger, LedgerError, Settlement, SettlementStatus, TaskState, Terms};
-use florin_protocol::{Amount, Canonical, Digest, Report, TaskSpec, Timestamp, end_task};
-use florin_work::Mismatch;
+use florin_protocol::{Amount, Canonical, Digest, Mismatch, Report, TaskSpec, Timestamp, end_task};
 
 use super::AuditError;
 use crate::client::Client;
-use crate::report_check::mismatch;
 
 /// Maximum number of reads of the ledger while the task is running.
 const READS_MAX: u32 = 12;
@@ -100,18 +98,18 @@ impl LedgerSnapshot {
         }
         let unpaid = unpaid_at_the_end(spec, reports.last()?)?;
         let paid = format!("{} FLN that were withheld", unpaid.short());
-        Some(mismatch("ledger.end", &"closed without them", &paid))
+        Some(Mismatch::new("ledger.end", &"closed without them", &paid))
     }
 
     fn mismatches(&self, spec: &TaskSpec, reports: &[Report]) -> Vec<Mismatch> {
         let Some(state) = &self.state else {
-            return vec![mismatch("ledger", &"the reports settle this task", &"no such task")];
+            return vec![Mismatch::new("ledger", &"the reports settle this task", &"no such task")];
         };
         let mut found = Vec::new();
         if state.terms != Terms::from_spec(spec) {
             let (ours, theirs) =
                 (format!("{:?}", Terms::from_spec(spec)), format!("{:?}", state.terms));
-            found.push(mismatch("ledger.terms", &ours, &theirs));
+            found.push(Mismatch::new("ledger.terms", &ours, &theirs));
         }
         for pending in &state.pending {
             found.extend(compare_settlement(&pending.settlement, reports));
@@ -126,7 +124,7 @@ impl LedgerSnapshot {
                     false => "its settlement is not on the ledger",
                     true => "the task was closed without its settlement: the round is not paid",
                 };
-                found.push(mismatch(line, &"settled", &held));
+                found.push(Mismatch::new(line, &"settled", &held));
             }
         }
         found.extend(self.unsettled_end(spec, state, reports));
@@ -164,7 +162,7 @@ pub(crate) fn compare_final_totals(
         ("infrastructure_paid", infrastructure.to_string(), infrastructure_paid.to_string()),
     ];
     for (line, reported, held) in table.iter().filter(|(_, a, b)| a != b) {
-        found.push(mismatch(format!("ledger.{line}"), reported, held));
+        found.push(Mismatch::new(format!("ledger.{line}"), reported, held));
     }
 }
 
@@ -174,12 +172,12 @@ pub(super) fn compare_settlement(posted: &Settlement, reports: &[Report]) -> Vec
     let line = format!("ledger.pending[{}]", posted.round);
     let Some(at) = reports.iter().position(|report| report.scope.round == posted.round) else {
         let held = format!("a settlement up to {} FLN", posted.data_total);
-        return vec![mismatch(line, &"no report of this round", &held)];
+        return vec![Mismatch::new(line, &"no report of this round", &held)];
     };
     let (before, report) = (&reports[..at], &reports[at]);
     if !report.has_settlement() {
         let held = format!("a settlement up to {} FLN", posted.data_total);
-        return vec![mismatch(line, &"the round was abandoned", &held)];
+        return vec![Mismatch::new(line, &"the round was abandoned", &held)];
     }
     let ours =
         settlement_from_report(report, before.iter().rfind(|report| report.has_settlement()));
@@ -203,7 +201,7 @@ pub(crate) fn compare_fields(posted: &Settlement, ours: &Settlement) -> Vec<Mism
         ("improvement_total_nano", improvement.0.to_string(), improvement.1.to_string()),
     ];
     let wrong = table.iter().filter(|(_, reported, held)| reported != held);
-    wrong.map(|(name, ours, held)| mismatch(format!("{line}.{name}"), ours, held)).collect()
+    wrong.map(|(name, ours, held)| Mismatch::new(format!("{line}.{name}"), ours, held)).collect()
 }
 
 /// The settlement that a report implies, after the previous settled report.

@@ -5,14 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use florin_protocol::{
-    Address, Candidates, MissingReason, Offer, Report, RoundNumber, RoundRules, Standing, TaskId,
-    TaskSpec, Timestamp,
+    Address, Candidates, Mismatch, MissingReason, Offer, Report, RoundNumber, RoundRules, Standing,
+    TaskId, TaskSpec, Timestamp,
 };
-use florin_work::Mismatch;
 
 use super::{AuditError, Auditor};
 use crate::client::ClientError;
-use crate::report_check::mismatch;
 
 /// Most other tasks whose rounds are read for one round.
 const OTHER_TASKS_MAX: usize = 16;
@@ -24,7 +22,7 @@ pub(super) fn contradictions(spec: &TaskSpec, candidates: &Candidates) -> Vec<Mi
     let standings = || candidates.accounts.iter().map(|(account, one)| (account, one.standing));
     for (account, standing) in standings() {
         if matches!(standing, Standing::Busy(other) | Standing::Reserved(other) if other == id) {
-            found.push(mismatch(line(*account), &format!("{standing:?}"), &"another task"));
+            found.push(Mismatch::new(line(*account), &format!("{standing:?}"), &"another task"));
         }
     }
     let count = |is: fn(Standing) -> bool| standings().filter(|(_, one)| is(*one)).count();
@@ -33,7 +31,7 @@ pub(super) fn contradictions(spec: &TaskSpec, candidates: &Candidates) -> Vec<Mi
     let places = usize::try_from(spec.rounds.selection_size()).unwrap_or(usize::MAX);
     if reserved > 0 && eligible < places {
         let stated = format!("{reserved} left to other tasks, {eligible} eligible");
-        found.push(mismatch("candidates.accounts", &stated, &format!("{places} eligible")));
+        found.push(Mismatch::new("candidates.accounts", &stated, &format!("{places} eligible")));
     }
     found
 }
@@ -131,7 +129,7 @@ impl Auditor<'_> {
             };
             let free = accounts.into_iter().filter(is_free);
             let stated = format!("busy for {other}");
-            found.extend(free.map(|account| mismatch(line(account), &stated, &"free")));
+            found.extend(free.map(|account| Mismatch::new(line(account), &stated, &"free")));
         }
         Ok(found)
     }

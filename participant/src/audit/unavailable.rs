@@ -1,9 +1,7 @@
 //! Lines of an audit whose data the coordinator did not give: a later request may succeed.
 
-use florin_work::Mismatch;
-
 use super::Auditor;
-use crate::report_check::mismatch;
+use florin_protocol::Mismatch;
 
 impl Auditor<'_> {
     /// Whether a line of the last audited round differs only because its data is not available.
@@ -18,7 +16,7 @@ impl Auditor<'_> {
         reported: &dyn ToString,
         why: &dyn ToString,
     ) -> Mismatch {
-        let found = mismatch(line, reported, why);
+        let found = Mismatch::new(line, reported, why);
         self.unavailable.borrow_mut().insert(found.line.clone());
         found
     }

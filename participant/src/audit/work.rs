@@ -2,12 +2,12 @@
 
 use florin_ledger::SettlementStatus;
 use florin_protocol::{
-    Address, Canonical, InfrastructurePayment, Report, Role, Signed, WorkRecord, WorkResult,
+    Address, Canonical, InfrastructurePayment, Mismatch, Report, Role, Signed, WorkRecord,
+    WorkResult,
 };
-use florin_work::{Mismatch, compare_results};
+use florin_work::compare_results;
 
 use super::{AuditError, Auditor};
-use crate::report_check::mismatch;
 
 impl Auditor<'_> {
     /// Checks that every paid record exists, belongs to the paid provider, has the report's result
@@ -20,7 +20,7 @@ impl Auditor<'_> {
     ) -> Result<(), AuditError> {
         if report.infrastructure.len() > 1 {
             let paid = format!("{} records", report.infrastructure.len());
-            found.push(mismatch("infrastructure", &paid, &"at most 1 may be paid"));
+            found.push(Mismatch::new("infrastructure", &paid, &"at most 1 may be paid"));
         }
         for (i, paid) in report.infrastructure.iter().enumerate() {
             let line = |field: &str| format!("infrastructure[{i}].{field}");
@@ -28,7 +28,7 @@ impl Auditor<'_> {
             let first = *self.paid.entry(paid.record).or_insert(round);
             if first != round {
                 let before = format!("already paid in round {first}");
-                found.push(mismatch(line("record"), &paid.record, &before));
+                found.push(Mismatch::new(line("record"), &paid.record, &before));
             }
             self.check_pledge(report, paid.provider, line("provider"), found)?;
             match records.iter().find(|record| record.body.digest() == paid.record) {
@@ -85,7 +85,7 @@ impl Auditor<'_> {
                 self.unverifiable.push(unverifiable);
             }
         } else {
-            found.push(mismatch(line, &provider, &"has no stake pledged to this task"));
+            found.push(Mismatch::new(line, &provider, &"has no stake pledged to this task"));
         }
         Ok(())
     }
@@ -100,24 +100,24 @@ fn compare_record(
     found: &mut Vec<Mismatch>,
 ) {
     if record.provider != paid.provider {
-        found.push(mismatch(line("provider"), &paid.provider, &record.provider));
+        found.push(Mismatch::new(line("provider"), &paid.provider, &record.provider));
     }
     if record.market != report.scope.market {
         let of = |market: florin_protocol::MarketId| format!("{}/{}", market.chain, market.genesis);
         let (ours, theirs) = (of(report.scope.market), of(record.market));
-        found.push(mismatch(line("record.market"), &ours, &theirs));
+        found.push(Mismatch::new(line("record.market"), &ours, &theirs));
     }
     let (Some(valuation), Some(metrics)) = (report.valuation.clone(), report.metrics) else {
-        found.push(mismatch(line("record"), &"paid", &"the round has no result"));
+        found.push(Mismatch::new(line("record"), &"paid", &"the round has no result"));
         return;
     };
     if paid.units != valuation.units {
-        found.push(mismatch(line("units"), &paid.units, &valuation.units));
+        found.push(Mismatch::new(line("units"), &paid.units, &valuation.units));
     }
     let reported =
         WorkResult { valuation, baseline: report.baseline, metrics, model: report.model };
     if let Err(differs) = compare_results(&reported, &record.result) {
         let line = line(&format!("record.{}", differs.line));
-        found.push(mismatch(line, &differs.recomputed, &differs.stated));
+        found.push(Mismatch::new(line, &differs.recomputed, &differs.stated));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use florin_protocol::{Address, Digest, MarketId, NodeKey, Rejection, VerifyError};
+use florin_protocol::{Address, Digest, MarketId, MarketInfo, NodeKey, Rejection, VerifyError};
 
 use crate::atomic_file::FileError;
 
@@ -134,6 +134,12 @@ pub struct CoordinatorIdentity {
     pub account: Address,
     /// The node key that it signs with.
     pub node_key: NodeKey,
+}
+
+impl From<&MarketInfo> for CoordinatorIdentity {
+    fn from(info: &MarketInfo) -> Self {
+        Self { market: info.market, account: info.coordinator, node_key: info.node_key }
+    }
 }
 
 impl std::fmt::Display for CoordinatorIdentity {

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use florin_learning::graph::GraphModel;
 use florin_ledger::TrustAnchors;
+use florin_ledger::rpc::LedgerRequest;
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{
     Address, Blob, BlobRequest, Candidates, Canonical, ClaimProof, CloseRequest, Commit, Digest,
@@ -84,11 +85,7 @@ impl Client {
         let http = Http::new(&config.url, &config.trust)?;
         let info: MarketInfo = http.get("market", 0)?;
         let clock = Arc::new(Mutex::new((info.now, Instant::now())));
-        let coordinator = CoordinatorIdentity {
-            market: info.market,
-            account: info.coordinator,
-            node_key: info.node_key,
-        };
+        let coordinator = CoordinatorIdentity::from(&info);
         if let Some(path) = &config.pin_file {
             let unread = |why: String| ClientError::InvalidResponse {
                 what: path.display().to_string(),
@@ -237,6 +234,22 @@ impl Client {
     pub fn publish(&self, spec: &TaskSpec) -> Result<TaskView, ClientError> {
         let view = self.http.post("tasks", spec, 0)?.json()?;
         self.check_view(view, spec.id())
+    }
+
+    /// The bytes of a public JSON document, by its path below `/v1`.
+    ///
+    /// # Errors
+    /// Those of any request.
+    pub fn public_document(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        self.http.get_bytes(path, &[], JSON_BYTES_MAX)
+    }
+
+    /// The bytes of the embedded chain's answer to a query.
+    ///
+    /// # Errors
+    /// Those of any request.
+    pub fn ledger_document(&self, query: &LedgerRequest) -> Result<Vec<u8>, ClientError> {
+        self.http.post_for_bytes("ledger", query, JSON_BYTES_MAX)
     }
 
     /// All tasks.

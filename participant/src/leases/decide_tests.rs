@@ -300,7 +300,7 @@ fn a_bid_promises_the_rest_of_its_stake_until_it_has_lost() {
     assert!(!is_computing(&played.lease, ANN));
     let seal = played.action(ANN, LeaseStep::SealBid);
     played.lease.apply(ANN, &seal, NOW).unwrap();
-    assert_eq!(promised(&played.lease, ANN), units(20_000 - 500));
+    assert_eq!(promised(&played.lease, ANN), units(22_000 - 2_000));
     assert!(is_computing(&played.lease, ANN) && !is_over_for(&played.lease, ANN));
     played.play();
     assert_eq!(promised(&played.lease, ANN), Amount::ZERO);

@@ -128,7 +128,8 @@ impl LeaseDaemon<'_, '_> {
         job: &ComputeJob,
     ) -> Result<Option<u64>, LeaseServeError> {
         let (id, offered) = (order.view.id, order.view.order.clone());
-        let work = ExecutorWork::new(offered, job.clone(), WorkKind::Measure);
+        let start_ms = self.executor_start_ms(job);
+        let work = ExecutorWork::new(offered, job.clone(), WorkKind::Measure, start_ms)?;
         let shape = job_shape(&work.job);
         if let Some(us) = self.measured_elsewhere.get(&shape) {
             return Ok(Some(*us));
@@ -147,7 +148,6 @@ impl LeaseDaemon<'_, '_> {
                 shape,
                 steps: 1,
                 step_us: None,
-                start_ms: self.executor_start_ms(job),
                 blobs: &blobs,
                 start: None,
             })?;
@@ -246,7 +246,7 @@ impl LeaseDaemon<'_, '_> {
         let offered = order.view.order.clone();
         let job = self.context.client.order_job(order.view.id, offered.job)?;
         let start_ms = self.executor_start_ms(&job);
-        let work = ExecutorWork::new(offered, job, WorkKind::Segments);
+        let work = ExecutorWork::new(offered, job, WorkKind::Segments, start_ms)?;
         let digest = Digest(start.state().digest());
         let bytes = start.state().to_bytes()?;
         if segment == 0 {
@@ -263,7 +263,6 @@ impl LeaseDaemon<'_, '_> {
             shape: job_shape(&work.job),
             steps: end.saturating_sub(start.state().step()),
             step_us,
-            start_ms,
             blobs: &blobs,
             start: Some((segment, digest, bytes)),
             work,

@@ -29,7 +29,7 @@ use crate::testing::{fln, wallet};
 pub(super) const CHALLENGE_MS: u64 = 1_000;
 /// Rows of the job.
 const ROWS: u32 = 40;
-const BEACON: Digest = Digest([77; 32]);
+const BEACON: Digest = Digest([79; 32]);
 
 /// The wallets of the parties.
 pub(super) const RENTER: u8 = 1;
@@ -158,10 +158,10 @@ fn order(market: florin_protocol::MarketId, job: Digest, start: Digest) -> Compu
         price_max: fln("40"),
         step_us_max: 1_000_000,
         deposits: florin_compute::Deposits {
-            bid_bond: fln("2"),
+            bid_bond: fln("4"),
             stake: fln("120"),
             audit_bond: fln("8"),
-            default_fine: fln("2"),
+            default_fine: fln("4"),
         },
         audit: florin_compute::AuditTerms {
             share: 250_000,

@@ -56,7 +56,7 @@ fn policy() -> LeasePolicy {
     LeasePolicy {
         bid: Some(BidRule {
             per_hour: "3.6".parse().unwrap(),
-            stake_max: units(20_000),
+            stake_max: units(22_000),
             orders_max: 1,
         }),
         audit: Some(AuditRule { fee_min: units(700), bond_max: units(8_000) }),
@@ -105,7 +105,7 @@ fn each_rule_refuses_an_order_and_names_itself() {
     }
     let one: [(Change, LeaseRole, &str); 3] = [
         (
-            |policy| policy.bid.as_mut().unwrap().stake_max = units(19_999),
+            |policy| policy.bid.as_mut().unwrap().stake_max = units(21_999),
             LeaseRole::Provider,
             "bid.stake_max",
         ),

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use florin_protocol::{RoundNumber, TaskId, Timestamp};
-use florin_work::Mismatch;
+use florin_protocol::{Mismatch, RoundNumber, TaskId, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 

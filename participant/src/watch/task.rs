@@ -8,10 +8,10 @@ use florin_ledger::{
     Ledger, LedgerError, PendingSettlement, Settlement, SettlementStatus, TaskState, Terms,
 };
 use florin_protocol::{
-    Address, Canonical, Digest, Report, RoundNumber, Signed, TaskId, TaskSpec, Timestamp,
+    Address, Canonical, Digest, Mismatch, Report, RoundNumber, Signed, TaskId, TaskSpec, Timestamp,
     WalletSigner,
 };
-use florin_work::{Mismatch, WorkError};
+use florin_work::WorkError;
 
 use super::event::{Objection, WatchAction, WatchEvent};
 use super::{FINAL_REPORTS_PER_TURN, REPORT_GRACE_MS, WatchConfig, WatchSummary, decision_ms};
@@ -20,7 +20,6 @@ use crate::audit::settlements::compare_fields;
 use crate::audit::{AuditError, AuditOptions, Auditor};
 use crate::cancellation_record::CancellationRecord;
 use crate::client::{Client, ClientError};
-use crate::report_check::mismatch;
 
 /// The resources that the watch of a task uses.
 pub(super) struct Surroundings<'a> {
@@ -199,7 +198,7 @@ impl<'a> TaskWatch<'a> {
         let posted = &pending.settlement;
         if state.terms != self.spec_terms {
             let (ours, theirs) = (format!("{:?}", self.spec_terms), format!("{:?}", state.terms));
-            let first_mismatch = mismatch("ledger.terms", &ours, &theirs);
+            let first_mismatch = Mismatch::new("ledger.terms", &ours, &theirs);
             return Some(Objection::SettlementWrong { first_mismatch });
         }
         if let Some(wrong) = self.wrong.as_ref().filter(|wrong| posted.round >= wrong.round) {
@@ -229,7 +228,7 @@ impl<'a> TaskWatch<'a> {
             None => {
                 let line = format!("ledger.pending[{}]", posted.round);
                 let held = format!("a settlement up to {} FLN", posted.data_total);
-                Some(mismatch(line, &"the round was abandoned", &held))
+                Some(Mismatch::new(line, &"the round was abandoned", &held))
             }
         }
     }
@@ -372,7 +371,8 @@ impl<'a> TaskWatch<'a> {
                 None => Digest(self.task.0),
             };
             let stated = report.body.previous_report;
-            let broken = (stated != before).then(|| mismatch("previous_report", &stated, &before));
+            let broken =
+                (stated != before).then(|| Mismatch::new("previous_report", &stated, &before));
             self.auditor.record_payments(&report.body);
             self.advance(report, broken);
             read = round;

@@ -47,6 +47,8 @@ mod error;
 mod job;
 mod lease;
 mod listing;
+mod market_statistics;
+mod observed_lease;
 mod order;
 mod record;
 mod stake;
@@ -70,6 +72,8 @@ pub use listing::{
     ShownFactor, ShownLink, ShownLinks, ShownState, SignedListingAction, SignedMessage,
     draw_commitment, drawn_links, first_state, pool_matrix, state_leaf, step,
 };
+pub use market_statistics::{DayPrice, MarketStatistics, ProviderStatistics};
+pub use observed_lease::{AwardFacts, LeaseFacts, ObservedLease};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{
     LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,

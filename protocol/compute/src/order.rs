@@ -19,7 +19,7 @@ pub(crate) const SHARE_MAX: u32 = 333_333;
 /// Most auditors of one segment.
 pub(crate) const AUDITORS_MAX: u32 = 16;
 /// The bond of a bid is at least this part of the largest price.
-pub(crate) const BID_BOND_SHARE: u128 = 40;
+pub(crate) const BID_BOND_SHARE: u128 = 10;
 /// Longest window in milliseconds: 30 days.
 pub(crate) const WINDOW_MS_MAX: u64 = 2_592_000_000;
 /// Largest multiple of the predicted time that a segment may take.
@@ -151,10 +151,10 @@ impl ComputeOrder {
             listed: false,
             data_class: DataClass::Public,
             deposits: Deposits {
-                bid_bond: Amount::from_units(500),
-                stake: Amount::from_units(20_000),
+                bid_bond: Amount::from_units(2_000),
+                stake: Amount::from_units(22_000),
                 audit_bond: Amount::from_units(8_000),
-                default_fine: Amount::from_units(500),
+                default_fine: Amount::from_units(2_000),
             },
             audit: AuditTerms {
                 share: 100_000,
@@ -308,7 +308,7 @@ impl ComputeOrder {
         ] {
             in_range(what, amount.units(), positive.clone(), rule)?;
         }
-        let rule = "must be at least price_max / 40: otherwise a renter seals bids of its own and opens the best";
+        let rule = "must be at least price_max / 10: otherwise a renter seals bids of its own and opens the best";
         let least = self.price_max.mul_div_down(1, BID_BOND_SHARE)?;
         let bid_bond = deposits.bid_bond.units();
         in_range("deposits.bid_bond", bid_bond, least.units()..=u128::MAX, rule)?;

@@ -79,7 +79,7 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let market = florin_coordinator::open(config, listener, parts).await?;
         // The market is announced only now, because opening it can fail on a damaged journal or
         // certificate. From here on requests are answered.
-        announce(arguments, &config.data, &wallet, (id, &place), address, market.tls())?;
+        announce(arguments, config, &wallet, (id, &place), address, market.tls())?;
         let (systemd, host) = (Systemd::from_env(), market.host().clone());
         systemd.ready(address);
         let stop = async {
@@ -132,7 +132,11 @@ pub(super) fn read_settings(
     Ok(Config::read(&text, variable)?)
 }
 
-fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Binds a port.
+///
+/// # Errors
+/// `PORT_IN_USE`, and those of any socket.
+pub(super) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     florin_coordinator::listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             let message = format!(
@@ -193,7 +197,7 @@ fn parts(
 
 fn announce(
     arguments: &Coordinate,
-    data: &Path,
+    config: &Config,
     wallet: &Wallet,
     (market, place): (MarketId, &LedgerInfo),
     address: SocketAddr,
@@ -206,8 +210,11 @@ fn announce(
         ("node key", wallet.node_signer().key().to_string()),
         ("chain", format!("{}, genesis {}", market.chain, market.genesis)),
         ("ledger", ledger_in_words(place)),
-        ("data", data.display().to_string()),
+        ("data", config.data.display().to_string()),
     ];
+    if config.page {
+        facts.push(("page", format!("{scheme}://{address}/ in a browser")));
+    }
     if let Some(tls) = tls {
         facts.push(("certificate", tls.certificate().display().to_string()));
         facts.push(("  SHA-256", tls.fingerprint()));
@@ -259,7 +266,7 @@ fn ignore_sigxfsz() -> anyhow::Result<()> {
 
 /// Resolves on Ctrl-C or SIGTERM. A second signal ends the process at once; everything acknowledged
 /// is on disk.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+pub(super) fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut asked = StopSignals::listen()?;
     Ok(async move {
         asked.recv().await;

@@ -1,6 +1,7 @@
 //! `florin provide --list FILE --dry-run`: the deposits of a listing, and the expected earnings, before anything is
 //! deposited.
 
+use florin_compute::MarketStatistics;
 use florin_participant::listings::{ListingDeposits, ListingOffer};
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use crate::cli::Provide;
 use crate::commands::market::{CheckedOrders, checked_orders};
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::rent::{ExpectedEarnings, MarketStatistics};
+use crate::rent::{ExpectedEarnings, MarketOrder};
 use crate::show;
 
 const HOUR_MS: f64 = 3_600_000.0;
@@ -30,7 +31,7 @@ pub(super) fn run(arguments: &Provide, offer: &ListingOffer) -> anyhow::Result<E
     let deposits = offer.deposits(&policy);
     let deposits = deposits.map_err(|error| Failure::input(error.code(), error.to_string()))?;
     let CheckedOrders { orders, invalid, .. } = checked_orders(&market)?;
-    let statistics = MarketStatistics::from_orders(&orders)?;
+    let statistics = MarketStatistics::from_leases(orders.iter().filter_map(MarketOrder::facts))?;
     let expected = ExpectedEarnings::of(&statistics, &policy, offer.devices, market.now())?;
     if arguments.json.json {
         let expectation = expected.as_ref().map(ExpectedEarnings::to_json);

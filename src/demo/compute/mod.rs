@@ -15,6 +15,7 @@ use super::children::{self, Children};
 use super::setup::DemoFolder;
 use super::{PATIENCE, run_json, words, writable};
 use crate::cli::{Demo, MarketArg, NodeArg, TrustArg};
+use crate::commands::market::CheckedMarket;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::progress::Progress;
@@ -38,6 +39,7 @@ const READY: &str = "waits for orders";
 /// Runs the demonstration.
 pub(super) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     arguments.json.as_deref().map_or(Ok(()), writable)?;
+    writable(&arguments.out)?;
     children::catch_interrupts()?;
     let begun = Instant::now();
     let folder = DemoFolder::create(arguments.keep.as_deref())?;
@@ -45,7 +47,7 @@ pub(super) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
     let children = Children::new(stage.logs())?;
     let mut play =
         ComputeDemo { stage, children, url: String::new(), next: arguments.seed.max(1) * 1_000 };
-    let result = play.run_market();
+    let result = play.run_market(&arguments.out);
     play.children.stop(Duration::from_secs(2));
     children::check_interrupted()?;
     let outcome = result?;
@@ -60,6 +62,7 @@ pub(super) fn run(arguments: &Demo) -> anyhow::Result<Exit> {
         show::HEAD,
         begun.elapsed().as_secs_f64()
     );
+    anstream::println!("{}Report{:#}   {}", show::HEAD, show::HEAD, arguments.out.display());
     Ok(if outcome.is_clean() { Exit::Done } else { Exit::Negative })
 }
 
@@ -73,7 +76,8 @@ struct ComputeDemo {
 }
 
 impl ComputeDemo {
-    fn run_market(&mut self) -> anyhow::Result<ComputeOutcome> {
+    /// Runs the market, and writes its page.
+    fn run_market(&mut self, page: &Path) -> anyhow::Result<ComputeOutcome> {
         anstream::println!("Opening the market");
         self.open_market()?;
         anstream::println!("Starting three providers, three auditors and a referee");
@@ -83,6 +87,7 @@ impl ComputeDemo {
         self.serve_orders(&market)?;
         anstream::println!("Claiming, and checking every record and balance");
         self.wait_for_claims(&market)?;
+        CheckedMarket::fetch(&market)?.write_page(&self.url, page)?;
         ComputeOutcome::collect(&market, &self.stage)
     }
 

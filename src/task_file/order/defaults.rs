@@ -15,7 +15,7 @@ const AUDITORS: u32 = 2;
 /// The share of auditors that could work for the provider, in parts per million.
 const COLLUDING: u32 = 200_000;
 /// The bond of a bid is this part of the largest price.
-const BID_BOND_PART: u128 = 20;
+const BID_BOND_PART: u128 = 10;
 /// The fine of a provider that stops is this part of the largest price, unless the rows are public.
 const FINE_PART: u128 = 4;
 /// A segment may take this multiple of its predicted time, in parts per million.
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!((order.audit.fee, order.bounty()), (units(10_000), units(200_000)));
         assert_eq!(
             (order.deposits.bid_bond, order.deposits.audit_bond),
-            (units(50_000), units(200_000))
+            (units(100_000), units(200_000))
         );
         assert_eq!(order.deposits.stake, units(1_000_000));
         // Ten steps of 400 ms, times three, and ten seconds.

@@ -287,6 +287,8 @@ pub(crate) enum BenchName {
     /// The most that a key can take, the price of shutting a market, rows read from updates, gas, and
     /// signature checks
     Keys,
+    /// The page in a browser, and its cost with a thousand viewers
+    Page,
     /// The update formats: their size, and their effect on the accuracy of the demonstration's
     /// model
     Wire,

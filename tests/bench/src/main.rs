@@ -11,6 +11,7 @@ mod keys;
 mod ledger;
 mod listener;
 mod models;
+mod page;
 mod pay;
 mod peers;
 mod recovery;
@@ -142,6 +143,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         BenchName::Listener => of_rows(listener::run(arguments.listener.connections)?)?,
         BenchName::Traces => of_rows(traces::run()?)?,
         BenchName::Uploads => of_rows(uploads::run(&arguments.uploads)?)?,
+        BenchName::Page => of_rows(page::run()?)?,
         BenchName::Soak => of_rows(soak::run(&arguments.soak)?)?,
         BenchName::Recovery => of_rows(recovery::run()?)?,
         BenchName::Attacks => of_rows(attacks::run()?)?,

@@ -38,9 +38,19 @@ pub(super) fn run() -> anyhow::Result<Vec<Measurement>> {
 
 /// A market that has played all rounds. All processes write traces into the folder, if there is one.
 pub(super) fn play(traces: Option<PathBuf>) -> anyhow::Result<(BenchMarket, Client, TaskId)> {
-    let mut market = BenchMarket::open_traced(0, &PARTICIPANTS, "", traces)?;
+    play_with(traces, "", |_| Ok(()))
+}
+
+/// As [`play`], with these settings; the result of `beside` lives as long as the rounds.
+pub(super) fn play_with<T>(
+    traces: Option<PathBuf>,
+    settings: &str,
+    beside: impl FnOnce(&BenchMarket) -> anyhow::Result<T>,
+) -> anyhow::Result<(BenchMarket, Client, TaskId)> {
+    let mut market = BenchMarket::open_traced(0, &PARTICIPANTS, settings, traces)?;
     let task = market.publish_task(include_str!("round.toml"))?;
     market.start_provider()?;
+    let _beside = beside(&market)?;
     for (at, name) in PARTICIPANTS.into_iter().enumerate() {
         market.start_participant(name, task, at * ROWS..(at + 1) * ROWS)?;
     }

@@ -26,7 +26,7 @@ pub(crate) struct TestWindows {
     pub(crate) segment: u32,
 }
 
-pub(crate) const PATIENT: TestWindows = TestWindows { bid: 12, segment: 120 };
+pub(crate) const PATIENT: TestWindows = TestWindows { bid: 20, segment: 120 };
 
 pub(crate) struct LeaseRun {
     pub(crate) market: TestMarket,

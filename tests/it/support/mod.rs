@@ -5,6 +5,7 @@ pub(crate) mod kubernetes;
 pub(crate) mod lease_host;
 pub(crate) mod lease_run;
 pub(crate) mod market;
+pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sender;

@@ -1,7 +1,7 @@
 //! The arrows between crates.
 
 /// The workspace crates that each crate may use; any other is refused.
-pub(super) const ARROWS: [(&str, &[&str]); 22] = [
+pub(super) const ARROWS: [(&str, &[&str]); 23] = [
     ("florin-protocol", &[]),
     ("florin-compute", &["florin-protocol"]),
     ("florin-random", &[]),
@@ -26,8 +26,10 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
             "florin-ledger",
             "florin-engine",
             "florin-store",
+            "florin-charts",
         ],
     ),
+    ("florin-page", &["florin-protocol", "florin-compute", "florin-charts"]),
     (
         "florin-participant",
         &[
@@ -45,6 +47,7 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
         "florin-sim",
         &[
             "florin-protocol",
+            "florin-compute",
             "florin-random",
             "florin-contribution",
             "florin-learning",
@@ -82,6 +85,7 @@ pub(super) const ARROWS: [(&str, &[&str]); 22] = [
             "florin-engine",
             "florin-store",
             "florin-coordinator",
+            "florin-page",
             "florin-participant",
             "florin-charts",
             "florin-sim",

@@ -56,7 +56,8 @@ impl ExecutorBackend for RecordingBackend {
 const BATCH: DeviceSupply = DeviceSupply::Batch { of_each: 2, queue_ms: 50 };
 
 fn work(nonce: u64, kind: WorkKind) -> ExecutorWork {
-    ExecutorWork::new(ComputeOrder { nonce, ..ComputeOrder::example() }, job(), kind)
+    let order = ComputeOrder { nonce, ..ComputeOrder::example() };
+    ExecutorWork::new(order, job(), kind, EXECUTOR_START_MS).unwrap()
 }
 
 struct TestExecutors {
@@ -83,7 +84,6 @@ impl TestExecutors {
                 shape,
                 steps: 1_000_000,
                 step_us: Some(1_000),
-                start_ms: EXECUTOR_START_MS,
                 blobs: &[],
                 start: None,
             })
@@ -208,6 +208,25 @@ fn a_job_that_waits_longer_than_its_bid_expects_is_replaced() {
     executors.turn();
     let error = executors.take_ended(order).unwrap_err().to_string();
     assert!(error.contains("EXECUTOR_STALLED"), "{error}");
+}
+
+#[test]
+fn a_new_daemon_waits_for_a_job_as_long_as_the_one_before() {
+    let test = TestExecutors::new();
+    let mut executors = test.open(BATCH);
+    let patient = ExecutorWork { start_ms: 60_000, ..work(1, WorkKind::Segments) };
+    let order = TestExecutors::request(&mut executors, patient);
+    test.recorded().state = Some(ExecutorState::Waiting("Resources".to_owned()));
+    executors.turn();
+    drop(executors);
+    let mut again = test.open(BATCH);
+    again.turn();
+    for (seconds, is_ended) in [(50, false), (61, true)] {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(seconds));
+        again.works.get_mut(&order).unwrap().waits_since = long_ago;
+        again.turn();
+        assert_eq!(again.is_ended(order), is_ended, "{seconds} s");
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use florin_protocol::Digest;
 use florin_scheduler::DeviceSet;
 
+use super::RequestedWork;
 use super::work::{ExecutorWork, WorkFolder, WorkKind};
-use super::{EXECUTOR_START_MS, RequestedWork};
 use crate::leases::measuring::job_shape;
 
 /// An executor that adds no segment for this many times the predicted one, and the time of some starts, is replaced.
@@ -56,7 +56,7 @@ impl HeldWork {
         requested: &RequestedWork<'_>,
         number: u64,
     ) -> Self {
-        let RequestedWork { work, shape, steps, start_ms, .. } = requested;
+        let RequestedWork { work, shape, steps, .. } = requested;
         let most_devices = match work.kind {
             WorkKind::Measure => 1,
             WorkKind::Segments => work.job.virtual_workers,
@@ -68,7 +68,7 @@ impl HeldWork {
             shape: *shape,
             steps: *steps,
             steps_of_segment: work.order.steps,
-            start_ms: *start_ms,
+            start_ms: work.start_ms,
             most_devices,
             handle: None,
             devices: DeviceSet::default(),
@@ -96,7 +96,6 @@ impl HeldWork {
             shape: job_shape(&work.job),
             steps,
             step_us: None,
-            start_ms: EXECUTOR_START_MS,
             blobs: &[],
             start: None,
         };

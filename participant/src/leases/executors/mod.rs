@@ -91,8 +91,6 @@ pub(super) struct RequestedWork<'a> {
     pub(super) steps: u64,
     /// The predicted microseconds of a step on one device.
     pub(super) step_us: Option<u64>,
-    /// The predicted time until the first step, in milliseconds.
-    pub(super) start_ms: u64,
     /// Files with blobs, by their digests: they are linked or copied.
     pub(super) blobs: &'a [(Digest, PathBuf)],
     /// Segment, digest and bytes of the start.

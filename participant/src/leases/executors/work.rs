@@ -15,8 +15,11 @@ use std::{fs, io};
 
 use florin_compute::{ComputeJob, ComputeOrder};
 use florin_protocol::Digest;
+use rand::TryRng;
+use rand::rngs::SysRng;
 use serde::{Deserialize, Serialize};
 
+use super::EXECUTOR_START_MS;
 use crate::atomic_file::{self, FileError};
 use crate::leases::store::OrderFolder;
 
@@ -50,13 +53,33 @@ pub(crate) struct ExecutorWork {
     pub(crate) version: String,
     /// A random text by which the ranks of this executor find each other, and no other process.
     pub(crate) token: String,
+    /// The predicted time until the first step, in milliseconds: a later daemon expects it, too.
+    #[serde(default = "default_start_ms")]
+    pub(crate) start_ms: u64,
+}
+
+const fn default_start_ms() -> u64 {
+    EXECUTOR_START_MS
 }
 
 impl ExecutorWork {
     /// A work of this program.
-    pub(crate) fn new(order: ComputeOrder, job: ComputeJob, kind: WorkKind) -> Self {
-        let token = Digest(rand::random()).to_string();
-        Self { order, job, kind, version: VERSION.to_owned(), token }
+    ///
+    /// # Errors
+    /// [`FileError`] if the operating system provides no random bytes.
+    pub(crate) fn new(
+        order: ComputeOrder,
+        job: ComputeJob,
+        kind: WorkKind,
+        start_ms: u64,
+    ) -> Result<Self, FileError> {
+        let mut token = [0; 32];
+        SysRng.try_fill_bytes(&mut token).map_err(|error| {
+            let source = Path::new("the random bytes of the operating system");
+            FileError::new("read", source, io::Error::other(error.to_string()))
+        })?;
+        let (token, version) = (Digest(token).to_string(), VERSION.to_owned());
+        Ok(Self { order, job, kind, version, token, start_ms })
     }
 }
 

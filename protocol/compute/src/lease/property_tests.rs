@@ -233,7 +233,7 @@ fn orders_are_checked() {
         (wrong(|order| order.windows.answer = 2_592_000_001), "windows.answer"),
         (wrong(|order| order.price_max = Amount::ZERO), "price_max"),
         (wrong(|order| order.deposits.bid_bond = Amount::ZERO), "deposits.bid_bond"),
-        (wrong(|order| order.deposits.bid_bond = Amount::from_units(499)), "deposits.bid_bond"),
+        (wrong(|order| order.deposits.bid_bond = Amount::from_units(1_999)), "deposits.bid_bond"),
         (
             wrong(|order| order.deposits.audit_bond = Amount::from_units(6_999)),
             "deposits.audit_bond",
@@ -241,7 +241,7 @@ fn orders_are_checked() {
         (wrong(|order| order.audit.fee = Amount::ZERO), "audit.fee"),
         (wrong(|order| order.price_max = Amount::from_units(6_999)), "price_max"),
         (
-            wrong(|order| order.deposits.default_fine = Amount::from_units(499)),
+            wrong(|order| order.deposits.default_fine = Amount::from_units(1_999)),
             "deposits.default_fine",
         ),
         (wrong(|order| order.deposits.stake = Amount::from_units(19_700)), "deposits.stake"),

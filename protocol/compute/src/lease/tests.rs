@@ -131,11 +131,11 @@ impl LeaseMarket {
         market.phase(Phase::Running);
         // Both bonds of bids are owed; stake, escrow and four bonds of auditors are locked.
         let escrow = order().escrow().unwrap();
-        let locked = units(20_000 + 4 * BOND).plus(escrow);
+        let locked = units(22_000 + 4 * BOND).plus(escrow);
         assert_eq!(market.lease.books().locked(), locked);
         assert_eq!(
             Ok(market.lease.books().deposited()),
-            locked.and_then(|sum| sum.plus(units(1_000)))
+            locked.and_then(|sum| sum.plus(units(4_000)))
         );
         market
     }
@@ -281,8 +281,8 @@ fn honest_work_is_paid_at_the_second_score() {
     market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Settled);
     assert_eq!(market.lease.award().unwrap().price(&order(), 0), units(PRICE));
-    assert_eq!(market.owed(ANN), PRICE + 20_000 + 500);
-    assert_eq!(market.owed(BEN), 500);
+    assert_eq!(market.owed(ANN), PRICE + 22_000 + 2_000);
+    assert_eq!(market.owed(BEN), 2_000);
     // Of the escrow of 20,000 and four audits, the price and the audits are spent.
     assert_eq!(market.owed(RENTER), 20_000 - PRICE);
     let audits: u128 = (0..4).map(|number| market.owed(auditor(number))).sum();
@@ -316,7 +316,7 @@ fn a_wrong_segment_costs_the_stake() {
         market.go(REFEREE, &ComputeAction::Rule(step(dispute.agreed.1)));
         market.ends_with(LeaseOutcome::Slashed { segment: wrong_segment });
         // Bond of the bid; nothing else.
-        assert_eq!(market.owed(ANN), 500);
+        assert_eq!(market.owed(ANN), 2_000);
         // The renter pays the audits and the bounty: no account gains by a stake.
         let escrow = order().escrow().unwrap().units();
         assert_eq!(market.owed(RENTER), escrow - 4 * 700 - 7_000);
@@ -325,10 +325,10 @@ fn a_wrong_segment_costs_the_stake() {
             market.owed(dispute.auditor),
             BOND + market.audits(dispute.auditor) * 700 + 7_000
         );
-        assert_eq!(market.treasury(), 20_000);
+        assert_eq!(market.treasury(), 22_000);
         let totals = market.lease.books().totals();
-        assert_eq!(totals[&ANN], ClaimTotals { paid: units(0), debited: units(20_000) });
-        assert_eq!(market.lease.books().bond_needed(ANN), Ok(units(20_000)));
+        assert_eq!(totals[&ANN], ClaimTotals { paid: units(0), debited: units(22_000) });
+        assert_eq!(market.lease.books().bond_needed(ANN), Ok(units(22_000)));
         assert_eq!(market.lease.books().bond_needed(dispute.auditor), Ok(units(0)));
     }
 }
@@ -389,7 +389,7 @@ fn a_false_accusation_costs_the_auditor_its_bond() {
     let dispute = market.lease.dispute().unwrap().clone();
     market.go(REFEREE, &ComputeAction::Rule(step(dispute.agreed.1)));
     market.ends_with(LeaseOutcome::Settled);
-    assert_eq!(market.owed(ANN), PRICE + 20_000 + 500);
+    assert_eq!(market.owed(ANN), PRICE + 22_000 + 2_000);
     assert_eq!(market.owed(liar), 0, "no bond and no fees, also of its other audits");
     assert_eq!(market.treasury(), BOND);
 }
@@ -428,7 +428,7 @@ fn without_a_ruling_the_end_of_the_provider_counts() {
         market.expire();
     }
     market.ends_with(LeaseOutcome::Settled);
-    assert_eq!((market.treasury(), market.owed(ANN)), (0, PRICE + 20_500));
+    assert_eq!((market.treasury(), market.owed(ANN)), (0, PRICE + 24_000));
     for (_, auditor) in market.asked() {
         assert_eq!(market.owed(auditor), BOND + market.audits(auditor) * 700);
     }
@@ -476,7 +476,7 @@ fn both_sides_of_a_dispute_can_be_wrong() {
     market.go(REFEREE, &ComputeAction::Rule(step(agreed.1)));
     market.ends_with(LeaseOutcome::Slashed { segment: 5 });
     assert!(market.owed(first) < BOND, "{}", market.owed(first));
-    assert_eq!(market.owed(ANN), 500);
+    assert_eq!(market.owed(ANN), 2_000);
 }
 
 #[test]
@@ -485,13 +485,13 @@ fn a_provider_that_stops_is_paid_for_what_is_audited_and_fined() {
     assert_eq!(market.drawn().len(), 1);
     market.seal_and_open(LeaseMarket::honest_end_of);
     market.ends_with(LeaseOutcome::Defaulted { delivered: 7 });
-    assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 20_500 - 500);
+    assert_eq!(market.owed(ANN), PRICE * 7 / 20 + 24_000 - 2_000);
     assert_eq!(market.owed(RENTER), 20_000 - PRICE * 7 / 20 + 2 * 700);
-    assert_eq!(market.treasury(), 500);
+    assert_eq!(market.treasury(), 2_000);
 
     let mut market = LeaseMarket::funded();
     market.expire();
     market.ends_with(LeaseOutcome::Defaulted { delivered: 0 });
-    assert_eq!(market.owed(ANN), 20_500 - 500);
+    assert_eq!(market.owed(ANN), 24_000 - 2_000);
     assert_eq!(market.owed(RENTER), order().escrow().unwrap().units());
 }

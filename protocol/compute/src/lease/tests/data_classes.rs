@@ -55,7 +55,7 @@ fn rows_of_a_buyer_are_for_the_parties_from_their_deposits_on() {
     let mut market = LeaseMarket::of(of_class(DataClass::Buyer));
     assert_eq!(market.readers(), [RENTER]);
     market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(6_000_000, &[10, 7]))]);
-    // A bond of a bid is a fortieth of the price: the award buys no rows.
+    // A bond of a bid is a tenth of the price: the award buys no rows.
     assert_eq!(market.readers(), [RENTER]);
     market.go(ANN, &ComputeAction::Fund);
     assert_eq!(market.readers(), [RENTER, ANN]);
@@ -158,7 +158,7 @@ fn a_renter_that_disputes_for_nothing_loses_its_bond() {
     // The only bid has the largest price, and wrong ends earn no fee: the renter gets its audits back.
     let audits = order().audit.fee.units() * market.drawn().len() as u128;
     assert_eq!(market.owed(RENTER), audits);
-    assert_eq!(market.owed(ANN), 20_000 + 20_000 + 500);
+    assert_eq!(market.owed(ANN), 20_000 + 22_000 + 2_000);
 }
 
 #[test]
@@ -188,19 +188,19 @@ fn orders_on_private_rows_have_one_auditor_with_a_bond_at_risk() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(ComputeOrder { audit: two, ..private.clone() }), "audit.auditors");
-    // A fee of one unit has a bounty of ten, and a bid a bond of 500.
+    // A fee of one unit has a bounty of ten, and a bid a bond of 2,000.
     let audit = crate::AuditTerms { fee: units(1), ..private.audit };
     let bond = |bond| {
         let deposits = crate::Deposits { audit_bond: units(bond), ..private.deposits.clone() };
         ComputeOrder { audit: audit.clone(), deposits, ..private.clone() }
     };
-    assert_eq!(refused(bond(499)), "deposits.audit_bond");
-    assert_eq!(bond(500).check(), Ok(()));
+    assert_eq!(refused(bond(1_999)), "deposits.audit_bond");
+    assert_eq!(bond(2_000).check(), Ok(()));
     // A ruling has two windows more, for the upload of a state; there is one auditor of each of two segments.
     let public = ComputeOrder { data_class: DataClass::Public, ..private.clone() };
     let more = 2 * 2 * private.windows.answer;
     assert_eq!(private.duration_ms_max(), public.duration_ms_max() + more);
-    assert_eq!(ComputeOrder { data_class: DataClass::Buyer, ..bond(499) }.check(), Ok(()));
+    assert_eq!(ComputeOrder { data_class: DataClass::Buyer, ..bond(1_999) }.check(), Ok(()));
 }
 
 #[test]

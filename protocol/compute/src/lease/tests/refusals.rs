@@ -107,7 +107,7 @@ fn accounts_have_one_role() {
     market.go(auditor(1), &ComputeAction::JoinAudit);
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (500, BOND));
+    assert_eq!((market.owed(ANN), market.owed(auditor(1))), (2_000, BOND));
     let mut market = LeaseMarket::awarded();
     assert_eq!(market.act(auditor(9), &ComputeAction::JoinAudit), Err("COMPUTE_PHASE"));
 }

@@ -17,7 +17,7 @@ fn silence_has_a_default_in_every_phase() {
     market.expire();
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!((market.treasury(), market.owed(ANN)), (500, 0));
+    assert_eq!((market.treasury(), market.owed(ANN)), (2_000, 0));
 
     // A winner that does not fund: the next one wins, at the largest price.
     let mut market = LeaseMarket::awarded();
@@ -26,12 +26,12 @@ fn silence_has_a_default_in_every_phase() {
     let award = market.lease.award().unwrap().clone();
     assert_eq!((award.provider, award.price(&order(), 0)), (BEN, units(20_000)));
     market.go(BEN, &ComputeAction::Fund);
-    assert_eq!((market.treasury(), market.owed(ANN), market.owed(BEN)), (500, 0, 500));
+    assert_eq!((market.treasury(), market.owed(ANN), market.owed(BEN)), (2_000, 0, 2_000));
     let mut market = LeaseMarket::awarded();
     market.expire();
     market.expire();
     market.ends_with(LeaseOutcome::Unawarded);
-    assert_eq!(market.treasury(), 1_000);
+    assert_eq!(market.treasury(), 4_000);
 
     // No draw.
     let mut market = LeaseMarket::funded();
@@ -48,7 +48,7 @@ fn silence_has_a_default_in_every_phase() {
     let segment = market.drawn()[0];
     market.expire();
     market.ends_with(LeaseOutcome::Slashed { segment });
-    assert_eq!(market.treasury(), 20_000);
+    assert_eq!(market.treasury(), 22_000);
 
     // A leaf that is not opened.
     let mut market = LeaseMarket::served(20, &[]);
@@ -85,7 +85,7 @@ fn a_late_delivery_earns_less() {
     market.open_result();
     market.ends_with(LeaseOutcome::Settled);
     // The second score is 84,000.
-    assert_eq!(market.owed(ANN), 84_000 / 100 + 20_500);
+    assert_eq!(market.owed(ANN), 84_000 / 100 + 24_000);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn silent_auditors_are_replaced_and_lose_their_bonds() {
 fn a_bid_above_the_largest_price_loses_its_bond() {
     let mut market = LeaseMarket::open();
     market.auction(&[(ANN, bid(5_000_000, &[10, 6])), (BEN, bid(10_000_500, &[10, 7]))]);
-    assert_eq!((market.treasury(), market.lease.award().unwrap().provider), (500, ANN));
+    assert_eq!((market.treasury(), market.lease.award().unwrap().provider), (2_000, ANN));
 }
 
 /// With many auditors the silent ones are replaced three times, and not more, also if others are left because one

@@ -1,18 +1,25 @@
 //! `florin market`: the orders, the providers and the prices of a market for compute.
 
+mod page;
+
+use std::path::Path;
+
 use florin_compute::{
-    DRIFT_LIMIT, Listing, ListingEvent, ListingOutcome, ListingRecord, OrderView,
+    DRIFT_LIMIT, Listing, ListingEvent, ListingOutcome, ListingRecord, MarketStatistics, OrderView,
 };
+use florin_participant::{ClientError, write_atomically};
 use florin_protocol::Digest;
 use serde_json::{Value, json};
 
 use crate::cli::MarketTable;
-use crate::failure::Exit;
+use crate::demo::writable;
+use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::progress::Progress;
 use crate::rent::records::history;
-use crate::rent::{MarketOrder, MarketStatistics, outcome_text, percent};
-use crate::show::{self, NOTE, TextTable};
+use crate::rent::{MarketOrder, outcome_text, percent, statistics_json};
+use crate::show::{self, DIM, NOTE, TextTable};
+use page::MarketPage;
 
 /// Most orders whose records are fetched, the newest first.
 const ORDERS_MAX: usize = 1_000;
@@ -23,47 +30,110 @@ const DAYS_SHOWN_MAX: usize = 30;
 
 pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
-    let listings = Progress::during("checking listings", || checked_listings(&market))?;
-    let CheckedOrders { orders, mut invalid, left_out } = checked_orders(&market)?;
-    let shown = Progress::start("checking measured leases");
-    for (listing, records) in &listings {
-        for order in contradictions(&market, records, &orders)? {
-            let why = format!(
-                "listing {}: the coordinator recorded other times than the lease of order {} has: trust no number of \
-                 this listing, and report it to its referee",
-                listing.id().short(),
-                order.short()
-            );
-            invalid.push((listing.id(), why));
+    if let Some(file) = &arguments.out {
+        // Before thousands of records are fetched.
+        writable(file).map_err(|error| page_not_written(&error))?;
+    }
+    let checked = CheckedMarket::fetch(&market)?;
+    if let Some(file) = &arguments.out {
+        checked.write_page(&arguments.market.market, file)?;
+    }
+    if arguments.json.json {
+        show::json(&checked.to_json())?;
+    } else {
+        checked.print();
+        if let Some(file) = &arguments.out {
+            anstream::println!("\n{DIM}written to{DIM:#} {}", file.display());
         }
     }
-    drop(shown);
-    let listings: Vec<Listing> = listings.into_iter().map(|(listing, _)| listing).collect();
-    let statistics = MarketStatistics::from_orders(&orders)?;
-    if arguments.json.json {
-        let rows: Vec<Value> = orders.iter().map(MarketOrder::to_json).collect();
+    Ok(if checked.invalid.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+/// A market as its checked records show it.
+pub(crate) struct CheckedMarket {
+    orders: Vec<MarketOrder>,
+    listings: Vec<Listing>,
+    statistics: MarketStatistics,
+    /// Orders and listings whose records are wrong, with the reason.
+    invalid: Vec<(Digest, String)>,
+    /// Older orders, and older listings, whose records were not fetched.
+    left_out: usize,
+    listings_left_out: usize,
+}
+
+impl CheckedMarket {
+    /// Fetches and checks all records.
+    ///
+    /// # Errors
+    /// Those of the requests; a wrong record is no error.
+    pub(crate) fn fetch(market: &MarketConnection) -> anyhow::Result<Self> {
+        let mut invalid = Vec::new();
+        let (listings, listings_left_out) =
+            Progress::during("checking listings", || checked_listings(market, &mut invalid))?;
+        let CheckedOrders { orders, invalid: wrong_orders, left_out } = checked_orders(market)?;
+        invalid.extend(wrong_orders);
+        let shown = Progress::start("checking measured leases");
+        for (listing, records) in &listings {
+            for order in contradictions(market, records, &orders)? {
+                let why = format!(
+                    "listing {}: the coordinator recorded other times than the lease of order {} has: trust no number of \
+                     this listing, and report it to its referee",
+                    listing.id().short(),
+                    order.short()
+                );
+                invalid.push((listing.id(), why));
+            }
+        }
+        drop(shown);
+        let listings = listings.into_iter().map(|(listing, _)| listing).collect();
+        let statistics =
+            MarketStatistics::from_leases(orders.iter().filter_map(MarketOrder::facts))?;
+        Ok(Self { orders, listings, statistics, invalid, left_out, listings_left_out })
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// `PAGE_NOT_WRITTEN`.
+    pub(crate) fn write_page(&self, url: &str, file: &Path) -> anyhow::Result<()> {
+        let page = MarketPage { url, market: self }.html();
+        write_atomically(file, page.as_bytes()).map_err(|error| page_not_written(&error).into())
+    }
+
+    fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self.orders.iter().map(MarketOrder::to_json).collect();
         let invalid: Vec<Value> =
-            invalid.iter().map(|(id, why)| json!({ "id": id, "why": why })).collect();
-        let mut value = statistics.to_json();
+            self.invalid.iter().map(|(id, why)| json!({ "id": id, "why": why })).collect();
+        let mut value = statistics_json(&self.statistics);
         value["orders"] = json!(rows);
         value["invalid"] = json!(invalid);
-        value["listings"] = json!(listings.iter().map(listing_json).collect::<Vec<_>>());
-        value["left_out"] = json!(left_out);
-        show::json(&value)?;
-    } else {
-        if !listings.is_empty() {
-            listing_table(&listings).print();
+        value["listings"] = json!(self.listings.iter().map(listing_json).collect::<Vec<_>>());
+        value["left_out"] = json!(self.left_out);
+        value["listings_left_out"] = json!(self.listings_left_out);
+        value
+    }
+
+    fn print(&self) {
+        if !self.listings.is_empty() {
+            listing_table(&self.listings).print();
             anstream::println!();
         }
-        print(&orders, &statistics);
-        for (_, why) in &invalid {
+        print(&self.orders, &self.statistics);
+        for (_, why) in &self.invalid {
             anstream::eprintln!("{NOTE}warning:{NOTE:#} {why}");
         }
-        if left_out > 0 {
-            show::hint(&format!("\n{left_out} older orders are left out."));
+        if self.left_out > 0 {
+            show::hint(&format!("\n{} older orders are left out.", self.left_out));
+        }
+        if self.listings_left_out > 0 {
+            show::hint(&format!("\n{} older listings are left out.", self.listings_left_out));
         }
     }
-    Ok(if invalid.is_empty() { Exit::Done } else { Exit::Negative })
+}
+
+fn page_not_written(error: &dyn std::fmt::Display) -> Failure {
+    let message = format!("{error}: give a file in a folder that exists and is writable");
+    Failure::fault("PAGE_NOT_WRITTEN", message)
 }
 
 /// The orders of a market, each with the history of its verified record.
@@ -94,13 +164,27 @@ pub(super) fn checked_orders(market: &MarketConnection) -> anyhow::Result<Checke
     Ok(CheckedOrders { orders, invalid, left_out })
 }
 
-/// The listings, each as it follows from its record.
+/// Listings as they follow from their records, with these, and the number of older ones that were not fetched.
+type CheckedListings = (Vec<(Listing, Vec<ListingRecord>)>, usize);
+
+/// The listings, each as it follows from its record. One whose record is wrong is added to the invalid ones.
 fn checked_listings(
     market: &MarketConnection,
-) -> anyhow::Result<Vec<(Listing, Vec<ListingRecord>)>> {
+    invalid: &mut Vec<(Digest, String)>,
+) -> anyhow::Result<CheckedListings> {
     let views = market.listings()?;
-    let checked = views.iter().take(LISTINGS_MAX).map(|view| Ok(market.recorded_listing(view)?));
-    checked.collect()
+    let left_out = views.len().saturating_sub(LISTINGS_MAX);
+    let mut checked = Vec::new();
+    for view in views.iter().take(LISTINGS_MAX) {
+        match market.recorded_listing(view) {
+            Ok(listing) => checked.push(listing),
+            Err(error @ ClientError::UnexpectedContent { .. }) => {
+                invalid.push((view.listing.id(), error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((checked, left_out))
 }
 
 /// Compares the measured leases of a listing with the records of the leases. Returns the orders whose lease has other
@@ -204,6 +288,7 @@ fn order(view: &OrderView) -> MarketOrder {
         renter: view.order.renter,
         segments: view.order.segments,
         class: view.order.class,
+        money: view.money,
         history: None,
     }
 }
@@ -252,7 +337,7 @@ fn order_table(orders: &[MarketOrder]) -> TextTable {
     for order in orders {
         let lease = order.history.as_ref().map(|history| history.lease());
         let provider = lease.and_then(|lease| lease.award()).map(|award| award.provider.short());
-        let delivered = order.history.as_ref().map_or(0, |history| history.delivered());
+        let delivered = order.observed().map_or(0, |lease| lease.delivered());
         let end = match lease.map(|lease| (lease.outcome(), lease.phase().1)) {
             None => String::new(),
             Some((Some(outcome), _)) => outcome_text(outcome, order.segments),

@@ -1,11 +1,43 @@
 //! Checks of a report that need no blob: that it continues the previous report, matches its offer,
-//! and that its payouts follow from its scores.
+//! that its rows were drawn, and that its payouts follow from its scores.
 
-use florin_protocol::{
-    Canonical, Digest, Offer, Report, ReportInputs, RoundOutcome, TaskSpec, WorkResult, close_round,
-};
-use florin_work::{Mismatch, check_draw};
 use serde_json::Value;
+
+use crate::bytes::Canonical;
+use crate::close_round::{ReportInputs, close_round};
+use crate::draw::{draw_rows, round_seed};
+use crate::id::Digest;
+use crate::message::{Offer, RoundOutcome};
+use crate::report::Report;
+use crate::task::TaskSpec;
+use crate::work_order::WorkResult;
+
+/// A line of a report that differs from its recomputation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Path of the line in the report's JSON form.
+    pub line: String,
+    /// The reported value.
+    pub reported: String,
+    /// The recomputed value.
+    pub recomputed: String,
+}
+
+impl Mismatch {
+    /// The mismatch of a line.
+    #[must_use]
+    pub fn new(
+        line: impl Into<String>,
+        reported: &dyn ToString,
+        recomputed: &dyn ToString,
+    ) -> Self {
+        Self {
+            line: line.into(),
+            reported: reported.to_string(),
+            recomputed: recomputed.to_string(),
+        }
+    }
+}
 
 /// Returns the mismatches of `report` with its offer, the previous report and its own scores, in
 /// order. The last argument are the holdout rows that earlier rounds disclosed. Does not verify the
@@ -36,7 +68,7 @@ pub fn check_report(
             Ok(WorkResult { valuation, baseline: report.baseline, metrics, model })
         }
         (RoundOutcome::Settled | RoundOutcome::Void(_), ..) => {
-            return vec![mismatch("valuation", &"absent", &"required in a valued round")];
+            return vec![Mismatch::new("valuation", &"absent", &"required in a valued round")];
         }
     };
     let work: Vec<_> =
@@ -54,8 +86,15 @@ pub fn check_report(
         verified_work: &work,
     });
     match closed {
-        Ok(ours) => compare_json(String::new(), &to_json(report), &to_json(&ours), &mut found),
-        Err(error) => found.push(mismatch("lines", &"paid", &error)),
+        Ok(ours) => match (serde_json::to_value(report), serde_json::to_value(&ours)) {
+            (Ok(reported), Ok(ours)) => {
+                compare_json(String::new(), &reported, &ours, &mut found);
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                found.push(Mismatch::new("report", &"readable", &error));
+            }
+        },
+        Err(error) => found.push(Mismatch::new("lines", &"paid", &error)),
     }
     found
 }
@@ -78,7 +117,7 @@ fn check_continuity(
     ];
     let wrong = table.iter().filter(|(_, reported, ours)| reported != ours);
     let mut found: Vec<Mismatch> =
-        wrong.map(|(line, reported, ours)| mismatch(*line, reported, ours)).collect();
+        wrong.map(|(line, reported, ours)| Mismatch::new(*line, reported, ours)).collect();
     found.extend(check_cohort(spec, offer, report, before));
     found
 }
@@ -95,7 +134,7 @@ fn check_cohort(
     let pool = spec.pool_for_round(report.scope.round, before);
     let pool = pool.map_or_else(|error| error.to_string(), |pool| pool.to_string());
     if offer.pool.to_string() != pool {
-        found.push(mismatch("offer.pool", &offer.pool, &pool));
+        found.push(Mismatch::new("offer.pool", &offer.pool, &pool));
     }
     let asked = usize::try_from(spec.rounds.selection_size()).unwrap_or(usize::MAX);
     let mut members: Vec<_> = report.entries.iter().map(|entry| entry.sender).collect();
@@ -113,31 +152,56 @@ fn check_cohort(
             report.entries.is_sorted_by(|a, b| a.sender < b.sender)
         }),
     ];
-    found.extend(rules.iter().filter(|rule| !rule.1).map(|rule| mismatch(rule.0, &false, &true)));
+    found.extend(
+        rules.iter().filter(|rule| !rule.1).map(|rule| Mismatch::new(rule.0, &false, &true)),
+    );
     for (i, entry) in report.entries.iter().enumerate() {
         let counted = spec.rows_counted(entry.rows_declared, entry.bond);
         if entry.rows_counted != counted {
             let line = format!("entries[{i}].rows_counted");
-            found.push(mismatch(line, &entry.rows_counted, &counted));
+            found.push(Mismatch::new(line, &entry.rows_counted, &counted));
         }
     }
     found
 }
 
-pub(crate) fn mismatch(
-    line: impl Into<String>,
-    reported: &dyn ToString,
-    recomputed: &dyn ToString,
-) -> Mismatch {
-    Mismatch {
-        line: line.into(),
-        reported: reported.to_string(),
-        recomputed: recomputed.to_string(),
+/// Checks the draw of a round's validation rows: the seed is derived from the round's messages, and
+/// the rows are those drawn by it from the rows that no earlier round used. `exposed` is the rows
+/// of all earlier rounds. Returns the differences.
+#[must_use]
+pub fn check_draw(spec: &TaskSpec, report: &Report, exposed: &[u32]) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    let stated = &report.holdout;
+    let seed = round_seed(report.scope, &report.commits, &report.entries);
+    if stated.seed != seed {
+        found.push(Mismatch::new("holdout.seed", &stated.seed, &seed));
     }
-}
-
-fn to_json(report: &Report) -> Value {
-    serde_json::to_value(report).expect("a report is serialisable as JSON")
+    let drawn = match spec.has_quorum(report.entries.len()) {
+        true => draw_rows(&spec.holdout, exposed, seed),
+        false => Ok(Vec::new()),
+    };
+    let drawn = match drawn {
+        Ok(drawn) => drawn,
+        Err(error) => {
+            found.push(Mismatch::new(
+                "holdout.rows",
+                &format!("{} rows", stated.rows.len()),
+                &error,
+            ));
+            return found;
+        }
+    };
+    if stated.rows.len() != drawn.len() {
+        let rows = |rows: &[u32]| format!("{} rows", rows.len());
+        found.push(Mismatch::new("holdout.rows", &rows(&stated.rows), &rows(&drawn)));
+    }
+    let mut pairs = stated.rows.iter().zip(&drawn).enumerate();
+    if let Some((at, (stated, ours))) = pairs.find(|(_, (stated, ours))| stated != ours) {
+        let again = if exposed.contains(stated) { ", disclosed in an earlier round" } else { "" };
+        let reported = format!("row {stated}{again}");
+        found.push(Mismatch::new(format!("holdout.rows[{at}]"), &reported, &format!("row {ours}")));
+    }
+    found
 }
 
 /// Compares two JSON values, and appends a mismatch for every leaf that differs.
@@ -146,7 +210,7 @@ fn compare_json(line: String, reported: &Value, ours: &Value, found: &mut Vec<Mi
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
             for (key, value) in a {
                 let line = if line.is_empty() { key.clone() } else { format!("{line}.{key}") };
-                compare_json(line, value, &b[key], found);
+                compare_json(line, value, b.get(key).unwrap_or(&Value::Null), found);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
@@ -154,7 +218,7 @@ fn compare_json(line: String, reported: &Value, ours: &Value, found: &mut Vec<Mi
                 compare_json(format!("{line}[{i}]"), a, b, found);
             }
         }
-        (a, b) if a != b => found.push(mismatch(line, a, b)),
+        (a, b) if a != b => found.push(Mismatch::new(line, a, b)),
         _ => {}
     }
 }

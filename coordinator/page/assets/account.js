@@ -1,0 +1,220 @@
+// @ts-check
+// The view of an account: what it has, what it may claim, and why.
+import { addressOf, get, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList, taskOnLedger } from "./api.js";
+import { cards, command, h, safely, section, table } from "./dom.js";
+import { clean, count, named, nano, time } from "./format.js";
+import { florins, sum, units, whole } from "./money.js";
+import { checkClaim, checkContracts, statement } from "./wasm.js";
+import { onChain, walletSection } from "./wallet.js";
+
+/** Tasks that are searched, the open ones first. */
+const TASKS_MAX = 100;
+/** Time after which the part of an account in a task is fetched again, in milliseconds. */
+const PART_MS = 15000;
+/** Parts in memory. */
+const PARTS_MAX = 1000;
+/** Tasks whose claims have a command. */
+const COMMANDS_MAX = 5;
+/** Rounds of each task in the statement. */
+const ROUNDS_MAX = 20;
+
+/** @type {import("./main.js").ViewFunction} */
+export async function accountView([address = ""]) {
+  const form = h("form", { "data-to": "/accounts/VALUE" },
+    h("label", {}, "Address of an account", h("input", { name: "value", pattern: "0x[0-9a-fA-F]{40}", required: true, value: address, autocomplete: "off", spellcheck: "false", placeholder: "0x…" })),
+    h("button", {}, "Show"));
+  if (!/^0x[0-9a-fA-F]{40}$/.test(address)) {
+    return {
+      title: "Account",
+      nodes: [
+        h("h1", {}, "Account"),
+        h("p", { class: "lead" }, "Balances, bonds, claims and the reasons of each payout of one account."),
+        address ? h("p", { class: "problem", role: "alert" }, named(address), " is not an address: 0x and 40 hexadecimal digits.") : null,
+        section("Which account?", form, h("p", { class: "note" }, "Your own address:"), command("florin wallet show wallet.json")),
+      ],
+    };
+  }
+  const [{ json: market, text }, tasks] = await Promise.all([marketDocument(), taskList()]);
+  const at = addressOf(market);
+  const ethereum = market.ledger?.kind === "ethereum";
+  const recent = [...tasks].sort((a, b) => Number(a.phase === "done") - Number(b.phase === "done")).slice(0, TASKS_MAX);
+  const contracts = { token: String(market.ledger?.token), market: String(market.ledger?.market) };
+  const valid = ethereum && (await checkContracts(text));
+  const [balance, stake, chain] = await Promise.all([
+    ethereum ? null : ledger({ balance: { account: address } }, "amount"),
+    ethereum ? null : ledger({ stake: { account: address } }, "stake"),
+    valid ? onChain(contracts, address, recent.map((task) => task.id)) : null,
+  ]);
+  const found = await Promise.all(recent.map((task) => remembered(task, address, ethereum, chain)));
+  const parts = found.filter((one) => one !== null);
+  const claimable = parts.map((one) => one.claimable).filter((one) => one !== null);
+  const wrong = parts.filter((one) => one.proven === false);
+  return {
+    title: `Account ${address}`,
+    nodes: [
+      h("h1", {}, "Account"),
+      h("p", { class: "lead" }, h("code", { class: "whole" }, address)),
+      ...wrong.map((one) => h("p", { class: "problem", role: "alert" }, "The totals that the coordinator serves for ", named(one.task.name), " are not in its claim tree: do not believe them.")),
+      cards([
+        [typeof balance === "string" ? florins(units(balance)) : chain ? florins(chain.balance) : "connect a wallet", "balance"],
+        [stake ? florins(units(stake.amount)) : chain ? florins(chain.stake) : "connect a wallet", "stake"],
+        [(ethereum && !chain) || parts.some((one) => one.claimable === null && one.proven !== null) ? "unknown" : florins(claimable.reduce((all, one) => all + one, 0n)), "may be claimed now"],
+        [count(parts.length), "tasks"],
+      ]),
+      ethereum ? walletSection(market, address, parts, recent, chain, valid) : null,
+      await safely("Tasks", () => bonds(parts, address, at, recent.length, tasks.length)),
+      ...(await Promise.all(parts.map((one) => safely("Statement", () => explained(one))))),
+      section("Another account", form),
+    ],
+  };
+}
+
+/**
+ * @typedef {{ task: any, bond: bigint | null, release: number, totals: any, proof: string[], proven: boolean | null, claimable: bigint | null, lines: { round: number, found: import("./wasm.js").Statement }[] }} Part
+ */
+
+/** @type {Map<string, { stage: string, at: number, part: Promise<Part | null> }>} */
+const loadedParts = new Map();
+
+/**
+ * As `part`, fetched again when the task reaches another stage, or after a while: bonds change without
+ * an event.
+ * @param {any} task
+ * @param {string} address
+ * @param {boolean} ethereum
+ * @param {import("./wallet.js").OnChain | null} chain
+ */
+async function remembered(task, address, ethereum, chain) {
+  if (ethereum) {
+    return part(task, address, ethereum, chain);
+  }
+  const { json: view } = await taskDocument(task.id);
+  const reached = stage(view);
+  const key = `${task.id}/${address}`;
+  const known = loadedParts.get(key);
+  if (known && known.stage === reached && Date.now() - known.at < PART_MS) {
+    return known.part;
+  }
+  const loading = part(task, address, ethereum, chain);
+  if (loadedParts.size > PARTS_MAX) {
+    loadedParts.clear();
+  }
+  loadedParts.set(key, { stage: reached, at: Date.now(), part: loading });
+  loading.catch(() => loadedParts.delete(key));
+  return loading;
+}
+
+/**
+ * The part of an account in a task; null if it has none.
+ * @param {any} task
+ * @param {string} address
+ * @param {boolean} ethereum
+ * @param {import("./wallet.js").OnChain | null} chain
+ * @returns {Promise<Part | null>}
+ */
+async function part(task, address, ethereum, chain) {
+  const id = encodeURIComponent(task.id);
+  const [proof, embedded, claimed, { json: view }] = await Promise.all([
+    optional(get(`/v1/tasks/${id}/proof/${address}`)),
+    ethereum ? null : ledger({ bond: { task: task.id, account: address } }, "bond"),
+    ethereum ? null : ledger({ claimed: { task: task.id, account: address } }, "totals"),
+    taskDocument(task.id),
+  ]);
+  const lines = await history(task.id, address, view.reported);
+  const totals = proof?.json.totals ?? null;
+  const paid = totals ? units(totals.paid) : null;
+  const before = claimed ? units(claimed.paid) : chain?.claimed.get(task.id) ?? null;
+  const bond = embedded ? units(embedded.amount) : chain?.bonds.get(task.id)?.amount ?? null;
+  const release = Number(embedded?.release ?? Number(chain?.bonds.get(task.id)?.release ?? 0n));
+  const has = lines.length > 0 || (paid ?? 0n) > 0n || (bond ?? 0n) > 0n;
+  if (!has) {
+    return null;
+  }
+  const proven = proof === null ? null : await isProven(task.id, address, proof.json, ethereum);
+  const claimable = paid !== null && before !== null && proven !== false ? (paid > before ? paid - before : 0n) : null;
+  return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines };
+}
+
+/**
+ * Whether the totals of an account are those of the ledger: their proof leads to the root that the
+ * ledger has, on Ethereum to that of the round's report. Zero totals are right if that report has none
+ * of the account. Null before any settlement is final.
+ * @param {string} task
+ * @param {string} address
+ * @param {any} proof
+ * @param {boolean} ethereum
+ * @returns {Promise<boolean | null>}
+ */
+async function isProven(task, address, proof, ethereum) {
+  const report = (await optional(reportDocument(task, Number(proof.round))))?.json.body;
+  const state = ethereum ? null : await taskOnLedger(task);
+  const root = ethereum ? report?.root : state?.root;
+  if (/^0*$/.test(String(root ?? ""))) {
+    return null;
+  }
+  const isZero = units(proof.totals?.paid) === 0n && units(proof.totals?.debited) === 0n && proof.proof?.length === 0;
+  if (isZero) {
+    const own = Object.keys(report?.account_totals ?? {}).find((one) => one.toLowerCase() === address.toLowerCase());
+    return report !== undefined && report.root === root && own === undefined ? null : false;
+  }
+  const inTree = await checkClaim({
+    root: String(proof.root), account: address, totals: JSON.stringify(proof.totals), proof: JSON.stringify(proof.proof ?? []),
+  });
+  return inTree && proof.root === root;
+}
+
+/** The statements of an account by the last reports. @param {string} task @param {string} address @param {number} reported */
+async function history(task, address, reported) {
+  const loading = [];
+  for (let round = reported; round > Math.max(0, reported - ROUNDS_MAX); round -= 1) {
+    loading.push(optional(reportDocument(task, round)).then((document) => ({ round, text: document?.text })));
+  }
+  const lines = [];
+  for (const { round, text } of await Promise.all(loading)) {
+    const found = text === undefined ? null : await statement(text, address);
+    if (found) {
+      lines.push({ round, found });
+    }
+  }
+  return lines;
+}
+
+/** @param {Part[]} parts @param {string} address @param {string} at @param {number} searched @param {number} all */
+function bonds(parts, address, at, searched, all) {
+  if (parts.length === 0) {
+    return section("Tasks", h("p", { class: "soft" }, `This account has no bond, no pay and no update in the last ${ROUNDS_MAX} rounds of ${count(searched)} of ${count(all)} tasks. Its leases and listings are in the view `, h("a", { href: "/compute" }, "Compute"), "."));
+  }
+  const rows = parts.map((one) => [
+    h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}` }, named(one.task.name)),
+    one.bond === null ? "–" : whole(one.bond),
+    one.release > 0 ? time(one.release) : "–",
+    one.totals ? whole(units(one.totals.paid)) : "–",
+    one.totals ? whole(units(one.totals.debited)) : "–",
+    one.claimable === null ? "–" : whole(one.claimable),
+    one.proven === null ? h("span", { class: "soft" }, "nothing final yet") : one.proven ? h("span", { class: "mark good" }, "✓ proven") : h("span", { class: "mark bad" }, "✗ wrong proof"),
+  ]);
+  return section("Tasks",
+    table("Tasks of the account", ["task", "#bond", "bond leaves", "#earned, final", "#debited", "#claimable", "claim"], rows),
+    h("p", { class: "note" }, "Earnings are claimable when the challenge window of their round is over. Their owner claims them with a wallet:"),
+    parts.slice(0, COMMANDS_MAX).map(({ task, claimable }) => [
+      claimable === null || claimable > 0n ? command(`florin claim ${task.id} --wallet wallet.json --market ${at}`) : null,
+      command(`florin statement ${task.id} ${address} --market ${at}`),
+    ]),
+    command(`florin balance ${address} --market ${at}`));
+}
+
+/** @param {Part} one */
+function explained(one) {
+  if (one.lines.length === 0) {
+    return null;
+  }
+  const rows = one.lines.map(({ round, found }) => [
+    h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}/rounds/${round}` }, `round ${count(round)}`),
+    found.score_nano === null ? "–" : h("span", { class: "figure" }, `${nano(found.score_nano, 6)} ± ${nano(found.error_nano, 6)}`),
+    whole(sum([found.payout, found.infrastructure])),
+    whole(units(found.debit)),
+    h("span", { class: "text" }, found.explanation),
+  ]);
+  return section(`Statement: ${clean(one.task.name)}`,
+    h("div", { class: "spoken" }, table("Statement", ["round", "#score, nats", "#paid", "#debited", "in words"], rows)));
+}

@@ -1,0 +1,188 @@
+// @ts-check
+// The view of the market: tasks, what they pay, need and risk, and where the money is.
+import { addressOf, ledger, marketDocument, optional, reportDocument, taskDocument, taskList } from "./api.js";
+import { cards, command, facts, h, safely, section, table } from "./dom.js";
+import { count, duration, named, short, tag, words } from "./format.js";
+import { florins, sum, units } from "./money.js";
+import { mark, paidData, paidInfrastructure, updates } from "./round.js";
+
+/** Open tasks of which details are shown. */
+const DETAILS_MAX = 30;
+/** Tasks in the table. */
+const TASKS_MAX = 500;
+/** Reports from which earnings are estimated. */
+const SAMPLE = 5;
+
+/**
+ * A task with its last reports.
+ * @typedef {{ view: any, reports: any[] }} Detail
+ */
+
+/** @param {any} summary @returns {Promise<Detail>} */
+async function detail(summary) {
+  const id = String(summary.id);
+  const { json: view } = await taskDocument(id);
+  const rounds = [];
+  for (let round = view.reported; round > Math.max(0, view.reported - SAMPLE); round -= 1) {
+    rounds.push(optional(reportDocument(id, round)));
+  }
+  const reports = (await Promise.all(rounds)).flatMap((document) => (document ? [document.json.body] : []));
+  return { view, reports };
+}
+
+/**
+ * The pay of the last rounds for rows: base units, and rows, so that a product divides once.
+ * @param {any[]} reports
+ */
+function paidByRows(reports) {
+  let paid = 0n;
+  let rows = 0n;
+  for (const report of reports) {
+    paid += paidData(report) ?? 0n;
+    for (const entry of report.entries) {
+      rows += BigInt(Number.isSafeInteger(entry.rows_counted) ? entry.rows_counted : 0);
+    }
+  }
+  return { paid, rows };
+}
+
+/** @param {Detail} task @param {number} rows */
+function earnings(task, rows) {
+  const { paid, rows: counted } = paidByRows(task.reports);
+  if (counted === 0n) {
+    return h("span", { class: "soft" }, "no round yet");
+  }
+  const each = (paid * BigInt(rows)) / counted;
+  return [florins(each), " a round"];
+}
+
+/** The bond for rows: at least `bond_min`. @param {any} budget @param {number} rows */
+function bond(budget, rows) {
+  const least = units(budget.bond_min);
+  const row = units(budget.bond_per_row);
+  if (least === null || row === null) {
+    return null;
+  }
+  const needed = row * BigInt(rows);
+  return needed > least ? needed : least;
+}
+
+/**
+ * All florins of the embedded chain: it creates none after its genesis. Null on another ledger.
+ * @type {Promise<bigint | null> | null}
+ */
+let supply = null;
+
+/** @returns {Promise<bigint | null>} */
+function supplyOfChain() {
+  supply ??= ledger("genesis", "genesis").then((genesis) =>
+    genesis ? sum(genesis.allocations.map((/** @type {[string, string]} */ [, amount]) => amount)) : null);
+  supply.catch(() => (supply = null));
+  return supply;
+}
+
+/** @type {import("./main.js").ViewFunction} */
+export async function marketView(_, query) {
+  const asked = Number(query.get("rows") ?? 1000);
+  const rows = Number.isSafeInteger(asked) && asked > 0 && asked <= 1e9 ? asked : 1000;
+  const [{ json: market }, list, treasury, all] = await Promise.all([
+    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(),
+  ]);
+  const open = list.filter((task) => task.phase !== "done");
+  // A task that cannot be read is in the list below; it blanks no other one.
+  const loading = open.slice(0, DETAILS_MAX).map((task) => detail(task).catch(() => null));
+  const details = (await Promise.all(loading)).filter((one) => one !== null);
+  const at = addressOf(market);
+  const deposited = sum(list.flatMap((task) => [task.data, task.infrastructure]));
+  return {
+    title: "Market",
+    nodes: [
+      h("h1", {}, "Market"),
+      h("p", { class: "lead" }, "Buyers lock florins behind tasks; members train on their own rows and are paid for what their updates improve."),
+      cards([
+        [count(open.length), "open tasks"],
+        [count(list.length), "tasks in all"],
+        [florins(deposited), "deposited for all tasks"],
+        details.length > 0
+          ? [florins(sum(details.flatMap(({ reports: [last] }) => (last ? [last.data_total, last.infrastructure_total] : [])))), `paid by ${details.length === open.length ? "the" : `the last ${count(details.length)}`} open tasks`]
+          : null,
+        all === null ? null : [florins(all), "exist"],
+        typeof treasury === "string" ? [florins(units(treasury)), "in the treasury"] : [words(market.ledger?.kind), "ledger"],
+      ]),
+      await safely("Open tasks", () => openTasks(details, rows, open.length)),
+      await safely("Last rounds", () => lastRounds(details)),
+      await safely("All tasks", () => allTasks(list)),
+      section("Take part",
+        h("p", { class: "note" }, "Any account with florins can take part with rows that fit a task, offer devices, or check what was paid."),
+        command(`florin participate --all --policy policy.toml --wallet wallet.json --market ${at}`),
+        command(`florin provide --max-stake 20 --wallet wallet.json --market ${at}`),
+        facts([
+          ["coordinator", h("code", {}, market.coordinator)],
+          ["its key", short(market.node_key)],
+          ["ledger", words(market.ledger?.kind)],
+          ["program", market.version],
+        ])),
+    ],
+  };
+}
+
+/** @param {Detail[]} details @param {number} rows @param {number} all */
+function openTasks(details, rows, all) {
+  if (details.length === 0) {
+    return section("Open tasks", h("p", { class: "soft" }, "No task is open now."), command("florin task new task.toml"));
+  }
+  const lines = details.map((task) => {
+    const { view } = task;
+    const { spec } = view;
+    return [
+      h("a", { href: `/tasks/${encodeURIComponent(view.id)}` }, named(spec.name)),
+      words(view.phase),
+      [tag(spec.model), h("br"), h("span", { class: "soft" }, `${count(spec.data?.width)} numbers a row, of ${count(spec.data?.classes)} classes; ${count(spec.rounds.cohort_target)} members a round`)],
+      earnings(task, rows),
+      florins(bond(spec.budget, rows)),
+      [florins(units(spec.budget.debit_max)), " a round"],
+      duration(spec.rounds.train_ms),
+    ];
+  });
+  return section("Open tasks",
+    h("form", { "data-to": "/?rows=VALUE" },
+      h("label", {}, "Rows that you have", h("input", { name: "value", inputmode: "numeric", pattern: "[0-9]{1,9}", value: rows, required: true })),
+      h("button", {}, "Estimate")),
+    h("p", { class: "note" }, `Earnings are what the last ${SAMPLE} rounds of a task paid for each row, times ${count(rows)} rows: rows that improve the model less are paid less. The bond returns; a debit is taken from it for an update that does harm.`),
+    table("Open tasks", ["task", "phase", "model and rows", "#last rounds paid", "#bond", "#at risk", "#time to train"], lines),
+    all > details.length ? h("p", { class: "note" }, `${all - details.length} more open tasks are in the list below.`) : null);
+}
+
+/** The last round of each open task. @param {Detail[]} details */
+function lastRounds(details) {
+  const rows = details.filter(({ reports }) => reports.length > 0).map(({ view, reports }) => {
+    const round = Number(view.reported);
+    const [report] = reports;
+    return [
+      h("a", { href: `/tasks/${view.id}/rounds/${round}` }, named(view.spec.name), `, round ${count(round)}`),
+      tag(report.outcome),
+      updates(report),
+      florins(paidData(report)),
+      florins(paidInfrastructure(report)),
+      mark(String(view.id), round, round),
+    ];
+  });
+  return rows.length === 0 ? null : section("Last rounds",
+    table("The last round of each open task", ["round", "outcome", "#updates", "#for data", "#for infrastructure", "recomputed here"], rows));
+}
+
+/** @param {any[]} list */
+function allTasks(list) {
+  const rows = list.slice(0, TASKS_MAX).map((task) => [
+    h("a", { href: `/tasks/${encodeURIComponent(task.id)}` }, named(task.name)),
+    words(task.phase),
+    `${count(task.round)} of ${count(task.rounds)}`,
+    count(task.enrolled),
+    florins(units(task.data)),
+    florins(units(task.infrastructure)),
+  ]);
+  const columns = ["task", "phase", "#round", "#members", "#for data", "#for infrastructure"];
+  return section("All tasks",
+    rows.length > 0 ? table("All tasks", columns, rows) : h("p", { class: "soft" }, "No task was ever published here."),
+    list.length > TASKS_MAX ? h("p", { class: "note" }, `${list.length - TASKS_MAX} tasks are left out.`) : null);
+}

@@ -1,0 +1,170 @@
+// @ts-check
+// The protocol's own code and the charts, compiled to WebAssembly.
+
+/** @typedef {{ memory: WebAssembly.Memory, reserve(length: number): number, call(): number, answer_address(): number }} Exports */
+
+/** @type {Promise<Exports> | null} */
+let loading = null;
+
+async function load() {
+  const response = await fetch("/page/florin.wasm");
+  const { instance } = await WebAssembly.instantiate(await response.arrayBuffer(), {});
+  return /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
+}
+
+/**
+ * Sends a request as JSON text, and returns the answer.
+ * @param {string} request
+ * @returns {Promise<any>}
+ */
+async function call(request) {
+  loading ??= load();
+  let code;
+  try {
+    code = await loading;
+  } catch (error) {
+    loading = null;
+    throw error;
+  }
+  const bytes = new TextEncoder().encode(request);
+  const address = code.reserve(bytes.length);
+  if (address === 0) {
+    return { error: "the documents are larger than any honest ones" };
+  }
+  new Uint8Array(code.memory.buffer, address, bytes.length).set(bytes);
+  let length;
+  try {
+    length = code.call();
+  } catch (error) {
+    loading = null;
+    throw error;
+  }
+  const answer = new Uint8Array(code.memory.buffer, code.answer_address(), length);
+  return JSON.parse(new TextDecoder().decode(answer));
+}
+
+/** The end of the last check. @type {Promise<unknown>} */
+let queue = Promise.resolve();
+
+/**
+ * Begins a check after all earlier ones: each fetches its documents, and no two compete for them.
+ * @template T
+ * @param {() => Promise<T>} check
+ * @returns {Promise<T>}
+ */
+export function inTurn(check) {
+  const done = queue.then(check);
+  queue = done.catch(() => undefined);
+  return done;
+}
+
+/** @typedef {{ line: string, reported: string, recomputed: string }} Mismatch */
+/**
+ * `failed` is the reason for which there is no recomputation.
+ * @typedef {{ digest?: string, mismatches: Mismatch[], failed?: string }} Verdict
+ */
+
+/**
+ * Recomputes weights, payouts, running totals and the claim root of a round from its documents, in
+ * the text in which the coordinator served them.
+ * @param {{ task: string, round: number, market: string, view: string, offer: string, report: string, before: string | null, disclosed: number[] }} round
+ * @returns {Promise<Verdict>}
+ */
+export async function checkRound({ task, round, market, view, offer, report, before, disclosed }) {
+  const request = `{"call":"check_round","task":${JSON.stringify(task)},"round":${round},"market":${market},"view":${view},"offer":${offer},` +
+    `"report":${report},"before":${before ?? "null"},"disclosed":${JSON.stringify(disclosed)}}`;
+  const answer = await call(request);
+  if (answer.error !== undefined) {
+    return { mismatches: [{ line: "report", reported: "a report of the protocol", recomputed: String(answer.error) }] };
+  }
+  return answer;
+}
+
+/** Whether the identity of a market is that of the contracts that it names. @param {string} market */
+export async function checkContracts(market) {
+  const answer = await call(`{"call":"check_contracts","market":${market}}`);
+  return answer.valid === true;
+}
+
+/**
+ * Whether an account's totals are in the claim tree of a root.
+ * @param {{ root: string, account: string, totals: string, proof: string }} claim `totals` and `proof` as JSON text
+ */
+export async function checkClaim({ root, account, totals, proof }) {
+  const request = `{"call":"check_claim","root":${JSON.stringify(root)},"account":${JSON.stringify(account)},` +
+    `"totals":${totals},"proof":${proof}}`;
+  const answer = await call(request);
+  return answer.valid === true;
+}
+
+/** @typedef {{ score_nano: number | null, error_nano: number | null, payout: string, infrastructure: string, debit: string, explanation: string }} Statement */
+
+/**
+ * The statement of an account by a report, in the words of the program; null if it does not name it.
+ * @param {string} report As the coordinator served it.
+ * @param {string} account
+ * @returns {Promise<Statement | null>}
+ */
+export async function statement(report, account) {
+  const answer = await call(`{"call":"statement","account":${JSON.stringify(account)},"report":${report}}`);
+  if (answer.error !== undefined) {
+    throw new Error(`a report is malformed: ${String(answer.error)}`);
+  }
+  return answer.statement ?? null;
+}
+
+/**
+ * The award of an order, as its records prove it.
+ * @typedef {{ provider: string, at: number, price: string, useful_us: number, per_hour: string | null, earned: string, delivered: number,
+ *   ran: [number, number] | null }} Award
+ */
+/**
+ * The facts that the records of an order prove; null before its bids begin. `wrong` is the reason for which they prove nothing.
+ * @typedef {{ opened: number, last: number, award: Award | null, lost: [string, string][], audited: number, outcome: any, cancelled: boolean }} Facts
+ * @typedef {{ facts?: Facts | null, wrong?: string }} OrderVerdict
+ */
+
+/**
+ * Performs all records of an order again, from the text in which the coordinator served them.
+ * @param {{ order: string, market: string, view: string, records: string[] }} documents `order` is the id that was asked for, `market` the identity as JSON.
+ * @returns {Promise<OrderVerdict>}
+ */
+export async function checkOrder({ order, market, view, records }) {
+  const answer = await call(`{"call":"check_order","order":${JSON.stringify(order)},"market":${market},"view":${view},"records":[${records.join(",")}]}`);
+  return answer.error === undefined ? answer : { wrong: String(answer.error) };
+}
+
+/**
+ * The statistics of a market.
+ * @typedef {{ provider: string, won: number, delivered: number, defaulted: number, slashed: number, earned: string, lost: string,
+ *   per_hour: string | null, utilisation_ppm: number }} Provider
+ */
+
+/**
+ * Prices, and providers with their time at work, of leases as their records prove them.
+ * @param {Facts[]} leases
+ * @returns {Promise<{ providers: Provider[], median: string | null, utilisation_ppm: number }>}
+ */
+export async function marketStatistics(leases) {
+  const answer = await call(JSON.stringify({ call: "market_statistics", leases }));
+  if (answer.error !== undefined) {
+    throw new Error(String(answer.error));
+  }
+  return answer;
+}
+
+/** @typedef {{ name: string, unit: "number" | "percent" | "florins" | "nats" | "seconds", range: "covering" | "from_zero" | "counting" }} Axis */
+
+/**
+ * Draws a chart, and returns SVG.
+ * @param {{ call: "line_plot", title: string, x: Axis, y: Axis, lines: { name: string, points: [number, number][] }[] }
+ *   | { call: "scatter_plot", title: string, x: Axis, y: Axis, names: string[], dots: { at: [number, number], series: number }[] }
+ *   | { call: "stacked_bars", title: string, x: Axis, y: Axis, names: string[], bars: number[][] }
+ *   | { call: "share_bar", title: string, parts: { name: string, value: number }[] }
+ *   | { call: "error_bars", title: string, quantity: Axis, rows: { name: string, mean: number, bounds: [number, number] | null }[] }} chart
+ * @returns {Promise<string>}
+ */
+export async function draw(chart) {
+  const answer = await call(JSON.stringify(chart));
+  return answer.svg ?? "";
+}

@@ -1,0 +1,125 @@
+// A coordinator that lies and names that attack: node hostile.mjs ORIGIN TASK. The market is honest;
+// the test changes its answers on their way.
+import { changing, check, play, visit } from "./browser.mjs";
+
+const [origin, task] = process.argv.slice(2);
+const NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egpj.exe\u0000\u2066";
+
+await play(async (browser, faults) => {
+  const changed = (change) => changing(browser, origin, faults, change);
+
+  /** An amount with one base unit more. */
+  function oneUnitMore(amount) {
+    const [whole, part = ""] = amount.split(".");
+    const units = (BigInt(whole) * 10n ** 18n + BigInt(part.padEnd(18, "0")) + 1n).toString().padStart(19, "0");
+    return `${units.slice(0, -18)}.${units.slice(-18)}`.replace(/\.?0+$/, "");
+  }
+
+  const deep = (json) => JSON.parse(JSON.stringify(json));
+
+  const unit = await changed((path, json) => {
+    if (path.endsWith("/rounds/1/report")) {
+      const next = deep(json);
+      const line = next.body.lines.find(({ payout }) => payout !== "0") ?? next.body.lines[0];
+      line.payout = oneUnitMore(line.payout);
+      return next;
+    }
+    return undefined;
+  });
+  await visit(unit, origin, `/tasks/${task}/rounds/1`);
+  await unit.waitForSelector(".passed, .problem", { timeout: 30_000 });
+  check("a report with one changed payout turns red", (await unit.$(".problem")) !== null && (await unit.$(".passed")) === null);
+  await visit(unit, origin, `/tasks/${task}`);
+  await unit.waitForSelector(".mark.bad", { timeout: 30_000 });
+  check("the task marks the wrong report", true);
+  await unit.close();
+
+  const root = await changed((path, json) => {
+    if (path === `/v1/tasks/${task}`) {
+      return { ...json, model: "00".repeat(32) };
+    }
+    return undefined;
+  });
+  await visit(root, origin, `/tasks/${task}`);
+  await root.waitForSelector("[role=alert]", { timeout: 30_000 });
+  check("a view that contradicts its reports is named",
+    /not that of its last report/.test(await root.$eval("#main", (main) => main.textContent)));
+  await root.close();
+
+  for (const [key, value] of [["data", "1"], ["metrics", null], ["report", "00".repeat(32)]]) {
+    const listed = await changed((path, json) =>
+      (path === `/v1/tasks/${task}/rounds` ? json.map((one, at) => (at === json.length - 1 ? { ...one, [key]: value } : one)) : undefined));
+    await visit(listed, origin, `/tasks/${task}`);
+    await listed.waitForFunction(() => /states another report/.test(document.getElementById("main").textContent), { timeout: 30_000 });
+    check(`a list of rounds with another ${key} than the report is named`, true);
+    await listed.close();
+  }
+  const early = await changed((path, json) =>
+    (path === `/v1/tasks/${task}/rounds` ? json.map((one) => (one.round === 1 ? { ...one, accepted: 99 } : one)) : undefined));
+  await visit(early, origin, `/tasks/${task}`);
+  check("a wrong line of an early round is named", /states another report of round 1/.test(await early.$eval("#main", (main) => main.textContent)));
+  await early.close();
+  const unlisted = await changed((path) => {
+    if (path === `/v1/tasks/${task}/rounds`) {
+      return "no list";
+    }
+    return undefined;
+  });
+  await visit(unlisted, origin, `/tasks/${task}`);
+  const left = await unlisted.$eval("#main", (main) => main.textContent);
+  check("a task without its list of rounds is shown", /lists 0 of the last/.test(left) && /Deposit = paid/.test(left), left);
+  await unlisted.close();
+  const withheld = await changed((path, json) => (path === `/v1/tasks/${task}/rounds` ? json.slice(0, -1) : undefined));
+  await visit(withheld, origin, `/tasks/${task}`);
+  check("a round that is not listed is named", /lists \d+ of the last/.test(await withheld.$eval("#main", (main) => main.textContent)));
+  await withheld.close();
+
+  const names = await changed((path, json) => {
+    if (path === "/v1/tasks") {
+      return json.map((one) => ({ ...one, name: NAME, data: "999999999999999999999999999999999999999", enrolled: 1e6 }))
+        .concat(Array.from({ length: 3000 }, (_, at) => ({ ...json[0], id: at.toString(16).padStart(64, "0"), name: `${NAME}${at}`, data: "1e99", phase: "done", rounds: 4294967295 })));
+    }
+    if (path === `/v1/tasks/${task}`) {
+      const next = deep(json);
+      next.spec.name = NAME;
+      next.enrolled = 4294967295;
+      return next;
+    }
+    return undefined;
+  });
+  for (const [path, width] of [["/", 360], ["/", 1440], [`/tasks/${task}`, 360]]) {
+    await names.setViewport({ width, height: 800 });
+    await visit(names, origin, path);
+    const found = await names.evaluate(() => ({
+      images: document.querySelectorAll("#main img, #main script").length,
+      wide: document.documentElement.scrollWidth - window.innerWidth,
+      marks: /[\u202a-\u202e\u2066-\u2069\u0000]/.test(document.getElementById("main").textContent),
+      title: document.title,
+    }));
+    check(`hostile names are text at ${path} and ${width} px`, found.images === 0 && found.wide <= 0 && !found.marks, JSON.stringify(found));
+  }
+  await names.close();
+
+  const cut = await changed((path, json) => {
+    if (path.endsWith("/rounds/1/report")) {
+      const { lines, ...body } = json.body;
+      return { ...json, body };
+    }
+    return undefined;
+  });
+  await visit(cut, origin, "/");
+  check("a malformed report blanks no list", (await cut.$(`a[href="/tasks/${task}"]`)) !== null);
+  await visit(cut, origin, `/tasks/${task}`);
+  await cut.waitForSelector("[role=alert]", { timeout: 30_000 });
+  check("a malformed report is named", /withheld or malformed/.test(await cut.$eval("#main", (main) => main.textContent)));
+  await cut.close();
+
+  const broken = await changed((path) => (path === "/v1/tasks" ? { not: "a list" } : undefined));
+  await visit(broken, origin, "/");
+  check("a list that is none shows no task", /No task/.test(await broken.$eval("#main", (main) => main.textContent)));
+  await broken.close();
+
+  const framed = await fetch(origin);
+  check("no page frames this one", framed.headers.get("x-frame-options") === "DENY" && /frame-ancestors 'none'/.test(framed.headers.get("content-security-policy")));
+  check("no cookie is set", framed.headers.get("set-cookie") === null);
+});
