@@ -19,9 +19,9 @@ use flate2::write::GzEncoder;
 /// Where the page may load from: this origin alone. `wasm-unsafe-eval` allows WebAssembly, and no
 /// text as a script.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' \
-    'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
-    form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
-    trusted-types florin-charts";
+    'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types florin-page";
 
 /// The addresses of the views.
 const VIEWS: [&str; 6] = [
@@ -121,6 +121,7 @@ fn assets() -> &'static [Asset] {
             script!("account.js"),
             script!("api.js"),
             script!("compute.js"),
+            script!("contracts.js"),
             script!("dom.js"),
             script!("ethereum.js"),
             script!("format.js"),
@@ -133,6 +134,7 @@ fn assets() -> &'static [Asset] {
             script!("task.js"),
             script!("wallet.js"),
             script!("wasm.js"),
+            script!("worker.js"),
         ]
     })
 }

@@ -201,6 +201,9 @@ pub struct TaskView {
     pub spec: TaskSpec,
     /// Current phase.
     pub phase: TaskPhase,
+    /// From this moment on the phase is over; `None` where it has no deadline.
+    #[serde(default)]
+    pub phase_ends: Option<Timestamp>,
     /// The current round, or the last one.
     pub round: RoundNumber,
     /// Rounds with a report.
@@ -247,6 +250,12 @@ pub struct TaskSummary {
     pub data: Amount,
     /// Initial budget for infrastructure.
     pub infrastructure: Amount,
+    /// Paid for data in all rounds with a report.
+    #[serde(default)]
+    pub data_paid: Amount,
+    /// Paid for infrastructure in all rounds with a report.
+    #[serde(default)]
+    pub infrastructure_paid: Amount,
 }
 
 /// A report in the list of a task's rounds. The list is not signed: the report is.

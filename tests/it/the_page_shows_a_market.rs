@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::market::words;
 use crate::support::page::{document, equal_answers, node, run, scripts};
-use crate::support::process::until;
+use crate::support::process::{florin, free_port, until};
 use crate::support::{On, Process, TestMarket, TestPlan};
 
 /// A page that is open in a browser.
@@ -19,29 +19,32 @@ struct OpenPage {
 }
 
 impl OpenPage {
-    /// Opens the view of a task, and waits until it is drawn. `None` without a browser.
-    fn open(origin: &str, task: TaskId, round: u32) -> Option<Self> {
-        let (task, round) = (task.to_string(), round.to_string());
-        let mut script =
-            node(&["live.mjs", origin, &task, &round]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(script.stdout.take().unwrap());
-        let mut first = String::new();
-        lines.read_line(&mut first).unwrap();
-        if first.starts_with("SKIPPED") {
-            println!("{first}");
-            script.wait().unwrap();
-            return None;
+    /// Runs a script until it prints that its pages are drawn. `None` without a browser.
+    fn open(arguments: &[&str]) -> Option<Self> {
+        let mut script = node(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(script.stdout.take().unwrap());
+        let mut page = Self { script, lines };
+        let (mut line, mut seen) = (String::new(), String::new());
+        while line.trim() != "open" {
+            seen += &line;
+            line.clear();
+            assert!(page.lines.read_line(&mut line).unwrap() > 0, "{arguments:?}: {seen}");
+            if line.starts_with("SKIPPED") {
+                println!("{line}");
+                page.script.wait().unwrap();
+                return None;
+            }
         }
-        assert_eq!(first.trim(), "open");
-        Some(Self { script, lines })
+        Some(page)
     }
 
-    /// Waits until the round is in the page.
-    fn finish(mut self) {
+    /// Waits for the end of the script, and returns what it printed.
+    fn finish(mut self) -> String {
         let mut text = String::new();
         self.lines.read_to_string(&mut text).unwrap();
         assert!(self.script.wait().unwrap().success(), "{text}");
         println!("{text}");
+        text
     }
 }
 
@@ -60,16 +63,57 @@ fn a_round_appears_in_an_open_page_and_lies_are_named() {
         let line = log.lines().find(|line| line.starts_with("page"))?;
         Some(line.split_whitespace().nth(1)?.trim_end_matches('/').to_owned())
     });
-    let live = OpenPage::open(&at, task, 1);
-    let polling = OpenPage::open(&polled, task, 2);
+    let id = task.to_string();
+    let live = OpenPage::open(&["live.mjs", &at, &id, "1"]);
+    let polling = OpenPage::open(&["live.mjs", &polled, &id, "2"]);
     market.start_all(task).iter_mut().for_each(Process::finish);
     for page in [live, polling].into_iter().flatten() {
         page.finish();
     }
-    let (id, account) = (task.to_string(), market.account("ann").to_string());
+    let account = market.account("ann").to_string();
     let pictures = market.file("");
     run(&["walk.mjs", &at, &id, &account, &pictures]);
     run(&["hostile.mjs", &at, &id]);
+    run(&["crowd.mjs", &at, &id]);
+}
+
+#[test]
+fn a_buyer_a_participant_and_an_auditor_use_the_page_while_a_task_runs() {
+    let market = TestMarket::open(TestPlan::honest(On::Embedded, 2));
+    let task = market.publish();
+    let (id, account) = (task.to_string(), market.account("ann").to_string());
+    let Some(people) = OpenPage::open(&["roles.mjs", &market.url, &id, &account]) else {
+        return;
+    };
+    market.start_all(task).iter_mut().for_each(Process::finish);
+    let text = people.finish();
+    // The commands that they copied work as they are, but for the files of a wallet and of rows.
+    let model = market.file("model.safetensors");
+    let mut ran = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("command florin ")) {
+        if line.contains("wallet.json") {
+            continue;
+        }
+        let line = line.replace("model.safetensors", &model);
+        let output = florin(&words(&line.split(' ').collect::<Vec<_>>())).expect(0);
+        eprintln!("florin {line}: {}", output.out);
+        ran += 1;
+    }
+    assert_eq!(ran, 4, "{text}");
+    assert!(std::fs::metadata(model).unwrap().len() > 0);
+}
+
+#[test]
+fn the_operators_page_needs_its_token_and_shows_alerts() {
+    let mut market = TestMarket::open(TestPlan::honest(On::Embedded, 1));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let settings = market.folder().join("settings.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, format!("metrics_listen = \"{listen}\"\n{text}")).unwrap();
+    market.restart_coordinator();
+    let token = market.folder().join("coordinator/operator-token");
+    let token = until("the operator's token", || std::fs::read_to_string(&token).ok());
+    run(&["operator.mjs", &format!("http://{listen}"), token.trim()]);
 }
 
 /// A request for the check of a round, with one replacement in its report.
@@ -251,7 +295,7 @@ fn the_selectors_are_those_of_the_contracts() {
         assert!(abi.iter().any(|abi| abi.contains(&format!("\"name\": \"{function}\""))), "{name}");
         seen += 1;
     }
-    assert_eq!(seen, 10);
+    assert_eq!(seen, 13);
 }
 
 #[test]

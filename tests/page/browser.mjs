@@ -1,20 +1,36 @@
 // A browser for the tests: Chromium of this machine, or the one that npm brings. Prints SKIPPED and
 // ends with 0 where there is none.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { createServer, request } from "node:http";
+import { createRequire } from "node:module";
+import { text as body } from "node:stream/consumers";
 import chromium from "@sparticuz/chromium";
 import puppeteer from "puppeteer-core";
 
 const SYSTEM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
+/** Tries while another test unpacks the browser. */
+const TRIES = 60;
+const AGAIN_MS = 1000;
+/** Arguments of npm's Chromium that would switch off what the tests rely on. */
+const UNSAFE = ["--disable-web-security", "--allow-running-insecure-content"];
+
 export async function launch() {
   const system = SYSTEM.find((path) => existsSync(path));
-  try {
-    const executablePath = system ?? (await chromium.executablePath());
-    const args = system ? ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"] : chromium.args;
-    return await puppeteer.launch({ executablePath, args, headless: system ? true : "shell" });
-  } catch (error) {
-    console.log(`SKIPPED: no Chromium runs here (${String(error).split("\n")[0]})`);
-    process.exit(0);
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const executablePath = system ?? (await chromium.executablePath());
+      const args = system ? ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        : chromium.args.filter((one) => !UNSAFE.includes(one));
+      return await puppeteer.launch({ executablePath, args, headless: system ? true : "shell" });
+    } catch (error) {
+      if (tries < TRIES && /ETXTBSY/.test(String(error))) {
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+        continue;
+      }
+      console.log(`SKIPPED: no Chromium runs here (${String(error).split("\n")[0]})`);
+      process.exit(0);
+    }
   }
 }
 
@@ -26,6 +42,15 @@ export function check(name, holds, detail = "") {
   console.log(`ok ${name}`);
 }
 
+/** The address and the text of a page. */
+async function shown(page) {
+  const text = await Promise.race([
+    page.evaluate(() => document.getElementById("main")?.innerText ?? "").catch(String),
+    new Promise((done) => setTimeout(done, 5000, "(no answer)")),
+  ]);
+  return `${page.url()}:\n${text}`;
+}
+
 /** Plays a test in a browser: an error, or a fault behind the views, fails the script. */
 export async function play(steps) {
   const faults = [];
@@ -35,9 +60,7 @@ export async function play(steps) {
     check("nothing failed behind the views", faults.length === 0, faults.join("\n"));
   } catch (error) {
     console.log(`not ok ${error.message}`);
-    if (faults.length > 0) {
-      console.log(faults.join("\n"));
-    }
+    console.log([...faults, ...await Promise.all((await browser.pages()).map(shown))].join("\n"));
     process.exitCode = 1;
   } finally {
     await browser.close();
@@ -73,31 +96,63 @@ export async function drawn(page, path) {
 
 /** Goes to a view, and waits until it is drawn. */
 export async function visit(page, origin, path) {
-  await page.goto(origin + path, { waitUntil: "domcontentloaded" });
+  await page.goto((page.served ?? origin) + path, { waitUntil: "domcontentloaded" });
   await drawn(page, path);
 }
 
-/** Opens a page of a market whose answers pass through `change(path, json)`; undefined changes nothing. */
-export async function changing(browser, origin, faults, change) {
-  const page = await open(browser, origin, faults);
-  await page.setRequestInterception(true);
-  page.on("request", async (request) => {
-    const { pathname, search } = new URL(request.url());
-    if (!pathname.startsWith("/v1/") || pathname === "/v1/events" || request.method() !== "GET") {
-      await request.continue();
-      return;
-    }
-    const response = await fetch(origin + pathname + search);
-    const text = await response.text();
-    let next;
-    try {
-      next = await change(pathname, JSON.parse(text));
-    } catch {
-      next = undefined;
-    }
-    await request.respond({ status: response.status, contentType: "application/json", body: next === undefined ? text : JSON.stringify(next) });
+/** Serves the page of a market on an address of its own; JSON answers pass through `change(path, json)`, of which undefined changes nothing. */
+export async function proxy(origin, change) {
+  const server = createServer((asked, answer) => {
+    const headers = { ...asked.headers, "accept-encoding": "identity" };
+    delete headers["if-none-match"];
+    const passed = request(origin + asked.url, { method: asked.method, headers }, async (found) => {
+      const { pathname } = new URL(asked.url, origin);
+      if (asked.method !== "GET" || pathname === "/v1/events" || !/json/.test(found.headers["content-type"] ?? "")) {
+        answer.writeHead(found.statusCode, found.headers);
+        found.pipe(answer);
+        return;
+      }
+      const text = await body(found);
+      let next;
+      try {
+        next = await change(pathname, JSON.parse(text));
+      } catch {
+        next = undefined;
+      }
+      answer.writeHead(found.statusCode, { "content-type": "application/json" });
+      answer.end(next === undefined ? text : JSON.stringify(next));
+    });
+    passed.on("error", () => answer.destroy());
+    answer.on("close", () => passed.destroy());
+    asked.pipe(passed);
   });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  server.unref();
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+/** Opens a page of a market whose answers pass through `change`; `visit` leads to it. */
+export async function changing(browser, origin, faults, change) {
+  const served = await proxy(origin, change);
+  const page = await open(browser, served, faults);
+  page.served = served;
   return page;
+}
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Serious findings of axe-core. */
+export async function accessible(page, view, scheme) {
+  // The policy of the page allows no added script, and this one is evaluated by the test.
+  await page.evaluate(axe);
+  const serious = await page.evaluate(async () => {
+    // Contrast is not computed on the gradients that show where a table goes on.
+    document.querySelectorAll(".scroll").forEach((frame) => (frame.style.background = "none"));
+    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
+    return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
+      .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" | ")}`);
+  });
+  check(`${view} has no serious finding in ${scheme}`, serious.length === 0, serious.join("\n"));
 }
 
 /** No view is wider than the screen, and no figure breaks across lines. */

@@ -1,40 +1,24 @@
-// Walks through a running market as a buyer, a participant and an auditor: node walk.mjs ORIGIN TASK
-// ACCOUNT FOLDER. FOLDER receives screenshots.
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+// Looks at every view of a market with a finished task: node walk.mjs ORIGIN TASK ACCOUNT FOLDER. FOLDER receives screenshots.
 import { join } from "node:path";
-import { check, drawn, fits, open, play, visit } from "./browser.mjs";
+import { accessible, check, drawn, fits, open, play, visit } from "./browser.mjs";
 
 const [origin, task, account, folder] = process.argv.slice(2);
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const views = ["/", `/tasks/${task}`, `/tasks/${task}/rounds/1`, `/accounts/${account}`, "/accounts", "/compute"];
 const nameOf = (view) => (view === "/" ? "market" : view.slice(1).split("/").filter((_, at) => at !== 1).join("-"));
-
-/** Serious findings of axe-core. */
-async function accessible(page, view, scheme) {
-  // The policy of the page allows no added script, and this one is evaluated by the test.
-  await page.evaluate(axe);
-  const serious = await page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ["violations"] });
-    return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
-      .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" | ")}`);
-  });
-  check(`${view} has no serious finding in ${scheme}`, serious.length === 0, serious.join("\n"));
-}
 
 await play(async (browser, faults) => {
   const page = await open(browser, origin, faults);
   for (const scheme of ["light", "dark"]) {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-    for (const width of [360, 768, 1440]) {
-      await page.setViewport({ width, height: 900 });
+    for (const width of [360, 768, 1440, 3840]) {
+      await page.setViewport({ width, height: width === 3840 ? 2160 : 900 });
       for (const view of views) {
         await visit(page, origin, view);
         await fits(page, view, width);
         await page.waitForFunction(() => !/recomputing|recomputes the round/.test(document.getElementById("main").textContent), { timeout: 30_000 });
         const file = `${nameOf(view)}${view === `/accounts/${account}` ? "-one" : ""}-${width}-${scheme}.png`;
         await page.screenshot({ path: join(folder, file), fullPage: true });
-        if (width !== 768) {
+        if (width === 360 || width === 1440) {
           await accessible(page, view, scheme);
         }
       }

@@ -80,6 +80,7 @@ impl Engine {
             id,
             spec: task.spec.clone(),
             phase: progress.phase,
+            phase_ends: task.deadline(),
             round: progress.round,
             reported: progress.reported,
             finalised: progress.finalised,
@@ -128,6 +129,8 @@ impl Engine {
             enrolled: u32::try_from(task.enrolled.len()).unwrap_or(u32::MAX),
             data: task.spec.budget.data,
             infrastructure: task.spec.budget.infrastructure,
+            data_paid: task.paid.data,
+            infrastructure_paid: task.paid.infrastructure,
         };
         self.state.tasks.values().map(summary).collect()
     }

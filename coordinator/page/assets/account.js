@@ -1,20 +1,25 @@
 // @ts-check
 // The view of an account: what it has, what it may claim, and why.
 import { addressOf, get, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList, taskOnLedger } from "./api.js";
-import { cards, command, h, safely, section, table } from "./dom.js";
+import { checkedOrders, leasesOf } from "./compute.js";
+import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { clean, count, named, nano, time } from "./format.js";
-import { florins, sum, units, whole } from "./money.js";
-import { checkClaim, checkContracts, statement } from "./wasm.js";
-import { onChain, walletSection } from "./wallet.js";
+import { approximate, florins, sum, units, whole } from "./money.js";
+import { checkClaim, checkContracts, draw, statement } from "./wasm.js";
+import { connectSection, onChain, walletSection } from "./wallet.js";
 
 /** Tasks that are searched, the open ones first. */
 const TASKS_MAX = 100;
 /** Time after which the part of an account in a task is fetched again, in milliseconds. */
 const PART_MS = 15000;
+/** Time between two looks at leases, in milliseconds. */
+const LEASES_MS = 5000;
 /** Parts in memory. */
 const PARTS_MAX = 1000;
 /** Tasks whose claims have a command. */
 const COMMANDS_MAX = 5;
+/** Rounds from which on their pay is drawn. */
+const DRAWN_MIN = 3;
 /** Rounds of each task in the statement. */
 const ROUNDS_MAX = 20;
 
@@ -23,6 +28,7 @@ export async function accountView([address = ""]) {
   const form = h("form", { "data-to": "/accounts/VALUE" },
     h("label", {}, "Address of an account", h("input", { name: "value", pattern: "0x[0-9a-fA-F]{40}", required: true, value: address, autocomplete: "off", spellcheck: "false", placeholder: "0x…" })),
     h("button", {}, "Show"));
+  const { json: market, text } = await marketDocument();
   if (!/^0x[0-9a-fA-F]{40}$/.test(address)) {
     return {
       title: "Account",
@@ -30,11 +36,12 @@ export async function accountView([address = ""]) {
         h("h1", {}, "Account"),
         h("p", { class: "lead" }, "Balances, bonds, claims and the reasons of each payout of one account."),
         address ? h("p", { class: "problem", role: "alert" }, named(address), " is not an address: 0x and 40 hexadecimal digits.") : null,
+        connectSection(market),
         section("Which account?", form, h("p", { class: "note" }, "Your own address:"), command("florin wallet show wallet.json")),
       ],
     };
   }
-  const [{ json: market, text }, tasks] = await Promise.all([marketDocument(), taskList()]);
+  const tasks = await taskList();
   const at = addressOf(market);
   const ethereum = market.ledger?.kind === "ethereum";
   const recent = [...tasks].sort((a, b) => Number(a.phase === "done") - Number(b.phase === "done")).slice(0, TASKS_MAX);
@@ -45,12 +52,15 @@ export async function accountView([address = ""]) {
     ethereum ? null : ledger({ stake: { account: address } }, "stake"),
     valid ? onChain(contracts, address, recent.map((task) => task.id)) : null,
   ]);
-  const found = await Promise.all(recent.map((task) => remembered(task, address, ethereum, chain)));
+  const [found, orders] = await Promise.all([
+    Promise.all(recent.map((task) => remembered(task, address, ethereum, chain))), checkedOrders(market),
+  ]);
   const parts = found.filter((one) => one !== null);
   const claimable = parts.map((one) => one.claimable).filter((one) => one !== null);
   const wrong = parts.filter((one) => one.proven === false);
   return {
     title: `Account ${address}`,
+    again: orders.ordered.length > 0 ? LEASES_MS : undefined,
     nodes: [
       h("h1", {}, "Account"),
       h("p", { class: "lead" }, h("code", { class: "whole" }, address)),
@@ -63,6 +73,7 @@ export async function accountView([address = ""]) {
       ]),
       ethereum ? walletSection(market, address, parts, recent, chain, valid) : null,
       await safely("Tasks", () => bonds(parts, address, at, recent.length, tasks.length)),
+      await safely("Leases", () => leasesOf(orders, address, at)),
       ...(await Promise.all(parts.map((one) => safely("Statement", () => explained(one))))),
       section("Another account", form),
     ],
@@ -182,7 +193,7 @@ async function history(task, address, reported) {
 /** @param {Part[]} parts @param {string} address @param {string} at @param {number} searched @param {number} all */
 function bonds(parts, address, at, searched, all) {
   if (parts.length === 0) {
-    return section("Tasks", h("p", { class: "soft" }, `This account has no bond, no pay and no update in the last ${ROUNDS_MAX} rounds of ${count(searched)} of ${count(all)} tasks. Its leases and listings are in the view `, h("a", { href: "/compute" }, "Compute"), "."));
+    return section("Tasks", h("p", { class: "soft" }, `This account has no bond, no pay and no update in the last ${ROUNDS_MAX} rounds of ${count(searched)} of ${count(all)} tasks.`));
   }
   const rows = parts.map((one) => [
     h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}` }, named(one.task.name)),
@@ -203,8 +214,24 @@ function bonds(parts, address, at, searched, all) {
     command(`florin balance ${address} --market ${at}`));
 }
 
+/** The pay of each round that is explained. @param {Part} one */
+async function earnedPlot({ lines }) {
+  if (lines.length < DRAWN_MIN) {
+    return null;
+  }
+  /** @type {(name: string, of: (found: import("./wasm.js").Statement) => bigint | null) => { name: string, points: [number, number][] }} */
+  const line = (name, of) => ({ name, points: [...lines].reverse().map(({ round, found }) => [round, approximate(of(found))]) });
+  const plot = await draw({
+    call: "line_plot", title: "Pay by round",
+    x: { name: "round", unit: "number", range: "covering" },
+    y: { name: "amount", unit: "florins", range: "from_zero" },
+    lines: [line("for data", ({ payout }) => units(payout)), line("for infrastructure", ({ infrastructure }) => units(infrastructure)), line("debited", ({ debit }) => units(debit))],
+  });
+  return figure(plot, `The last ${count(lines.length)} rounds of the account in this task.`);
+}
+
 /** @param {Part} one */
-function explained(one) {
+async function explained(one) {
   if (one.lines.length === 0) {
     return null;
   }
@@ -216,5 +243,6 @@ function explained(one) {
     h("span", { class: "text" }, found.explanation),
   ]);
   return section(`Statement: ${clean(one.task.name)}`,
+    await earnedPlot(one),
     h("div", { class: "spoken" }, table("Statement", ["round", "#score, nats", "#paid", "#debited", "in words"], rows)));
 }

@@ -255,17 +255,18 @@ export function taskOnLedger(id) {
   }).state;
 }
 
-/** @type {any[] | null} */
-let list = null;
+/** The list of all tasks, and the tasks and reports by the events before it was fetched. @type {{ key: string, tasks: any[] }} */
+let list = { key: "", tasks: [] };
 
-/** The list of all tasks, with the progress of the last event. @returns {Promise<any[]>} */
+/** The list of all tasks, with the progress of the last event. It is fetched again with each task and each report. @returns {Promise<any[]>} */
 export async function taskList() {
-  const isKnown = list !== null && latest.size > 0 && [...latest.keys()].every((id) => list?.some((task) => task.id === id));
-  if (!isKnown) {
+  const reports = [...latest.values()].reduce((all, { reported }) => all + Number(reported), 0);
+  const reached = latest.size === 0 ? "" : `${latest.size}/${reports}`;
+  if (reached === "" || reached !== list.key) {
     const { json } = await get("/v1/tasks");
-    list = (Array.isArray(json) ? json : []).filter((task) => TASK_ID.test(String(task?.id)));
+    list = { key: reached, tasks: (Array.isArray(json) ? json : []).filter((task) => TASK_ID.test(String(task?.id))) };
   }
-  return (list ?? []).map((task) => {
+  return list.tasks.map((task) => {
     const { phase, round, enrolled } = latest.get(task.id) ?? task;
     return { ...task, phase, round, enrolled };
   });

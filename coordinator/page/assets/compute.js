@@ -5,7 +5,7 @@ import { addressOf, get, marketDocument, optional } from "./api.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { account, count, percent, short, tag, time, words } from "./format.js";
 import { redraw } from "./frame.js";
-import { approximate, florins, sum, units } from "./money.js";
+import { approximate, florins, sum, units, whole } from "./money.js";
 import { checkOrder, draw, inTurn, marketStatistics } from "./wasm.js";
 
 /** Rows of a table, the newest first. */
@@ -83,8 +83,8 @@ async function check(id, market, known) {
       return { failed: `it has more than ${count(RECORDS_MAX)} actions: use florin market` };
     }
     while (known.length < Number(view.records)) {
-      if (!location.pathname.startsWith("/compute")) {
-        throw new Error("the reader left this view");
+      if (!/^\/(compute|accounts\/)/.test(location.pathname)) {
+        throw new Error("the reader left the views of leases");
       }
       const { text: part, json: actions } = await get(`${path}/records?after=${known.length}`);
       if (!Array.isArray(actions) || actions.length === 0) {
@@ -125,10 +125,13 @@ async function fresh() {
   return lists;
 }
 
-/** @type {import("./main.js").ViewFunction} */
-export async function computeView() {
-  const [{ json: market }, { listed, ordered: stated }] = await Promise.all([marketDocument(), fresh()]);
-  const at = addressOf(market);
+/**
+ * Listings and orders, and the verdicts on the records of the newest orders, as far as they were checked.
+ * @param {any} market
+ * @returns {Promise<{ listed: any[], ordered: any[], verdicts: Map<any, Verdict | null> }>}
+ */
+export async function checkedOrders(market) {
+  const { listed, ordered: stated } = await fresh();
   const examined = new Set(stated.slice(0, CHECKED_MAX).filter((order) => order.opened).map((order) => String(order.id)));
   [...checked.keys()].filter((id) => !examined.has(id)).forEach((id) => checked.delete(id));
   /** @type {Map<any, Verdict | null>} */
@@ -142,6 +145,14 @@ export async function computeView() {
     }
     return shown;
   });
+  return { listed, ordered, verdicts };
+}
+
+/** @type {import("./main.js").ViewFunction} */
+export async function computeView() {
+  const { json: market } = await marketDocument();
+  const { listed, ordered, verdicts } = await checkedOrders(market);
+  const at = addressOf(market);
   const open = ordered.filter((order) => !order.outcome && !order.refused);
   const facts = [...verdicts.values()].flatMap((verdict) => (verdict?.facts ? [verdict.facts] : []));
   const wrong = [...verdicts].filter(([, verdict]) => verdict?.wrong);
@@ -166,6 +177,7 @@ export async function computeView() {
       cards([
         [statistics?.median ? florins(units(statistics.median)) : "–", "for a useful device-hour (median)"],
         [statistics ? percent(statistics.utilisation_ppm, 1e6) : "–", "of the time a lease ran"],
+        [statistics ? florins(sum(statistics.providers.map(({ earned }) => earned))) : "–", "earned by providers"],
         [count(listed.filter(({ listing }) => listing.phase === "listed").length), "proven listings"],
         [count(open.length), "open orders"],
         [count(ordered.filter(({ outcome }) => outcome === "settled").length), "orders settled"],
@@ -309,7 +321,7 @@ function leases(ordered, verdicts, at) {
     const award = verdict?.facts?.award;
     return [
       short(order.id),
-      order.refused ? "refused" : order.money === "cancelled" ? "cancelled by its referee" : order.outcome ? outcome(order.outcome) : words(order.phase),
+      stateOf(order),
       checkMark(verdict),
       account(order.order.renter),
       order.provider ? account(order.provider) : h("span", { class: "soft" }, "none yet"),
@@ -326,6 +338,52 @@ function leases(ordered, verdicts, at) {
     h("p", { class: "note" }, "The newest orders, at most ", florins(sum(ordered.map((order) => order.order.price_max))), " in all. Rows with a mark are the checked ones, all others the coordinator's list. The winner of an order is paid the second price, which is at most the largest one. Accounts that are drawn after the delivery compute the audited segments again."),
     table("Orders", ["order", "state", "records", "renter", "provider", "data", "#segments", "#audited", "#price", "#largest price", "money", "opened"], rows),
     ordered.length > ROWS_MAX ? h("p", { class: "note" }, `${count(ordered.length - ROWS_MAX)} older orders are left out.`) : null);
+}
+
+/** The state of an order in words. @param {any} order */
+function stateOf(order) {
+  return order.refused ? "refused" : order.money === "cancelled" ? "cancelled by its referee" : order.outcome ? outcome(order.outcome) : words(order.phase);
+}
+
+/**
+ * The leases and listings of an account; null if it has none.
+ * @param {{ listed: any[], ordered: any[], verdicts: Map<any, Verdict | null> }} checked
+ * @param {string} address
+ * @param {string} at
+ */
+export function leasesOf({ listed, ordered, verdicts }, address, at) {
+  const is = (/** @type {unknown} */ other) => String(other ?? "").toLowerCase() === address.toLowerCase();
+  /** @type {string[]} */
+  const ids = [];
+  const rows = ordered.flatMap((order) => {
+    const facts = verdicts.get(order)?.facts;
+    const provides = is(facts?.award?.provider ?? order.provider);
+    const lost = (facts?.lost ?? []).filter(([who]) => is(who)).map(([, amount]) => amount);
+    if (!provides && !is(order.order?.renter) && lost.length === 0) {
+      return [];
+    }
+    ids.push(String(order.id));
+    return [[
+      short(order.id),
+      provides ? "provider" : is(order.order?.renter) ? "renter" : "bidder",
+      stateOf(order),
+      checkMark(verdicts.get(order)),
+      `${count(order.delivered)} of ${count(order.order.segments)}`,
+      provides && facts?.award && order.money !== "cancelled" ? whole(units(facts.award.earned)) : "–",
+      facts ? whole(sum(lost)) : "–",
+      order.opened ? time(order.opened) : "–",
+    ]];
+  });
+  const own = listed.filter(({ listing }) => is(listing?.terms?.provider));
+  if (rows.length === 0 && own.length === 0) {
+    return null;
+  }
+  return h("div", {},
+    rows.length > 0 ? section("Leases",
+      h("p", { class: "note" }, `Of the newest ${count(ordered.length)} orders. Pay and losses follow from the records that this browser has performed again; audits and the reasons are in the statement of an order:`),
+      table("Leases of the account", ["order", "as", "state", "records", "#segments", "#earned", "#lost", "opened"], rows.slice(0, ROWS_MAX)),
+      command(`florin rent statement ${ids[0]} --market ${at}`)) : null,
+    own.length > 0 ? cardsOf(own, at) : null);
 }
 
 /** @param {any} outcome */

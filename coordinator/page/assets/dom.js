@@ -35,14 +35,17 @@ function append(parent, children) {
   }
 }
 
-/** @typedef {{ createHTML(text: string): string }} Policy */
+/** @typedef {{ createHTML(text: string): string, createScriptURL(path: string): string }} Policy */
 
-/** The only text that becomes markup: charts of the page's own WebAssembly, which escapes names. */
-const policy = /** @type {Policy} */ (
-  /** @type {any} */ (window).trustedTypes?.createPolicy("florin-charts", {
-    createHTML: (/** @type {string} */ text) => text,
-  }) ?? { createHTML: (/** @type {string} */ text) => text }
-);
+const same = (/** @type {string} */ text) => text;
+const rules = { createHTML: same, createScriptURL: same };
+/** The only text that becomes markup or a script's address: charts of the page's own WebAssembly, which escapes names, and the path of its worker. */
+const policy = /** @type {Policy} */ (/** @type {any} */ (window).trustedTypes?.createPolicy("florin-page", rules) ?? rules);
+
+/** The address of a script of the page. @param {"/page/worker.js"} path */
+export function scriptAddress(path) {
+  return policy.createScriptURL(path);
+}
 
 /**
  * A chart with its caption.

@@ -20,6 +20,9 @@ export const SELECTORS = {
   "decimals()": "0x313ce567",
   "claimed(bytes32,address)": "0xdfcae622",
   "stakeOf(address)": "0x42623360",
+  "task(bytes32)": "0xcf66151b",
+  "totalSupply()": "0x18160ddd",
+  "treasury()": "0x61d027b3",
   "unbond(bytes32)": "0x2fd1c2cd",
   "withdrawBond(bytes32)": "0x7285e1ac",
 };

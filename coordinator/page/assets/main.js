@@ -15,6 +15,8 @@ const REDRAW_MS = 400;
 const RETRY_MS = 5000;
 /** Time between two ticks of the clocks, in milliseconds. */
 const CLOCK_MS = 1000;
+/** Longest time that a clock shows, in seconds. */
+const CLOCK_S_MAX = 31_536_000;
 
 /**
  * A view; `again` is the time in milliseconds after which it is drawn anew, for what no event announces.
@@ -148,7 +150,7 @@ function tick() {
   for (const clock of main.querySelectorAll("[data-until]")) {
     const left = Number(clock.getAttribute("data-until")) - Date.now() - Number(clock.getAttribute("data-skew"));
     const seconds = Math.max(0, Math.ceil(left / 1000));
-    const text = seconds >= 3600 ? `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`
+    const text = seconds > CLOCK_S_MAX ? "over a year" : seconds >= 3600 ? `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`
       : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
     if (clock.textContent !== text) {
       clock.textContent = text;

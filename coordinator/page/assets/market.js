@@ -1,9 +1,10 @@
 // @ts-check
 // The view of the market: tasks, what they pay, need and risk, and where the money is.
 import { addressOf, ledger, marketDocument, optional, reportDocument, taskDocument, taskList } from "./api.js";
+import { totalsOnChain } from "./contracts.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
 import { count, duration, named, short, tag, words } from "./format.js";
-import { florins, sum, units } from "./money.js";
+import { florins, plus, sum, units } from "./money.js";
 import { mark, paidData, paidInfrastructure, updates } from "./round.js";
 
 /** Open tasks of which details are shown. */
@@ -85,15 +86,20 @@ function supplyOfChain() {
 export async function marketView(_, query) {
   const asked = Number(query.get("rows") ?? 1000);
   const rows = Number.isSafeInteger(asked) && asked > 0 && asked <= 1e9 ? asked : 1000;
-  const [{ json: market }, list, treasury, all] = await Promise.all([
-    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(),
+  const [{ json: market }, list, embedded, genesis, chain] = await Promise.all([
+    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(), totalsOnChain().catch(() => null),
   ]);
+  const treasury = typeof embedded === "string" ? units(embedded) : chain?.treasury;
+  const all = genesis ?? chain?.supply ?? null;
   const open = list.filter((task) => task.phase !== "done");
   // A task that cannot be read is in the list below; it blanks no other one.
   const loading = open.slice(0, DETAILS_MAX).map((task) => detail(task).catch(() => null));
   const details = (await Promise.all(loading)).filter((one) => one !== null);
   const at = addressOf(market);
   const deposited = sum(list.flatMap((task) => [task.data, task.infrastructure]));
+  const reported = new Map(details.flatMap(({ view, reports: [last] }) => (last ? [[String(view.id), [last.data_total, last.infrastructure_total]]] : [])));
+  /** The pay of a task so far: by its last report where it is here, and else as the coordinator lists it. @type {(task: any) => bigint | null} */
+  const paid = (task) => sum(reported.get(String(task.id)) ?? [task.data_paid, task.infrastructure_paid]);
   return {
     title: "Market",
     nodes: [
@@ -103,15 +109,13 @@ export async function marketView(_, query) {
         [count(open.length), "open tasks"],
         [count(list.length), "tasks in all"],
         [florins(deposited), "deposited for all tasks"],
-        details.length > 0
-          ? [florins(sum(details.flatMap(({ reports: [last] }) => (last ? [last.data_total, last.infrastructure_total] : [])))), `paid by ${details.length === open.length ? "the" : `the last ${count(details.length)}`} open tasks`]
-          : null,
+        [florins(list.reduce((/** @type {bigint | null} */ volume, task) => plus(volume, paid(task)), 0n)), "paid by all tasks"],
         all === null ? null : [florins(all), "exist"],
-        typeof treasury === "string" ? [florins(units(treasury)), "in the treasury"] : [words(market.ledger?.kind), "ledger"],
+        treasury !== undefined ? [florins(treasury), "in the treasury"] : [words(market.ledger?.kind), "ledger"],
       ]),
       await safely("Open tasks", () => openTasks(details, rows, open.length)),
       await safely("Last rounds", () => lastRounds(details)),
-      await safely("All tasks", () => allTasks(list)),
+      await safely("All tasks", () => allTasks(list, paid)),
       section("Take part",
         h("p", { class: "note" }, "Any account with florins can take part with rows that fit a task, offer devices, or check what was paid."),
         command(`florin participate --all --policy policy.toml --wallet wallet.json --market ${at}`),
@@ -171,8 +175,8 @@ function lastRounds(details) {
     table("The last round of each open task", ["round", "outcome", "#updates", "#for data", "#for infrastructure", "recomputed here"], rows));
 }
 
-/** @param {any[]} list */
-function allTasks(list) {
+/** @param {any[]} list @param {(task: any) => bigint | null} paid */
+function allTasks(list, paid) {
   const rows = list.slice(0, TASKS_MAX).map((task) => [
     h("a", { href: `/tasks/${encodeURIComponent(task.id)}` }, named(task.name)),
     words(task.phase),
@@ -180,9 +184,11 @@ function allTasks(list) {
     count(task.enrolled),
     florins(units(task.data)),
     florins(units(task.infrastructure)),
+    florins(paid(task)),
   ]);
-  const columns = ["task", "phase", "#round", "#members", "#for data", "#for infrastructure"];
+  const columns = ["task", "phase", "#round", "#members", "#for data", "#for infrastructure", "#paid"];
   return section("All tasks",
     rows.length > 0 ? table("All tasks", columns, rows) : h("p", { class: "soft" }, "No task was ever published here."),
+    rows.length > 0 ? h("p", { class: "note" }, "Deposits, and what was paid from them: of open tasks by their last reports, of others as the coordinator lists it.") : null,
     list.length > TASKS_MAX ? h("p", { class: "note" }, `${list.length - TASKS_MAX} tasks are left out.`) : null);
 }

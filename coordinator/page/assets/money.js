@@ -20,6 +20,11 @@ export function units(text) {
   return BigInt(match[1] ?? "0") * FLORIN + BigInt((match[2] ?? "").padEnd(DIGITS, "0"));
 }
 
+/** The sum of two amounts; null if one of them is none. @param {bigint | null} left @param {bigint | null} right */
+export function plus(left, right) {
+  return left === null || right === null ? null : left + right;
+}
+
 /** The sum of amounts of the interface; null if one of them is none. @param {unknown[]} amounts */
 export function sum(amounts) {
   let all = 0n;
@@ -33,12 +38,17 @@ export function sum(amounts) {
   return all;
 }
 
+/** An amount in the form of the interface. @param {bigint} amount Of base units, not negative. */
+export function decimal(amount) {
+  const part = (amount % FLORIN).toString().padStart(DIGITS, "0").replace(/0+$/, "");
+  return `${amount / FLORIN}${part ? `.${part}` : ""}`;
+}
+
 /** All digits of an amount. @param {bigint} amount */
 export function exact(amount) {
   const sign = amount < 0n ? "−" : "";
-  const whole = amount < 0n ? -amount : amount;
-  const part = (whole % FLORIN).toString().padStart(DIGITS, "0").replace(/0+$/, "");
-  return `${sign}${grouped((whole / FLORIN).toString())}${part ? `.${part}` : ""}`;
+  const [whole = "0", part] = decimal(amount < 0n ? -amount : amount).split(".");
+  return `${sign}${grouped(whole)}${part ? `.${part}` : ""}`;
 }
 
 /**

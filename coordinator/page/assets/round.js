@@ -3,7 +3,7 @@
 import { ROUNDS_COUNTED_MAX, Refused, addressOf, checkId, fixed, marketDocument, reportDocument, roundPath, taskDocument } from "./api.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
 import { account, clean, count, named, nano, percent, tag, time, words } from "./format.js";
-import { redraw } from "./frame.js";
+import { actions, redraw } from "./frame.js";
 import { florins, sum, units, whole } from "./money.js";
 import { checkRound, inTurn } from "./wasm.js";
 
@@ -11,12 +11,21 @@ import { checkRound, inTurn } from "./wasm.js";
 const MISMATCHES_MAX = 50;
 /** Reports of a task up to which all of them are recomputed without being asked for. */
 export const CHECKED_MAX = 50;
+/** Tasks whose drawn rows are in memory. */
+const TASKS_MAX = 16;
 /** Time until a recomputation that failed may be tried again, in milliseconds. */
 const AGAIN_MS = 30000;
 /** Members of a table. */
 const MEMBERS_MAX = 1000;
 
 /** @typedef {import("./wasm.js").Verdict} Verdict */
+
+/** Long tasks whose rounds a reader wants recomputed. @type {Set<string>} */
+const wanted = new Set();
+actions.set("recompute", (task) => {
+  wanted.add(task);
+  redraw();
+});
 
 /** @type {Map<string, Verdict | null>} */
 const verdicts = new Map();
@@ -47,15 +56,20 @@ export function verdict(task, round) {
   return null;
 }
 
+/** Whether the rounds of a task are recomputed where they are listed. @param {string} task @param {number} reported */
+export function isRecomputed(task, reported) {
+  return reported <= CHECKED_MAX || wanted.has(task);
+}
+
 /**
  * The mark of a round: whether its report is equal to its recomputation. A task with many reports is
- * recomputed only where a reader opens a round: the recomputation needs all earlier ones.
+ * recomputed only where a reader opens a round or asks for all: the recomputation needs all earlier ones.
  * @param {string} id
  * @param {number} round
  * @param {number} reported
  */
 export function mark(id, round, reported) {
-  if (reported > CHECKED_MAX) {
+  if (!isRecomputed(id, reported)) {
     return h("span", { class: "soft" }, "open the round");
   }
   const found = verdict(id, round);
@@ -80,27 +94,46 @@ async function check(task, round) {
   if (round > ROUNDS_COUNTED_MAX) {
     throw new Error("no task has so large a round");
   }
-  const earlier = [];
-  for (let before = 1; before < round; before += 1) {
-    earlier.push(reportDocument(task, before));
-  }
-  const [market, view, offer, report, ...before] = await Promise.all([
+  const [market, view, offer, report, before, disclosed] = await Promise.all([
     marketDocument(),
     taskDocument(task),
     fixed(roundPath(task, round, "offer")),
     reportDocument(task, round),
-    ...earlier,
+    round > 1 ? reportDocument(task, round - 1) : null,
+    rowsBefore(task, round),
   ]);
   return checkRound({
-    task,
-    round,
-    market: market.text,
-    view: view.text,
-    offer: offer.text,
-    report: report.text,
-    before: before.at(-1)?.text ?? null,
-    disclosed: before.flatMap(({ json }) => json.body.holdout.rows),
+    task, round, market: market.text, view: view.text, offer: offer.text, report: report.text, before: before?.text ?? null, disclosed,
   });
+}
+
+/** The holdout rows that each round of a task drew, by its reports. @type {Map<string, Map<number, number[]>>} */
+const drawnRows = new Map();
+
+/**
+ * The holdout rows of all rounds before this one. They stay in memory when their reports do not.
+ * @param {string} task
+ * @param {number} round
+ */
+async function rowsBefore(task, round) {
+  /** @type {Map<number, number[]>} */
+  const known = drawnRows.get(task) ?? new Map();
+  if (!drawnRows.has(task) && drawnRows.size >= TASKS_MAX) {
+    drawnRows.clear();
+  }
+  drawnRows.set(task, known);
+  const loading = [];
+  for (let before = 1; before < round; before += 1) {
+    if (!known.has(before)) {
+      loading.push(reportDocument(task, before).then(({ json }) => known.set(before, json.body.holdout.rows)));
+    }
+  }
+  await Promise.all(loading);
+  const all = [];
+  for (let before = 1; before < round; before += 1) {
+    all.push(...known.get(before) ?? []);
+  }
+  return all;
 }
 
 /** The updates of a round, of the members that were asked. @param {any} report */

@@ -1,10 +1,11 @@
 // @ts-check
 // The view of a task: its phase, its rounds, and its money to the last unit.
 import { ROUNDS_COUNTED_MAX, addressOf, checkId, marketDocument, reportDocument, roundList, taskDocument, taskOnLedger } from "./api.js";
+import { taskOnChain } from "./contracts.js";
 import { cards, command, facts, figure, h, safely, section, table } from "./dom.js";
 import { account, clean, count, duration, named, nano, percent, short, tag, words } from "./format.js";
 import { approximate, exact, florins, sum, units, whole } from "./money.js";
-import { CHECKED_MAX, known, mark, paidData, paidInfrastructure, updatesOf } from "./round.js";
+import { CHECKED_MAX, isRecomputed, known, mark, paidData, paidInfrastructure, updatesOf } from "./round.js";
 import { draw } from "./wasm.js";
 
 /** Rounds in the table without `?all`. */
@@ -56,7 +57,7 @@ export async function taskView([id = ""], query) {
     roundList(id, first, reported).then((found) => ({ ...found, unlisted: "" }),
       (error) => ({ rows: [], complete: true, unlisted: String(error.message) })),
     reports(id, firstWhole, reported),
-    taskOnLedger(id).then((state) => ({ state, failed: "" }), (error) => ({ state: null, failed: String(error.message) })),
+    taskOnLedger(id).then((state) => state ?? taskOnChain(id)).then((state) => ({ state, failed: "" }), (error) => ({ state: null, failed: String(error.message) })),
   ]);
   const money = ledger.state;
   const expected = /** @type {[number, number]} */ ([unlisted || !complete ? 0 : reported - first + 1, reported - firstWhole + 1]);
@@ -74,7 +75,7 @@ export async function taskView([id = ""], query) {
       h("h1", {}, named(spec.name)),
       h("p", { class: "lead" }, "A task of ", account(spec.buyer), ": ", h("code", { class: "whole" }, id)),
       ...wrong.map((line) => h("p", { class: "problem", role: "alert" }, line)),
-      await safely("Now", () => phase(view, at)),
+      await safely("Now", () => phase(view, money, at)),
       await safely("Members that are asked and waited for", () => waiting(view, at)),
       await safely("Accuracy and loss", () => plots(list, spec, reported - firstWhole + 1)),
       await safely("Money", () => flow(view, list.at(-1), money)),
@@ -139,19 +140,40 @@ export function contradictions(id, view, { list, whole, expected }, money) {
   return wrong;
 }
 
-/** @param {any} view @param {string} at */
-function phase(view, at) {
+/**
+ * The moment for which a task waits, and its meaning.
+ * @param {any} view
+ * @param {any} money The task on the ledger; null where the page cannot read it.
+ * @returns {[number | null, string]}
+ */
+function clock(view, money) {
+  const latest = "until this phase ends at the latest";
+  if (view.phase_ends) {
+    return [Number(view.phase_ends), latest];
+  }
+  if (view.phase === "valuing") {
+    return [null, "the coordinator computes the scores, without a deadline"];
+  }
+  if (view.phase === "settling") {
+    const last = Math.max(0, ...(money?.pending ?? []).map((/** @type {any} */ one) => Number(one.final_at)));
+    return last > 0 ? [last, "until the last settlement is final"] : [null, "until all settlements are final on the ledger"];
+  }
+  return view.phase === "closing" && money?.closes_at
+    ? [Number(money.closes_at), "until any account may close the task"] : [null, "until the ledger has closed the task"];
+}
+
+/** @param {any} view @param {any} money @param {string} at */
+function phase(view, money, at) {
   const offer = view.offer?.body;
   const id = String(view.id);
-  const until = view.phase === "committing" ? offer?.commit_by : view.phase === "revealing" ? offer?.reveal_by
-    : view.phase === "enrolling" ? view.waiting?.ends : null;
+  const [until, meaning] = clock(view, money);
   const cohort = offer?.cohort?.length ?? 0;
   return section("Now",
     h("ol", { class: "steps", "aria-label": "Phases" }, PHASES.map((name) =>
       h("li", { "aria-current": name === view.phase ? "step" : null }, words(name)))),
     cards([
       [`${count(view.round)} of ${count(view.spec.rounds.count)}`, "round"],
-      view.phase === "done" ? null : [until ? h("span", { class: "figure", "data-until": until, "data-skew": view.skew }, "") : "–", until ? "until this phase ends at the latest" : "no clock in this phase"],
+      view.phase === "done" ? null : [until ? h("span", { class: "figure", "data-until": until, "data-skew": view.skew }, "") : "–", meaning],
       [count(view.enrolled), "members"],
       cohort > 0 ? [`${count(view.committed)} of ${count(cohort)}`, "committed in this round"] : null,
       cohort > 0 ? [`${count(view.revealed)} of ${count(cohort)}`, "updates in this round"] : null,
@@ -281,7 +303,7 @@ async function flow(view, last, money) {
         ["paid for infrastructure", whole(infrastructure)],
         ["locked or refunded", whole(deposit !== null && data !== null && infrastructure !== null ? deposit - data - infrastructure : null)],
       ]),
-      h("p", { class: "note" }, "By the last report, whose settlement may not be final. The contracts have the rest: florin ledger verify rebuilds it."));
+      h("p", { class: "note" }, "By the last report, whose settlement may not be final. The contracts have the rest: connect a wallet in the view ", h("a", { href: "/accounts" }, "Account"), ", or use florin ledger verify."));
   }
   const refunded = units(money.refunded);
   const rest = deposit !== null && data !== null && infrastructure !== null && refunded !== null
@@ -365,6 +387,8 @@ function rounds(id, shown, listed, reported, at) {
     h("p", { class: "note" }, "Your browser recomputes pools, weights, payouts, running totals and the claim root of each report from its scores, with the code of the protocol. The scores themselves follow from rows and models:"),
     command(`florin audit ${id} --market ${at}`),
     table("Rounds", ["round", "outcome", "#updates", "#accuracy", "#for data", "#for infrastructure", "digest", "recomputed here"], rows),
+    isRecomputed(id, reported) ? null : h("p", {}, h("button", { type: "button", "data-action": "recompute", "data-of": id }, "Recompute these rounds"),
+      h("span", { class: "soft" }, ` reads all ${count(reported)} reports, because no row of the holdout may be drawn twice`)),
     shown.length < listed ? h("p", {}, h("a", { href: `/tasks/${encodeURIComponent(id)}?all=1` }, `Show the last ${count(listed)} rounds`)) : null);
 }
 

@@ -83,7 +83,6 @@ export function walletSection(market, account, parts, tasks, chain, valid) {
   offered.clear();
   const contracts = { token: String(market.ledger.token), market: String(market.ledger.market) };
   const own = session.account.toLowerCase() === account.toLowerCase();
-  const known = found();
   const open = tasks.filter((task) => task.phase !== "done" && !parts.some((part) => part.task.id === task.id)).slice(0, OPEN_MAX);
   const others = open.map((task) => ({ task, totals: null, proof: [], claimable: null }));
   if (!valid) {
@@ -95,15 +94,34 @@ export function walletSection(market, account, parts, tasks, chain, valid) {
     session.state ? h("p", { role: "status" }, named(session.state)) : null,
     session.asked ? question(session.asked) : null,
     !session.provider
-      ? [
-        h("p", { class: "note" }, known.length > 0
-          ? "A connected wallet lets this page read the contracts, and asks you before each transaction."
-          : "This browser has no wallet that announces itself (EIP-6963). The commands below do the same."),
-        h("p", {}, known.map(({ id, name }) => h("button", { type: "button", "data-action": "connect", "data-of": `${id} ${Number(market.market.chain)}` }, "Connect ", named(name)))),
-      ]
+      ? connecting(market)
       : !own
         ? h("p", {}, "The wallet has another account: ", h("a", { href: `/accounts/${session.account}` }, h("code", {}, session.account)))
         : [...parts, ...others].map((part) => offers(contracts, account, part, chain)));
+}
+
+/** The buttons that connect a wallet. @param {any} market */
+function connecting(market) {
+  const known = found();
+  return [
+    h("p", { class: "note" }, known.length > 0
+      ? "A connected wallet lets this page read the contracts, and asks you before each transaction."
+      : "This browser has no wallet that announces itself (EIP-6963). The commands below do the same."),
+    h("p", {}, known.map(({ id, name }) => h("button", { type: "button", "data-action": "connect", "data-of": `${id} ${Number(market.market.chain)}` }, "Connect ", named(name)))),
+  ];
+}
+
+/** The section of a wallet without an account's view; null on another ledger than Ethereum. @param {any} market */
+export function connectSection(market) {
+  if (market.ledger?.kind !== "ethereum") {
+    return null;
+  }
+  return section("Wallet of this browser",
+    session.failed ? h("p", { class: "problem", role: "alert" }, "The wallet did nothing: ", named(session.failed)) : null,
+    session.state ? h("p", { role: "status" }, named(session.state)) : null,
+    session.provider
+      ? h("p", {}, "Connected: ", h("a", { href: `/accounts/${session.account}` }, h("code", {}, session.account)), ". Every view reads the contracts through it.")
+      : connecting(market));
 }
 
 /** @param {import("./ethereum.js").Transaction} asked */

@@ -1,46 +1,69 @@
 // @ts-check
-// The protocol's own code and the charts, compiled to WebAssembly.
+// The protocol's own code and the charts, compiled to WebAssembly, which a worker runs.
+import { scriptAddress } from "./dom.js";
 
-/** @typedef {{ memory: WebAssembly.Memory, reserve(length: number): number, call(): number, answer_address(): number }} Exports */
+/**
+ * A request to the worker, as JSON text.
+ * @typedef {{ request: string, done: (answer: any) => void, failed: (error: Error) => void }} Call
+ */
 
-/** @type {Promise<Exports> | null} */
-let loading = null;
+/** The worker computes one request at a time. @type {Worker | null} */
+let worker = null;
+/** @type {Call | null} */
+let current = null;
+/** Charts, which a reader waits for, go before checks. @type {Call[]} */
+const charts = [];
+/** @type {Call[]} */
+const checks = [];
 
-async function load() {
-  const response = await fetch("/page/florin.wasm");
-  const { instance } = await WebAssembly.instantiate(await response.arrayBuffer(), {});
-  return /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
+/** Starts the worker. */
+function start() {
+  const started = new Worker(scriptAddress("/page/worker.js"), { type: "module" });
+  /** @param {(call: Call) => void} end */
+  const finish = (end) => {
+    const call = current;
+    current = null;
+    if (call) {
+      end(call);
+    }
+    next();
+  };
+  started.addEventListener("message", ({ data }) => finish(({ done, failed }) => {
+    if (data.failed === undefined) {
+      done(data.answer);
+    } else {
+      failed(new Error(data.failed));
+    }
+  }));
+  started.addEventListener("error", () => {
+    started.terminate();
+    worker = null;
+    finish(({ failed }) => failed(new Error("the worker of this page does not run")));
+  });
+  return started;
+}
+
+/** Sends the next request. */
+function next() {
+  const call = current ? undefined : charts.shift() ?? checks.shift();
+  if (call) {
+    current = call;
+    worker ??= start();
+    worker.postMessage(call.request);
+  }
 }
 
 /**
  * Sends a request as JSON text, and returns the answer.
  * @param {string} request
+ * @param {Call[]} [queue]
  * @returns {Promise<any>}
  */
-async function call(request) {
-  loading ??= load();
-  let code;
-  try {
-    code = await loading;
-  } catch (error) {
-    loading = null;
-    throw error;
-  }
-  const bytes = new TextEncoder().encode(request);
-  const address = code.reserve(bytes.length);
-  if (address === 0) {
-    return { error: "the documents are larger than any honest ones" };
-  }
-  new Uint8Array(code.memory.buffer, address, bytes.length).set(bytes);
-  let length;
-  try {
-    length = code.call();
-  } catch (error) {
-    loading = null;
-    throw error;
-  }
-  const answer = new Uint8Array(code.memory.buffer, code.answer_address(), length);
-  return JSON.parse(new TextDecoder().decode(answer));
+function call(request, queue = checks) {
+  return new Promise((done, failed) => {
+    queue.push({ request, done, failed });
+    next();
+  });
 }
 
 /** The end of the last check. @type {Promise<unknown>} */
@@ -165,6 +188,6 @@ export async function marketStatistics(leases) {
  * @returns {Promise<string>}
  */
 export async function draw(chart) {
-  const answer = await call(JSON.stringify(chart));
+  const answer = await call(JSON.stringify(chart), charts);
   return answer.svg ?? "";
 }

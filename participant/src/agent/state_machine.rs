@@ -140,6 +140,7 @@ mod tests {
             id,
             spec,
             phase,
+            phase_ends: None,
             round: RoundNumber(3),
             reported,
             finalised: 0,

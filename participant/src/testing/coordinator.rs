@@ -207,6 +207,8 @@ impl FakeCoordinator {
             enrolled: self.enrolled.len() as u32,
             data: self.spec.budget.data,
             infrastructure: self.spec.budget.infrastructure,
+            data_paid: Amount::ZERO,
+            infrastructure_paid: Amount::ZERO,
         }
     }
 
@@ -220,6 +222,7 @@ impl FakeCoordinator {
             id: self.spec.id(),
             spec: self.spec.clone(),
             phase: self.phase,
+            phase_ends: None,
             round,
             reported,
             finalised: if self.settles_immediately() { reported } else { 0 },
