@@ -99,7 +99,7 @@ impl LeaseRun {
     pub(crate) fn listed_provider(&self) -> Process {
         let referee = self.market.account(REFEREE);
         let listing = format!(
-            "referee = \"{referee}\"\ndevices = 1\nmemory_mib = 4\nfees_max = \"0.05\"\nlife = \"3 h\"\n\
+            "referee = \"{referee}\"\ndevices = 1\nmemory_mib = 1\nfees_max = \"0.05\"\nlife = \"72 h\"\n\
              challenge = \"1 s\"\n"
         );
         std::fs::write(self.market.folder().join("list.toml"), listing).unwrap();

@@ -165,7 +165,8 @@ impl TestMarket {
         // The coordinator deposits a bond under an account with the name "arbiter".
         let listed = accounts.get("arbiter").map(|arbiter| format!("arbiters = [\"{arbiter}\"]\n"));
         let mut settings = listed.unwrap_or_default();
-        settings += "[listings]\nprobe_ms_min = 500\n";
+        // A short probe has a second for messages on a busy machine, and no further one is drawn while a test runs.
+        settings += "[listings]\nprobe_ms_min = 100\nprobe_every_ms = 86400000\n";
         if plan.on == On::Ethereum {
             settings += &format!("[ethereum]\nconfirmations = {}\n", plan.confirmations);
         }
