@@ -104,6 +104,15 @@ fn a_buyer_a_participant_and_an_auditor_use_the_page_while_a_task_runs() {
 }
 
 #[test]
+fn a_long_task_is_recomputed_when_a_reader_asks() {
+    let mut plan = TestPlan::honest(On::Embedded, 51);
+    (plan.target, plan.participants) = (1, vec![("ann", None)]);
+    let market = TestMarket::open(plan);
+    let task = market.run();
+    run(&["long.mjs", &market.url, &task.to_string()]);
+}
+
+#[test]
 fn the_operators_page_needs_its_token_and_shows_alerts() {
     let mut market = TestMarket::open(TestPlan::honest(On::Embedded, 1));
     let listen = format!("127.0.0.1:{}", free_port());

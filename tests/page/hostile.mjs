@@ -119,6 +119,27 @@ await play(async (browser, faults) => {
   check("a list that is none shows no task", /No task/.test(await broken.$eval("#main", (main) => main.textContent)));
   await broken.close();
 
+  // Zero totals are honest where the report has no amount of the account, and a lie where it has.
+  const { body: last } = await (await fetch(`${origin}/v1/tasks/${task}/rounds/2/report`)).json();
+  const [member] = Object.entries(last.account_totals).find(([, totals]) => totals.data !== "0");
+  for (const [isUnpaid, wrong] of [[true, false], [false, true]]) {
+    const zero = await changed((path, json) => {
+      if (path === `/v1/tasks/${task}/proof/${member}`) {
+        return { ...json, totals: { paid: "0", debited: "0" }, proof: [] };
+      }
+      if (isUnpaid && path.endsWith("/rounds/2/report")) {
+        const next = deep(json);
+        Object.assign(next.body.account_totals[member], { data: "0", infrastructure: "0", debited: "0" });
+        return next;
+      }
+      return undefined;
+    });
+    await visit(zero, origin, `/accounts/${member}`);
+    const text = await zero.$eval("#main", (main) => main.textContent);
+    check(`zero totals of ${isUnpaid ? "an unpaid" : "a paid"} account are ${wrong ? "named" : "believed"}`, /do not believe/.test(text) === wrong, text);
+    await zero.close();
+  }
+
   const framed = await fetch(origin);
   check("no page frames this one", framed.headers.get("x-frame-options") === "DENY" && /frame-ancestors 'none'/.test(framed.headers.get("content-security-policy")));
   check("no cookie is set", framed.headers.get("set-cookie") === null);

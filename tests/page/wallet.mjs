@@ -5,6 +5,7 @@ import { check, open, play, visit } from "./browser.mjs";
 
 const [origin, rpc, task, earner, bonder] = process.argv.slice(2);
 const sent = [];
+const { ledger: contracts } = await (await fetch(`${origin}/v1/market`)).json();
 
 async function call(method, params) {
   const response = await fetch(rpc, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }) });
@@ -16,8 +17,8 @@ async function call(method, params) {
 }
 
 await play(async (browser, faults) => {
-  /** Opens the view of an account in a browser whose wallet is a mock. `lie` changes what it answers. */
-  async function withWallet(account, lie = {}) {
+  /** Opens a view in a browser whose wallet is a mock, and connects it. `lie` changes what it answers. */
+  async function withWallet(account, lie = {}, path = `/accounts/${account}`) {
     const page = await open(browser, origin, faults);
     await page.exposeFunction("walletCall", async (method, params) => {
       if (method in lie) {
@@ -38,7 +39,7 @@ await play(async (browser, faults) => {
       const announce = () => window.dispatchEvent(new CustomEvent("eip6963:announceProvider", { detail }));
       window.addEventListener("eip6963:requestProvider", announce);
     });
-    await visit(page, origin, `/accounts/${account}`);
+    await visit(page, origin, path);
     await press(page, "Connect");
     return page;
   }
@@ -100,6 +101,23 @@ await play(async (browser, faults) => {
   await shows(bonding, "The wallet did nothing");
   check("a bond within its delay stays", true);
   await bonding.close();
+
+  const reader = await withWallet(earner, {}, "/accounts");
+  await shows(reader, "Connected: ");
+  check("a wallet is connected before an address is known", (await reader.$(`a[href="/accounts/${earner}"]`)) !== null);
+  await reader.click(".bar a[href='/']");
+  await shows(reader, "in the treasury");
+  await reader.click(`a[href="/tasks/${task}"]`);
+  await shows(reader, "Deposit = paid + refunded + locked");
+  check("the contract's money of a task balances", (await reader.$("[role=alert]")) === null);
+  await reader.close();
+  // Another chain's state: the money of the contract contradicts the reports.
+  const forged = await withWallet(earner, { eth_call: ([{ data }]) => (data.startsWith("0xcf66151b") ? `0x${"11".repeat(32 * 31)}` : call("eth_call", [{ to: contracts.token, data: "0x313ce567" }, "latest"])) }, "/accounts");
+  await shows(forged, "Connected: ");
+  await forged.evaluate((task) => { const link = document.createElement("a"); link.href = `/tasks/${task}`; document.getElementById("main").append(link); link.click(); }, task);
+  await forged.waitForSelector("[role=alert]", { timeout: 30_000 });
+  check("money that does not balance is named", true);
+  await forged.close();
 
   const liar = await withWallet(bonder, { eth_chainId: () => "0x1", wallet_switchEthereumChain: () => null });
   await shows(liar, "not on the chain");

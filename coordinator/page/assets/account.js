@@ -148,8 +148,8 @@ async function part(task, address, ethereum, chain) {
 
 /**
  * Whether the totals of an account are those of the ledger: their proof leads to the root that the
- * ledger has, on Ethereum to that of the round's report. Zero totals are right if that report has none
- * of the account. Null before any settlement is final.
+ * ledger has, on Ethereum to that of the round's report. Zero totals are right if that report has no
+ * amount of the account. Null for them, and before any settlement is final.
  * @param {string} task
  * @param {string} address
  * @param {any} proof
@@ -165,8 +165,10 @@ async function isProven(task, address, proof, ethereum) {
   }
   const isZero = units(proof.totals?.paid) === 0n && units(proof.totals?.debited) === 0n && proof.proof?.length === 0;
   if (isZero) {
-    const own = Object.keys(report?.account_totals ?? {}).find((one) => one.toLowerCase() === address.toLowerCase());
-    return report !== undefined && report.root === root && own === undefined ? null : false;
+    const [, own] = Object.entries(report?.account_totals ?? {}).find(([one]) => one.toLowerCase() === address.toLowerCase()) ?? [];
+    // A claim tree has no leaf for totals of zero.
+    const isUnpaid = own === undefined || sum([own.data, own.infrastructure, own.debited]) === 0n;
+    return report !== undefined && report.root === root && isUnpaid ? null : false;
   }
   const inTree = await checkClaim({
     root: String(proof.root), account: address, totals: JSON.stringify(proof.totals), proof: JSON.stringify(proof.proof ?? []),
@@ -202,7 +204,7 @@ function bonds(parts, address, at, searched, all) {
     one.totals ? whole(units(one.totals.paid)) : "–",
     one.totals ? whole(units(one.totals.debited)) : "–",
     one.claimable === null ? "–" : whole(one.claimable),
-    one.proven === null ? h("span", { class: "soft" }, "nothing final yet") : one.proven ? h("span", { class: "mark good" }, "✓ proven") : h("span", { class: "mark bad" }, "✗ wrong proof"),
+    one.proven === null ? h("span", { class: "soft" }, "no final pay") : one.proven ? h("span", { class: "mark good" }, "✓ proven") : h("span", { class: "mark bad" }, "✗ wrong proof"),
   ]);
   return section("Tasks",
     table("Tasks of the account", ["task", "#bond", "bond leaves", "#earned, final", "#debited", "#claimable", "claim"], rows),
@@ -216,7 +218,8 @@ function bonds(parts, address, at, searched, all) {
 
 /** The pay of each round that is explained. @param {Part} one */
 async function earnedPlot({ lines }) {
-  if (lines.length < DRAWN_MIN) {
+  const isPaid = lines.some(({ found }) => sum([found.payout, found.infrastructure, found.debit]) !== 0n);
+  if (lines.length < DRAWN_MIN || !isPaid) {
     return null;
   }
   /** @type {(name: string, of: (found: import("./wasm.js").Statement) => bigint | null) => { name: string, points: [number, number][] }} */

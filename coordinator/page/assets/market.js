@@ -110,7 +110,7 @@ export async function marketView(_, query) {
         [count(list.length), "tasks in all"],
         [florins(deposited), "deposited for all tasks"],
         [florins(list.reduce((/** @type {bigint | null} */ volume, task) => plus(volume, paid(task)), 0n)), "paid by all tasks"],
-        all === null ? null : [florins(all), "exist"],
+        all === null ? null : [florins(all), "supply"],
         treasury !== undefined ? [florins(treasury), "in the treasury"] : [words(market.ledger?.kind), "ledger"],
       ]),
       await safely("Open tasks", () => openTasks(details, rows, open.length)),
