@@ -228,6 +228,13 @@ fn the_module_answers_as_the_program_does() {
     assert_eq!(ours[7]["mismatches"][0]["line"], "scope.round", "it is another round's report");
     assert!(ours[8]["svg"].as_str().unwrap().contains("&lt;one&gt;"), "names are escaped");
     assert!(ours.last().unwrap()["error"].is_string());
+    let view = document(&market, &format!("tasks/{task}"));
+    let terms =
+        |view: &str| format!("{{\"call\":\"check_task\",\"task\":\"{task}\",\"view\":{view}}}");
+    let dearer = view.replacen("\"debit_max\":\"0.5\"", "\"debit_max\":\"0\"", 1);
+    assert_ne!(dearer, view);
+    let ours = equal_answers(&[terms(&view), terms(&dearer)]);
+    assert_eq!((&ours[0]["valid"], &ours[1]["valid"]), (&json!(true), &json!(false)));
 }
 
 #[test]

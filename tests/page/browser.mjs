@@ -89,6 +89,25 @@ export async function open(browser, origin, faults) {
   return page;
 }
 
+/** Opens a page of an honest market, on which any alert and any red mark is a fault, however short it stands. */
+export async function honest(browser, origin, faults) {
+  const page = await open(browser, origin, faults);
+  await page.exposeFunction("sawAlert", (text) => faults.push(`an alert on an honest market: ${text}`));
+  await page.evaluateOnNewDocument(() => {
+    const seen = new Set();
+    const look = () => {
+      for (const { textContent } of document.querySelectorAll("[role=alert], .mark.bad")) {
+        if (!seen.has(textContent)) {
+          seen.add(textContent);
+          window.sawAlert(textContent);
+        }
+      }
+    };
+    new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true });
+  });
+  return page;
+}
+
 /** Waits until the view of an address is drawn. */
 export async function drawn(page, path) {
   await page.waitForFunction((path) => document.getElementById("main")?.getAttribute("data-drawn") === path, { timeout: 30_000 }, path);
@@ -100,9 +119,16 @@ export async function visit(page, origin, path) {
   await drawn(page, path);
 }
 
-/** Serves the page of a market on an address of its own; JSON answers pass through `change(path, json)`, of which undefined changes nothing. */
-export async function proxy(origin, change) {
+/**
+ * Serves the page of a market on an address of its own; JSON answers pass through `change(path, json)`, of which undefined changes nothing. Requests
+ * for which `isLost(path)` get no answer.
+ */
+export async function proxy(origin, change, isLost = () => false) {
   const server = createServer((asked, answer) => {
+    if (isLost(new URL(asked.url, origin).pathname)) {
+      answer.destroy();
+      return;
+    }
     const headers = { ...asked.headers, "accept-encoding": "identity" };
     delete headers["if-none-match"];
     const passed = request(origin + asked.url, { method: asked.method, headers }, async (found) => {

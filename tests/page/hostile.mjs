@@ -1,6 +1,6 @@
 // A coordinator that lies and names that attack: node hostile.mjs ORIGIN TASK. The market is honest;
 // the test changes its answers on their way.
-import { changing, check, play, visit } from "./browser.mjs";
+import { changing, check, open, play, proxy, visit } from "./browser.mjs";
 
 const [origin, task] = process.argv.slice(2);
 const NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egpj.exe\u0000\u2066";
@@ -29,10 +29,38 @@ await play(async (browser, faults) => {
   await visit(unit, origin, `/tasks/${task}/rounds/1`);
   await unit.waitForSelector(".passed, .problem", { timeout: 30_000 });
   check("a report with one changed payout turns red", (await unit.$(".problem")) !== null && (await unit.$(".passed")) === null);
+  const lines = await unit.$$eval("#main th[scope=row]", (heads) => heads.map((head) => head.textContent));
+  check("the changed payout is named beside the signature", lines.includes("signature") && lines.some((line) => /payout/.test(line)), lines.join(" "));
   await visit(unit, origin, `/tasks/${task}`);
   await unit.waitForSelector(".mark.bad", { timeout: 30_000 });
   check("the task marks the wrong report", true);
   await unit.close();
+
+  const terms = await changed((path, json) => {
+    if (path === `/v1/tasks/${task}`) {
+      const next = deep(json);
+      next.spec.budget.debit_max = "0";
+      return next;
+    }
+    return undefined;
+  });
+  await visit(terms, origin, `/tasks/${task}`);
+  check("terms of another id are named", /not those of this task/.test(await terms.$eval("#main", (main) => main.textContent)));
+  await terms.close();
+
+  // A request that is lost accuses no coordinator.
+  const lossy = await proxy(origin, () => undefined, (path) => path.endsWith("/rounds/2/report"));
+  const losing = await open(browser, lossy, faults);
+  await visit(losing, lossy, `/tasks/${task}`);
+  const seen = await losing.$eval("#main", (main) => main.textContent);
+  check("a lost report is not called withheld", !/withheld or malformed/.test(seen), seen);
+  await visit(losing, lossy, "/");
+  await losing.close();
+
+  const orders = await changed((path) => (path === "/v1/orders" ? [null, 7, { order: null }] : undefined));
+  await visit(orders, origin, "/compute");
+  check("orders that are none blank no view", /Market for compute/.test(await orders.$eval("h1", (h) => h.textContent)));
+  await orders.close();
 
   const root = await changed((path, json) => {
     if (path === `/v1/tasks/${task}`) {

@@ -1,13 +1,13 @@
 // Looks at every view of a market with a finished task: node walk.mjs ORIGIN TASK ACCOUNT FOLDER. FOLDER receives screenshots.
 import { join } from "node:path";
-import { accessible, check, drawn, fits, open, play, visit } from "./browser.mjs";
+import { accessible, check, drawn, fits, honest, open, play, visit } from "./browser.mjs";
 
 const [origin, task, account, folder] = process.argv.slice(2);
 const views = ["/", `/tasks/${task}`, `/tasks/${task}/rounds/1`, `/accounts/${account}`, "/accounts", "/compute"];
 const nameOf = (view) => (view === "/" ? "market" : view.slice(1).split("/").filter((_, at) => at !== 1).join("-"));
 
 await play(async (browser, faults) => {
-  const page = await open(browser, origin, faults);
+  const page = await honest(browser, origin, faults);
   for (const scheme of ["light", "dark"]) {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     for (const width of [360, 768, 1440, 3840]) {
@@ -71,7 +71,10 @@ await play(async (browser, faults) => {
   await drawn(page, `/accounts/${account}`);
   check("a form leads to an address", true);
 
-  await page.goto(`${origin}/tasks/0x00`, { waitUntil: "domcontentloaded" });
-  await page.waitForSelector("[role=alert]");
-  check("an unknown task is refused with a code", /\[[A-Z_]+\]/.test(await page.$eval("[role=alert]", (p) => p.textContent)));
+  const lost = await open(browser, origin, faults);
+  for (const [address, code] of [["/tasks/0x00", /\[[A-Z_]+\]/], ["/accounts/%E0%A4%A", /is not an address/]]) {
+    await lost.goto(origin + address, { waitUntil: "domcontentloaded" });
+    await lost.waitForSelector("[role=alert]");
+    check(`${address} is refused with a reason`, code.test(await lost.$eval("[role=alert]", (p) => p.textContent)));
+  }
 });

@@ -115,9 +115,17 @@ await play(async (browser, faults) => {
   const forged = await withWallet(earner, { eth_call: ([{ data }]) => (data.startsWith("0xcf66151b") ? `0x${"11".repeat(32 * 31)}` : call("eth_call", [{ to: contracts.token, data: "0x313ce567" }, "latest"])) }, "/accounts");
   await shows(forged, "Connected: ");
   await forged.evaluate((task) => { const link = document.createElement("a"); link.href = `/tasks/${task}`; document.getElementById("main").append(link); link.click(); }, task);
-  await forged.waitForSelector("[role=alert]", { timeout: 30_000 });
+  await shows(forged, "The parts differ from the deposit");
   check("money that does not balance is named", true);
   await forged.close();
+
+  // A wallet whose node is gone.
+  const silent = await withWallet(earner, { eth_call: () => new Promise(() => {}) }, "/accounts");
+  await shows(silent, "Connected: ");
+  await silent.click(".bar a[href='/']");
+  await shows(silent, "Open tasks");
+  check("a wallet that does not answer holds up no view", true);
+  await silent.close();
 
   const liar = await withWallet(bonder, { eth_chainId: () => "0x1", wallet_switchEthereumChain: () => null });
   await shows(liar, "not on the chain");

@@ -1,10 +1,12 @@
 // @ts-check
 // The view of an account: what it has, what it may claim, and why.
-import { addressOf, get, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList, taskOnLedger } from "./api.js";
+import { addressOf, get, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList } from "./api.js";
 import { checkedOrders, leasesOf } from "./compute.js";
+import { taskOnChain } from "./contracts.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { clean, count, named, nano, time } from "./format.js";
 import { approximate, florins, sum, units, whole } from "./money.js";
+import { isRecomputed, mark } from "./round.js";
 import { checkClaim, checkContracts, draw, statement } from "./wasm.js";
 import { connectSection, onChain, walletSection } from "./wallet.js";
 
@@ -12,12 +14,14 @@ import { connectSection, onChain, walletSection } from "./wallet.js";
 const TASKS_MAX = 100;
 /** Time after which the part of an account in a task is fetched again, in milliseconds. */
 const PART_MS = 15000;
-/** Time between two looks at leases, in milliseconds. */
+/** Time between two looks at leases, and at a proof whose round the ledger has not, in milliseconds. */
 const LEASES_MS = 5000;
 /** Parts in memory. */
 const PARTS_MAX = 1000;
 /** Tasks whose claims have a command. */
 const COMMANDS_MAX = 5;
+/** Looks at a proof and the ledger, until both are of one round. */
+const PROOF_TRIES_MAX = 3;
 /** Rounds from which on their pay is drawn. */
 const DRAWN_MIN = 3;
 /** Rounds of each task in the statement. */
@@ -52,23 +56,25 @@ export async function accountView([address = ""]) {
     ethereum ? null : ledger({ stake: { account: address } }, "stake"),
     valid ? onChain(contracts, address, recent.map((task) => task.id)) : null,
   ]);
+  const none = { listed: [], ordered: [], verdicts: new Map() };
   const [found, orders] = await Promise.all([
-    Promise.all(recent.map((task) => remembered(task, address, ethereum, chain))), checkedOrders(market),
+    Promise.all(recent.map((task) => remembered(task, address, ethereum, chain))), checkedOrders(market).catch(() => none),
   ]);
+  const missing = ethereum ? "connect a wallet" : "unknown";
   const parts = found.filter((one) => one !== null);
   const claimable = parts.map((one) => one.claimable).filter((one) => one !== null);
-  const wrong = parts.filter((one) => one.proven === false);
+  const wrong = parts.filter((one) => one.proven === "wrong");
   return {
     title: `Account ${address}`,
-    again: orders.ordered.length > 0 ? LEASES_MS : undefined,
+    again: orders.ordered.length > 0 || parts.some((one) => one.totals && one.proven === null) ? LEASES_MS : undefined,
     nodes: [
       h("h1", {}, "Account"),
       h("p", { class: "lead" }, h("code", { class: "whole" }, address)),
       ...wrong.map((one) => h("p", { class: "problem", role: "alert" }, "The totals that the coordinator serves for ", named(one.task.name), " are not in its claim tree: do not believe them.")),
       cards([
-        [typeof balance === "string" ? florins(units(balance)) : chain ? florins(chain.balance) : "connect a wallet", "balance"],
-        [stake ? florins(units(stake.amount)) : chain ? florins(chain.stake) : "connect a wallet", "stake"],
-        [(ethereum && !chain) || parts.some((one) => one.claimable === null && one.proven !== null) ? "unknown" : florins(claimable.reduce((all, one) => all + one, 0n)), "may be claimed now"],
+        [typeof balance === "string" ? florins(units(balance)) : chain ? florins(chain.balance) : missing, "balance"],
+        [stake ? florins(units(stake.amount)) : chain ? florins(chain.stake) : missing, "stake"],
+        [(ethereum && !chain) || parts.some((one) => one.claimable === null && one.totals !== null) ? "unknown" : florins(claimable.reduce((all, one) => all + one, 0n)), "may be claimed now"],
         [count(parts.length), "tasks"],
       ]),
       ethereum ? walletSection(market, address, parts, recent, chain, valid) : null,
@@ -81,7 +87,8 @@ export async function accountView([address = ""]) {
 }
 
 /**
- * @typedef {{ task: any, bond: bigint | null, release: number, totals: any, proof: string[], proven: boolean | null, claimable: bigint | null, lines: { round: number, found: import("./wasm.js").Statement }[] }} Part
+ * @typedef {{ task: any, bond: bigint | null, release: number, totals: any, proof: string[], proven: Proven, claimable: bigint | null, reported: number,
+ *   lines: { round: number, found: import("./wasm.js").Statement }[] }} Part
  */
 
 /** @type {Map<string, { stage: string, at: number, part: Promise<Part | null> }>} */
@@ -124,9 +131,8 @@ async function remembered(task, address, ethereum, chain) {
  * @returns {Promise<Part | null>}
  */
 async function part(task, address, ethereum, chain) {
-  const id = encodeURIComponent(task.id);
-  const [proof, embedded, claimed, { json: view }] = await Promise.all([
-    optional(get(`/v1/tasks/${id}/proof/${address}`)),
+  const [{ proof, proven }, embedded, claimed, { json: view }] = await Promise.all([
+    provenTotals(task.id, address, ethereum),
     ethereum ? null : ledger({ bond: { task: task.id, account: address } }, "bond"),
     ethereum ? null : ledger({ claimed: { task: task.id, account: address } }, "totals"),
     taskDocument(task.id),
@@ -141,39 +147,65 @@ async function part(task, address, ethereum, chain) {
   if (!has) {
     return null;
   }
-  const proven = proof === null ? null : await isProven(task.id, address, proof.json, ethereum);
-  const claimable = paid !== null && before !== null && proven !== false ? (paid > before ? paid - before : 0n) : null;
-  return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines };
+  const claimable = paid !== null && before !== null && proven !== "wrong" ? (paid > before ? paid - before : 0n) : null;
+  return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines, reported: Number(view.reported) };
 }
 
 /**
- * Whether the totals of an account are those of the ledger: their proof leads to the root that the
- * ledger has, on Ethereum to that of the round's report. Zero totals are right if that report has no
- * amount of the account. Null for them, and before any settlement is final.
+ * The totals of an account in a task, with the part that confirms them: the ledger's root, or a report alone. "none" is that of an account without
+ * final pay, and null is unknown: the ledger has another round than the proof.
+ * @typedef {"ledger" | "report" | "none" | "wrong" | null} Proven
+ */
+
+/**
+ * The proof of an account's totals, and whether it leads to the root of the ledger, or without one to that of the round's report.
  * @param {string} task
  * @param {string} address
- * @param {any} proof
  * @param {boolean} ethereum
- * @returns {Promise<boolean | null>}
+ * @returns {Promise<{ proof: import("./api.js").Document | null, proven: Proven }>}
  */
-async function isProven(task, address, proof, ethereum) {
+async function provenTotals(task, address, ethereum) {
+  for (let tries = 1; ; tries += 1) {
+    const proof = await optional(get(`/v1/tasks/${encodeURIComponent(task)}/proof/${address}`));
+    if (proof === null) {
+      return { proof, proven: null };
+    }
+    const state = await (ethereum ? taskOnChain(task) : ledger({ task: { task } }, "task"));
+    // A settlement may become final in between: proof and root are those of one round.
+    if (!state || Number(state.round) === Number(proof.json.round)) {
+      return { proof, proven: await compared(task, address, proof.json, state) };
+    }
+    if (tries >= PROOF_TRIES_MAX) {
+      return { proof, proven: null };
+    }
+  }
+}
+
+/** @param {string} task @param {string} address @param {any} proof @param {any} state @returns {Promise<Proven>} */
+async function compared(task, address, proof, state) {
   const report = (await optional(reportDocument(task, Number(proof.round))))?.json.body;
-  const state = ethereum ? null : await taskOnLedger(task);
-  const root = ethereum ? report?.root : state?.root;
+  const root = state ? state.root : report?.root;
   if (/^0*$/.test(String(root ?? ""))) {
-    return null;
+    return "none";
   }
   const isZero = units(proof.totals?.paid) === 0n && units(proof.totals?.debited) === 0n && proof.proof?.length === 0;
   if (isZero) {
     const [, own] = Object.entries(report?.account_totals ?? {}).find(([one]) => one.toLowerCase() === address.toLowerCase()) ?? [];
     // A claim tree has no leaf for totals of zero.
     const isUnpaid = own === undefined || sum([own.data, own.infrastructure, own.debited]) === 0n;
-    return report !== undefined && report.root === root && isUnpaid ? null : false;
+    return report !== undefined && report.root === root && isUnpaid ? "none" : "wrong";
   }
   const inTree = await checkClaim({
     root: String(proof.root), account: address, totals: JSON.stringify(proof.totals), proof: JSON.stringify(proof.proof ?? []),
   });
-  return inTree && proof.root === root;
+  return inTree && proof.root === root ? (state ? "ledger" : "report") : "wrong";
+}
+
+/** The mark of a claim. @param {Proven} proven */
+function claimMark(proven) {
+  const [kind, text] = proven === "ledger" ? ["good", "✓ proven"] : proven === "report" ? ["soft", "as reported"]
+    : proven === "wrong" ? ["bad", "✗ wrong proof"] : ["", proven === "none" ? "no final pay" : "not final yet"];
+  return h("span", { class: kind ? `mark ${kind}` : "soft" }, text);
 }
 
 /** The statements of an account by the last reports. @param {string} task @param {string} address @param {number} reported */
@@ -204,7 +236,7 @@ function bonds(parts, address, at, searched, all) {
     one.totals ? whole(units(one.totals.paid)) : "–",
     one.totals ? whole(units(one.totals.debited)) : "–",
     one.claimable === null ? "–" : whole(one.claimable),
-    one.proven === null ? h("span", { class: "soft" }, "no final pay") : one.proven ? h("span", { class: "mark good" }, "✓ proven") : h("span", { class: "mark bad" }, "✗ wrong proof"),
+    claimMark(one.proven),
   ]);
   return section("Tasks",
     table("Tasks of the account", ["task", "#bond", "bond leaves", "#earned, final", "#debited", "#claimable", "claim"], rows),
@@ -238,8 +270,10 @@ async function explained(one) {
   if (one.lines.length === 0) {
     return null;
   }
+  // The amounts are those of reports that this browser recomputes.
+  const isMarked = isRecomputed(one.task.id, one.reported);
   const rows = one.lines.map(({ round, found }) => [
-    h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}/rounds/${round}` }, `round ${count(round)}`),
+    [h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}/rounds/${round}` }, `round ${count(round)}`), isMarked ? [" ", mark(one.task.id, round, one.reported)] : null],
     found.score_nano === null ? "–" : h("span", { class: "figure" }, `${nano(found.score_nano, 6)} ± ${nano(found.error_nano, 6)}`),
     whole(sum([found.payout, found.infrastructure])),
     whole(units(found.debit)),
@@ -247,5 +281,6 @@ async function explained(one) {
   ]);
   return section(`Statement: ${clean(one.task.name)}`,
     await earnedPlot(one),
+    isMarked ? null : h("p", { class: "note" }, "By the reports of the coordinator. The view of the task, or of a round, recomputes them here."),
     h("div", { class: "spoken" }, table("Statement", ["round", "#score, nats", "#paid", "#debited", "in words"], rows)));
 }

@@ -23,6 +23,8 @@ const FAILURES_MAX = 2;
 const STREAM_AGAIN_MS = 60000;
 /** Time without a sign of a stream after which the page opens another one, in milliseconds. */
 const SILENCE_MS = 40000;
+/** Views of a task that changes while it is read. */
+const VIEW_TRIES_MAX = 3;
 /** Rounds of a task that the page counts; no task has more. */
 export const ROUNDS_COUNTED_MAX = 100000;
 
@@ -34,6 +36,12 @@ export class Refused extends Error {
     this.status = status;
     this.code = code;
   }
+}
+
+/** Whether an error is a lost, late or postponed request, and no answer of the coordinator. @param {unknown} error */
+export function isUnreached(error) {
+  return error instanceof Refused ? error.status >= 500 || error.status === 429
+    : error instanceof DOMException || (error instanceof TypeError && /fetch|network|load failed/i.test(error.message));
 }
 
 /** @typedef {{ text: string, json: any }} Document */
@@ -123,7 +131,7 @@ export async function optional(document) {
   try {
     return await document;
   } catch (error) {
-    if (error instanceof Refused && error.status < 500 && error.status !== 429) {
+    if (error instanceof Refused && !isUnreached(error)) {
       return null;
     }
     throw error;
@@ -233,6 +241,26 @@ function byStage(cache, id, load) {
  * @returns {Promise<Document>}
  */
 export async function taskDocument(id) {
+  for (let tries = 1; ; tries += 1) {
+    const { text, json } = await taskView(id);
+    const progress = latest.get(id);
+    if (!progress || progress.sequence <= json.sequence) {
+      return { text, json };
+    }
+    if (stage(progress) === stage(json)) {
+      const { enrolled, committed, revealed, sequence } = progress;
+      return { text, json: { ...json, enrolled, committed, revealed, sequence } };
+    }
+    if (tries >= VIEW_TRIES_MAX) {
+      return { text, json };
+    }
+    // An event came while this view was under way: its model and its reports are older ones.
+    views.delete(id);
+  }
+}
+
+/** The view of a task, as it was when it reached its stage. @param {string} id @returns {Promise<Document>} */
+async function taskView(id) {
   const { document } = byStage(views, id, () => {
     const document = get(`/v1/tasks/${encodeURIComponent(id)}`).then(({ text, json }) => {
       sequences.set(id, Number(json.sequence));
@@ -241,9 +269,7 @@ export async function taskDocument(id) {
     document.catch(() => views.delete(id));
     return { document };
   });
-  const { text, json } = await document;
-  const progress = latest.get(id);
-  return { text, json: progress && progress.sequence > json.sequence ? { ...json, ...progress } : json };
+  return document;
 }
 
 /** The state of a task on the embedded chain; null on another ledger. @param {string} id */
@@ -283,7 +309,7 @@ export async function reportDocument(task, round) {
   const body = document.json?.body;
   const lists = [body?.lines, body?.final_lines, body?.entries, body?.missing, body?.infrastructure, body?.holdout?.rows];
   if (!lists.every(Array.isArray)) {
-    throw new Refused(502, "REPORT_MALFORMED", `the report of round ${round} lacks parts that every report has`);
+    throw new Refused(400, "REPORT_MALFORMED", `the report of round ${round} lacks parts that every report has`);
   }
   return document;
 }

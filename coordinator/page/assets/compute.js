@@ -1,7 +1,7 @@
 // @ts-check
 // The view of the market for compute: prices, providers, listings with their cards, orders. The browser performs the records of the
 // orders again, and shows of prices and providers what they prove.
-import { addressOf, get, marketDocument, optional } from "./api.js";
+import { addressOf, get, isUnreached, marketDocument, optional } from "./api.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { account, count, percent, short, tag, time, words } from "./format.js";
 import { redraw } from "./frame.js";
@@ -29,9 +29,13 @@ const DEVICES_SHOWN = 4;
 /** The ends of leases, in the plots. */
 const ENDS = ["settled", "running", "stopped", "slashed"];
 
+/** The end of a check whose reader went to another view. */
+class ReaderLeft extends Error {}
+
 /** @typedef {import("./wasm.js").Facts} Facts */
 /** @typedef {import("./wasm.js").Provider} Provider */
-/** @typedef {import("./wasm.js").OrderVerdict & { failed?: string, view?: any }} Verdict `view` is the view that was checked. */
+/** @typedef {import("./wasm.js").OrderVerdict & { failed?: string, unreached?: boolean, view?: any }} Verdict `view` is the view that was
+ *   checked, and `unreached` marks a check that lacks a lost answer alone. */
 
 /**
  * The records of an order that were fetched, and the verdict on them; null until they are checked. `asked` is the state of the order by the
@@ -60,8 +64,16 @@ function verdictOf(order, market) {
   inTurn(() => check(id, market, known)).then(
     (found) => (known.found = found),
     (error) => {
-      known.found = { failed: error instanceof Error ? error.message : String(error) };
-      window.setTimeout(() => (known.asked = ""), AGAIN_MS);
+      if (error instanceof ReaderLeft) {
+        // The check begins anew when the reader comes back.
+        known.asked = "";
+        return;
+      }
+      known.found = { failed: error instanceof Error ? error.message : String(error), unreached: isUnreached(error) };
+      window.setTimeout(() => {
+        known.asked = "";
+        redraw();
+      }, AGAIN_MS);
     }).then(() => {
     known.busy = false;
     if (known.found?.facts === undefined || known.found.facts?.outcome) {
@@ -84,7 +96,7 @@ async function check(id, market, known) {
     }
     while (known.length < Number(view.records)) {
       if (!/^\/(compute|accounts\/)/.test(location.pathname)) {
-        throw new Error("the reader left the views of leases");
+        throw new ReaderLeft("the reader left the views of leases");
       }
       const { text: part, json: actions } = await get(`${path}/records?after=${known.length}`);
       if (!Array.isArray(actions) || actions.length === 0) {
@@ -104,14 +116,20 @@ async function check(id, market, known) {
 /** Orders and listings, and when they were fetched. @type {{ at: number, listed: any[], ordered: any[] }} */
 let lists = { at: 0, listed: [], ordered: [] };
 
+/** Whether a line of a list has the parts that every order, or every listing, has. @param {any} one */
+function isWhole(one) {
+  const part = one?.order ?? one?.listing?.terms;
+  return part !== null && typeof part === "object";
+}
+
 /** Fetches orders and listings, unless they were just fetched: each finished check draws the view anew. */
-async function fresh() {
+export async function orderLists() {
   if (Date.now() - lists.at < FRESH_MS) {
     return lists;
   }
   const [listings, orders] = await Promise.all([optional(get("/v1/listings")), optional(get("/v1/orders"))]);
   /** @type {(document: any) => any[]} */
-  const items = (document) => (Array.isArray(document?.json) ? document.json : []);
+  const items = (document) => (Array.isArray(document?.json) ? document.json : []).filter((/** @type {any} */ one) => isWhole(one));
   // An order stands once, under its first line.
   /** @type {Map<string, any>} */
   const byId = new Map();
@@ -131,7 +149,7 @@ async function fresh() {
  * @returns {Promise<{ listed: any[], ordered: any[], verdicts: Map<any, Verdict | null> }>}
  */
 export async function checkedOrders(market) {
-  const { listed, ordered: stated } = await fresh();
+  const { listed, ordered: stated } = await orderLists();
   const examined = new Set(stated.slice(0, CHECKED_MAX).filter((order) => order.opened).map((order) => String(order.id)));
   [...checked.keys()].filter((id) => !examined.has(id)).forEach((id) => checked.delete(id));
   /** @type {Map<any, Verdict | null>} */
@@ -157,6 +175,7 @@ export async function computeView() {
   const facts = [...verdicts.values()].flatMap((verdict) => (verdict?.facts ? [verdict.facts] : []));
   const wrong = [...verdicts].filter(([, verdict]) => verdict?.wrong);
   const left = [...verdicts.values()].filter((verdict) => verdict === null).length;
+  const failures = [...verdicts.values()].filter((verdict) => verdict?.failed).length;
   /** @type {Awaited<ReturnType<typeof marketStatistics>> | null} */
   let statistics = null;
   let failed = "";
@@ -183,8 +202,9 @@ export async function computeView() {
         [count(ordered.filter(({ outcome }) => outcome === "settled").length), "orders settled"],
         [count(ordered.filter(isSlashed).length), "leases slashed"],
         [count(ordered.filter(({ outcome }) => outcome?.defaulted !== undefined).length), "leases given up"],
+        [count(ordered.filter(({ outcome, refused }) => outcome === "unawarded" || refused).length), "orders without a provider"],
       ]),
-      h("p", { class: "note", role: "status" }, checkedLine(facts.length, left, ordered.length)),
+      h("p", { class: "note", role: "status" }, checkedLine(facts.length, [left, failures], ordered.length)),
       statistics ? await safely("Prices", () => prices(facts)) : null,
       await safely("Providers", () => providers(statistics?.providers ?? [], ordered.length, at)),
       await safely("Listings", () => cardsOf(listed, at)),
@@ -197,12 +217,12 @@ export async function computeView() {
   };
 }
 
-/** @param {number} proven @param {number} left @param {number} all */
-function checkedLine(proven, left, all) {
+/** @param {number} proven @param {[number, number]} others Orders that are being checked, and that could not be. @param {number} all */
+function checkedLine(proven, [left, failures], all) {
   if (all === 0) {
     return "No order was placed.";
   }
-  const rest = left > 0 ? ` ${count(left)} more are being checked.` : "";
+  const rest = `${left > 0 ? ` ${count(left)} more are being checked.` : ""}${failures > 0 ? ` ${count(failures)} could not be checked yet.` : ""}`;
   return `Your browser has performed the signed records of ${count(proven)} of ${count(all)} orders again. Prices, pay and ends follow from them; the moments of actions are the coordinator's statements.${rest}`;
 }
 
@@ -306,7 +326,8 @@ function checkMark(verdict) {
   if (verdict === null) {
     return h("span", { class: "mark soft" }, "checking");
   }
-  return verdict.failed ? h("span", { class: "mark bad", title: verdict.failed }, "✗ not checked")
+  return verdict.unreached ? h("span", { class: "mark soft", title: verdict.failed }, "not reached")
+    : verdict.failed ? h("span", { class: "mark bad", title: verdict.failed }, "✗ not checked")
     : verdict.wrong ? h("span", { class: "mark bad" }, "✗ wrong")
       : verdict.facts ? h("span", { class: "mark good" }, "✓ proven") : h("span", { class: "soft" }, "–");
 }
@@ -324,7 +345,7 @@ function leases(ordered, verdicts, at) {
       stateOf(order),
       checkMark(verdict),
       account(order.order.renter),
-      order.provider ? account(order.provider) : h("span", { class: "soft" }, "none yet"),
+      order.provider ? account(order.provider) : h("span", { class: "soft" }, order.outcome || order.refused ? "none" : "none yet"),
       words(order.order.data_class),
       `${count(order.delivered)} of ${count(order.order.segments)}`,
       verdict?.facts ? count(verdict.facts.audited) : "–",

@@ -66,7 +66,7 @@ export function figure(svg, ...caption) {
  * @param {...Child} children
  */
 export function section(title, ...children) {
-  return h("section", {}, h("h2", {}, title), ...children);
+  return h("section", { "data-name": title }, h("h2", {}, title), ...children);
 }
 
 /**
@@ -95,8 +95,13 @@ export function table(caption, columns, rows) {
   const kind = columns.map((column) => (column.startsWith("#") ? "n" : null));
   const head = columns.map((column, at) =>
     h("th", { scope: "col", class: kind[at] }, column.replace(/^#/, "")));
-  const body = rows.map((cells) => h("tr", {}, cells.map((cell, at) =>
-    h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: kind[at], "data-column": columns[at]?.replace(/^#/, "") }, cell))));
+  const body = rows.map((cells) => {
+    const row = h("tr", {}, cells.map((cell, at) =>
+      h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: kind[at], "data-column": columns[at]?.replace(/^#/, "") }, cell)));
+    const head = row.firstElementChild;
+    row.setAttribute("data-name", head?.querySelector("a[href]")?.getAttribute("href") ?? head?.querySelector("[title]")?.getAttribute("title") ?? head?.textContent ?? "");
+    return row;
+  });
   return h("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption },
     h("table", { class: "rows" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
@@ -165,15 +170,50 @@ export function morph(from, to) {
       from.setAttribute(name, value);
     }
   }
-  const next = [...to.childNodes];
-  const old = [...from.childNodes];
-  next.forEach((child, at) => {
-    const known = old[at];
-    if (known) {
-      morph(known, child);
+  morphChildren(from, to);
+}
+
+/** The name of a child that keeps its element wherever it stands: a section's title, a row's first cell. @param {Node} node */
+function nameOf(node) {
+  return node instanceof Element ? node.getAttribute("data-name") ?? "" : "";
+}
+
+/** As `morph`, for the children: those with a name are found by it, the others by their order. @param {Element} from @param {Element} to */
+function morphChildren(from, to) {
+  /** @type {Map<string, Node>} */
+  const named = new Map();
+  /** @type {Node[]} */
+  const others = [];
+  for (const child of from.childNodes) {
+    const name = nameOf(child);
+    if (name && !named.has(name)) {
+      named.set(name, child);
     } else {
-      from.appendChild(child);
+      others.push(child);
     }
+  }
+  /** The old child of each new one. @type {(Node | undefined)[]} */
+  const matches = [...to.childNodes].map((child) => {
+    const name = nameOf(child);
+    const known = name ? named.get(name) : others.shift();
+    named.delete(name);
+    return known;
   });
-  old.slice(next.length).forEach((child) => child.remove());
+  const stays = new Set(matches);
+  [...from.childNodes].filter((child) => !stays.has(child)).forEach((child) => child.remove());
+  // An element that moves loses its focus: those in order stay where they are.
+  let place = from.firstChild;
+  [...to.childNodes].forEach((child, at) => {
+    const known = matches[at];
+    if (!known) {
+      from.insertBefore(child, place);
+      return;
+    }
+    if (known === place) {
+      place = place.nextSibling;
+    } else {
+      from.insertBefore(known, place);
+    }
+    morph(known, child);
+  });
 }

@@ -7,6 +7,8 @@ import { redraw } from "./frame.js";
 const WALLETS_MAX = 8;
 /** Time between two looks for a receipt, in milliseconds. */
 const RECEIPT_MS = 1000;
+/** Time for which a wallet may take to read, in milliseconds. */
+const ANSWER_MS = 4000;
 /** Looks for a receipt. */
 const RECEIPT_TRIES_MAX = 300;
 
@@ -116,6 +118,16 @@ export function encode(name, values, list) {
 }
 
 /**
+ * The answer of a wallet that asks its user nothing, within a time.
+ * @param {Provider} provider
+ * @param {{ method: string, params?: unknown[] }} question
+ */
+function inTime(provider, question) {
+  const late = new Promise((_, fail) => window.setTimeout(() => fail(new Error("the wallet does not answer")), ANSWER_MS));
+  return Promise.race([provider.request(question), late]);
+}
+
+/**
  * Reads words from a contract, through the connected wallet, which must be on the market's chain.
  * @param {string} to
  * @param {string} data
@@ -125,10 +137,10 @@ export async function read(to, data) {
   if (!session.provider) {
     return [];
   }
-  if (Number(await session.provider.request({ method: "eth_chainId" })) !== session.chain) {
+  if (Number(await inTime(session.provider, { method: "eth_chainId" })) !== session.chain) {
     throw new Error(`the wallet has left the chain ${session.chain} of this market`);
   }
-  const answer = await session.provider.request({ method: "eth_call", params: [{ to, data }, "latest"] });
+  const answer = await inTime(session.provider, { method: "eth_call", params: [{ to, data }, "latest"] });
   const words = (String(answer).replace(/^0x/, "").match(/[0-9a-fA-F]{64}/g) ?? []).map((one) => BigInt(`0x${one}`));
   if (words.length === 0) {
     throw new Error(`there is no contract of this market at ${to}`);

@@ -44,13 +44,22 @@ let later;
 /** The question that has been shown. */
 let asked = "";
 
+/** A part of an address; as it stands where it is malformed. @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** @returns {Promise<View>} */
 async function view() {
   const path = location.pathname.replace(/(.)\/$/, "$1");
   for (const [pattern, draw] of VIEWS) {
     const match = pattern.exec(path);
     if (match) {
-      const parts = match.slice(1).map((part) => decodeURIComponent(part ?? ""));
+      const parts = match.slice(1).map((part) => decoded(part ?? ""));
       return draw(parts, new URLSearchParams(location.search));
     }
   }
@@ -240,7 +249,5 @@ function state(state) {
   }
 }
 
-void draw(true).then(() => {
-  window.scrollTo(0, Number(history.state?.scroll ?? 0));
-  follow(schedule, state);
-});
+void draw(true).then(() => window.scrollTo(0, Number(history.state?.scroll ?? 0)));
+follow(schedule, state);

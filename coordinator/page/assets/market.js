@@ -1,11 +1,13 @@
 // @ts-check
 // The view of the market: tasks, what they pay, need and risk, and where the money is.
 import { addressOf, ledger, marketDocument, optional, reportDocument, taskDocument, taskList } from "./api.js";
+import { orderLists } from "./compute.js";
 import { totalsOnChain } from "./contracts.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
 import { count, duration, named, short, tag, words } from "./format.js";
 import { florins, plus, sum, units } from "./money.js";
 import { mark, paidData, paidInfrastructure, updates } from "./round.js";
+import { checkTask } from "./wasm.js";
 
 /** Open tasks of which details are shown. */
 const DETAILS_MAX = 30;
@@ -15,46 +17,42 @@ const TASKS_MAX = 500;
 const SAMPLE = 5;
 
 /**
- * A task with its last reports.
- * @typedef {{ view: any, reports: any[] }} Detail
+ * A task with its last reports. `isOwn` is false for terms that are not those of its id.
+ * @typedef {{ view: any, reports: any[], isOwn: boolean }} Detail
  */
 
 /** @param {any} summary @returns {Promise<Detail>} */
 async function detail(summary) {
   const id = String(summary.id);
-  const { json: view } = await taskDocument(id);
+  const { json: view, text } = await taskDocument(id);
+  const isOwn = await checkTask(id, text);
   const rounds = [];
   for (let round = view.reported; round > Math.max(0, view.reported - SAMPLE); round -= 1) {
     rounds.push(optional(reportDocument(id, round)));
   }
   const reports = (await Promise.all(rounds)).flatMap((document) => (document ? [document.json.body] : []));
-  return { view, reports };
+  return { view, reports, isOwn };
 }
 
 /**
- * The pay of the last rounds for rows: base units, and rows, so that a product divides once.
- * @param {any[]} reports
+ * The pay of a further member for its rows in a round, by the last reports: as much of a round's pay as its rows are of all rows then.
+ * @param {Detail} task
+ * @param {number} rows
  */
-function paidByRows(reports) {
+function earnings({ reports }, rows) {
   let paid = 0n;
-  let rows = 0n;
+  let counted = 0n;
   for (const report of reports) {
     paid += paidData(report) ?? 0n;
     for (const entry of report.entries) {
-      rows += BigInt(Number.isSafeInteger(entry.rows_counted) ? entry.rows_counted : 0);
+      counted += BigInt(Number.isSafeInteger(entry.rows_counted) ? entry.rows_counted : 0);
     }
   }
-  return { paid, rows };
-}
-
-/** @param {Detail} task @param {number} rows */
-function earnings(task, rows) {
-  const { paid, rows: counted } = paidByRows(task.reports);
   if (counted === 0n) {
     return h("span", { class: "soft" }, "no round yet");
   }
-  const each = (paid * BigInt(rows)) / counted;
-  return [florins(each), " a round"];
+  // Pay and rows of n rounds: p / n · r / (c / n + r).
+  return [florins((paid * BigInt(rows)) / (counted + BigInt(reports.length) * BigInt(rows))), " a round"];
 }
 
 /** The bond for rows: at least `bond_min`. @param {any} budget @param {number} rows */
@@ -86,8 +84,8 @@ function supplyOfChain() {
 export async function marketView(_, query) {
   const asked = Number(query.get("rows") ?? 1000);
   const rows = Number.isSafeInteger(asked) && asked > 0 && asked <= 1e9 ? asked : 1000;
-  const [{ json: market }, list, embedded, genesis, chain] = await Promise.all([
-    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(), totalsOnChain().catch(() => null),
+  const [{ json: market }, list, embedded, genesis, chain, lists] = await Promise.all([
+    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(), totalsOnChain().catch(() => null), orderLists().catch(() => ({ listed: [], ordered: [] })),
   ]);
   const treasury = typeof embedded === "string" ? units(embedded) : chain?.treasury;
   const all = genesis ?? chain?.supply ?? null;
@@ -114,7 +112,8 @@ export async function marketView(_, query) {
         treasury !== undefined ? [florins(treasury), "in the treasury"] : [words(market.ledger?.kind), "ledger"],
       ]),
       await safely("Open tasks", () => openTasks(details, rows, open.length)),
-      await safely("Last rounds", () => lastRounds(details)),
+      await safely("Audits of the last rounds", () => lastRounds(details)),
+      await safely("Compute", () => compute(lists)),
       await safely("All tasks", () => allTasks(list, paid)),
       section("Take part",
         h("p", { class: "note" }, "Any account with florins can take part with rows that fit a task, offer devices, or check what was paid."),
@@ -139,7 +138,7 @@ function openTasks(details, rows, all) {
     const { view } = task;
     const { spec } = view;
     return [
-      h("a", { href: `/tasks/${encodeURIComponent(view.id)}` }, named(spec.name)),
+      [h("a", { href: `/tasks/${encodeURIComponent(view.id)}` }, named(spec.name)), task.isOwn ? null : [" ", h("span", { class: "mark bad" }, "✗ other terms")]],
       words(view.phase),
       [tag(spec.model), h("br"), h("span", { class: "soft" }, `${count(spec.data?.width)} numbers a row, of ${count(spec.data?.classes)} classes; ${count(spec.rounds.cohort_target)} members a round`)],
       earnings(task, rows),
@@ -152,8 +151,8 @@ function openTasks(details, rows, all) {
     h("form", { "data-to": "/?rows=VALUE" },
       h("label", {}, "Rows that you have", h("input", { name: "value", inputmode: "numeric", pattern: "[0-9]{1,9}", value: rows, required: true })),
       h("button", {}, "Estimate")),
-    h("p", { class: "note" }, `Earnings are what the last ${SAMPLE} rounds of a task paid for each row, times ${count(rows)} rows: rows that improve the model less are paid less. The bond returns; a debit is taken from it for an update that does harm.`),
-    table("Open tasks", ["task", "phase", "model and rows", "#last rounds paid", "#bond", "#at risk", "#time to train"], lines),
+    h("p", { class: "note" }, `Earnings: the pay of the last ${SAMPLE} rounds of a task, shared with a further member of ${count(rows)} rows by the number of rows. Rows that improve the model less are paid less. The bond returns; a debit is taken from it for an update that does harm.`),
+    table("Open tasks", ["task", "phase", "model and rows", "#expected pay", "#bond", "#at risk", "#time to train"], lines),
     all > details.length ? h("p", { class: "note" }, `${all - details.length} more open tasks are in the list below.`) : null);
 }
 
@@ -164,15 +163,27 @@ function lastRounds(details) {
     const [report] = reports;
     return [
       h("a", { href: `/tasks/${view.id}/rounds/${round}` }, named(view.spec.name), `, round ${count(round)}`),
+      mark(String(view.id), round, round),
       tag(report.outcome),
       updates(report),
       florins(paidData(report)),
       florins(paidInfrastructure(report)),
-      mark(String(view.id), round, round),
     ];
   });
-  return rows.length === 0 ? null : section("Last rounds",
-    table("The last round of each open task", ["round", "outcome", "#updates", "#for data", "#for infrastructure", "recomputed here"], rows));
+  return rows.length === 0 ? null : section("Audits of the last rounds",
+    h("p", { class: "note" }, "Your browser recomputes the pay of each from its scores; the command in the view of a round recomputes the scores, too."),
+    table("The last round of each open task", ["round", "recomputed here", "outcome", "#updates", "#for data", "#for infrastructure"], rows));
+}
+
+/** The market for compute in short. @param {{ listed: any[], ordered: any[] }} lists */
+function compute({ listed, ordered }) {
+  return section("Compute",
+    cards([
+      [count(listed.filter(({ listing }) => listing.phase === "listed").length), "providers' proven listings"],
+      [count(ordered.filter((order) => !order.outcome && !order.refused).length), "open orders"],
+      [count(ordered.filter(({ outcome }) => outcome?.slashed !== undefined).length), "leases slashed"],
+    ]),
+    h("p", { class: "note" }, h("a", { href: "/compute" }, "Providers with their cards, prices, time at work, slashes and audits")));
 }
 
 /** @param {any[]} list @param {(task: any) => bigint | null} paid */

@@ -1,6 +1,6 @@
 // @ts-check
 // The view of a round: its report, and its recomputation in the browser.
-import { ROUNDS_COUNTED_MAX, Refused, addressOf, checkId, fixed, marketDocument, reportDocument, roundPath, taskDocument } from "./api.js";
+import { ROUNDS_COUNTED_MAX, Refused, addressOf, checkId, fixed, isUnreached, marketDocument, reportDocument, roundPath, taskDocument } from "./api.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
 import { account, clean, count, named, nano, percent, tag, time, words } from "./format.js";
 import { actions, redraw } from "./frame.js";
@@ -49,8 +49,11 @@ export function verdict(task, round) {
       redraw();
     },
     (error) => {
-      verdicts.set(key, { mismatches: [], failed: error instanceof Error ? error.message : String(error) });
-      window.setTimeout(() => verdicts.delete(key), AGAIN_MS);
+      verdicts.set(key, { mismatches: [], failed: error instanceof Error ? error.message : String(error), unreached: isUnreached(error) });
+      window.setTimeout(() => {
+        verdicts.delete(key);
+        redraw();
+      }, AGAIN_MS);
       redraw();
     });
   return null;
@@ -75,6 +78,9 @@ export function mark(id, round, reported) {
   const found = verdict(id, round);
   if (!found) {
     return h("span", { class: "mark soft" }, "recomputing");
+  }
+  if (found.unreached) {
+    return h("span", { class: "mark soft", title: found.failed }, "not reached");
   }
   if (found.failed) {
     return h("span", { class: "mark bad" }, "✗ cannot be checked");
@@ -193,6 +199,8 @@ function recomputation(id, round, at) {
   return section("Recomputed in this browser",
     found === null
       ? h("p", { class: "soft", role: "status" }, "The browser recomputes the round.")
+      : found.unreached
+        ? h("p", { class: "soft", role: "status" }, `An answer of the market is missing (${found.failed}); the browser asks again.`)
       : found.failed
         ? h("p", { class: "problem", role: "alert" }, h("span", { class: "bad" }, "✗ It cannot be checked. "), "A document that the recomputation needs is missing or malformed: ", found.failed)
       : lines.length === 0
@@ -238,16 +246,16 @@ function pay(report) {
     const entry = entries.get(line.account);
     return [
       account(line.account),
-      entry ? count(entry.rows_counted) : "–",
-      score ? `${nano(score.score_nano, 6)} ± ${nano(score.error_nano, 6)}` : "–",
+      tag(line.reason),
       whole(units(line.payout)),
       whole(units(line.debit)),
-      tag(line.reason),
+      score ? `${nano(score.score_nano, 6)} ± ${nano(score.error_nano, 6)}` : "–",
+      entry ? count(entry.rows_counted) : "–",
     ];
   });
   return section("Pay",
     rows.length > 0
-      ? table("Pay of each member", ["member", "#rows", "#score, nats", "#paid", "#debited", "why"], rows)
+      ? table("Pay of each member", ["member", "why", "#paid", "#debited", "#score, nats", "#rows"], rows)
       : h("p", { class: "soft" }, "The round paid no member."));
 }
 

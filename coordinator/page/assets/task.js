@@ -1,12 +1,12 @@
 // @ts-check
 // The view of a task: its phase, its rounds, and its money to the last unit.
-import { ROUNDS_COUNTED_MAX, addressOf, checkId, marketDocument, reportDocument, roundList, taskDocument, taskOnLedger } from "./api.js";
+import { ROUNDS_COUNTED_MAX, addressOf, checkId, isUnreached, marketDocument, reportDocument, roundList, taskDocument, taskOnLedger } from "./api.js";
 import { taskOnChain } from "./contracts.js";
 import { cards, command, facts, figure, h, safely, section, table } from "./dom.js";
 import { account, clean, count, duration, named, nano, percent, short, tag, words } from "./format.js";
 import { approximate, exact, florins, sum, units, whole } from "./money.js";
 import { CHECKED_MAX, isRecomputed, known, mark, paidData, paidInfrastructure, updatesOf } from "./round.js";
-import { draw } from "./wasm.js";
+import { checkTask, draw } from "./wasm.js";
 
 /** Rounds in the table without `?all`. */
 const ROUNDS_MAX = 40;
@@ -14,10 +14,14 @@ const ROUNDS_MAX = 40;
 const LISTED_MAX = 2000;
 /** Points of a line. */
 const POINTS_MAX = 400;
+/** Time for which a view waits for its reports, in milliseconds. */
+const AWAITED_MS = 3000;
 /** Rounds in the table of scores. */
 const SCORED_MAX = 12;
 /** The normal quantile of intervals of 95 %. */
 const Z = 1.96;
+/** Thousandths of a nat below which a score has more digits. */
+const SMALL_SCORE = 1;
 /** Members in the table of scores. */
 const MEMBERS_MAX = 100;
 
@@ -27,41 +31,57 @@ const PHASES = ["awaiting_blobs", "enrolling", "committing", "revealing", "valui
 /** @typedef {import("./api.js").Summary} Summary */
 
 /**
- * The reports of a task, from a round on, without those that are not served or malformed.
+ * The reports of a task, from a round on, without those that are not served or malformed. `unreached` counts those whose answer is lost, or
+ * does not come in time.
  * @param {string} id
  * @param {number} first
  * @param {number} last
- * @returns {Promise<Reported[]>}
+ * @returns {Promise<{ whole: Reported[], unreached: number }>}
  */
 async function reports(id, first, last) {
+  let unreached = 0;
+  /** @type {Promise<Reported | null>[]} */
   const loading = [];
+  const late = new Promise((/** @type {(value: "late") => void} */ done) => window.setTimeout(done, AWAITED_MS, "late"));
   for (let round = first; round <= last; round += 1) {
-    loading.push(reportDocument(id, round).then(
-      (document) => ({ round, report: document.json.body }),
-      () => ({ round, report: undefined })));
+    const asked = Promise.race([reportDocument(id, round), late]);
+    loading.push(asked.then(
+      (document) => {
+        unreached += document === "late" ? 1 : 0;
+        return document === "late" ? null : { round, report: document.json.body };
+      },
+      (error) => {
+        unreached += isUnreached(error) ? 1 : 0;
+        return null;
+      }));
   }
-  return (await Promise.all(loading)).filter(({ report }) => report !== undefined);
+  return { whole: (await Promise.all(loading)).filter((one) => one !== null), unreached };
 }
 
 /** @type {import("./main.js").ViewFunction} */
 export async function taskView([id = ""], query) {
   checkId(id);
-  const [{ json: market }, { json: view }] = await Promise.all([marketDocument(), taskDocument(id)]);
+  const [{ json: market }, { json: view, text }] = await Promise.all([marketDocument(), taskDocument(id)]);
   const at = addressOf(market);
   const { spec } = view;
   const reported = Math.min(Number(view.reported), Number(spec.rounds.count), ROUNDS_COUNTED_MAX);
   const first = Math.max(1, reported - LISTED_MAX + 1);
   // Where a reader sees marks, every line of the list is compared with its report.
   const firstWhole = reported <= CHECKED_MAX ? 1 : reported - SCORED_MAX + 1;
-  const [{ rows: list, complete, unlisted }, whole, ledger] = await Promise.all([
+  const [{ rows: list, complete, unlisted }, { whole, unreached }, ledger, isOwn] = await Promise.all([
     roundList(id, first, reported).then((found) => ({ ...found, unlisted: "" }),
       (error) => ({ rows: [], complete: true, unlisted: String(error.message) })),
     reports(id, firstWhole, reported),
     taskOnLedger(id).then((state) => state ?? taskOnChain(id)).then((state) => ({ state, failed: "" }), (error) => ({ state: null, failed: String(error.message) })),
+    checkTask(id, text).catch(() => null),
   ]);
   const money = ledger.state;
-  const expected = /** @type {[number, number]} */ ([unlisted || !complete ? 0 : reported - first + 1, reported - firstWhole + 1]);
+  const expected = /** @type {[number, number]} */ ([unlisted || !complete ? 0 : reported - first + 1, reported - firstWhole + 1 - unreached]);
   const wrong = contradictions(id, view, { list, whole, expected }, money);
+  if (!isOwn) {
+    wrong.push(isOwn === null ? "The terms cannot be checked: the worker of this page does not run."
+      : "The terms are not those of this task: their digest is another id. Do not deposit anything.");
+  }
   if (unlisted) {
     wrong.push(`The list of rounds cannot be read: ${unlisted}`);
   }
@@ -71,6 +91,7 @@ export async function taskView([id = ""], query) {
   const shown = query.has("all") ? list : list.slice(-ROUNDS_MAX);
   return {
     title: clean(spec.name),
+    again: unreached > 0 ? AWAITED_MS : undefined,
     nodes: [
       h("h1", {}, named(spec.name)),
       h("p", { class: "lead" }, "A task of ", account(spec.buyer), ": ", h("code", { class: "whole" }, id)),
@@ -201,7 +222,9 @@ function waiting(view, at) {
     const rows = offer.cohort.slice(0, MEMBERS_MAX).map((/** @type {string} */ member, /** @type {number} */ at) =>
       [account(member), words(offer.reasons[at] ?? "drawn")]);
     parts.push(table("Members that are asked", ["member", "why it was asked"], rows),
-      h("p", { class: "note" }, `The round is worth at most ${exact(units(offer.pool) ?? 0n)} FLN. The commits are not public before the round is reported.`));
+      h("p", { class: "note" }, `The round is worth at most ${exact(units(offer.pool) ?? 0n)} FLN. `,
+        view.phase === "committing" ? `It waits for ${count(offer.cohort.length - view.committed)} of them` : `It waits for ${count(view.committed - view.revealed)} of ${count(view.committed)} updates`,
+        "; from whom, is not public before the report, so that no member learns of the others' work."));
   }
   return parts.length > 0 ? section("Members that are asked and waited for", ...parts) : null;
 }
@@ -364,8 +387,11 @@ function cell(score) {
     return h("span", { class: "soft" }, "–");
   }
   const value = score.score_nano / 1e6;
-  const text = `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)} ± ${(score.error_nano / 1e6).toFixed(2)}`;
-  return h("span", { class: value < 0 ? "figure down" : "figure up" }, text, score.excluded ? " excluded" : "");
+  const error = score.error_nano / 1e6;
+  // Late rounds have scores of some millionths.
+  const digits = Math.max(Math.abs(value), error) < SMALL_SCORE ? 4 : 2;
+  const text = `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)} ± ${error.toFixed(digits)}`;
+  return h("span", { class: value < 0 ? "figure down" : value > 0 ? "figure up" : "figure" }, text, score.excluded ? " excluded" : "");
 }
 
 /** @param {string} id @param {Summary[]} shown @param {number} listed @param {number} reported @param {string} at */
@@ -375,18 +401,18 @@ function rounds(id, shown, listed, reported, at) {
   }
   const rows = [...shown].reverse().map((one) => [
     h("a", { href: `/tasks/${encodeURIComponent(id)}/rounds/${one.round}` }, `round ${count(one.round)}`),
+    mark(id, one.round, reported),
     tag(one.outcome),
     updatesOf(one.accepted, one.missing),
     one.metrics ? percent(one.metrics.correct_after, one.metrics.rows) : "–",
     florins(units(one.data)),
     florins(units(one.infrastructure)),
     short(one.report),
-    mark(id, one.round, reported),
   ]);
   return section("Rounds",
     h("p", { class: "note" }, "Your browser recomputes pools, weights, payouts, running totals and the claim root of each report from its scores, with the code of the protocol. The scores themselves follow from rows and models:"),
     command(`florin audit ${id} --market ${at}`),
-    table("Rounds", ["round", "outcome", "#updates", "#accuracy", "#for data", "#for infrastructure", "digest", "recomputed here"], rows),
+    table("Rounds", ["round", "recomputed here", "outcome", "#updates", "#accuracy", "#for data", "#for infrastructure", "digest"], rows),
     isRecomputed(id, reported) ? null : h("p", {}, h("button", { type: "button", "data-action": "recompute", "data-of": id }, "Recompute these rounds"),
       h("span", { class: "soft" }, ` reads all ${count(reported)} reports, because no row of the holdout may be drawn twice`)),
     shown.length < listed ? h("p", {}, h("a", { href: `/tasks/${encodeURIComponent(id)}?all=1` }, `Show the last ${count(listed)} rounds`)) : null);

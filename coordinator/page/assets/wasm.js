@@ -84,7 +84,7 @@ export function inTurn(check) {
 /** @typedef {{ line: string, reported: string, recomputed: string }} Mismatch */
 /**
  * `failed` is the reason for which there is no recomputation.
- * @typedef {{ digest?: string, mismatches: Mismatch[], failed?: string }} Verdict
+ * @typedef {{ digest?: string, mismatches: Mismatch[], failed?: string, unreached?: boolean }} Verdict `unreached` marks one that lacks a lost answer alone.
  */
 
 /**
@@ -98,9 +98,28 @@ export async function checkRound({ task, round, market, view, offer, report, bef
     `"report":${report},"before":${before ?? "null"},"disclosed":${JSON.stringify(disclosed)}}`;
   const answer = await call(request);
   if (answer.error !== undefined) {
-    return { mismatches: [{ line: "report", reported: "a report of the protocol", recomputed: String(answer.error) }] };
+    return { mismatches: [], failed: `a document is none of this protocol: ${String(answer.error)}` };
   }
   return answer;
+}
+
+/** The last checked view of each task. @type {Map<string, { view: string, valid: boolean }>} */
+const terms = new Map();
+/** Tasks whose checked view is in memory. */
+const TERMS_MAX = 64;
+
+/** Whether the terms of a task are those of its id. @param {string} task @param {string} view As the coordinator served it. */
+export async function checkTask(task, view) {
+  const known = terms.get(task);
+  if (known?.view === view) {
+    return known.valid;
+  }
+  const answer = await call(`{"call":"check_task","task":${JSON.stringify(task)},"view":${view}}`, charts);
+  if (terms.size >= TERMS_MAX) {
+    terms.clear();
+  }
+  terms.set(task, { view, valid: answer.valid === true });
+  return answer.valid === true;
 }
 
 /** Whether the identity of a market is that of the contracts that it names. @param {string} market */

@@ -91,6 +91,21 @@ impl RoundDocuments {
     }
 }
 
+/// A task as a coordinator serves it.
+#[derive(Deserialize)]
+pub(crate) struct TaskDocuments {
+    /// The task of the page's address.
+    task: TaskId,
+    view: TaskIdentity,
+}
+
+impl TaskDocuments {
+    /// Whether the terms are those of the id.
+    pub(crate) fn check(&self) -> Value {
+        json!({ "valid": self.view.id == self.task && self.view.spec.id() == self.task })
+    }
+}
+
 /// The running totals of an account, with their proof.
 #[derive(Deserialize)]
 pub(crate) struct ClaimDocuments {

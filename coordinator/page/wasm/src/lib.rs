@@ -7,6 +7,7 @@
 //! | `call` | answer |
 //! |---|---|
 //! | `check_round` | the digest of a report, and each line that differs from its recomputation |
+//! | `check_task` | whether the terms of a task are those of its id |
 //! | `check_contracts` | whether the identity of a market is that of its contracts |
 //! | `statement` | the amounts of an account in a report, and their reasons in words |
 //! | `check_claim` | whether the totals of an account are in a claim tree |
@@ -35,6 +36,7 @@ static BUFFER: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 #[serde(tag = "call", rename_all = "snake_case")]
 enum Request {
     CheckRound(Box<check::RoundDocuments>),
+    CheckTask(Box<check::TaskDocuments>),
     CheckClaim(check::ClaimDocuments),
     CheckContracts(check::ContractsDocument),
     Statement(Box<check::StatementRequest>),
@@ -52,6 +54,7 @@ enum Request {
 pub fn answer(request: &[u8]) -> Value {
     match serde_json::from_slice(request) {
         Ok(Request::CheckRound(round)) => round.check(),
+        Ok(Request::CheckTask(task)) => task.check(),
         Ok(Request::CheckClaim(claim)) => claim.check(),
         Ok(Request::CheckContracts(document)) => document.check(),
         Ok(Request::Statement(request)) => request.answer(),
