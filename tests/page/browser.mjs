@@ -121,12 +121,18 @@ export async function visit(page, origin, path) {
 
 /**
  * Serves the page of a market on an address of its own; JSON answers pass through `change(path, json)`, of which undefined changes nothing. Requests
- * for which `isLost(path)` get no answer.
+ * for which `isLost(path)` is "dropped" get no answer, those for which it is a status get that.
  */
-export async function proxy(origin, change, isLost = () => false) {
+export async function proxy(origin, change, isLost = () => undefined) {
   const server = createServer((asked, answer) => {
-    if (isLost(new URL(asked.url, origin).pathname)) {
+    const lost = isLost(new URL(asked.url, origin).pathname);
+    if (lost === "dropped") {
       answer.destroy();
+      return;
+    }
+    if (lost) {
+      answer.writeHead(lost, { "content-type": "application/json" });
+      answer.end(JSON.stringify({ code: "BUSY", message: "come again" }));
       return;
     }
     const headers = { ...asked.headers, "accept-encoding": "identity" };

@@ -1,6 +1,6 @@
 // A coordinator that lies and names that attack: node hostile.mjs ORIGIN TASK. The market is honest;
 // the test changes its answers on their way.
-import { changing, check, open, play, proxy, visit } from "./browser.mjs";
+import { changing, check, honest, open, play, proxy, visit } from "./browser.mjs";
 
 const [origin, task] = process.argv.slice(2);
 const NAME = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202egpj.exe\u0000\u2066";
@@ -48,14 +48,46 @@ await play(async (browser, faults) => {
   check("terms of another id are named", /not those of this task/.test(await terms.$eval("#main", (main) => main.textContent)));
   await terms.close();
 
-  // A request that is lost accuses no coordinator.
-  const lossy = await proxy(origin, () => undefined, (path) => path.endsWith("/rounds/2/report"));
-  const losing = await open(browser, lossy, faults);
-  await visit(losing, lossy, `/tasks/${task}`);
-  const seen = await losing.$eval("#main", (main) => main.textContent);
-  check("a lost report is not called withheld", !/withheld or malformed/.test(seen), seen);
-  await visit(losing, lossy, "/");
-  await losing.close();
+  // An answer that is lost accuses no coordinator.
+  const { body: first } = await (await fetch(`${origin}/v1/tasks/${task}/rounds/1/report`)).json();
+  const earner = first.lines.find(({ payout }) => payout !== "0").account;
+  const parts = { report: /rounds\/2\/report$/, list: /\/rounds$/, ledger: /^\/v1\/ledger$/, proof: /\/proof\//, module: /florin\.wasm$/, orders: /^\/v1\/orders$/ };
+  for (const [part, pattern] of Object.entries(parts)) {
+    for (const how of ["dropped", 503]) {
+      const lossy = await proxy(origin, () => undefined, (path) => (pattern.test(path) ? how : undefined));
+      const page = await honest(browser, lossy, faults);
+      for (const path of [`/tasks/${task}`, `/tasks/${task}/rounds/2`, `/accounts/${earner}`, "/"]) {
+        if (part === "report" && path.includes("/rounds/2")) {
+          continue;
+        }
+        await visit(page, lossy, path);
+        await page.waitForFunction((title) => document.querySelector("h1")?.textContent !== title, { timeout: 30_000 }, "The market gives no answer to this");
+      }
+      await page.close();
+      check(`a lost ${part} (${how}) accuses no coordinator`, faults.length === 0, faults.join("\n"));
+    }
+  }
+
+  // A lost report hides no lie in another one.
+  const hidden = await proxy(origin, (path, json) => {
+    if (!path.endsWith("/rounds/2/report")) {
+      return undefined;
+    }
+    const next = deep(json);
+    next.body.lines[0].payout = oneUnitMore(next.body.lines[0].payout);
+    return next;
+  }, (path) => (path.endsWith("/rounds/1/report") ? 503 : undefined));
+  const liar = await open(browser, hidden, faults);
+  await liar.goto(`${hidden}/tasks/${task}/rounds/2`, { waitUntil: "domcontentloaded" });
+  await liar.waitForSelector(".problem", { timeout: 30_000 });
+  check("a lie is red beside a lost report", (await liar.$(".passed")) === null);
+  await liar.close();
+
+  const dearer = await changed((path, json) => (path === `/v1/tasks/${task}/proof/${earner}` ? { ...json, round: 999, totals: { ...json.totals, paid: "1000000" } } : undefined));
+  await visit(dearer, origin, `/accounts/${earner}`);
+  const claim = await dearer.$eval("#main", (main) => main.textContent);
+  check("totals of no round are not claimable", !/1.000.000/.test(claim) && /do not believe/.test(claim), claim);
+  await dearer.close();
 
   const orders = await changed((path) => (path === "/v1/orders" ? [null, 7, { order: null }] : undefined));
   await visit(orders, origin, "/compute");

@@ -19,6 +19,9 @@ await play(async (browser, faults) => {
     console.log(`command ${one}`);
   };
 
+  /** Follows a link: a live table may move it from under the mouse. */
+  const press = (page, href) => page.$eval(`a[href="${href}"]`, (link) => link.click());
+
   const buyer = await honest(browser, origin, faults);
   await visit(buyer, origin, address);
   const participant = await honest(browser, origin, faults);
@@ -41,13 +44,13 @@ await play(async (browser, faults) => {
   await participant.keyboard.press("Enter");
   await drawn(participant, "/?rows=500");
   await shows(participant, "of 500 rows");
-  await participant.click(`a[href="${address}"]`);
+  await press(participant, address);
   await drawn(participant, address);
   await copied(participant, "florin participate");
 
   // The auditor waits for a report, opens it, and checks it.
   await auditor.waitForSelector(`a[href="${address}/rounds/1"]`, { timeout: 120_000 });
-  await auditor.click(`a[href="${address}/rounds/1"]`);
+  await press(auditor, `${address}/rounds/1`);
   await drawn(auditor, `${address}/rounds/1`);
   await auditor.waitForSelector(".passed", { timeout: 60_000 });
   check("the report is equal to its recomputation", !/is wrong|differ from/.test(await text(auditor)));

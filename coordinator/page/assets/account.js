@@ -1,6 +1,6 @@
 // @ts-check
 // The view of an account: what it has, what it may claim, and why.
-import { addressOf, get, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList } from "./api.js";
+import { addressOf, get, isUnreached, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList } from "./api.js";
 import { checkedOrders, leasesOf } from "./compute.js";
 import { taskOnChain } from "./contracts.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
@@ -52,13 +52,19 @@ export async function accountView([address = ""]) {
   const contracts = { token: String(market.ledger?.token), market: String(market.ledger?.market) };
   const valid = ethereum && (await checkContracts(text));
   const [balance, stake, chain] = await Promise.all([
-    ethereum ? null : ledger({ balance: { account: address } }, "amount"),
-    ethereum ? null : ledger({ stake: { account: address } }, "stake"),
+    ethereum ? null : ledger({ balance: { account: address } }, "amount").catch(() => null),
+    ethereum ? null : ledger({ stake: { account: address } }, "stake").catch(() => null),
     valid ? onChain(contracts, address, recent.map((task) => task.id)) : null,
   ]);
+  let unread = 0;
+  let refused = "";
   const none = { listed: [], ordered: [], verdicts: new Map() };
   const [found, orders] = await Promise.all([
-    Promise.all(recent.map((task) => remembered(task, address, ethereum, chain))), checkedOrders(market).catch(() => none),
+    Promise.all(recent.map((task) => remembered(task, address, ethereum, chain).catch((error) => {
+      refused = isUnreached(error) ? refused : String(error instanceof Error ? error.message : error);
+      unread += 1;
+      return null;
+    }))), checkedOrders(market).catch(() => none),
   ]);
   const missing = ethereum ? "connect a wallet" : "unknown";
   const parts = found.filter((one) => one !== null);
@@ -66,15 +72,17 @@ export async function accountView([address = ""]) {
   const wrong = parts.filter((one) => one.proven === "wrong");
   return {
     title: `Account ${address}`,
-    again: orders.ordered.length > 0 || parts.some((one) => one.totals && one.proven === null) ? LEASES_MS : undefined,
+    again: unread > 0 || orders.ordered.length > 0 || parts.some((one) => one.totals && one.proven === null) ? LEASES_MS : undefined,
     nodes: [
       h("h1", {}, "Account"),
       h("p", { class: "lead" }, h("code", { class: "whole" }, address)),
       ...wrong.map((one) => h("p", { class: "problem", role: "alert" }, "The totals that the coordinator serves for ", named(one.task.name), " are not in its claim tree: do not believe them.")),
+      refused ? h("p", { class: "problem", role: "alert" }, `A part of this account cannot be read: ${refused}`) : null,
+      unread > 0 && !refused ? h("p", { class: "soft", role: "status" }, `${count(unread)} of ${count(recent.length)} tasks are not here yet. The page asks again.`) : null,
       cards([
         [typeof balance === "string" ? florins(units(balance)) : chain ? florins(chain.balance) : missing, "balance"],
         [stake ? florins(units(stake.amount)) : chain ? florins(chain.stake) : missing, "stake"],
-        [(ethereum && !chain) || parts.some((one) => one.claimable === null && one.totals !== null) ? "unknown" : florins(claimable.reduce((all, one) => all + one, 0n)), "may be claimed now"],
+        [(ethereum && !chain) || unread > 0 || parts.some((one) => one.claimable === null) ? "unknown" : florins(claimable.reduce((all, one) => all + one, 0n)), "may be claimed now"],
         [count(parts.length), "tasks"],
       ]),
       ethereum ? walletSection(market, address, parts, recent, chain, valid) : null,
@@ -139,7 +147,7 @@ async function part(task, address, ethereum, chain) {
   ]);
   const lines = await history(task.id, address, view.reported);
   const totals = proof?.json.totals ?? null;
-  const paid = totals ? units(totals.paid) : null;
+  const paid = totals ? units(totals.paid) : proven === "none" ? 0n : null;
   const before = claimed ? units(claimed.paid) : chain?.claimed.get(task.id) ?? null;
   const bond = embedded ? units(embedded.amount) : chain?.bonds.get(task.id)?.amount ?? null;
   const release = Number(embedded?.release ?? Number(chain?.bonds.get(task.id)?.release ?? 0n));
@@ -147,7 +155,8 @@ async function part(task, address, ethereum, chain) {
   if (!has) {
     return null;
   }
-  const claimable = paid !== null && before !== null && proven !== "wrong" ? (paid > before ? paid - before : 0n) : null;
+  const isSure = proven === "ledger" || proven === "report" || proven === "none";
+  const claimable = paid !== null && before !== null && isSure ? (paid > before ? paid - before : 0n) : null;
   return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines, reported: Number(view.reported) };
 }
 
@@ -167,16 +176,18 @@ async function part(task, address, ethereum, chain) {
 async function provenTotals(task, address, ethereum) {
   for (let tries = 1; ; tries += 1) {
     const proof = await optional(get(`/v1/tasks/${encodeURIComponent(task)}/proof/${address}`));
-    if (proof === null) {
-      return { proof, proven: null };
-    }
     const state = await (ethereum ? taskOnChain(task) : ledger({ task: { task } }, "task"));
+    if (proof === null) {
+      // Before the first final settlement there is none.
+      return { proof, proven: state && !state.round ? "none" : null };
+    }
     // A settlement may become final in between: proof and root are those of one round.
     if (!state || Number(state.round) === Number(proof.json.round)) {
       return { proof, proven: await compared(task, address, proof.json, state) };
     }
     if (tries >= PROOF_TRIES_MAX) {
-      return { proof, proven: null };
+      // The state was read after the proof: no embedded ledger is behind it. A wallet's node may be.
+      return { proof, proven: !ethereum && Number(proof.json.round) > Number(state.round) ? "wrong" : null };
     }
   }
 }
@@ -185,10 +196,13 @@ async function provenTotals(task, address, ethereum) {
 async function compared(task, address, proof, state) {
   const report = (await optional(reportDocument(task, Number(proof.round))))?.json.body;
   const root = state ? state.root : report?.root;
-  if (/^0*$/.test(String(root ?? ""))) {
-    return "none";
+  if (root === undefined) {
+    return null;
   }
   const isZero = units(proof.totals?.paid) === 0n && units(proof.totals?.debited) === 0n && proof.proof?.length === 0;
+  if (/^0*$/.test(String(root))) {
+    return isZero ? "none" : "wrong";
+  }
   if (isZero) {
     const [, own] = Object.entries(report?.account_totals ?? {}).find(([one]) => one.toLowerCase() === address.toLowerCase()) ?? [];
     // A claim tree has no leaf for totals of zero.
@@ -212,7 +226,7 @@ function claimMark(proven) {
 async function history(task, address, reported) {
   const loading = [];
   for (let round = reported; round > Math.max(0, reported - ROUNDS_MAX); round -= 1) {
-    loading.push(optional(reportDocument(task, round)).then((document) => ({ round, text: document?.text })));
+    loading.push(reportDocument(task, round).then(({ text }) => ({ round, text }), () => ({ round, text: undefined })));
   }
   const lines = [];
   for (const { round, text } of await Promise.all(loading)) {
@@ -233,8 +247,8 @@ function bonds(parts, address, at, searched, all) {
     h("a", { href: `/tasks/${encodeURIComponent(one.task.id)}` }, named(one.task.name)),
     one.bond === null ? "–" : whole(one.bond),
     one.release > 0 ? time(one.release) : "–",
-    one.totals ? whole(units(one.totals.paid)) : "–",
-    one.totals ? whole(units(one.totals.debited)) : "–",
+    one.totals && one.proven !== null && one.proven !== "wrong" ? whole(units(one.totals.paid)) : "–",
+    one.totals && one.proven !== null && one.proven !== "wrong" ? whole(units(one.totals.debited)) : "–",
     one.claimable === null ? "–" : whole(one.claimable),
     claimMark(one.proven),
   ]);

@@ -9,6 +9,8 @@ const DOCUMENT_CHARACTERS_MAX = 64e6;
 const REQUESTS_MAX = 6;
 /** Longest wait for an answer, in milliseconds; more than that of a long poll. */
 const ANSWER_MS = 40000;
+/** Time after which a path without an answer is withheld, in milliseconds. */
+const WITHHELD_MS = 60000;
 /** How long an event stream lasts before the page opens the next one, in milliseconds. */
 const STREAM_MS = 30000;
 /** Time between two polls where there is no event stream, in milliseconds. */
@@ -38,10 +40,32 @@ export class Refused extends Error {
   }
 }
 
+/** An answer that did not come, behind which nothing is known of the coordinator. */
+export class Unanswered extends Error {}
+
 /** Whether an error is a lost, late or postponed request, and no answer of the coordinator. @param {unknown} error */
 export function isUnreached(error) {
-  return error instanceof Refused ? error.status >= 500 || error.status === 429
-    : error instanceof DOMException || (error instanceof TypeError && /fetch|network|load failed/i.test(error.message));
+  return error instanceof Unanswered || (error instanceof Refused ? error.status >= 500 || error.status === 429
+    : error instanceof DOMException || (error instanceof TypeError && /fetch|network|load failed/i.test(error.message)));
+}
+
+/** When a path gave no answer first, since its last one. @type {Map<string, number>} */
+const lostSince = new Map();
+let lastAnswer = 0;
+
+/** An error of a path: one whose answers stay lost for long, while others come, is withheld. @param {string} path @param {unknown} error */
+function patient(path, error) {
+  if (!isUnreached(error)) {
+    return error;
+  }
+  if (lostSince.size >= DOCUMENTS_MAX) {
+    lostSince.clear();
+  }
+  const [key = ""] = path.split("?");
+  const since = lostSince.get(key) ?? Date.now();
+  lostSince.set(key, since);
+  return Date.now() - since > WITHHELD_MS && lastAnswer > since
+    ? new Refused(400, "WITHHELD", `${key} has had no answer for a minute, while others came`) : error;
 }
 
 /** @typedef {{ text: string, json: any }} Document */
@@ -68,6 +92,18 @@ async function limited(request) {
 
 /** @param {string} path @param {RequestInit} [init] @returns {Promise<Document>} */
 async function request(path, init) {
+  try {
+    const found = await asked(path, init);
+    lostSince.delete(path.split("?")[0] ?? "");
+    lastAnswer = Date.now();
+    return found;
+  } catch (error) {
+    throw init?.signal?.aborted ? error : patient(path, error);
+  }
+}
+
+/** @param {string} path @param {RequestInit} [init] @returns {Promise<Document>} */
+async function asked(path, init) {
   return limited(async () => {
     const late = AbortSignal.timeout(ANSWER_MS);
     // Older browsers join no signals: the wait of a long poll ends by itself.
@@ -148,11 +184,15 @@ export async function ledger(query, expected) {
   const init = { method: "POST", body: JSON.stringify(query), headers: { "content-type": "application/json" } };
   const answer = await optional(request("/v1/ledger", init));
   if (answer === null) {
+    const { json: market } = await marketDocument();
+    if (market.ledger?.kind === "embedded") {
+      throw new Refused(400, "LEDGER_WITHHELD", "the embedded ledger answers no query");
+    }
     return null;
   }
   const result = answer.json;
   if (result === null || typeof result !== "object" || !(expected in result)) {
-    throw new Refused(502, "LEDGER_ANSWER_WRONG", `the ledger answers ${JSON.stringify(result).slice(0, 200)}`);
+    throw new Refused(400, "LEDGER_ANSWER_WRONG", `the ledger answers ${JSON.stringify(result).slice(0, 200)}`);
   }
   return result[expected];
 }

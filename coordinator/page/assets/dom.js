@@ -1,6 +1,8 @@
 // @ts-check
 // Elements of the page. Text from a market is always the text of a node: never markup.
 
+import { isUnreached } from "./api.js";
+
 /** @typedef {Node | string | number | null | undefined | false | Child[]} Child */
 /** @typedef {Record<string, string | number | boolean | null | undefined>} Attributes */
 
@@ -80,6 +82,9 @@ export async function safely(title, draw) {
   try {
     return await draw();
   } catch (error) {
+    if (isUnreached(error)) {
+      return section(title, h("p", { class: "soft", role: "status" }, "An answer is missing here: ", String(error instanceof Error ? error.message : error).slice(0, 200), ". The page asks again."));
+    }
     return section(title, h("p", { class: "problem", role: "alert" }, "The market serves malformed data here: ", String(error instanceof Error ? error.message : error).slice(0, 200)));
   }
 }
@@ -212,7 +217,11 @@ function morphChildren(from, to) {
     if (known === place) {
       place = place.nextSibling;
     } else {
+      const focused = known.contains(document.activeElement) ? document.activeElement : null;
       from.insertBefore(known, place);
+      if (focused instanceof HTMLElement) {
+        focused.focus({ preventScroll: true });
+      }
     }
     morph(known, child);
   });

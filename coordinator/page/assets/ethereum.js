@@ -58,9 +58,9 @@ export function found() {
  * The connected wallet, and what it was asked for.
  * `number` counts the proposals: a button of an earlier one does nothing. `sending` is true until the
  * receipt of a transaction.
- * @type {{ provider: Provider | null, account: string, chain: number, number: number, asked: Transaction | null, after: Transaction[], sending: boolean, state: string, failed: string }}
+ * @type {{ provider: Provider | null, account: string, chain: number, number: number, asked: Transaction | null, after: Transaction[], sending: boolean, state: string, failed: string, unread: string }}
  */
-export const session = { provider: null, account: "", chain: 0, number: 0, asked: null, after: [], sending: false, state: "", failed: "" };
+export const session = { provider: null, account: "", chain: 0, number: 0, asked: null, after: [], sending: false, state: "", failed: "", unread: "" };
 
 /** @param {unknown} error */
 function failure(error) {
@@ -179,7 +179,7 @@ export function confirm(number) {
   session.state = "The wallet asks you to confirm.";
   redraw();
   void (async () => {
-    if (Number(await provider.request({ method: "eth_chainId" })) !== chain) {
+    if (Number(await inTime(provider, { method: "eth_chainId" })) !== chain) {
       throw new Error(`the wallet has left the chain ${chain} of this market`);
     }
     const hash = String(await provider.request({
@@ -188,7 +188,7 @@ export function confirm(number) {
     session.state = `Sent: ${hash}. The page waits for its block.`;
     redraw();
     for (let tries = 0; tries < RECEIPT_TRIES_MAX; tries += 1) {
-      const receipt = await provider.request({ method: "eth_getTransactionReceipt", params: [hash] });
+      const receipt = await inTime(provider, { method: "eth_getTransactionReceipt", params: [hash] }).catch(() => null);
       if (receipt) {
         if (Number(receipt.status) !== 1) {
           throw new Error(`the contract refused the transaction ${hash}: nothing was changed`);

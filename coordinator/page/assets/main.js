@@ -1,6 +1,6 @@
 // @ts-check
 // The frame of the page: addresses, navigation, live changes.
-import { Refused, endWait, follow } from "./api.js";
+import { Refused, endWait, follow, isUnreached } from "./api.js";
 import { command, h, morph } from "./dom.js";
 import { actions, onRedraw } from "./frame.js";
 import { accountView } from "./account.js";
@@ -74,7 +74,7 @@ function failure(error) {
     ? `a document of the market is malformed (${error.message})` : `the market does not answer (${error instanceof Error ? error.message : String(error)})`;
   return {
     title: "No answer",
-    again: refused ? undefined : RETRY_MS,
+    again: refused && !isUnreached(error) ? undefined : RETRY_MS,
     nodes: [
       h("h1", {}, "The market gives no answer to this"),
       h("p", { class: "problem", role: "alert" }, text, " ", h("code", {}, `[${code}]`)),

@@ -1,6 +1,6 @@
 // @ts-check
 // The view of the market: tasks, what they pay, need and risk, and where the money is.
-import { addressOf, ledger, marketDocument, optional, reportDocument, taskDocument, taskList } from "./api.js";
+import { addressOf, isUnreached, ledger, marketDocument, reportDocument, taskDocument, taskList } from "./api.js";
 import { orderLists } from "./compute.js";
 import { totalsOnChain } from "./contracts.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
@@ -13,22 +13,24 @@ import { checkTask } from "./wasm.js";
 const DETAILS_MAX = 30;
 /** Tasks in the table. */
 const TASKS_MAX = 500;
+/** Time until missing answers are asked for again, in milliseconds. */
+const RETRY_MS = 5000;
 /** Reports from which earnings are estimated. */
 const SAMPLE = 5;
 
 /**
  * A task with its last reports. `isOwn` is false for terms that are not those of its id.
- * @typedef {{ view: any, reports: any[], isOwn: boolean }} Detail
+ * @typedef {{ view: any, reports: any[], isOwn: boolean | null }} Detail
  */
 
 /** @param {any} summary @returns {Promise<Detail>} */
 async function detail(summary) {
   const id = String(summary.id);
   const { json: view, text } = await taskDocument(id);
-  const isOwn = await checkTask(id, text);
+  const isOwn = await checkTask(id, text).catch(() => null);
   const rounds = [];
   for (let round = view.reported; round > Math.max(0, view.reported - SAMPLE); round -= 1) {
-    rounds.push(optional(reportDocument(id, round)));
+    rounds.push(reportDocument(id, round).catch(() => null));
   }
   const reports = (await Promise.all(rounds)).flatMap((document) => (document ? [document.json.body] : []));
   return { view, reports, isOwn };
@@ -85,7 +87,7 @@ export async function marketView(_, query) {
   const asked = Number(query.get("rows") ?? 1000);
   const rows = Number.isSafeInteger(asked) && asked > 0 && asked <= 1e9 ? asked : 1000;
   const [{ json: market }, list, embedded, genesis, chain, lists] = await Promise.all([
-    marketDocument(), taskList(), ledger("treasury", "amount"), supplyOfChain(), totalsOnChain().catch(() => null), orderLists().catch(() => ({ listed: [], ordered: [] })),
+    marketDocument(), taskList(), ledger("treasury", "amount").catch((error) => ({ error })), supplyOfChain().catch(() => null), totalsOnChain().catch(() => null), orderLists().catch(() => ({ listed: [], ordered: [] })),
   ]);
   const treasury = typeof embedded === "string" ? units(embedded) : chain?.treasury;
   const all = genesis ?? chain?.supply ?? null;
@@ -98,9 +100,12 @@ export async function marketView(_, query) {
   const reported = new Map(details.flatMap(({ view, reports: [last] }) => (last ? [[String(view.id), [last.data_total, last.infrastructure_total]]] : [])));
   /** The pay of a task so far: by its last report where it is here, and else as the coordinator lists it. @type {(task: any) => bigint | null} */
   const paid = (task) => sum(reported.get(String(task.id)) ?? [task.data_paid, task.infrastructure_paid]);
+  const isWithheld = embedded?.error && !isUnreached(embedded.error);
   return {
     title: "Market",
+    again: embedded?.error || details.length < Math.min(open.length, DETAILS_MAX) ? RETRY_MS : undefined,
     nodes: [
+      isWithheld ? h("p", { class: "problem", role: "alert" }, `The ledger does not answer: ${String(embedded.error.message)}`) : null,
       h("h1", {}, "Market"),
       h("p", { class: "lead" }, "Buyers lock florins behind tasks; members train on their own rows and are paid for what their updates improve."),
       cards([
@@ -131,6 +136,9 @@ export async function marketView(_, query) {
 
 /** @param {Detail[]} details @param {number} rows @param {number} all */
 function openTasks(details, rows, all) {
+  if (details.length === 0 && all > 0) {
+    return section("Open tasks", h("p", { class: "soft", role: "status" }, `The terms of ${count(all)} open tasks are not here yet. The page asks again.`));
+  }
   if (details.length === 0) {
     return section("Open tasks", h("p", { class: "soft" }, "No task is open now."), command("florin task new task.toml"));
   }
@@ -138,7 +146,7 @@ function openTasks(details, rows, all) {
     const { view } = task;
     const { spec } = view;
     return [
-      [h("a", { href: `/tasks/${encodeURIComponent(view.id)}` }, named(spec.name)), task.isOwn ? null : [" ", h("span", { class: "mark bad" }, "✗ other terms")]],
+      [h("a", { href: `/tasks/${encodeURIComponent(view.id)}` }, named(spec.name)), task.isOwn !== false ? null : [" ", h("span", { class: "mark bad" }, "✗ other terms")]],
       words(view.phase),
       [tag(spec.model), h("br"), h("span", { class: "soft" }, `${count(spec.data?.width)} numbers a row, of ${count(spec.data?.classes)} classes; ${count(spec.rounds.cohort_target)} members a round`)],
       earnings(task, rows),

@@ -27,6 +27,11 @@ const MEMBERS_MAX = 100;
 
 const PHASES = ["awaiting_blobs", "enrolling", "committing", "revealing", "valuing", "settling", "closing", "done"];
 
+/** The end of a time. @param {number} ms @returns {Promise<"late">} */
+function lateAfter(ms) {
+  return new Promise((done) => window.setTimeout(done, ms, "late"));
+}
+
 /** @typedef {{ round: number, report: any }} Reported */
 /** @typedef {import("./api.js").Summary} Summary */
 
@@ -42,7 +47,7 @@ async function reports(id, first, last) {
   let unreached = 0;
   /** @type {Promise<Reported | null>[]} */
   const loading = [];
-  const late = new Promise((/** @type {(value: "late") => void} */ done) => window.setTimeout(done, AWAITED_MS, "late"));
+  const late = lateAfter(AWAITED_MS);
   for (let round = first; round <= last; round += 1) {
     const asked = Promise.race([reportDocument(id, round), late]);
     loading.push(asked.then(
@@ -69,33 +74,46 @@ export async function taskView([id = ""], query) {
   // Where a reader sees marks, every line of the list is compared with its report.
   const firstWhole = reported <= CHECKED_MAX ? 1 : reported - SCORED_MAX + 1;
   const [{ rows: list, complete, unlisted }, { whole, unreached }, ledger, isOwn] = await Promise.all([
-    roundList(id, first, reported).then((found) => ({ ...found, unlisted: "" }),
-      (error) => ({ rows: [], complete: true, unlisted: String(error.message) })),
+    roundList(id, first, reported).then((found) => ({ ...found, unlisted: null }),
+      (error) => ({ rows: [], complete: true, unlisted: error })),
     reports(id, firstWhole, reported),
-    taskOnLedger(id).then((state) => state ?? taskOnChain(id)).then((state) => ({ state, failed: "" }), (error) => ({ state: null, failed: String(error.message) })),
-    checkTask(id, text).catch(() => null),
+    taskOnLedger(id).then((state) => state ?? taskOnChain(id)).then((state) => ({ state, failed: null }), (error) => ({ state: null, failed: error })),
+    Promise.race([checkTask(id, text), lateAfter(AWAITED_MS)]).catch(() => null),
   ]);
   const money = ledger.state;
   const expected = /** @type {[number, number]} */ ([unlisted || !complete ? 0 : reported - first + 1, reported - firstWhole + 1 - unreached]);
   const wrong = contradictions(id, view, { list, whole, expected }, money);
-  if (!isOwn) {
-    wrong.push(isOwn === null ? "The terms cannot be checked: the worker of this page does not run."
-      : "The terms are not those of this task: their digest is another id. Do not deposit anything.");
+  if (isOwn === false) {
+    wrong.push("The terms are not those of this task: their digest is another id. Do not deposit anything.");
+  }
+  /** Answers that did not come, which accuse no coordinator. @type {string[]} */
+  const awaited = isOwn === true || isOwn === false ? [] : ["the check of the terms"];
+  if (unreached > 0) {
+    awaited.push(`${count(unreached)} of the last ${count(reported - firstWhole + 1)} reports`);
   }
   if (unlisted) {
-    wrong.push(`The list of rounds cannot be read: ${unlisted}`);
+    if (isUnreached(unlisted)) {
+      awaited.push("the list of rounds");
+    } else {
+      wrong.push(`The list of rounds cannot be read: ${String(unlisted.message)}`);
+    }
   }
   if (ledger.failed) {
-    wrong.push(`The ledger does not answer: ${ledger.failed}`);
+    if (isUnreached(ledger.failed)) {
+      awaited.push("the ledger");
+    } else {
+      wrong.push(`The ledger does not answer: ${String(ledger.failed.message)}`);
+    }
   }
   const shown = query.has("all") ? list : list.slice(-ROUNDS_MAX);
   return {
     title: clean(spec.name),
-    again: unreached > 0 ? AWAITED_MS : undefined,
+    again: awaited.length > 0 ? AWAITED_MS : undefined,
     nodes: [
       h("h1", {}, named(spec.name)),
       h("p", { class: "lead" }, "A task of ", account(spec.buyer), ": ", h("code", { class: "whole" }, id)),
       ...wrong.map((line) => h("p", { class: "problem", role: "alert" }, line)),
+      awaited.length > 0 ? h("p", { class: "soft", role: "status" }, `Not here yet: ${awaited.join(", ")}. The page asks again; after a minute without an answer it calls it withheld.`) : null,
       await safely("Now", () => phase(view, money, at)),
       await safely("Members that are asked and waited for", () => waiting(view, at)),
       await safely("Accuracy and loss", () => plots(list, spec, reported - firstWhole + 1)),

@@ -36,9 +36,11 @@ export async function onChain(contracts, account, tasks) {
     return null;
   }
   try {
-    return await readAll(contracts, account, tasks.slice(0, READ_MAX));
+    const found = await readAll(contracts, account, tasks.slice(0, READ_MAX));
+    session.unread = "";
+    return found;
   } catch (error) {
-    session.failed = String(error instanceof Error ? error.message : error);
+    session.unread = String(error instanceof Error ? error.message : error);
     return null;
   }
 }
@@ -91,6 +93,7 @@ export function walletSection(market, account, parts, tasks, chain, valid) {
   }
   return section("Wallet of this browser",
     session.failed ? h("p", { class: "problem", role: "alert" }, "The wallet did nothing: ", named(session.failed)) : null,
+    session.unread ? h("p", { class: "problem", role: "alert" }, "The contracts cannot be read: ", named(session.unread)) : null,
     session.state ? h("p", { role: "status" }, named(session.state)) : null,
     session.asked ? question(session.asked) : null,
     !session.provider
@@ -118,6 +121,7 @@ export function connectSection(market) {
   }
   return section("Wallet of this browser",
     session.failed ? h("p", { class: "problem", role: "alert" }, "The wallet did nothing: ", named(session.failed)) : null,
+    session.unread ? h("p", { class: "problem", role: "alert" }, "The contracts cannot be read: ", named(session.unread)) : null,
     session.state ? h("p", { role: "status" }, named(session.state)) : null,
     session.provider
       ? h("p", {}, "Connected: ", h("a", { href: `/accounts/${session.account}` }, h("code", {}, session.account)), ". Every view reads the contracts through it.")

@@ -1,5 +1,6 @@
 // @ts-check
 // The protocol's own code and the charts, compiled to WebAssembly, which a worker runs.
+import { Unanswered } from "./api.js";
 import { scriptAddress } from "./dom.js";
 
 /**
@@ -32,13 +33,14 @@ function start() {
     if (data.failed === undefined) {
       done(data.answer);
     } else {
-      failed(new Error(data.failed));
+      // The page's own part failed: nothing follows for the coordinator.
+      failed(new Unanswered(data.failed));
     }
   }));
   started.addEventListener("error", () => {
     started.terminate();
     worker = null;
-    finish(({ failed }) => failed(new Error("the worker of this page does not run")));
+    finish(({ failed }) => failed(new Unanswered("the worker of this page does not run")));
   });
   return started;
 }
@@ -47,9 +49,15 @@ function start() {
 function next() {
   const call = current ? undefined : charts.shift() ?? checks.shift();
   if (call) {
-    current = call;
-    worker ??= start();
-    worker.postMessage(call.request);
+    try {
+      worker ??= start();
+      current = call;
+      worker.postMessage(call.request);
+    } catch (error) {
+      current = null;
+      call.failed(new Unanswered(String(error)));
+      next();
+    }
   }
 }
 

@@ -3,11 +3,16 @@
 
 /** @typedef {{ memory: WebAssembly.Memory, reserve(length: number): number, call(): number, answer_address(): number }} Exports */
 
+/** Longest wait for the WebAssembly, in milliseconds. */
+const LOAD_MS = 20000;
 /** @type {Promise<Exports> | null} */
 let loading = null;
 
 async function load() {
-  const response = await fetch("/page/florin.wasm");
+  const response = await fetch("/page/florin.wasm", { signal: AbortSignal.timeout(LOAD_MS) });
+  if (!response.ok) {
+    throw new Error(`the WebAssembly of this page is not served (${response.status})`);
+  }
   const { instance } = await WebAssembly.instantiate(await response.arrayBuffer(), {});
   return /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
 }
