@@ -23,9 +23,9 @@ use super::server::market::BenchMarket;
 /// Viewers whose streams are open.
 const VIEWERS: usize = 1_000;
 /// Markets that are played with viewers, and as many without, in turn.
-const PAIRS: usize = 16;
+const PAIRS: usize = 64;
 /// The quantile of Student's distribution for an interval of 95 % of the mean of the pairs.
-const STUDENT_T: f64 = 2.131;
+const STUDENT_T: f64 = 1.998;
 /// How long a market without changes is measured: every stream ends and begins anew twice.
 const IDLE: Duration = Duration::from_secs(65);
 /// Requests for the cost of one.
