@@ -105,9 +105,9 @@ export async function marketView(_, query) {
     title: "Market",
     again: embedded?.error || details.length < Math.min(open.length, DETAILS_MAX) ? RETRY_MS : undefined,
     nodes: [
-      isWithheld ? h("p", { class: "problem", role: "alert" }, `The ledger does not answer: ${String(embedded.error.message)}`) : null,
       h("h1", {}, "Market"),
       h("p", { class: "lead" }, "Buyers lock florins behind tasks; members train on their own rows and are paid for what their updates improve."),
+      isWithheld ? h("p", { class: "problem", role: "alert" }, `The ledger does not answer: ${String(embedded.error.message)}`) : null,
       cards([
         [count(open.length), "open tasks"],
         [count(list.length), "tasks in all"],
@@ -167,11 +167,12 @@ function openTasks(details, rows, all) {
 /** The last round of each open task. @param {Detail[]} details */
 function lastRounds(details) {
   const rows = details.filter(({ reports }) => reports.length > 0).map(({ view, reports }) => {
-    const round = Number(view.reported);
     const [report] = reports;
+    // Of the round before, where the last report is not here yet.
+    const round = Number(report.scope?.round);
     return [
       h("a", { href: `/tasks/${view.id}/rounds/${round}` }, named(view.spec.name), `, round ${count(round)}`),
-      mark(String(view.id), round, round),
+      mark(String(view.id), round, Number(view.reported)),
       tag(report.outcome),
       updates(report),
       florins(paidData(report)),
