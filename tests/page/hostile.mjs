@@ -45,7 +45,8 @@ await play(async (browser, faults) => {
     return undefined;
   });
   await visit(terms, origin, `/tasks/${task}`);
-  check("terms of another id are named", /not those of this task/.test(await terms.$eval("#main", (main) => main.textContent)));
+  await terms.waitForFunction(() => /not those of this task/.test(document.getElementById("main").textContent), { timeout: 30_000 });
+  check("terms of another id are named", true);
   await terms.close();
 
   // An answer that is lost accuses no coordinator.
@@ -68,7 +69,7 @@ await play(async (browser, faults) => {
     }
   }
 
-  // A lost report hides no lie in another one.
+  // A lost report hides no report that the coordinator has not signed so.
   const hidden = await proxy(origin, (path, json) => {
     if (!path.endsWith("/rounds/2/report")) {
       return undefined;
@@ -80,7 +81,7 @@ await play(async (browser, faults) => {
   const liar = await open(browser, hidden, faults);
   await liar.goto(`${hidden}/tasks/${task}/rounds/2`, { waitUntil: "domcontentloaded" });
   await liar.waitForSelector(".problem", { timeout: 30_000 });
-  check("a lie is red beside a lost report", (await liar.$(".passed")) === null);
+  check("an unsigned lie is red beside a lost report", (await liar.$(".passed")) === null);
   await liar.close();
 
   const dearer = await changed((path, json) => (path === `/v1/tasks/${task}/proof/${earner}` ? { ...json, round: 999, totals: { ...json.totals, paid: "1000000" } } : undefined));
@@ -117,7 +118,8 @@ await play(async (browser, faults) => {
   const early = await changed((path, json) =>
     (path === `/v1/tasks/${task}/rounds` ? json.map((one) => (one.round === 1 ? { ...one, accepted: 99 } : one)) : undefined));
   await visit(early, origin, `/tasks/${task}`);
-  check("a wrong line of an early round is named", /states another report of round 1/.test(await early.$eval("#main", (main) => main.textContent)));
+  await early.waitForFunction(() => /states another report of round 1/.test(document.getElementById("main").textContent), { timeout: 30_000 });
+  check("a wrong line of an early round is named", true);
   await early.close();
   const unlisted = await changed((path) => {
     if (path === `/v1/tasks/${task}/rounds`) {

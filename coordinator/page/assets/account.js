@@ -1,8 +1,9 @@
 // @ts-check
 // The view of an account: what it has, what it may claim, and why.
-import { addressOf, get, isUnreached, ledger, marketDocument, optional, reportDocument, stage, taskDocument, taskList } from "./api.js";
+import { addressOf, get, isUnreached, ledger, marketDocument, optional, reportDocument, soon, stage, taskDocument, taskList } from "./api.js";
 import { checkedOrders, leasesOf } from "./compute.js";
 import { taskOnChain } from "./contracts.js";
+import { session } from "./ethereum.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { clean, count, named, nano, time } from "./format.js";
 import { approximate, florins, sum, units, whole } from "./money.js";
@@ -20,6 +21,8 @@ const LEASES_MS = 5000;
 const PARTS_MAX = 1000;
 /** Tasks whose claims have a command. */
 const COMMANDS_MAX = 5;
+/** Time for which a coordinator may take to prove what is final on the ledger, in milliseconds. */
+const STALE_MS = 60000;
 /** Looks at a proof and the ledger, until both are of one round. */
 const PROOF_TRIES_MAX = 3;
 /** Rounds from which on their pay is drawn. */
@@ -52,19 +55,22 @@ export async function accountView([address = ""]) {
   const contracts = { token: String(market.ledger?.token), market: String(market.ledger?.market) };
   const valid = ethereum && (await checkContracts(text));
   const [balance, stake, chain] = await Promise.all([
-    ethereum ? null : ledger({ balance: { account: address } }, "amount").catch(() => null),
-    ethereum ? null : ledger({ stake: { account: address } }, "stake").catch(() => null),
+    ethereum ? null : soon(ledger({ balance: { account: address } }, "amount")).catch(() => null),
+    ethereum ? null : soon(ledger({ stake: { account: address } }, "stake")).catch(() => null),
     valid ? onChain(contracts, address, recent.map((task) => task.id)) : null,
   ]);
   let unread = 0;
   let refused = "";
-  const none = { listed: [], ordered: [], verdicts: new Map() };
   const [found, orders] = await Promise.all([
     Promise.all(recent.map((task) => remembered(task, address, ethereum, chain).catch((error) => {
       refused = isUnreached(error) ? refused : String(error instanceof Error ? error.message : error);
       unread += 1;
       return null;
-    }))), checkedOrders(market).catch(() => none),
+    }))), soon(checkedOrders(market)).catch((error) => {
+      refused = isUnreached(error) ? refused : String(error instanceof Error ? error.message : error);
+      unread += 1;
+      return { listed: [], ordered: [], verdicts: new Map() };
+    }),
   ]);
   const missing = ethereum ? "connect a wallet" : "unknown";
   const parts = found.filter((one) => one !== null);
@@ -72,13 +78,13 @@ export async function accountView([address = ""]) {
   const wrong = parts.filter((one) => one.proven === "wrong");
   return {
     title: `Account ${address}`,
-    again: unread > 0 || orders.ordered.length > 0 || parts.some((one) => one.totals && one.proven === null) ? LEASES_MS : undefined,
+    again: unread > 0 || orders.ordered.length > 0 || session.unread || parts.some((one) => one.proven === null || one.lost > 0) ? LEASES_MS : undefined,
     nodes: [
       h("h1", {}, "Account"),
       h("p", { class: "lead" }, h("code", { class: "whole" }, address)),
       ...wrong.map((one) => h("p", { class: "problem", role: "alert" }, "The totals that the coordinator serves for ", named(one.task.name), " are not in its claim tree: do not believe them.")),
       refused ? h("p", { class: "problem", role: "alert" }, `A part of this account cannot be read: ${refused}`) : null,
-      unread > 0 && !refused ? h("p", { class: "soft", role: "status" }, `${count(unread)} of ${count(recent.length)} tasks are not here yet. The page asks again.`) : null,
+      unread > 0 && !refused ? h("p", { class: "soft", role: "status" }, `${count(unread)} parts of this account are not here yet. The page asks again.`) : null,
       cards([
         [typeof balance === "string" ? florins(units(balance)) : chain ? florins(chain.balance) : missing, "balance"],
         [stake ? florins(units(stake.amount)) : chain ? florins(chain.stake) : missing, "stake"],
@@ -86,7 +92,7 @@ export async function accountView([address = ""]) {
         [count(parts.length), "tasks"],
       ]),
       ethereum ? walletSection(market, address, parts, recent, chain, valid) : null,
-      await safely("Tasks", () => bonds(parts, address, at, recent.length, tasks.length)),
+      parts.length > 0 || unread === 0 ? await safely("Tasks", () => bonds(parts, address, at, recent.length, tasks.length)) : null,
       await safely("Leases", () => leasesOf(orders, address, at)),
       ...(await Promise.all(parts.map((one) => safely("Statement", () => explained(one))))),
       section("Another account", form),
@@ -95,7 +101,7 @@ export async function accountView([address = ""]) {
 }
 
 /**
- * @typedef {{ task: any, bond: bigint | null, release: number, totals: any, proof: string[], proven: Proven, claimable: bigint | null, reported: number,
+ * @typedef {{ task: any, bond: bigint | null, release: number, totals: any, proof: string[], proven: Proven, claimable: bigint | null, reported: number, lost: number,
  *   lines: { round: number, found: import("./wasm.js").Statement }[] }} Part
  */
 
@@ -141,23 +147,23 @@ async function remembered(task, address, ethereum, chain) {
 async function part(task, address, ethereum, chain) {
   const [{ proof, proven }, embedded, claimed, { json: view }] = await Promise.all([
     provenTotals(task.id, address, ethereum),
-    ethereum ? null : ledger({ bond: { task: task.id, account: address } }, "bond"),
-    ethereum ? null : ledger({ claimed: { task: task.id, account: address } }, "totals"),
-    taskDocument(task.id),
+    ethereum ? null : soon(ledger({ bond: { task: task.id, account: address } }, "bond")),
+    ethereum ? null : soon(ledger({ claimed: { task: task.id, account: address } }, "totals")),
+    soon(taskDocument(task.id)),
   ]);
-  const lines = await history(task.id, address, view.reported);
+  const { lines, lost } = await history(task.id, address, view.reported);
   const totals = proof?.json.totals ?? null;
   const paid = totals ? units(totals.paid) : proven === "none" ? 0n : null;
   const before = claimed ? units(claimed.paid) : chain?.claimed.get(task.id) ?? null;
   const bond = embedded ? units(embedded.amount) : chain?.bonds.get(task.id)?.amount ?? null;
   const release = Number(embedded?.release ?? Number(chain?.bonds.get(task.id)?.release ?? 0n));
-  const has = lines.length > 0 || (paid ?? 0n) > 0n || (bond ?? 0n) > 0n;
+  const has = lines.length > 0 || lost > 0 || proven === "wrong" || (paid ?? 0n) > 0n || (bond ?? 0n) > 0n;
   if (!has) {
     return null;
   }
   const isSure = proven === "ledger" || proven === "report" || proven === "none";
   const claimable = paid !== null && before !== null && isSure ? (paid > before ? paid - before : 0n) : null;
-  return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines, reported: Number(view.reported) };
+  return { task, bond, release, totals, proof: proof?.json.proof ?? [], proven, claimable, lines, lost, reported: Number(view.reported) };
 }
 
 /**
@@ -175,21 +181,35 @@ async function part(task, address, ethereum, chain) {
  */
 async function provenTotals(task, address, ethereum) {
   for (let tries = 1; ; tries += 1) {
-    const proof = await optional(get(`/v1/tasks/${encodeURIComponent(task)}/proof/${address}`));
-    const state = await (ethereum ? taskOnChain(task) : ledger({ task: { task } }, "task"));
-    if (proof === null) {
-      // Before the first final settlement there is none.
-      return { proof, proven: state && !state.round ? "none" : null };
+    const proof = await soon(optional(get(`/v1/tasks/${encodeURIComponent(task)}/proof/${address}`)));
+    const state = await soon(ethereum ? taskOnChain(task) : ledger({ task: { task } }, "task"));
+    // Before the first final settlement there is no proof.
+    if (proof === null && !(state?.round)) {
+      return { proof, proven: state ? "none" : null };
     }
     // A settlement may become final in between: proof and root are those of one round.
-    if (!state || Number(state.round) === Number(proof.json.round)) {
+    if (proof !== null && (!state || Number(state.round) === Number(proof.json.round))) {
       return { proof, proven: await compared(task, address, proof.json, state) };
     }
     if (tries >= PROOF_TRIES_MAX) {
       // The state was read after the proof: no embedded ledger is behind it. A wallet's node may be.
-      return { proof, proven: !ethereum && Number(proof.json.round) > Number(state.round) ? "wrong" : null };
+      const isAhead = !ethereum && proof !== null && Number(proof.json.round) > Number(state.round);
+      return { proof, proven: isAhead || isStale(`${task}/${address}/${state.round}`) ? "wrong" : null };
     }
   }
+}
+
+/** When a round of the ledger had no proof first. @type {Map<string, number>} */
+const staleSince = new Map();
+
+/** Whether the proofs of a round of the ledger have been missing for long. @param {string} key */
+function isStale(key) {
+  const since = staleSince.get(key) ?? Date.now();
+  if (staleSince.size >= PARTS_MAX) {
+    staleSince.clear();
+  }
+  staleSince.set(key, since);
+  return Date.now() - since > STALE_MS;
 }
 
 /** @param {string} task @param {string} address @param {any} proof @param {any} state @returns {Promise<Proven>} */
@@ -222,20 +242,21 @@ function claimMark(proven) {
   return h("span", { class: kind ? `mark ${kind}` : "soft" }, text);
 }
 
-/** The statements of an account by the last reports. @param {string} task @param {string} address @param {number} reported */
+/** The statements of an account by the last reports, and how many of those are not here. @param {string} task @param {string} address @param {number} reported */
 async function history(task, address, reported) {
   const loading = [];
   for (let round = reported; round > Math.max(0, reported - ROUNDS_MAX); round -= 1) {
-    loading.push(reportDocument(task, round).then(({ text }) => ({ round, text }), () => ({ round, text: undefined })));
+    loading.push(soon(reportDocument(task, round)).then(({ text }) => ({ round, text }), () => null));
   }
   const lines = [];
-  for (const { round, text } of await Promise.all(loading)) {
-    const found = text === undefined ? null : await statement(text, address);
+  const documents = (await Promise.all(loading)).filter((one) => one !== null);
+  for (const { round, text } of documents) {
+    const found = await statement(text, address);
     if (found) {
       lines.push({ round, found });
     }
   }
-  return lines;
+  return { lines, lost: loading.length - documents.length };
 }
 
 /** @param {Part[]} parts @param {string} address @param {string} at @param {number} searched @param {number} all */
@@ -281,8 +302,9 @@ async function earnedPlot({ lines }) {
 
 /** @param {Part} one */
 async function explained(one) {
+  const lost = one.lost > 0 ? h("p", { class: "soft", role: "status" }, `${count(one.lost)} of the last ${count(Math.min(ROUNDS_MAX, one.reported))} reports are withheld, malformed or not here yet: the view of the task names them.`) : null;
   if (one.lines.length === 0) {
-    return null;
+    return lost && section(`Statement: ${clean(one.task.name)}`, lost);
   }
   // The amounts are those of reports that this browser recomputes.
   const isMarked = isRecomputed(one.task.id, one.reported);
@@ -294,6 +316,7 @@ async function explained(one) {
     h("span", { class: "text" }, found.explanation),
   ]);
   return section(`Statement: ${clean(one.task.name)}`,
+    lost,
     await earnedPlot(one),
     isMarked ? null : h("p", { class: "note" }, "By the reports of the coordinator. The view of the task, or of a round, recomputes them here."),
     h("div", { class: "spoken" }, table("Statement", ["round", "#score, nats", "#paid", "#debited", "in words"], rows)));

@@ -7,8 +7,11 @@ const DOCUMENTS_MAX = 4000;
 const DOCUMENT_CHARACTERS_MAX = 64e6;
 /** Requests at the same time. */
 const REQUESTS_MAX = 6;
-/** Longest wait for an answer, in milliseconds; more than that of a long poll. */
-const ANSWER_MS = 40000;
+/** Longest wait for an answer, and for that of a long poll, in milliseconds. */
+const ANSWER_MS = 15000;
+const LONG_ANSWER_MS = 40000;
+/** Time for which a view waits for an answer before it is drawn without, in milliseconds. */
+const AWAITED_MS = 3000;
 /** Time after which a path without an answer is withheld, in milliseconds. */
 const WITHHELD_MS = 60000;
 /** How long an event stream lasts before the page opens the next one, in milliseconds. */
@@ -45,28 +48,54 @@ export class Unanswered extends Error {}
 
 /** Whether an error is a lost, late or postponed request, and no answer of the coordinator. @param {unknown} error */
 export function isUnreached(error) {
-  return error instanceof Unanswered || (error instanceof Refused ? error.status >= 500 || error.status === 429
-    : error instanceof DOMException || (error instanceof TypeError && /fetch|network|load failed/i.test(error.message)));
+  return error instanceof Unanswered || (error instanceof Refused && (error.status >= 500 || error.status === 429));
 }
 
-/** When a path gave no answer first, since its last one. @type {Map<string, number>} */
-const lostSince = new Map();
-let lastAnswer = 0;
+/** The promise, or an error if it takes longer than a view waits. @template T @param {Promise<T>} promise @returns {Promise<T>} */
+export function soon(promise) {
+  return Promise.race([promise, new Promise((_, fail) => window.setTimeout(() => fail(new Unanswered("no answer yet")), AWAITED_MS))]);
+}
 
-/** An error of a path: one whose answers stay lost for long, while others come, is withheld. @param {string} path @param {unknown} error */
-function patient(path, error) {
+/** The first and the last lost request of each question since its last answer. @type {Map<string, { since: number, last: number }>} */
+const lost = new Map();
+/** When the market answered anything last. */
+let heard = 0;
+
+/** Notes an answer of the market to a question, or to none. @param {string} [question] */
+function hear(question) {
+  const now = Date.now();
+  if (now - heard > SILENCE_MS) {
+    // The market, or this browser, was away.
+    lost.clear();
+  }
+  heard = now;
+  lost.delete(question ?? "");
+}
+
+/**
+ * The error of a question that was asked at a moment. One whose answers stay lost for long, while others come, is withheld.
+ * @param {string} question
+ * @param {number} begun
+ * @param {unknown} error
+ */
+function patient(question, begun, error) {
   if (!isUnreached(error)) {
+    hear(question);
     return error;
   }
-  if (lostSince.size >= DOCUMENTS_MAX) {
-    lostSince.clear();
+  const now = Date.now();
+  const before = lost.get(question);
+  const since = before && now - before.last < SILENCE_MS ? before.since : begun;
+  if (lost.size >= DOCUMENTS_MAX) {
+    lost.clear();
   }
-  const [key = ""] = path.split("?");
-  const since = lostSince.get(key) ?? Date.now();
-  lostSince.set(key, since);
-  return Date.now() - since > WITHHELD_MS && lastAnswer > since
-    ? new Refused(400, "WITHHELD", `${key} has had no answer for a minute, while others came`) : error;
+  lost.set(question, { since, last: now });
+  return now - since > WITHHELD_MS && heard > since && now - heard < SILENCE_MS
+    ? new Refused(400, "WITHHELD", `${question.slice(0, 200)} has had no answer for a minute, while others came`) : error;
 }
+
+document.addEventListener("visibilitychange", () => lost.clear());
+window.addEventListener("online", () => lost.clear());
 
 /** @typedef {{ text: string, json: any }} Document */
 
@@ -92,24 +121,32 @@ async function limited(request) {
 
 /** @param {string} path @param {RequestInit} [init] @returns {Promise<Document>} */
 async function request(path, init) {
+  const question = `${path}${typeof init?.body === "string" ? ` ${init.body}` : ""}`;
+  const begun = Date.now();
   try {
     const found = await asked(path, init);
-    lostSince.delete(path.split("?")[0] ?? "");
-    lastAnswer = Date.now();
+    hear(question);
     return found;
   } catch (error) {
-    throw init?.signal?.aborted ? error : patient(path, error);
+    throw init?.signal ? error : patient(question, begun, error);
   }
 }
 
 /** @param {string} path @param {RequestInit} [init] @returns {Promise<Document>} */
 async function asked(path, init) {
   return limited(async () => {
-    const late = AbortSignal.timeout(ANSWER_MS);
+    const late = AbortSignal.timeout(init?.signal ? LONG_ANSWER_MS : ANSWER_MS);
     // Older browsers join no signals: the wait of a long poll ends by itself.
     const signal = init?.signal && "any" in AbortSignal ? AbortSignal.any([init.signal, late]) : late;
-    const response = await fetch(path, { ...init, signal, headers: { accept: "application/json", ...init?.headers } });
-    const text = await response.text();
+    let response;
+    let text;
+    try {
+      response = await fetch(path, { ...init, signal, headers: { accept: "application/json", ...init?.headers } });
+      text = await response.text();
+    } catch (error) {
+      // Each browser has its own words for a lost connection.
+      throw init?.signal?.aborted ? error : new Unanswered(error instanceof Error ? error.message : String(error));
+    }
     /** @type {any} */
     let json = null;
     try {
@@ -167,7 +204,7 @@ export async function optional(document) {
   try {
     return await document;
   } catch (error) {
-    if (error instanceof Refused && !isUnreached(error)) {
+    if (error instanceof Refused && !isUnreached(error) && error.code !== "WITHHELD") {
       return null;
     }
     throw error;
@@ -370,7 +407,7 @@ const LIST_AGAIN_MS = 5000;
 const LIST_REQUESTS_MAX = 40;
 /**
  * The rounds that were listed. The older ones are complete up to `until`; `asking` while a request for more of them is under way.
- * @typedef {{ known: Map<number, Summary>, until: number, asking: boolean }} RoundList
+ * @typedef {{ known: Map<number, Summary>, until: number, asking: boolean, failed: unknown }} RoundList
  */
 /** @type {Map<string, RoundList>} */
 const lists = new Map();
@@ -406,7 +443,7 @@ async function fillList(task, list, first, last) {
  */
 export async function roundList(task, first, last) {
   /** @type {RoundList} */
-  const list = lists.get(task) ?? { known: new Map(), until: first - 1, asking: false };
+  const list = lists.get(task) ?? { known: new Map(), until: first - 1, asking: false, failed: null };
   if (!lists.has(task) && lists.size >= LISTS_MAX) {
     lists.clear();
   }
@@ -420,9 +457,18 @@ export async function roundList(task, first, last) {
   if (list.until < older && !list.asking) {
     list.asking = true;
     fillList(task, list, Math.max(first, list.until + 1), older)
-      .then(() => (list.until = Math.max(list.until, older)), () => new Promise((done) => window.setTimeout(done, LIST_AGAIN_MS)))
+      .then(() => {
+        list.until = Math.max(list.until, older);
+        list.failed = null;
+      }, (error) => {
+        list.failed = error;
+        return new Promise((done) => window.setTimeout(done, LIST_AGAIN_MS));
+      })
       .then(() => (list.asking = false))
       .then(redraw);
+  }
+  if (list.failed && !isUnreached(list.failed)) {
+    throw list.failed;
   }
   const rows = [];
   for (let round = first; round <= last; round += 1) {
@@ -479,6 +525,7 @@ export function follow(changed, state) {
       } else {
         // The task answers when it changes; a reader who goes elsewhere ends the wait.
         const { json } = await longPoll(`/v1/tasks/${task}?after=${seen}&wait_ms=${LONG_POLL_MS}`);
+        sequences.set(task, Number(json.sequence));
         wait = json.sequence > seen ? 0 : POLL_MS;
       }
       if (mine === attempt) {
@@ -519,6 +566,7 @@ export function follow(changed, state) {
     watch();
     opened.addEventListener("tasks", (event) => {
       failures = 0;
+      hear();
       watch();
       for (const [id, progress] of Object.entries(JSON.parse(event.data))) {
         latest.set(id, progress);
@@ -538,5 +586,7 @@ export function follow(changed, state) {
   };
 
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-  open();
+  if (!document.hidden) {
+    open();
+  }
 }

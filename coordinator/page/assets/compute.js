@@ -1,7 +1,7 @@
 // @ts-check
 // The view of the market for compute: prices, providers, listings with their cards, orders. The browser performs the records of the
 // orders again, and shows of prices and providers what they prove.
-import { addressOf, get, isUnreached, marketDocument, optional } from "./api.js";
+import { Unanswered, addressOf, get, isUnreached, marketDocument } from "./api.js";
 import { cards, command, figure, h, safely, section, table } from "./dom.js";
 import { account, count, percent, short, tag, time, words } from "./format.js";
 import { redraw } from "./frame.js";
@@ -110,7 +110,7 @@ async function check(id, market, known) {
     }
     // An action was recorded in between: a later view has it.
   }
-  throw new Error("it changes faster than it can be read");
+  throw new Unanswered("it changes faster than it can be read");
 }
 
 /** Orders and listings, and when they were fetched. @type {{ at: number, listed: any[], ordered: any[] }} */
@@ -127,7 +127,7 @@ export async function orderLists() {
   if (Date.now() - lists.at < FRESH_MS) {
     return lists;
   }
-  const [listings, orders] = await Promise.all([optional(get("/v1/listings")), optional(get("/v1/orders"))]);
+  const [listings, orders] = await Promise.all([get("/v1/listings"), get("/v1/orders")]);
   /** @type {(document: any) => any[]} */
   const items = (document) => (Array.isArray(document?.json) ? document.json : []).filter((/** @type {any} */ one) => isWhole(one));
   // An order stands once, under its first line.

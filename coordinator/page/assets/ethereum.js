@@ -1,6 +1,7 @@
 // @ts-check
 // A browser wallet on a market of Ethereum: wallets announce themselves (EIP-6963), and each
 // transaction is shown in words before a wallet is asked for it.
+import { Unanswered } from "./api.js";
 import { redraw } from "./frame.js";
 
 /** Wallets that are listed. */
@@ -123,7 +124,7 @@ export function encode(name, values, list) {
  * @param {{ method: string, params?: unknown[] }} question
  */
 function inTime(provider, question) {
-  const late = new Promise((_, fail) => window.setTimeout(() => fail(new Error("the wallet does not answer")), ANSWER_MS));
+  const late = new Promise((_, fail) => window.setTimeout(() => fail(new Unanswered("the wallet does not answer")), ANSWER_MS));
   return Promise.race([provider.request(question), late]);
 }
 
@@ -138,7 +139,7 @@ export async function read(to, data) {
     return [];
   }
   if (Number(await inTime(session.provider, { method: "eth_chainId" })) !== session.chain) {
-    throw new Error(`the wallet has left the chain ${session.chain} of this market`);
+    throw new Unanswered(`the wallet has left the chain ${session.chain} of this market`);
   }
   const answer = await inTime(session.provider, { method: "eth_call", params: [{ to, data }, "latest"] });
   const words = (String(answer).replace(/^0x/, "").match(/[0-9a-fA-F]{64}/g) ?? []).map((one) => BigInt(`0x${one}`));

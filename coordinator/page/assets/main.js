@@ -70,8 +70,8 @@ async function view() {
 function failure(error) {
   const refused = error instanceof Refused;
   const code = refused ? error.code : "UNREACHABLE";
-  const text = refused ? error.message : error instanceof TypeError && !/fetch/i.test(error.message)
-    ? `a document of the market is malformed (${error.message})` : `the market does not answer (${error instanceof Error ? error.message : String(error)})`;
+  const text = refused ? error.message : !isUnreached(error)
+    ? `a document of the market is malformed (${error instanceof Error ? error.message : String(error)})` : `the market does not answer (${error instanceof Error ? error.message : String(error)})`;
   return {
     title: "No answer",
     again: refused && !isUnreached(error) ? undefined : RETRY_MS,

@@ -1,16 +1,18 @@
 // @ts-check
 // The view of the market: tasks, what they pay, need and risk, and where the money is.
-import { addressOf, isUnreached, ledger, marketDocument, reportDocument, taskDocument, taskList } from "./api.js";
+import { addressOf, isUnreached, ledger, marketDocument, reportDocument, soon, taskDocument, taskList } from "./api.js";
 import { orderLists } from "./compute.js";
 import { totalsOnChain } from "./contracts.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
-import { count, duration, named, short, tag, words } from "./format.js";
+import { clean, count, duration, named, short, tag, words } from "./format.js";
 import { florins, plus, sum, units } from "./money.js";
 import { mark, paidData, paidInfrastructure, updates } from "./round.js";
 import { checkTask } from "./wasm.js";
 
 /** Open tasks of which details are shown. */
 const DETAILS_MAX = 30;
+/** Refused tasks that are named. */
+const REFUSED_MAX = 5;
 /** Tasks in the table. */
 const TASKS_MAX = 500;
 /** Time until missing answers are asked for again, in milliseconds. */
@@ -20,19 +22,19 @@ const SAMPLE = 5;
 
 /**
  * A task with its last reports. `isOwn` is false for terms that are not those of its id.
- * @typedef {{ view: any, reports: any[], isOwn: boolean | null }} Detail
+ * @typedef {{ view: any, reports: { round: number, report: any }[], isOwn: boolean | null }} Detail
  */
 
 /** @param {any} summary @returns {Promise<Detail>} */
 async function detail(summary) {
   const id = String(summary.id);
-  const { json: view, text } = await taskDocument(id);
-  const isOwn = await checkTask(id, text).catch(() => null);
-  const rounds = [];
+  const { json: view, text } = await soon(taskDocument(id));
+  const isOwn = await soon(checkTask(id, text)).catch(() => null);
+  const loading = [];
   for (let round = view.reported; round > Math.max(0, view.reported - SAMPLE); round -= 1) {
-    rounds.push(reportDocument(id, round).catch(() => null));
+    loading.push(soon(reportDocument(id, round)).then(({ json }) => ({ round, report: json.body }), () => null));
   }
-  const reports = (await Promise.all(rounds)).flatMap((document) => (document ? [document.json.body] : []));
+  const reports = (await Promise.all(loading)).filter((one) => one !== null);
   return { view, reports, isOwn };
 }
 
@@ -44,7 +46,7 @@ async function detail(summary) {
 function earnings({ reports }, rows) {
   let paid = 0n;
   let counted = 0n;
-  for (const report of reports) {
+  for (const { report } of reports) {
     paid += paidData(report) ?? 0n;
     for (const entry of report.entries) {
       counted += BigInt(Number.isSafeInteger(entry.rows_counted) ? entry.rows_counted : 0);
@@ -87,26 +89,35 @@ export async function marketView(_, query) {
   const asked = Number(query.get("rows") ?? 1000);
   const rows = Number.isSafeInteger(asked) && asked > 0 && asked <= 1e9 ? asked : 1000;
   const [{ json: market }, list, embedded, genesis, chain, lists] = await Promise.all([
-    marketDocument(), taskList(), ledger("treasury", "amount").catch((error) => ({ error })), supplyOfChain().catch(() => null), totalsOnChain().catch(() => null), orderLists().catch(() => ({ listed: [], ordered: [] })),
+    marketDocument(), taskList(), soon(ledger("treasury", "amount")).catch((error) => ({ error })), soon(supplyOfChain()).catch(() => null), totalsOnChain().catch(() => null), soon(orderLists()).catch((error) => ({ error, listed: [], ordered: [] })),
   ]);
   const treasury = typeof embedded === "string" ? units(embedded) : chain?.treasury;
   const all = genesis ?? chain?.supply ?? null;
   const open = list.filter((task) => task.phase !== "done");
   // A task that cannot be read is in the list below; it blanks no other one.
-  const loading = open.slice(0, DETAILS_MAX).map((task) => detail(task).catch(() => null));
+  /** @type {string[]} */
+  const refused = [];
+  const loading = open.slice(0, DETAILS_MAX).map((task) => detail(task).catch((error) => {
+    if (!isUnreached(error)) {
+      refused.push(`The terms of the task ${clean(task.name)} cannot be read: ${String(error.message)}`);
+    }
+    return null;
+  }));
   const details = (await Promise.all(loading)).filter((one) => one !== null);
   const at = addressOf(market);
   const deposited = sum(list.flatMap((task) => [task.data, task.infrastructure]));
-  const reported = new Map(details.flatMap(({ view, reports: [last] }) => (last ? [[String(view.id), [last.data_total, last.infrastructure_total]]] : [])));
+  const reported = new Map(details.flatMap(({ view, reports: [last] }) =>
+    (last?.round === Number(view.reported) ? [[String(view.id), [last.report.data_total, last.report.infrastructure_total]]] : [])));
   /** The pay of a task so far: by its last report where it is here, and else as the coordinator lists it. @type {(task: any) => bigint | null} */
   const paid = (task) => sum(reported.get(String(task.id)) ?? [task.data_paid, task.infrastructure_paid]);
   const isWithheld = embedded?.error && !isUnreached(embedded.error);
   return {
     title: "Market",
-    again: embedded?.error || details.length < Math.min(open.length, DETAILS_MAX) ? RETRY_MS : undefined,
+    again: embedded?.error || "error" in lists || details.length < Math.min(open.length, DETAILS_MAX) ? RETRY_MS : undefined,
     nodes: [
       h("h1", {}, "Market"),
       h("p", { class: "lead" }, "Buyers lock florins behind tasks; members train on their own rows and are paid for what their updates improve."),
+      ...refused.slice(0, REFUSED_MAX).map((line) => h("p", { class: "problem", role: "alert" }, line)),
       isWithheld ? h("p", { class: "problem", role: "alert" }, `The ledger does not answer: ${String(embedded.error.message)}`) : null,
       cards([
         [count(open.length), "open tasks"],
@@ -118,7 +129,12 @@ export async function marketView(_, query) {
       ]),
       await safely("Open tasks", () => openTasks(details, rows, open.length)),
       await safely("Audits of the last rounds", () => lastRounds(details)),
-      await safely("Compute", () => compute(lists)),
+      await safely("Compute", () => {
+        if ("error" in lists) {
+          throw lists.error;
+        }
+        return compute(lists);
+      }),
       await safely("All tasks", () => allTasks(list, paid)),
       section("Take part",
         h("p", { class: "note" }, "Any account with florins can take part with rows that fit a task, offer devices, or check what was paid."),
@@ -167,9 +183,8 @@ function openTasks(details, rows, all) {
 /** The last round of each open task. @param {Detail[]} details */
 function lastRounds(details) {
   const rows = details.filter(({ reports }) => reports.length > 0).map(({ view, reports }) => {
-    const [report] = reports;
     // Of the round before, where the last report is not here yet.
-    const round = Number(report.scope?.round);
+    const [{ round, report } = { round: 0, report: null }] = reports;
     return [
       h("a", { href: `/tasks/${view.id}/rounds/${round}` }, named(view.spec.name), `, round ${count(round)}`),
       mark(String(view.id), round, Number(view.reported)),

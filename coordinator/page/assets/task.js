@@ -1,6 +1,6 @@
 // @ts-check
 // The view of a task: its phase, its rounds, and its money to the last unit.
-import { ROUNDS_COUNTED_MAX, addressOf, checkId, isUnreached, marketDocument, reportDocument, roundList, taskDocument, taskOnLedger } from "./api.js";
+import { ROUNDS_COUNTED_MAX, addressOf, checkId, isUnreached, marketDocument, reportDocument, roundList, soon, taskDocument, taskOnLedger } from "./api.js";
 import { taskOnChain } from "./contracts.js";
 import { cards, command, facts, figure, h, safely, section, table } from "./dom.js";
 import { account, clean, count, duration, named, nano, percent, short, tag, words } from "./format.js";
@@ -14,8 +14,8 @@ const ROUNDS_MAX = 40;
 const LISTED_MAX = 2000;
 /** Points of a line. */
 const POINTS_MAX = 400;
-/** Time for which a view waits for its reports, in milliseconds. */
-const AWAITED_MS = 3000;
+/** Time until missing answers are asked for again, in milliseconds. */
+const AGAIN_MS = 3000;
 /** Rounds in the table of scores. */
 const SCORED_MAX = 12;
 /** The normal quantile of intervals of 95 %. */
@@ -26,11 +26,6 @@ const SMALL_SCORE = 1;
 const MEMBERS_MAX = 100;
 
 const PHASES = ["awaiting_blobs", "enrolling", "committing", "revealing", "valuing", "settling", "closing", "done"];
-
-/** The end of a time. @param {number} ms @returns {Promise<"late">} */
-function lateAfter(ms) {
-  return new Promise((done) => window.setTimeout(done, ms, "late"));
-}
 
 /** @typedef {{ round: number, report: any }} Reported */
 /** @typedef {import("./api.js").Summary} Summary */
@@ -47,14 +42,9 @@ async function reports(id, first, last) {
   let unreached = 0;
   /** @type {Promise<Reported | null>[]} */
   const loading = [];
-  const late = lateAfter(AWAITED_MS);
   for (let round = first; round <= last; round += 1) {
-    const asked = Promise.race([reportDocument(id, round), late]);
-    loading.push(asked.then(
-      (document) => {
-        unreached += document === "late" ? 1 : 0;
-        return document === "late" ? null : { round, report: document.json.body };
-      },
+    loading.push(soon(reportDocument(id, round)).then(
+      (document) => ({ round, report: document.json.body }),
       (error) => {
         unreached += isUnreached(error) ? 1 : 0;
         return null;
@@ -74,11 +64,11 @@ export async function taskView([id = ""], query) {
   // Where a reader sees marks, every line of the list is compared with its report.
   const firstWhole = reported <= CHECKED_MAX ? 1 : reported - SCORED_MAX + 1;
   const [{ rows: list, complete, unlisted }, { whole, unreached }, ledger, isOwn] = await Promise.all([
-    roundList(id, first, reported).then((found) => ({ ...found, unlisted: null }),
+    soon(roundList(id, first, reported)).then((found) => ({ ...found, unlisted: null }),
       (error) => ({ rows: [], complete: true, unlisted: error })),
     reports(id, firstWhole, reported),
-    taskOnLedger(id).then((state) => state ?? taskOnChain(id)).then((state) => ({ state, failed: null }), (error) => ({ state: null, failed: error })),
-    Promise.race([checkTask(id, text), lateAfter(AWAITED_MS)]).catch(() => null),
+    soon(taskOnLedger(id).then((state) => state ?? taskOnChain(id))).then((state) => ({ state, failed: null }), (error) => ({ state: null, failed: error })),
+    soon(checkTask(id, text)).catch(() => null),
   ]);
   const money = ledger.state;
   const expected = /** @type {[number, number]} */ ([unlisted || !complete ? 0 : reported - first + 1, reported - firstWhole + 1 - unreached]);
@@ -87,7 +77,7 @@ export async function taskView([id = ""], query) {
     wrong.push("The terms are not those of this task: their digest is another id. Do not deposit anything.");
   }
   /** Answers that did not come, which accuse no coordinator. @type {string[]} */
-  const awaited = isOwn === true || isOwn === false ? [] : ["the check of the terms"];
+  const awaited = isOwn === null ? ["the check of the terms"] : [];
   if (unreached > 0) {
     awaited.push(`${count(unreached)} of the last ${count(reported - firstWhole + 1)} reports`);
   }
@@ -105,21 +95,23 @@ export async function taskView([id = ""], query) {
       wrong.push(`The ledger does not answer: ${String(ledger.failed.message)}`);
     }
   }
+  const isListed = reported === 0 || list.length > 0;
   const shown = query.has("all") ? list : list.slice(-ROUNDS_MAX);
   return {
     title: clean(spec.name),
-    again: awaited.length > 0 ? AWAITED_MS : undefined,
+    again: awaited.length > 0 ? AGAIN_MS : undefined,
     nodes: [
       h("h1", {}, named(spec.name)),
       h("p", { class: "lead" }, "A task of ", account(spec.buyer), ": ", h("code", { class: "whole" }, id)),
       ...wrong.map((line) => h("p", { class: "problem", role: "alert" }, line)),
-      awaited.length > 0 ? h("p", { class: "soft", role: "status" }, `Not here yet: ${awaited.join(", ")}. The page asks again; after a minute without an answer it calls it withheld.`) : null,
+      awaited.length > 0 ? h("p", { class: "soft", role: "status" }, `Not here yet: ${awaited.join(", ")}. The page asks again.`) : null,
       await safely("Now", () => phase(view, money, at)),
       await safely("Members that are asked and waited for", () => waiting(view, at)),
-      await safely("Accuracy and loss", () => plots(list, spec, reported - firstWhole + 1)),
-      await safely("Money", () => flow(view, list.at(-1), money)),
+      isListed ? await safely("Accuracy and loss", () => plots(list, spec, reported - firstWhole + 1)) : null,
+      isListed || money ? await safely("Money", () => flow(view, list.at(-1), money)) : null,
       await safely("Scores", () => scores(whole)),
-      await safely("Rounds", () => rounds(id, shown, list.length, reported, at)),
+      isListed ? await safely("Rounds", () => rounds(id, shown, list.length, reported, at))
+        : section("Rounds", h("p", { class: "soft" }, `The list of ${count(reported)} reports is not here.`)),
       await safely("Terms", () => terms(view)),
     ],
   };

@@ -20,8 +20,14 @@ async function load() {
 /** The answer to a request in JSON. @param {string} request @returns {Promise<any>} */
 async function answer(request) {
   loading ??= load();
+  let code;
   try {
-    const code = await loading;
+    code = await loading;
+  } catch (error) {
+    loading = null;
+    throw error;
+  }
+  try {
     const bytes = new TextEncoder().encode(request);
     const address = code.reserve(bytes.length);
     if (address === 0) {
@@ -31,9 +37,9 @@ async function answer(request) {
     const length = code.call();
     return JSON.parse(new TextDecoder().decode(new Uint8Array(code.memory.buffer, code.answer_address(), length)));
   } catch (error) {
-    // A module that failed begins anew.
+    // Documents that the module cannot bear: it begins anew.
     loading = null;
-    throw error;
+    return { error: String(error instanceof Error ? error.message : error) };
   }
 }
 
