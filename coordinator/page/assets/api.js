@@ -59,16 +59,16 @@ export function soon(promise) {
 /** The first and the last lost request of each question since its last answer. @type {Map<string, { since: number, last: number }>} */
 const lost = new Map();
 /** When the market answered anything last. */
-let heard = 0;
+let lastAnswer = 0;
 
 /** Notes an answer of the market to a question, or to none. @param {string} [question] */
-function hear(question) {
+function noteAnswer(question) {
   const now = Date.now();
-  if (now - heard > SILENCE_MS) {
+  if (now - lastAnswer > SILENCE_MS) {
     // The market, or this browser, was away.
     lost.clear();
   }
-  heard = now;
+  lastAnswer = now;
   lost.delete(question ?? "");
 }
 
@@ -80,7 +80,7 @@ function hear(question) {
  */
 function patient(question, begun, error) {
   if (!isUnreached(error)) {
-    hear(question);
+    noteAnswer(question);
     return error;
   }
   const now = Date.now();
@@ -90,7 +90,7 @@ function patient(question, begun, error) {
     lost.clear();
   }
   lost.set(question, { since, last: now });
-  return now - since > WITHHELD_MS && heard > since && now - heard < SILENCE_MS
+  return now - since > WITHHELD_MS && lastAnswer > since && now - lastAnswer < SILENCE_MS
     ? new Refused(400, "WITHHELD", `${question.slice(0, 200)} has had no answer for a minute, while others came`) : error;
 }
 
@@ -125,7 +125,7 @@ async function request(path, init) {
   const begun = Date.now();
   try {
     const found = await asked(path, init);
-    hear(question);
+    noteAnswer(question);
     return found;
   } catch (error) {
     throw init?.signal ? error : patient(question, begun, error);
@@ -566,7 +566,7 @@ export function follow(changed, state) {
     watch();
     opened.addEventListener("tasks", (event) => {
       failures = 0;
-      hear();
+      noteAnswer();
       watch();
       for (const [id, progress] of Object.entries(JSON.parse(event.data))) {
         latest.set(id, progress);
