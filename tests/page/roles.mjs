@@ -31,13 +31,10 @@ await play(async (browser, faults) => {
   check("the phase of an open task is marked", (await buyer.$eval("[aria-current=step]", (step) => step.textContent)) === "enrolling");
   const clock = await buyer.$eval("[data-until]", (clock) => clock.textContent);
   check("an open task has a clock", /^\d+:\d\d$|^\d+ h \d+ min$/.test(clock), clock);
-  check("nothing is paid yet", (await amount(buyer, "paid for data")) === "0\u00a0FLN", await amount(buyer, "paid for data"));
-  check("the market names the open task", (await text(participant)).includes("no round yet"));
-  // Its account is open all the time.
-  const account = await honest(browser, origin, faults);
-  await visit(account, origin, `/accounts/${member}`);
-  console.log("open");
-
+  await shows(buyer, "paid for data0\u00a0FLN");
+  check("nothing is paid yet", true);
+  await shows(participant, "no round yet");
+  check("the market names the open task", true);
   // The participant wants to know what rows earn, and how to take part.
   await participant.$eval("input[name=value]", (input) => (input.value = ""));
   await participant.type("input[name=value]", "500");
@@ -47,6 +44,10 @@ await play(async (browser, faults) => {
   await press(participant, address);
   await drawn(participant, address);
   await copied(participant, "florin participate");
+  // Its account is open all the time.
+  const account = await honest(browser, origin, faults);
+  await visit(account, origin, `/accounts/${member}`);
+  console.log("open");
 
   // The auditor waits for a report, opens it, and checks it.
   await auditor.waitForSelector(`a[href="${address}/rounds/1"]`, { timeout: 120_000 });
