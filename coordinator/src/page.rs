@@ -120,6 +120,7 @@ fn assets() -> &'static [Asset] {
             Asset::with_compressed("florin.wasm", "application/wasm", module, wasm.to_vec()),
             script!("account.js"),
             script!("api.js"),
+            script!("bounded.js"),
             script!("compute.js"),
             script!("contracts.js"),
             script!("dom.js"),

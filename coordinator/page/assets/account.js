@@ -1,6 +1,7 @@
 // @ts-check
 // The view of an account: what it has, what it may claim, and why.
 import { addressOf, get, isUnreached, ledger, marketDocument, optional, reportDocument, soon, stage, taskDocument, taskList } from "./api.js";
+import { setBounded } from "./bounded.js";
 import { checkedOrders, leasesOf } from "./compute.js";
 import { taskOnChain } from "./contracts.js";
 import { session } from "./ethereum.js";
@@ -128,10 +129,7 @@ async function remembered(task, address, ethereum, chain) {
     return known.part;
   }
   const loading = part(task, address, ethereum, chain);
-  if (loadedParts.size > PARTS_MAX) {
-    loadedParts.clear();
-  }
-  loadedParts.set(key, { stage: reached, at: Date.now(), part: loading });
+  setBounded(loadedParts, PARTS_MAX, key, { stage: reached, at: Date.now(), part: loading });
   loading.catch(() => loadedParts.delete(key));
   return loading;
 }
@@ -205,10 +203,7 @@ const staleSince = new Map();
 /** Whether the proofs of a round of the ledger have been missing for long. @param {string} key */
 function isStale(key) {
   const since = staleSince.get(key) ?? Date.now();
-  if (staleSince.size >= PARTS_MAX) {
-    staleSince.clear();
-  }
-  staleSince.set(key, since);
+  setBounded(staleSince, PARTS_MAX, key, since);
   return Date.now() - since > STALE_MS;
 }
 

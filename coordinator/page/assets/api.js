@@ -1,5 +1,6 @@
 // @ts-check
 // The public HTTP interface: the only source of the page.
+import { setBounded } from "./bounded.js";
 import { redraw } from "./frame.js";
 
 /** Documents in memory, and their characters; the oldest goes first. */
@@ -86,10 +87,7 @@ function patient(question, begun, error) {
   const now = Date.now();
   const before = lost.get(question);
   const since = before && now - before.last < SILENCE_MS ? before.since : begun;
-  if (lost.size >= DOCUMENTS_MAX) {
-    lost.clear();
-  }
-  lost.set(question, { since, last: now });
+  setBounded(lost, DOCUMENTS_MAX, question, { since, last: now });
   return now - since > WITHHELD_MS && lastAnswer > since && now - lastAnswer < SILENCE_MS
     ? new Refused(400, "WITHHELD", `${question.slice(0, 200)} has had no answer for a minute, while others came`) : error;
 }
@@ -444,10 +442,7 @@ async function fillList(task, list, first, last) {
 export async function roundList(task, first, last) {
   /** @type {RoundList} */
   const list = lists.get(task) ?? { known: new Map(), until: first - 1, asking: false, failed: null };
-  if (!lists.has(task) && lists.size >= LISTS_MAX) {
-    lists.clear();
-  }
-  lists.set(task, list);
+  setBounded(lists, LISTS_MAX, task, list);
   const awaited = Math.max(first, last - AWAITED_MAX + 1);
   await fillList(task, list, awaited, last);
   const older = awaited - 1;

@@ -1,6 +1,7 @@
 // @ts-check
 // The contracts of a market on Ethereum, read through the connected wallet.
 import { marketDocument } from "./api.js";
+import { setBounded } from "./bounded.js";
 import { encode, read, session } from "./ethereum.js";
 import { decimal } from "./money.js";
 import { checkContracts } from "./wasm.js";
@@ -23,11 +24,8 @@ function remembered(key, ask) {
   if (known && Date.now() - known.at < FRESH_MS) {
     return known.answer;
   }
-  if (answers.size >= ANSWERS_MAX) {
-    answers.clear();
-  }
   const answer = ask();
-  answers.set(key, { at: Date.now(), answer });
+  setBounded(answers, ANSWERS_MAX, key, { at: Date.now(), answer });
   answer.catch(() => answers.delete(key));
   return answer;
 }

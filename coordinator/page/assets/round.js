@@ -1,6 +1,7 @@
 // @ts-check
 // The view of a round: its report, and its recomputation in the browser.
 import { ROUNDS_COUNTED_MAX, Refused, addressOf, checkId, fixed, isUnreached, marketDocument, reportDocument, roundPath, taskDocument } from "./api.js";
+import { setBounded } from "./bounded.js";
 import { cards, command, facts, h, safely, section, table } from "./dom.js";
 import { account, clean, count, named, nano, percent, tag, time, words } from "./format.js";
 import { actions, redraw } from "./frame.js";
@@ -139,10 +140,7 @@ const drawnRows = new Map();
 async function rowsBefore(task, round) {
   /** @type {Map<number, number[]>} */
   const known = drawnRows.get(task) ?? new Map();
-  if (!drawnRows.has(task) && drawnRows.size >= TASKS_MAX) {
-    drawnRows.clear();
-  }
-  drawnRows.set(task, known);
+  setBounded(drawnRows, TASKS_MAX, task, known);
   const loading = [];
   for (let before = 1; before < round; before += 1) {
     if (!known.has(before)) {

@@ -126,7 +126,7 @@ export async function taskView([id = ""], query) {
  * @param {any} money The task on the ledger; null where the page cannot read it.
  * @returns {string[]}
  */
-export function contradictions(id, view, { list, whole, expected }, money) {
+function contradictions(id, view, { list, whole, expected }, money) {
   const wrong = [];
   const last = list.at(-1);
   if (view.id !== id) {

@@ -1,6 +1,7 @@
 // @ts-check
 // The protocol's own code and the charts, compiled to WebAssembly, which a worker runs.
 import { Unanswered } from "./api.js";
+import { setBounded } from "./bounded.js";
 import { scriptAddress } from "./dom.js";
 
 /**
@@ -123,10 +124,7 @@ export async function checkTask(task, view) {
     return known.valid;
   }
   const answer = await call(`{"call":"check_task","task":${JSON.stringify(task)},"view":${view}}`, charts);
-  if (terms.size >= TERMS_MAX) {
-    terms.clear();
-  }
-  terms.set(task, { view, valid: answer.valid === true });
+  setBounded(terms, TERMS_MAX, task, { view, valid: answer.valid === true });
   return answer.valid === true;
 }
 
