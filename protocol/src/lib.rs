@@ -60,6 +60,7 @@ mod amount;
 mod api;
 pub mod apportionment;
 mod bytes;
+mod class_effects;
 mod close_round;
 mod debits;
 mod decimal_float;
@@ -109,6 +110,7 @@ pub use api::{
 };
 pub use apportionment::{SplitError, split_by_weight};
 pub use bytes::{Canonical, DecodeError, blob_digest, keccak256};
+pub use class_effects::{ClassEffects, SHARE_PARTS};
 pub use close_round::{ReportInputs, close_round, end_task};
 pub use decimal_float::{DecimalFloat, ParseDecimalFloatError};
 pub use draw::{DrawError, draw_rows, round_seed};
@@ -143,10 +145,10 @@ pub use report::{
 };
 pub use report_check::{Mismatch, check_draw, check_report};
 pub use selection::{
-    Candidate, Candidates, DeadlineRule, ExplainedCandidate, MemberHistory, OngoingTraining,
-    Selected, Selection, SelectionKnob, SelectionReason, SharedTask, Standing, TaskHistory,
-    commit_deadline_ms, draw_cohort, explain_cohort, first_cohort_seed, reserved_for_others,
-    select_cohort,
+    Candidate, Candidates, ClassHistory, DeadlineRule, ExplainedCandidate, MemberHistory,
+    OngoingTraining, Selected, Selection, SelectionKnob, SelectionReason, SharedTask, Standing,
+    TaskHistory, commit_deadline_ms, draw_cohort, explain_cohort, first_cohort_seed,
+    reserved_for_others, select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

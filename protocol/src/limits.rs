@@ -66,6 +66,8 @@ pub const NODES_MAX: u8 = 8;
 pub const CROSS_CHECK_PAIRS_MAX: u8 = 16;
 /// Largest cohort whose scores are cross-checked by coalitions.
 pub const CROSS_CHECK_COHORT_MAX: usize = 64;
+/// Most classes whose losses a selection balances.
+pub const EFFECT_CLASSES_MAX: usize = 64;
 /// Largest cohort of a task whose updates coalitions value, over-selection included.
 pub const COALITIONS_COHORT_MAX: u32 = 64;
 /// Longest phase, window or delay, in milliseconds (30 days).

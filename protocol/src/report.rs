@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amount, AmountError};
 use crate::bytes::Canonical;
+use crate::class_effects::ClassEffects;
 use crate::id::{Address, Digest, RoundNumber, SettlementId, TaskId};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome, RoundScope, UpdateId};
 use crate::micro::Micro;
@@ -213,6 +214,10 @@ pub struct ValuationEvidence {
     /// fewer than 2 or more than
     /// [`CROSS_CHECK_COHORT_MAX`](crate::limits::CROSS_CHECK_COHORT_MAX) updates are not excluded.
     pub cross_check: Option<CrossCheck>,
+    /// What the updates improve by class. Absent unless the task's selection reads it
+    /// ([`SelectionKnob::reads_classes`](crate::SelectionKnob::reads_classes)), and without few
+    /// classes, with a large cohort, or with a trainer in place of a model.
+    pub class_effects: Option<ClassEffects>,
 }
 
 /// A second estimate of the scores from sampled coalition values, without gradients. Apart from the

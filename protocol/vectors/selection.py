@@ -13,6 +13,7 @@ def smooth(known, new):
 class History:
     def __init__(self, reports, late_rounds):
         self.members, self.improvements, self.too_few = {}, [], False
+        self.losses, self.shares = [], {}
         self.late_rounds = late_rounds
         for report in reports:
             self.add(report)
@@ -74,6 +75,24 @@ class History:
             member["failed"] += 1
         gained = report["valuation"]["total_nano"] if report["outcome"] == "settled" else 0
         self.improvements = (self.improvements + [max(gained, 0)])[-10:]
+        effects = report["valuation"] and report["valuation"]["evidence"]["class_effects"]
+        if effects:
+            self.add_classes(report, effects)
+
+    def add_classes(self, report, effects):
+        known = self.losses or [0] * len(effects["losses_nano"])
+        self.losses = [
+            old if new is None else smooth(old, new) if old else new
+            for old, new in zip(known, effects["losses_nano"])
+        ]
+        for entry, shares in zip(report["entries"], effects["shares"]):
+            sender, new = entry["sender"], [share * 256 for share in shares]
+            if shares:
+                old = self.shares.get(sender, new)
+                self.shares[sender] = [(a + b) // 2 for a, b in zip(old, new)]
+
+    def balances_classes(self, knob):
+        return knob in ("fair_accuracy", "performance") and bool(self.losses)
 
     def is_stalled(self):
         older, newer = self.improvements[:5], self.improvements[5:]
@@ -122,6 +141,7 @@ class Scale:
         clip = min(len(utilities) * 95 // 100, max(len(utilities) - 1, 0))
         self.utility_max = utilities[clip] if utilities else 0
         self.work_max = max(map(work, members), default=0)
+        self.by_classes = history.balances_classes(knob)
         self.counts_speed = weights(knob, history.is_stalled())[0] > 0 if knob != "random" else False
 
     def predicted(self, account):
@@ -145,6 +165,8 @@ class Scale:
 
     def score(self, account):
         member = self.history.member(account)
+        if self.by_classes:
+            return 16 * reliability(member)
         waited = max(self.number - member["last"], 1)
         levels = (
             self.speed(account), reliability(member),
@@ -185,8 +207,8 @@ def raw(text):
     return bytes.fromhex(text.removeprefix("0x"))
 
 
-def race(seed, number, race_number, weighted, places):
-    """The first of an exponential race; quotients are compared exactly."""
+def finishers(seed, number, race_number, weighted, places):
+    """The first of an exponential race, in their order; quotients are compared exactly."""
     from fractions import Fraction
 
     def finish(pair):
@@ -196,7 +218,28 @@ def race(seed, number, race_number, weighted, places):
         drawn = (64 << 32) - log2(int.from_bytes(head, "little") + 1)
         return Fraction(drawn, max(weight, 1)), raw(account)
 
-    return sorted((account for account, _ in sorted(weighted, key=finish)[:places]), key=raw)
+    return [account for account, _ in sorted(weighted, key=finish)[:places]]
+
+
+def race(*arguments):
+    return sorted(finishers(*arguments), key=raw)
+
+
+def complementary(knob, history, left, places):
+    """Those with which the shares of the classes are nearest to the wanted ones, one after the other."""
+    powers = [loss * loss if knob == "fair_accuracy" else loss for loss in history.losses]
+    weights = [power * 10**6 // sum(powers) if sum(powers) else 0 for power in powers]
+    have, chosen = [0] * len(weights), []
+    for place in range(1, min(places, len(left)) + 1):
+        wanted = [weight * 255 * 256 * place // 10**6 for weight in weights]
+        distance = lambda account: sum(
+            (want - old - share) ** 2 for want, old, share in zip(wanted, have, history.shares[account])
+        )
+        best = min(left, key=distance)
+        left = [account for account in left if account != best]
+        have = [old + share for old, share in zip(have, history.shares[best])]
+        chosen.append(best)
+    return sorted(chosen, key=raw)
 
 
 def draw(seed, number, accounts, places):
@@ -227,13 +270,19 @@ def by_score(rules, number, candidates, history, eligible, places):
     exploited = min(places - explored, len(tried))
     scores = sorted((score for _, score in tried), reverse=True)
     cut = scores[max(exploited - 1, 0)] * 95 // 100 if scores else 0
-    best = race(seed, number, 0, [pair for pair in tried if pair[1] >= cut], exploited)
+    if scale.by_classes:
+        known = [pair for pair in tried if pair[0] in history.shares]
+        left = finishers(seed, number, 0, known, exploited * 5)
+        best, reason = complementary(knob, history, left, exploited), "complements"
+    else:
+        best = race(seed, number, 0, [pair for pair in tried if pair[1] >= cut], exploited)
+        reason = "best"
     left = [account for account in eligible if account not in best]
     untried = [(a, scale.explore_weight(a)) for a in left if scale.is_untried(a)]
     others = race(seed, number, 1, untried, places - len(best))
     again = [(a, scale.explore_weight(a)) for a in left if not scale.is_untried(a)]
     others += race(seed, number, 2, again, places - len(best) - len(others))
-    return [(account, "best") for account in best] + [(account, "explored") for account in others]
+    return [(account, reason) for account in best] + [(account, "explored") for account in others]
 
 
 def select(rules, number, candidates, history):

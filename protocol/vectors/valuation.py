@@ -290,6 +290,35 @@ class Round:
         return True
 
 
+# --- the classes ---
+
+
+def class_effects(round):
+    """The loss of each class, and the parts of 255 of each class in what every update alone improves."""
+    labels = [label for _, label in round.network.rows]
+    classes, count = round.task["model"]["classes"], len(round.entries)
+    reads = round.task["rounds"]["selection"]["knob"] in ("fair_accuracy", "performance")
+    if not reads or not 2 <= classes <= 64 or count > PERMUTED_MAX or not any(round.weights):
+        return None
+    means = lambda values: [mean_of([x for x, label in zip(values, labels) if label == c]) for c in range(classes)]
+    before, shares = round.network.losses(round.base), []
+    sizes = sorted((norm(delta), weight) for delta, weight in zip(round.deltas, round.weights) if weight)
+    half = lambda k: 2 * sum(weight for _, weight in sizes[: k + 1]) >= sum(weight for _, weight in sizes)
+    size = next(x for k, (x, _) in enumerate(sizes) if half(k))
+    for weight, delta in zip(round.weights, round.deltas):
+        factor = size / norm(delta) if weight else 0
+        after = round.network.losses([x + factor * step for x, step in zip(round.base, delta)])
+        lowered = [max(nano(mean or 0), 0) for mean in means([a - b for a, b in zip(before, after)])]
+        improves = weight and sum(lowered)
+        shares.append([255 * each // sum(lowered) for each in lowered] if improves else [])
+    round.units += 1 + sum(1 for weight in round.weights if weight)
+    return {"losses_nano": [None if mean is None else nano(mean) for mean in means(before)], "shares": shares}
+
+
+def mean_of(values):
+    return sum(values) / len(values) if values else None
+
+
 # --- the check of a vector ---
 
 
@@ -332,13 +361,24 @@ def check_cross_check(ours, theirs):
         near("score of the cross-check", a, b)
 
 
+def check_class_effects(ours, theirs):
+    if ours is None or theirs is None:
+        return same("class effects", ours, theirs)
+    for a, b in zip(ours["losses_nano"], theirs["losses_nano"], strict=True):
+        near("loss of a class", -1 if a is None else a, -1 if b is None else b)
+    for a, b in zip(ours["shares"], theirs["shares"], strict=True):
+        assert len(a) == len(b) and all(abs(x - y) <= 1 for x, y in zip(a, b)), f"shares: ours {a}, theirs {b}"
+
+
 def check_valuation_vector(v):
     round, result = Round(v), v["result"]
     resolved, remaining = round.value()
+    effects = class_effects(round)
     stated = result["valuation"]
     check_stages(round.stages, stated["stages"])
     check_scores(round, remaining, stated)
     check_cross_check(round.check, stated["evidence"]["cross_check"])
+    check_class_effects(effects, stated["evidence"]["class_effects"])
     before = nano(sum(round.before) / len(round.before))
     near("loss before", before, stated["loss_before_nano"])
     near("loss after", round.after, stated["loss_after_nano"])

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::{Address, Candidates, Canonical, Offer, SelectionReason, Signed, TaskId};
+use florin_protocol::{
+    Address, Candidates, Canonical, Offer, Report, SelectionReason, Signed, TaskId,
+};
 use serde_json::json;
 
 use crate::support::market::words;
@@ -95,4 +97,50 @@ fn a_cohort_is_selected_and_recomputed() {
     });
     let found = audit(&dropped.url, &task).expect(1).json();
     assert_eq!(found["mismatches"][0]["line"], "candidates", "{found}");
+}
+
+/// The provider values the rounds and sends transcripts; the coordinator replays them.
+#[test]
+fn a_cohort_complements_itself_by_proven_classes() {
+    let plan = TestPlan {
+        participants: vec![("ann", None), ("ben", None), ("cy", None), ("di", None)],
+        target: 2,
+        selection: r#"{ knob = "performance", explore = 0.0 }"#,
+        ..TestPlan::honest(On::Embedded, 6)
+    };
+    let market = TestMarket::open(plan);
+    let id = market.run();
+    let task = id.to_string();
+    let honest = audit(&market.url, &task).expect(0).json();
+    assert_eq!((&honest["rounds"], &honest["mismatches"]), (&6.into(), &json!([])));
+    for round in 1..=6 {
+        let report = market.report(id, round);
+        let effects = report.valuation.unwrap().evidence.class_effects.unwrap();
+        assert_eq!((effects.losses_nano.len(), effects.shares.len()), (10, report.entries.len()));
+    }
+    let call = |more: &[&str]| {
+        let call = ["task", "cohort", &task, "--round", "6", "--market", &market.url];
+        florin(&[&call, more].concat())
+    };
+    let found = call(&["--json"]).expect(0).json();
+    assert_eq!(found["agrees"], true);
+    assert_eq!(found["class_losses_nano"].as_array().unwrap().len(), 10);
+    let candidates = found["candidates"].as_array().unwrap();
+    let complements = candidates.iter().filter(|one| one["reason"] == "complements");
+    assert_eq!(complements.count(), 2, "{found}");
+    let shown = call(&[]).expect(0).out;
+    assert!(shown.contains("improves") && shown.contains(" %"), "{shown}");
+
+    let node = market.wallet("coordinator").node_signer();
+    let liar = Proxy::before(&market.url, "/rounds/3/report", move |body| {
+        let mut report: Signed<Report> = serde_json::from_slice(body).unwrap();
+        let evidence = &mut report.body.valuation.as_mut().unwrap().evidence;
+        evidence.class_effects.as_mut().unwrap().shares[0] = vec![25; 10];
+        serde_json::to_vec(&node.sign(report.body)).unwrap()
+    });
+    let found = audit(&liar.url, &task).expect(1).json();
+    let lines = found["mismatches"].as_array().unwrap();
+    let line = "valuation.evidence.class_effects.shares[0]";
+    let names = |one: &serde_json::Value| one["line"].as_str().unwrap().ends_with(line);
+    assert!(lines.iter().any(names), "{found}");
 }

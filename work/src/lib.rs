@@ -11,6 +11,7 @@
 
 mod audit;
 mod blob_source;
+mod class_effects;
 mod codec;
 mod convert;
 mod cross_check;

@@ -15,6 +15,7 @@ use florin_protocol::{
 };
 
 use crate::blob_source::{BlobSource, NO_BLOBS};
+use crate::class_effects::{class_effects, class_passes, compare_class_effects};
 use crate::codec::{decode_model, decode_update_into};
 use crate::cross_check::{CrossChecks, compare_cross_checks, cross_check_seed};
 use crate::evaluations::RoundEvaluations;
@@ -260,6 +261,8 @@ fn value_updates(
     };
     let valued = value_round_confirmed(&mut source, &held.rows, rules, confirms)?;
     let (check, check_units) = checks.finish(&mut source, &valued)?;
+    let class_effects = class_effects(spec, opened, source)?;
+    let class_units = class_effects.as_ref().map_or(0, |_| class_passes(&held.rows));
     let scores = valued
         .rows
         .iter()
@@ -281,10 +284,11 @@ fn value_updates(
         model_loss_nano: valued.loss_after_nano,
         stages: valued.stages.iter().map(valuation_stage).collect(),
         scores,
-        units: valued.passes() + check_units,
+        units: valued.passes() + check_units + class_units,
         evidence: ValuationEvidence {
             derivatives_nano: valued.rows.iter().map(|row| row.derivatives_nano.clone()).collect(),
             cross_check: check,
+            class_effects,
         },
     })
 }
@@ -316,6 +320,7 @@ fn value_nothing(
         evidence: ValuationEvidence {
             derivatives_nano: vec![Vec::new(); entries.len()],
             cross_check: None,
+            class_effects: None,
         },
     })
 }
@@ -528,6 +533,7 @@ pub fn compare_results(ours: &WorkResult, theirs: &WorkResult) -> Result<(), Res
         return differ("model", &ours.model, &theirs.model);
     }
     compare_derivatives(a, b)?;
+    compare_class_effects(a, b)?;
     compare_cross_checks(a, b)
 }
 

@@ -28,8 +28,9 @@ use florin_protocol::{
 };
 
 use crate::audit::{AuditInputs, audit_round, check_inputs, check_pay, stated_result};
+use crate::class_effects::{check_class_effects, class_passes, has_class_effects};
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
-use crate::round::{DecodedRound, TOLERANCE_NANO, WorkError};
+use crate::round::{DecodedRound, ResultMismatch, TOLERANCE_NANO, WorkError};
 use crate::round_model::AggregatedModel;
 
 /// Passes of a stage of the valuation besides one per quadrature node: the empty coalition, the
@@ -198,7 +199,8 @@ impl<'a> SpotChecker<'a> {
         }
         self.check_losses(engine, spotted)?;
         self.check_model(result, engine, spotted)?;
-        let units = self.valuation_passes() + passes;
+        let class_units = self.check_class_effects(spot, engine, spotted)?;
+        let units = self.valuation_passes() + passes + class_units;
         if self.stated.units != units {
             spotted.push_mismatch("valuation.units", &self.stated.units, &units);
         }
@@ -508,6 +510,27 @@ impl<'a> SpotChecker<'a> {
                 }
             }
         }
+    }
+
+    /// Checks the class effects, of a sample of updates. Returns the passes that they take.
+    fn check_class_effects(
+        &self,
+        spot: SpotCheckOptions,
+        engine: &mut dyn Engine,
+        spotted: &mut SpotCheckResult,
+    ) -> Result<u64, WorkError> {
+        let (spec, opened) = (self.inputs.round.spec, self.opened);
+        let players = self.all_players.len();
+        let drawn = sample_indices(&mut SeededRng::new(spot.seed, 2), players, spot.draws);
+        let slices = opened.slices();
+        let mut source = opened.source(&slices, engine);
+        for ResultMismatch { line, recomputed, stated } in
+            check_class_effects(spec, opened, self.stated, &drawn, &mut source)?
+        {
+            spotted.push_mismatch(&line, &stated, &recomputed);
+        }
+        let has_them = has_class_effects(spec, opened);
+        Ok(if has_them { class_passes(&opened.updates.rows) } else { 0 })
     }
 
     /// Compares the metrics of the model before and after the round.

@@ -3,7 +3,8 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
-use super::levels::{LEVEL_MAX, Scale, reliability_level};
+use super::complement::{POOL_FACTOR, complementary};
+use super::levels::{LEVEL_MAX, Scale, balances_classes, reliability_level};
 use super::race::Race;
 use super::{Candidates, SelectionKnob, Standing, TaskHistory, draw_cohort};
 use crate::id::{Address, RoundNumber};
@@ -48,6 +49,9 @@ pub enum SelectionReason {
     Reserve,
     /// It was selected for an earlier round, and its training goes on.
     Continues,
+    /// Chosen because its data complement those of the others: it improves classes on which the
+    /// model's loss is large.
+    Complements,
 }
 
 impl SelectionReason {
@@ -61,6 +65,7 @@ impl SelectionReason {
             Self::Newcomer => "newcomer",
             Self::Reserve => "reserve",
             Self::Continues => "continues",
+            Self::Complements => "complements",
         }
     }
 }
@@ -173,9 +178,8 @@ fn by_score(
     let untried = eligible.iter().filter(|account| scale.is_untried(**account)).count();
     let explored = explored_places(rules.selection.explore, round, places, untried);
     let exploited = places.saturating_sub(explored).min(tried.len());
-    let cut = cut_off(&tried, exploited);
-    let best = tried.iter().copied().filter(|(_, score)| *score >= cut);
-    let best = Race { seed, round, number: 0 }.winners(best, exploited);
+    let (best, reason) =
+        best(rules.selection.knob, (inputs.1, &tried), &Race { seed, round, number: 0 }, exploited);
     // The untried first, then all others.
     let others = |is_untried: bool| {
         let left = eligible.iter().copied().filter(|account| best.binary_search(account).is_err());
@@ -187,9 +191,30 @@ fn by_score(
         Race { seed, round, number: 1 }.winners(others(true).into_iter(), explored);
     let more = explored.saturating_sub(others_drawn.len());
     others_drawn.extend(Race { seed, round, number: 2 }.winners(others(false).into_iter(), more));
-    let best = best.into_iter().map(|account| (account, SelectionReason::Best));
+    let best = best.into_iter().map(|account| (account, reason));
     let others = others_drawn.into_iter().map(|account| (account, SelectionReason::Explored));
     best.chain(others).map(|(account, reason)| Selected { account, reason }).collect()
+}
+
+/// The exploited places, ascending, and their reason: those that complement each other, if the knob
+/// and earlier rounds allow it, or else those with the best scores.
+fn best(
+    knob: SelectionKnob,
+    (history, tried): (&TaskHistory, &[(Address, u32)]),
+    race: &Race,
+    places: usize,
+) -> (Vec<Address>, SelectionReason) {
+    let classes = history.classes();
+    if !balances_classes(knob, history) {
+        let cut = cut_off(tried, places);
+        let best = tried.iter().copied().filter(|(_, score)| *score >= cut);
+        return (race.winners(best, places), SelectionReason::Best);
+    }
+    let known = tried.iter().copied().filter(|(account, _)| classes.shares(*account).is_some());
+    let finishers = race.finishers(known, places.saturating_mul(POOL_FACTOR));
+    let mut chosen = complementary(knob, classes, &finishers, places);
+    chosen.sort_unstable();
+    (chosen, SelectionReason::Complements)
 }
 
 /// The lowest score of the best: a share of the score of the last exploited place.

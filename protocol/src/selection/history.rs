@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
+use crate::class_effects::SHARE_PARTS;
 use crate::id::{Address, RoundNumber};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome};
 use crate::report::{Report, RoundTimes};
@@ -14,6 +15,8 @@ use crate::time::Timestamp;
 const TREND_ROUNDS: usize = 5;
 /// The weight of a new observation in a smoothed value: one part of this many.
 const SMOOTHING: u64 = 4;
+/// Parts of a smoothed share for each part of a reported one.
+const SHARE_SCALE: u16 = 256;
 /// A trend is stalled if the newer half of the rounds improved the model by less than one part of
 /// this many of the older half's improvement.
 const STALLED_PART: u64 = 8;
@@ -61,6 +64,57 @@ pub struct TaskHistory {
     improvements: Vec<u64>,
     /// Whether the last round was abandoned with too few updates.
     too_few_updates: bool,
+    classes: ClassHistory,
+}
+
+/// The model's loss on each class, and the classes that the updates of each participant improve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ClassHistory {
+    /// Smoothed losses, in nano-nats; 0 for a class of which no round had a row.
+    losses: Vec<u64>,
+    /// Smoothed shares, in parts of [`ClassHistory::WHOLE`].
+    shares: BTreeMap<Address, Vec<u16>>,
+}
+
+impl ClassHistory {
+    /// All shares of a participant together have at most this many parts.
+    pub const WHOLE: u16 = SHARE_PARTS.saturating_mul(SHARE_SCALE);
+
+    /// The smoothed loss on each class, in nano-nats; empty before the first round that has them.
+    #[must_use]
+    pub fn losses(&self) -> &[u64] {
+        &self.losses
+    }
+
+    /// The share of each class in what the participant's updates improve; `None` before the first.
+    #[must_use]
+    pub fn shares(&self, account: Address) -> Option<&[u16]> {
+        self.shares.get(&account).map(Vec::as_slice)
+    }
+
+    fn add_round(&mut self, report: &Report) {
+        let effects = report.valuation.as_ref().map(|valuation| &valuation.evidence.class_effects);
+        let Some(Some(effects)) = effects else { return };
+        self.losses.resize(effects.losses_nano.len(), 0);
+        for (known, new) in self.losses.iter_mut().zip(&effects.losses_nano) {
+            let Some(new) = new else { continue };
+            *known = if *known == 0 { *new } else { smooth(*known, *new) };
+        }
+        for (entry, shares) in report.entries.iter().zip(&effects.shares) {
+            if shares.is_empty() {
+                continue;
+            }
+            let mut new = shares.iter().map(|share| u16::from(*share).saturating_mul(SHARE_SCALE));
+            match self.shares.get_mut(&entry.sender) {
+                Some(known) => {
+                    known.iter_mut().zip(new).for_each(|(known, new)| *known = known.midpoint(new))
+                }
+                None => {
+                    self.shares.insert(entry.sender, new.by_ref().collect());
+                }
+            }
+        }
+    }
 }
 
 impl TaskHistory {
@@ -78,6 +132,12 @@ impl TaskHistory {
             return false;
         };
         newer.len() == TREND_ROUNDS && sum(newer).saturating_mul(STALLED_PART) < sum(older)
+    }
+
+    /// The classes of the participants' data.
+    #[must_use]
+    pub const fn classes(&self) -> &ClassHistory {
+        &self.classes
     }
 
     /// Whether the last round was abandoned with too few updates.
@@ -134,6 +194,7 @@ impl TaskHistory {
         self.add_updates(report);
         self.add_missing(rule, report);
         self.add_improvement(report);
+        self.classes.add_round(report);
     }
 
     fn add_commits(&mut self, report: &Report) {
@@ -223,6 +284,15 @@ impl TaskHistory {
             self.improvements.remove(0);
         }
         self.improvements.push(gained);
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_classes(
+        self,
+        losses: Vec<u64>,
+        shares: BTreeMap<Address, Vec<u16>>,
+    ) -> Self {
+        Self { classes: ClassHistory { losses, shares }, ..self }
     }
 
     #[cfg(test)]

@@ -29,6 +29,14 @@ struct LevelWeights {
 }
 
 impl LevelWeights {
+    /// The weights with this history. A knob that balances classes leaves the choice to them.
+    fn with(knob: SelectionKnob, history: &TaskHistory) -> Self {
+        match balances_classes(knob, history) {
+            true => Self { reliability: 16, ..Self::of(SelectionKnob::Random, false) },
+            false => Self::of(knob, history.is_stalled()),
+        }
+    }
+
     /// The preset of a knob. If the model no longer improves, utility and waiting weigh more than
     /// speed.
     const fn of(knob: SelectionKnob, is_stalled: bool) -> Self {
@@ -81,7 +89,7 @@ impl<'a> Scale<'a> {
         let mut scale = Self {
             candidates,
             history,
-            weights: LevelWeights::of(knob, history.is_stalled()),
+            weights: LevelWeights::with(knob, history),
             round,
             knob,
             fast_ms: u64::MAX,
@@ -190,6 +198,11 @@ impl<'a> Scale<'a> {
     fn work_level(&self, member: &MemberHistory) -> u64 {
         LEVEL_MAX.saturating_sub(share_level(work(member), self.work_max))
     }
+}
+
+/// Whether the cohort follows from the classes of the participants' data.
+pub(super) fn balances_classes(knob: SelectionKnob, history: &TaskHistory) -> bool {
+    knob.reads_classes() && !history.classes().losses().is_empty()
 }
 
 /// The work of a participant in thirds of an update. A round that asked it in vain counts a third,

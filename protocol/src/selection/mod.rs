@@ -13,6 +13,7 @@
 
 mod choose;
 mod cohort;
+mod complement;
 mod deadline;
 mod explain;
 mod history;
@@ -26,7 +27,7 @@ pub use choose::{Selected, SelectionReason, select_cohort};
 pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
 pub use explain::{ExplainedCandidate, explain_cohort};
-pub use history::{MemberHistory, OngoingTraining, TaskHistory};
+pub use history::{ClassHistory, MemberHistory, OngoingTraining, TaskHistory};
 pub use sharing::{SharedTask, reserved_for_others};
 
 use std::collections::BTreeMap;
@@ -70,6 +71,13 @@ pub enum SelectionKnob {
 }
 
 impl SelectionKnob {
+    /// Whether it balances the classes of the members' data: reports have
+    /// [`ClassEffects`](crate::ClassEffects) then.
+    #[must_use]
+    pub const fn reads_classes(self) -> bool {
+        matches!(self, Self::FairAccuracy | Self::Performance)
+    }
+
     /// All knobs.
     pub const ALL: [Self; 5] =
         [Self::Random, Self::Fast, Self::FairWork, Self::FairAccuracy, Self::Performance];

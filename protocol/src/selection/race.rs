@@ -29,14 +29,22 @@ impl Race {
         weighted: impl Iterator<Item = (Address, u32)>,
         places: usize,
     ) -> Vec<Address> {
+        let mut first = self.finishers(weighted, places);
+        first.sort_unstable();
+        first
+    }
+
+    /// The same in the order of their finish.
+    pub(super) fn finishers(
+        &self,
+        weighted: impl Iterator<Item = (Address, u32)>,
+        places: usize,
+    ) -> Vec<Address> {
         let mut entries: Vec<(u64, u32, Address)> = weighted
             .map(|(account, weight)| (self.exponential(account), weight.max(1), account))
             .collect();
         entries.sort_unstable_by(|one, other| finish_order(*one, *other));
-        let mut first: Vec<Address> =
-            entries.into_iter().take(places).map(|(_, _, account)| account).collect();
-        first.sort_unstable();
-        first
+        entries.into_iter().take(places).map(|(_, _, account)| account).collect()
     }
 
     /// −log2(u) as fixed-point number, for u = (hash + 1) / 2^64.

@@ -60,6 +60,10 @@ fn valuation(cohort: &[Address; 3]) -> Valuation {
                 ],
                 scores_nano: vec![100_000_001],
             }),
+            class_effects: Some(ClassEffects {
+                losses_nano: vec![Some(2_000_000_000), None, Some(1_500_000_000)],
+                shares: vec![vec![200, 0, 55], vec![]],
+            }),
         },
     }
 }

@@ -168,6 +168,7 @@ fn valuation(round: Round<'_>, entries: &[UpdateEntry]) -> Valuation {
                 table: vec![],
                 scores_nano: scores.to_vec(),
             }),
+            class_effects: None,
         },
         stages,
         scores,

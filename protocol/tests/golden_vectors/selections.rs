@@ -46,7 +46,7 @@ fn account(number: u8) -> Address {
 /// A report of a round in which a window of the members was selected: every seventh failed, some
 /// were too slow for an early end, and scores and times follow from the members' numbers. After
 /// round 10 others fail in each round.
-fn report(example: &Report, round: u32) -> Report {
+fn report(example: &Report, round: u32, classes: bool) -> Report {
     let first = u8::try_from(round * 7 % u32::from(MEMBERS)).unwrap();
     let mut asked: Vec<(Address, u8)> =
         (first..first + 12).map(|at| at % MEMBERS).map(|at| (account(at), at)).collect();
@@ -73,6 +73,7 @@ fn report(example: &Report, round: u32) -> Report {
     let scores = delivered.iter().map(score).collect();
     valuation.scores = scores;
     valuation.total_nano = 50_000_000 / i64::from(round.pow(3));
+    valuation.evidence.class_effects = classes.then(|| class_effects(&delivered, round));
     Report {
         scope: RoundScope { round: RoundNumber(round), ..example.scope },
         outcome: if round == 4 {
@@ -104,6 +105,28 @@ fn report(example: &Report, round: u32) -> Report {
     }
 }
 
+/// Effects on six classes: each member improves one or two of them, and some none. A round has no row
+/// of one class.
+fn class_effects(delivered: &[(Address, u8)], round: u32) -> ClassEffects {
+    let shares = |number: u8| {
+        let lowered = |class: u8| match (number + class) % 6 {
+            0 => 3_000,
+            1 if number.is_multiple_of(3) => 1_000 + i64::from(round),
+            _ => -2_000,
+        };
+        let lowered: Vec<i64> = (0..6).map(lowered).collect();
+        if number % 10 == 7 { Vec::new() } else { ClassEffects::shares_of(&lowered) }
+    };
+    let loss = |class: u32| {
+        let loss = u64::from(2_000 - 300 * class) * 1_000_000 / u64::from(round);
+        (!(class + round).is_multiple_of(6)).then_some(loss)
+    };
+    ClassEffects {
+        losses_nano: (0..6).map(loss).collect(),
+        shares: delivered.iter().map(|(_, number)| shares(*number)).collect(),
+    }
+}
+
 /// The parts of a report that a history reads.
 fn history_part(report: &Report) -> Value {
     let entry = |entry: &UpdateEntry| {
@@ -123,6 +146,7 @@ fn history_part(report: &Report) -> Value {
         json!({
             "total_nano": valuation.total_nano,
             "scores": valuation.scores.iter().map(score).collect::<Vec<_>>(),
+            "evidence": { "class_effects": valuation.evidence.class_effects },
         })
     });
     json!({
@@ -157,8 +181,13 @@ fn candidates(round: u32) -> Candidates {
 /// Cohorts by every knob in early and late rounds.
 pub(super) fn selections() -> Value {
     let example = settled_report();
-    let one = |knob: SelectionKnob, round: u32, (target, over): (u32, u32), late: u32| {
-        let reports: Vec<Report> = (1..round).map(|round| report(&example, round)).collect();
+    let of_classes = |knob: SelectionKnob,
+                      round: u32,
+                      (target, over): (u32, u32),
+                      late: u32,
+                      classes: bool| {
+        let reports: Vec<Report> =
+            (1..round).map(|round| report(&example, round, classes)).collect();
         let mut history = TaskHistory::default();
         let staleness = StalenessRule { rounds: late, weight: StalenessWeight::default() };
         reports.iter().for_each(|report| history.add_round(staleness, report));
@@ -183,8 +212,9 @@ pub(super) fn selections() -> Value {
         let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
         json!({
             "name": format!(
-                "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}",
-                knob.name()
+                "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}{}",
+                knob.name(),
+                if classes { ", with classes" } else { "" }
             ),
             "rules": rules,
             "round": round,
@@ -196,6 +226,7 @@ pub(super) fn selections() -> Value {
             "commit_ms": commit_ms,
         })
     };
+    let one = |knob, round, places, late| of_classes(knob, round, places, late, false);
     let mut all = Vec::new();
     for knob in SelectionKnob::ALL {
         all.push(one(knob, 1, (8, 2), 0));
@@ -209,6 +240,12 @@ pub(super) fn selections() -> Value {
     // Late updates count. The windows of two rounds overlap.
     for (knob, late) in SelectionKnob::ALL.into_iter().zip([1, 2, 3, 8, 64]) {
         all.push(one(knob, 5, (10, 6), late));
+    }
+    for knob in [SelectionKnob::FairAccuracy, SelectionKnob::Performance] {
+        all.push(of_classes(knob, 2, (8, 2), 0, true));
+        all.push(of_classes(knob, 7, (8, 2), 0, true));
+        all.push(of_classes(knob, 16, (12, 4), 0, true));
+        all.push(of_classes(knob, 9, (10, 6), 2, true));
     }
     all.into()
 }

@@ -1,8 +1,10 @@
 //! `florin task cohort`: recomputes the cohort of a round, and shows why each account was selected.
 
+use std::cmp::Reverse;
+
 use florin_protocol::{
-    Canonical, ExplainedCandidate, Offer, RoundNumber, SelectionReason, Standing, TaskHistory,
-    explain_cohort,
+    Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, SelectionReason,
+    Standing, TaskHistory, explain_cohort,
 };
 use serde_json::{Value, json};
 
@@ -10,6 +12,9 @@ use crate::cli::TaskCohort;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
+
+/// Classes of a participant that the table has.
+const CLASSES_SHOWN: usize = 3;
 
 pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
@@ -40,17 +45,19 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
     let candidates = market.candidates(task, round)?;
     let explained = explain_cohort(rules, round, &candidates, &history);
     let agrees = candidates.digest() == offer.candidates && is_same(&offer, &explained);
+    let classes = history.classes();
     if arguments.json.json {
-        let rows: Vec<Value> = explained.iter().map(as_json).collect();
+        let rows: Vec<Value> = explained.iter().map(|one| as_json(one, classes)).collect();
         show::json(&json!({
             "task": task,
             "round": round,
             "knob": rules.selection.knob.name(),
             "agrees": agrees,
+            "class_losses_nano": classes.losses(),
             "candidates": rows,
         }))?;
     } else {
-        print(&offer, rules.selection.knob.name(), &explained, agrees);
+        print(&offer, (rules.selection.knob.name(), classes), &explained, agrees);
     }
     Ok(if agrees { Exit::Done } else { Exit::Negative })
 }
@@ -74,7 +81,7 @@ fn standing(standing: Standing) -> String {
     }
 }
 
-fn as_json(one: &ExplainedCandidate) -> Value {
+fn as_json(one: &ExplainedCandidate, classes: &ClassHistory) -> Value {
     json!({
         "account": one.account,
         "standing": one.standing,
@@ -87,25 +94,42 @@ fn as_json(one: &ExplainedCandidate) -> Value {
         "predicted_ms": one.predicted_ms,
         "score": one.score,
         "reason": one.reason,
+        "class_shares": classes.shares(one.account),
     })
 }
 
-fn print(offer: &Offer, knob: &str, explained: &[ExplainedCandidate], agrees: bool) {
-    let mut table = TextTable::new(&[
-        "account",
-        "standing",
-        ">asked",
-        ">delivered",
-        ">failed",
-        ">predicted",
-        ">score",
-        "selected",
-    ]);
+/// The classes that a participant's updates improve most, with their shares.
+fn main_classes(classes: &ClassHistory, account: Address) -> String {
+    let Some(shares) = classes.shares(account) else { return "–".to_owned() };
+    let mut sorted: Vec<(u16, usize)> = shares.iter().copied().zip(0..).collect();
+    sorted.sort_unstable_by_key(|(share, class)| (Reverse(*share), *class));
+    let percent = |share: u16| u32::from(share) * 100 / u32::from(ClassHistory::WHOLE);
+    let shown = sorted.into_iter().take(CLASSES_SHOWN).filter(|(share, _)| percent(*share) > 0);
+    shown
+        .map(|(share, class)| format!("{class}: {} %", percent(share)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn print(
+    offer: &Offer,
+    (knob, classes): (&str, &ClassHistory),
+    explained: &[ExplainedCandidate],
+    agrees: bool,
+) {
+    let has_classes = !classes.losses().is_empty();
+    let mut heads =
+        vec!["account", "standing", ">asked", ">delivered", ">failed", ">predicted", ">score"];
+    if has_classes {
+        heads.push("improves");
+    }
+    heads.push("selected");
+    let mut table = TextTable::new(&heads);
     for one in explained {
         let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1e3);
         let reason = one.reason.map_or("", SelectionReason::name);
         let style = if one.reason.is_some() { GOOD } else { NOTE };
-        table.row([
+        let mut row: Vec<Cell> = vec![
             one.account.short().into(),
             standing(one.standing).into(),
             one.history.selected.into(),
@@ -113,8 +137,12 @@ fn print(offer: &Offer, knob: &str, explained: &[ExplainedCandidate], agrees: bo
             one.history.failed.into(),
             one.predicted_ms.map_or_else(|| "–".to_owned(), seconds).into(),
             one.score.map_or_else(|| "–".to_owned(), |score| score.to_string()).into(),
-            Cell::styled(reason, style),
-        ]);
+        ];
+        if has_classes {
+            row.push(main_classes(classes, one.account).into());
+        }
+        row.push(Cell::styled(reason, style));
+        table.row(row);
     }
     table.print();
     let wait = offer.commit_by.ms_since(offer.opened);

@@ -44,6 +44,14 @@ fn rung(name: &str, updates: usize, last: ScoreEstimator) -> Value {
     searched(name, scene, |result| estimators(result) == [last])
 }
 
+/// A round whose task balances classes: the last update is harmful, and the second has no weight.
+fn classes(knob: SelectionKnob) -> Scene {
+    harmful_last(5, 0.5).with(|scene| {
+        scene.spec.rounds.selection = Selection { knob, explore: Micro(100_000) };
+        scene.rows = vec![10, 0, 10, 20, 10];
+    })
+}
+
 /// Updates of which the last one goes in the wrong direction.
 fn harmful_last(updates: usize, size: f32) -> Scene {
     let mut scene = Scene::new(updates, size);
@@ -151,6 +159,14 @@ fn stages() -> Vec<Value> {
     ]
 }
 
+/// Rounds of tasks that balance classes.
+fn balanced() -> Vec<Value> {
+    vec![
+        vector("the classes that updates improve", &classes(SelectionKnob::Performance)),
+        vector("the same for equal accuracy", &classes(SelectionKnob::FairAccuracy)),
+    ]
+}
+
 fn models() -> Vec<Value> {
     let mlp = || ModelArchitecture::Mlp { inputs: 3, hidden: vec![4], classes: 3 };
     let by = |format, aggregation, updates| {
@@ -223,7 +239,7 @@ fn models() -> Vec<Value> {
 
 #[test]
 fn round_vectors_match_the_committed_ones() {
-    let all = [rungs(), stages(), models(), duplicates::vectors()].concat();
+    let all = [rungs(), stages(), balanced(), models(), duplicates::vectors()].concat();
     let lines: Vec<String> = all.iter().map(Value::to_string).collect();
     let text = format!("[\n{}\n]\n", lines.join(",\n"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/vectors/valued_rounds.json");

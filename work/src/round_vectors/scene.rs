@@ -217,6 +217,7 @@ fn task_keys(spec: &TaskSpec) -> Value {
             "format": all["rounds"]["format"], "aggregation": all["rounds"]["aggregation"],
             "preprocessing": all["rounds"]["preprocessing"],
             "staleness": all["rounds"]["staleness"],
+            "selection": all["rounds"]["selection"],
             "baseline_epochs": all["rounds"]["baseline_epochs"],
         },
     })
