@@ -14,9 +14,11 @@ use crate::arguments::{BenchPay, BenchRounds};
 /// The name of these measurements for `--only`.
 pub(super) const NAME: &str = "attacks";
 /// The rules that are attacked.
-const RULES: [Rule; 3] = [Rule::Fast, Rule::FairWork, Rule::Performance];
+const RULES: [Rule; 5] =
+    [Rule::Fast, Rule::FairWork, Rule::Random, Rule::Performance, Rule::FairAccuracy];
 /// The deviations from the selection of synchronous rounds.
-const ATTACKS: [Deviation; 3] = [Deviation::LyingQuote, Deviation::Slowness, Deviation::Absence];
+const ATTACKS: [Deviation; 4] =
+    [Deviation::LyingQuote, Deviation::Slowness, Deviation::Absence, Deviation::Shrinking];
 /// The group of the members that deviate.
 pub(super) const DEVIATING: &str = "deviating";
 /// The upper bound of a gain, in percent of the honest earnings.
@@ -37,6 +39,8 @@ pub(super) enum Deviation {
     Racing,
     /// They send every update twice as late as they could.
     Staleness,
+    /// They send a tenth of their update, which has the same share of each class.
+    Shrinking,
     /// They send their first update again and again, at once.
     Repetition,
 }
@@ -49,6 +53,7 @@ impl Deviation {
             Self::Absence => "absence from every other round",
             Self::Racing => "racing with half of the epochs",
             Self::Staleness => "stale on purpose",
+            Self::Shrinking => "a tenth of the update",
             Self::Repetition => "the first update again and again",
         }
     }
@@ -66,6 +71,7 @@ impl Deviation {
             Self::Absence => group.online = Availability::Random { probability: 0.5 },
             Self::Racing => group.strategy = Strategy::FewerEpochs { epochs: 1 },
             Self::Staleness => group.machine.steps_per_second /= 2.0,
+            Self::Shrinking => group.strategy = Strategy::Scale { factor: 0.1 },
             Self::Repetition => group.strategy = Strategy::Repeat,
         }
         Ok(scenario)

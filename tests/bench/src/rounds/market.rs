@@ -89,9 +89,14 @@ impl Rule {
 /// The share of the members that deviate.
 const DEVIATING_PART: u32 = 10;
 
-/// The market of unequal speeds, with a group of members that can deviate.
+/// The market of unequal speeds, or of skewed labels for a rule that balances classes, with a group of
+/// members that can deviate.
 pub(super) fn with_deviating(rule: Rule, size: &BenchRounds) -> anyhow::Result<Scenario> {
-    let mut scenario = scenario(MarketKind::Speeds, rule, size)?;
+    let kind = match rule {
+        Rule::Random | Rule::Performance | Rule::FairAccuracy => MarketKind::Skewed,
+        _ => MarketKind::Speeds,
+    };
+    let mut scenario = scenario(kind, rule, size)?;
     let honest = scenario.population.get_mut("members").context("the group of all members")?;
     let mut group = honest.clone();
     group.count = honest.count / DEVIATING_PART;
