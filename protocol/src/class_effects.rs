@@ -1,4 +1,4 @@
-//! What the updates of a round improve, by class of the validation rows.
+//! The classes of the validation rows that the updates of a round improve.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub struct ClassEffects {
 }
 
 impl ClassEffects {
-    /// The shares of an update that lowers the mean loss of each class by so many nano-nats: losses
+    /// The shares of an update that lowers the mean loss of each class by these nano-nats: losses
     /// count as zero. Each share is rounded down.
     #[must_use]
     pub fn shares_of(lowered_nano: &[i64]) -> Vec<u8> {

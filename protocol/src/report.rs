@@ -214,7 +214,7 @@ pub struct ValuationEvidence {
     /// fewer than 2 or more than
     /// [`CROSS_CHECK_COHORT_MAX`](crate::limits::CROSS_CHECK_COHORT_MAX) updates are not excluded.
     pub cross_check: Option<CrossCheck>,
-    /// What the updates improve by class. Absent unless the task's selection reads it
+    /// The classes that the updates improve. Absent unless the task's selection reads it
     /// ([`SelectionKnob::reads_classes`](crate::SelectionKnob::reads_classes)), and without few
     /// classes, with a large cohort, or with a trainer in place of a model.
     pub class_effects: Option<ClassEffects>,

@@ -141,7 +141,7 @@ class Scale:
         clip = min(len(utilities) * 95 // 100, max(len(utilities) - 1, 0))
         self.utility_max = utilities[clip] if utilities else 0
         self.work_max = max(map(work, members), default=0)
-        self.by_classes = history.balances_classes(knob)
+        self.by_classes = history.balances_classes(knob) and places <= 128
         self.counts_speed = weights(knob, history.is_stalled())[0] > 0 if knob != "random" else False
 
     def predicted(self, account):

@@ -1,4 +1,4 @@
-//! What each update alone improves, by class of the round's validation rows.
+//! The classes of the round's validation rows that each update alone improves.
 
 use florin_contribution::to_nano;
 use florin_learning::mean;
@@ -32,14 +32,36 @@ pub(crate) fn class_effects(
     if !has_class_effects(spec, opened) {
         return Ok(None);
     }
-    let base = wide(&opened.base);
-    let before = evaluations.row_losses(&base)?;
-    let losses_nano = class_losses(opened, &before)?;
+    let before = BaseModel::evaluate(opened, evaluations)?;
+    let losses_nano = class_losses(opened, &before.losses)?;
     let mut shares = Vec::with_capacity(opened.updates.rows.len());
     for player in 0..opened.updates.rows.len() {
-        shares.push(class_shares(opened, (&base, &before), player, evaluations)?);
+        shares.push(class_shares(opened, &before, player, evaluations)?);
     }
     Ok(Some(ClassEffects { losses_nano, shares }))
+}
+
+/// The model that the updates move.
+struct BaseModel {
+    params: Vec<f64>,
+    /// The loss of each row.
+    losses: Vec<f64>,
+    /// The norm with which every update is evaluated: the lower weighted median of all. A small step
+    /// of any direction improves more classes than a large one, and would be asked for more often.
+    update_norm: f64,
+}
+
+impl BaseModel {
+    fn evaluate(
+        opened: &DecodedRound,
+        evaluations: &mut dyn RoundEvaluations,
+    ) -> Result<Self, WorkError> {
+        let params = wide(&opened.base);
+        let losses = evaluations.row_losses(&params)?;
+        let norms = opened.slices().into_iter().map(norm).zip(opened.updates.rows.iter().copied());
+        let update_norm = median_norm(&norms.collect::<Vec<(f64, u64)>>()).unwrap_or_default();
+        Ok(Self { params, losses, update_norm })
+    }
 }
 
 /// The mean loss of each class from the loss of each row.
@@ -53,17 +75,10 @@ fn class_losses(opened: &DecodedRound, losses: &[f64]) -> Result<Vec<Option<u64>
     by_class(opened, losses).into_iter().map(nano).collect()
 }
 
-/// The norm with which every update is evaluated: the lower weighted median of all. A small step of
-/// any direction improves more classes than a large one, and would be asked for more often.
-fn common_norm(opened: &DecodedRound) -> f64 {
-    let norms = opened.slices().into_iter().map(norm).zip(opened.updates.rows.iter().copied());
-    median_norm(&norms.collect::<Vec<(f64, u64)>>()).unwrap_or_default()
-}
-
 /// The shares of one update, whose model is evaluated alone.
 fn class_shares(
     opened: &DecodedRound,
-    (base, before): (&[f64], &[f64]),
+    before: &BaseModel,
     player: usize,
     evaluations: &mut dyn RoundEvaluations,
 ) -> Result<Vec<u8>, WorkError> {
@@ -72,18 +87,17 @@ fn class_shares(
     }
     let slices = opened.slices();
     let delta = slices.get(player).copied().unwrap_or_default();
-    let factor = common_norm(opened) / norm(delta);
-    let moved: Vec<f64> =
-        base.iter().zip(delta).map(|(base, delta)| base + factor * f64::from(*delta)).collect();
+    let factor = before.update_norm / norm(delta);
+    let numbers = before.params.iter().zip(delta);
+    let moved: Vec<f64> = numbers.map(|(base, delta)| base + factor * f64::from(*delta)).collect();
     let after = evaluations.row_losses(&moved)?;
     let lowered: Vec<f64> =
-        before.iter().zip(&after).map(|(before, after)| before - after).collect();
-    let nano = |lowered: Vec<f64>| match lowered.is_empty() {
-        true => Ok(0),
-        false => to_nano(mean(&lowered)).map_err(WorkError::from),
-    };
-    let lowered = by_class(opened, &lowered).into_iter().map(nano);
-    Ok(ClassEffects::shares_of(&lowered.collect::<Result<Vec<i64>, WorkError>>()?))
+        before.losses.iter().zip(&after).map(|(before, after)| before - after).collect();
+    // A class without rows has no mean, and one that the update alone makes infinite is not improved:
+    // no single update can make the round's valuation fail here.
+    let nano = |lowered: Vec<f64>| to_nano(mean(&lowered)).unwrap_or_default();
+    let lowered: Vec<i64> = by_class(opened, &lowered).into_iter().map(nano).collect();
+    Ok(ClassEffects::shares_of(&lowered))
 }
 
 /// The values of the rows of each class.
@@ -153,15 +167,14 @@ pub(crate) fn check_class_effects(
         let given = stated.map_or_else(|| "absent".to_owned(), |it| it.shares.len().to_string());
         return Ok(vec![mismatch("", format!("shares of {all} updates"), given)]);
     };
-    let base = wide(&opened.base);
-    let before = evaluations.row_losses(&base)?;
-    let losses = class_losses(opened, &before)?;
+    let before = BaseModel::evaluate(opened, evaluations)?;
+    let losses = class_losses(opened, &before.losses)?;
     if !are_losses_near(&losses, &stated.losses_nano) {
         let text = |losses: &[Option<u64>]| format!("{losses:?}");
         found.push(mismatch(".losses_nano", text(&losses), text(&stated.losses_nano)));
     }
     for &player in players {
-        let ours = class_shares(opened, (&base, &before), player, evaluations)?;
+        let ours = class_shares(opened, &before, player, evaluations)?;
         let theirs = stated.shares.get(player).map(Vec::as_slice).unwrap_or_default();
         if !are_shares_near(&ours, theirs) {
             let line = format!(".shares[{player}]");

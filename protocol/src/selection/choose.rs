@@ -178,8 +178,8 @@ fn by_score(
     let untried = eligible.iter().filter(|account| scale.is_untried(**account)).count();
     let explored = explored_places(rules.selection.explore, round, places, untried);
     let exploited = places.saturating_sub(explored).min(tried.len());
-    let (best, reason) =
-        best(rules.selection.knob, (inputs.1, &tried), &Race { seed, round, number: 0 }, exploited);
+    let race = Race { seed, round, number: 0 };
+    let (best, reason) = best(rules.selection.knob, (inputs.1, &tried), &race, (exploited, places));
     // The untried first, then all others.
     let others = |is_untried: bool| {
         let left = eligible.iter().copied().filter(|account| best.binary_search(account).is_err());
@@ -202,17 +202,17 @@ fn best(
     knob: SelectionKnob,
     (history, tried): (&TaskHistory, &[(Address, u32)]),
     race: &Race,
-    places: usize,
+    (exploited, places): (usize, usize),
 ) -> (Vec<Address>, SelectionReason) {
     let classes = history.classes();
-    if !balances_classes(knob, history) {
-        let cut = cut_off(tried, places);
+    if !balances_classes(knob, history, places) {
+        let cut = cut_off(tried, exploited);
         let best = tried.iter().copied().filter(|(_, score)| *score >= cut);
-        return (race.winners(best, places), SelectionReason::Best);
+        return (race.winners(best, exploited), SelectionReason::Best);
     }
     let known = tried.iter().copied().filter(|(account, _)| classes.shares(*account).is_some());
-    let finishers = race.finishers(known, places.saturating_mul(POOL_FACTOR));
-    let mut chosen = complementary(knob, classes, &finishers, places);
+    let finishers = race.finishers(known, exploited.saturating_mul(POOL_FACTOR));
+    let mut chosen = complementary(knob, classes, &finishers, exploited);
     chosen.sort_unstable();
     (chosen, SelectionReason::Complements)
 }

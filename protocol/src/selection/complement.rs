@@ -5,7 +5,7 @@ use super::SelectionKnob;
 use super::history::ClassHistory;
 use crate::id::Address;
 
-/// So many times as many participants as there are places take part in the choice.
+/// Participants that take part in the choice, for each place.
 pub(super) const POOL_FACTOR: usize = 5;
 
 /// Chooses up to `places` of the participants, in the order of their finish.
@@ -58,14 +58,14 @@ fn class_weights(knob: SelectionKnob, classes: &ClassHistory) -> Vec<u64> {
 /// The parts of the weights of all classes.
 const WEIGHT_PARTS: u64 = 1_000_000;
 
-/// The shares of each class that so many members should have together.
+/// The shares of each class that this number of members should have together.
 fn wanted(weights: &[u64], members: u64) -> Vec<u64> {
     let whole = u64::from(ClassHistory::WHOLE).saturating_mul(members);
     let part = |weight: &u64| weight.saturating_mul(whole).checked_div(WEIGHT_PARTS);
     weights.iter().map(|weight| part(weight).unwrap_or_default()).collect()
 }
 
-/// The squared distance of shares from the wanted ones, if `more` come to those that there are.
+/// The squared distance from the wanted shares of those that there are and `more`.
 fn distance(wanted: &[u64], have: &[u64], more: &[u16]) -> u128 {
     let parts = wanted.iter().zip(have).zip(more).map(|((wanted, have), more)| {
         let away = u128::from(wanted.abs_diff(have.saturating_add((*more).into())));

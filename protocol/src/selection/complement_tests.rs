@@ -55,7 +55,7 @@ fn each_class_has_a_part_by_the_models_loss_on_it() {
 }
 
 #[test]
-fn equal_members_have_equal_chances_whatever_their_address() {
+fn equal_members_have_equal_chances_at_any_address() {
     let chosen = chosen(SelectionKnob::Performance, &history(&[1_000, 1_000]));
     let low = chosen.iter().filter(|number| **number < 50).count() as f64 / chosen.len() as f64;
     assert!((0.4..0.6).contains(&low), "{low} of the places for the lower half of the addresses");
@@ -72,6 +72,34 @@ fn the_exploited_places_are_those_and_others_explore() {
     }
     let cohort = select_cohort(&rules(SelectionKnob::Fast), LATE, &candidates(1, |_| 0), &history);
     assert!(cohort.iter().all(|one| one.reason != SelectionReason::Complements));
+}
+
+#[test]
+fn more_than_128_places_are_chosen_by_scores() {
+    let member = MemberHistory { selected: 3, delivered: 3, ..MemberHistory::default() };
+    let accounts: Vec<Address> = (0..200_u8)
+        .map(|number| Address([[number; 10], [7; 10]].concat().try_into().unwrap()))
+        .collect();
+    let members = accounts.iter().map(|account| (*account, member)).collect();
+    let shares = accounts.iter().map(|account| (*account, vec![WHOLE, 0])).collect();
+    let history = TaskHistory::from_members(members).with_classes(vec![1_000, 1_000], shares);
+    let one = super::super::Candidate { standing: super::super::Standing::Eligible, quote_ms: 0 };
+    let all = candidates(1, |_| 0);
+    let all = super::super::Candidates {
+        accounts: accounts.iter().map(|account| (*account, one)).collect(),
+        ..all
+    };
+    let with = |target| {
+        let rules = crate::RoundRules {
+            cohort_target: target,
+            over_selection: 0,
+            ..rules(SelectionKnob::Performance)
+        };
+        let cohort = select_cohort(&rules, LATE, &all, &history);
+        cohort.iter().filter(|one| one.reason == SelectionReason::Complements).count()
+    };
+    assert!(with(128) > 100);
+    assert_eq!(with(129), 0);
 }
 
 #[test]

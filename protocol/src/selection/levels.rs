@@ -30,8 +30,8 @@ struct LevelWeights {
 
 impl LevelWeights {
     /// The weights with this history. A knob that balances classes leaves the choice to them.
-    fn with(knob: SelectionKnob, history: &TaskHistory) -> Self {
-        match balances_classes(knob, history) {
+    fn with(knob: SelectionKnob, history: &TaskHistory, places: usize) -> Self {
+        match balances_classes(knob, history, places) {
             true => Self { reliability: 16, ..Self::of(SelectionKnob::Random, false) },
             false => Self::of(knob, history.is_stalled()),
         }
@@ -89,7 +89,7 @@ impl<'a> Scale<'a> {
         let mut scale = Self {
             candidates,
             history,
-            weights: LevelWeights::with(knob, history),
+            weights: LevelWeights::with(knob, history, places),
             round,
             knob,
             fast_ms: u64::MAX,
@@ -200,9 +200,14 @@ impl<'a> Scale<'a> {
     }
 }
 
+/// Most places that are chosen by classes: the choice takes a step for each place, each of five times
+/// as many participants, and each class.
+const BALANCED_PLACES_MAX: usize = 128;
+
 /// Whether the cohort follows from the classes of the participants' data.
-pub(super) fn balances_classes(knob: SelectionKnob, history: &TaskHistory) -> bool {
-    knob.reads_classes() && !history.classes().losses().is_empty()
+pub(super) fn balances_classes(knob: SelectionKnob, history: &TaskHistory, places: usize) -> bool {
+    let has_classes = !history.classes().losses().is_empty();
+    knob.reads_classes() && has_classes && places <= BALANCED_PLACES_MAX
 }
 
 /// The work of a participant in thirds of an update. A round that asked it in vain counts a third,

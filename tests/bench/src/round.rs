@@ -53,7 +53,7 @@ pub(super) fn play_with(
     Ok((market, client, task))
 }
 
-/// A market whose participants begin the first of so many rounds.
+/// A market whose participants begin the first of its rounds.
 pub(super) fn start(
     traces: Option<PathBuf>,
     settings: &str,

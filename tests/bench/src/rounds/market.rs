@@ -48,7 +48,7 @@ impl MarketKind {
         match self {
             Self::Speeds => &[Random, Fast, Oort, Tifl],
             Self::Daily => &[Random, FairWork, Fast, Oort, Refl],
-            Self::Graph => &[Random, Fast, Oort],
+            Self::Graph => &[Random, Fast, Performance, Oort],
             Self::Skewed => &[Random, Performance, FairAccuracy, Fast, Oort],
         }
     }
