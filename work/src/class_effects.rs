@@ -15,7 +15,7 @@ const TOLERANCE_PARTS: u8 = 1;
 
 /// Whether the round has class effects. They take a pass over the rows for each update, so that a
 /// large cohort has none, nor a trainer, which is started for each pass.
-pub(crate) fn has_class_effects(spec: &TaskSpec, opened: &DecodedRound) -> bool {
+fn has_class_effects(spec: &TaskSpec, opened: &DecodedRound) -> bool {
     spec.rounds.selection.knob.reads_classes()
         && (2..=EFFECT_CLASSES_MAX).contains(&opened.holdout.classes())
         && opened.holdout.labels().len() == opened.holdout.rows()
@@ -112,9 +112,13 @@ fn by_class(opened: &DecodedRound, values: &[f64]) -> Vec<Vec<f64>> {
     classes
 }
 
-/// Passes over the rows that they take: one for the base model, and one for each update with a weight.
-pub(crate) fn class_passes(weights: &[u64]) -> u64 {
-    1 + weights.iter().filter(|weight| **weight > 0).count() as u64
+/// Passes over the rows that the class effects take: one for the base model, and one for each update
+/// with a weight; 0 without them.
+pub(crate) fn class_passes(spec: &TaskSpec, opened: &DecodedRound) -> u64 {
+    if !has_class_effects(spec, opened) {
+        return 0;
+    }
+    1 + opened.updates.rows.iter().filter(|weight| **weight > 0).count() as u64
 }
 
 /// Compares the class effects of two valuations: losses within [`TOLERANCE_NANO`], shares within one
@@ -134,19 +138,17 @@ pub(crate) fn compare_class_effects(
         };
         return Err(mismatch("", text(ours), text(theirs)));
     };
-    if !are_losses_near(&a.losses_nano, &b.losses_nano) {
-        let text = |losses: &[Option<u64>]| format!("{losses:?}");
-        return Err(mismatch(".losses_nano", text(&a.losses_nano), text(&b.losses_nano)));
+    if let Some(found) = loss_mismatch(&a.losses_nano, &b.losses_nano) {
+        return Err(found);
     }
     if a.shares.len() != b.shares.len() {
         return Err(mismatch(".shares", a.shares.len().to_string(), b.shares.len().to_string()));
     }
-    for (at, (a, b)) in a.shares.iter().zip(&b.shares).enumerate() {
-        if !are_shares_near(a, b) {
-            return Err(mismatch(&format!(".shares[{at}]"), format!("{a:?}"), format!("{b:?}")));
-        }
+    let mut shares = a.shares.iter().zip(&b.shares).enumerate();
+    match shares.find_map(|(player, (a, b))| share_mismatch(player, a, b)) {
+        Some(found) => Err(found),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks the stated class effects: the losses in full, the shares of these updates.
@@ -169,17 +171,11 @@ pub(crate) fn check_class_effects(
     };
     let before = BaseModel::evaluate(opened, evaluations)?;
     let losses = class_losses(opened, &before.losses)?;
-    if !are_losses_near(&losses, &stated.losses_nano) {
-        let text = |losses: &[Option<u64>]| format!("{losses:?}");
-        found.push(mismatch(".losses_nano", text(&losses), text(&stated.losses_nano)));
-    }
+    found.extend(loss_mismatch(&losses, &stated.losses_nano));
     for &player in players {
         let ours = class_shares(opened, &before, player, evaluations)?;
         let theirs = stated.shares.get(player).map(Vec::as_slice).unwrap_or_default();
-        if !are_shares_near(&ours, theirs) {
-            let line = format!(".shares[{player}]");
-            found.push(mismatch(&line, format!("{ours:?}"), format!("{theirs:?}")));
-        }
+        found.extend(share_mismatch(player, &ours, theirs));
     }
     Ok(found)
 }
@@ -189,17 +185,20 @@ fn mismatch(line: &str, recomputed: String, stated: String) -> ResultMismatch {
     ResultMismatch { line, recomputed, stated }
 }
 
-fn are_losses_near(ours: &[Option<u64>], theirs: &[Option<u64>]) -> bool {
+fn loss_mismatch(ours: &[Option<u64>], theirs: &[Option<u64>]) -> Option<ResultMismatch> {
     let is_near = |(a, b): (&Option<u64>, &Option<u64>)| match (a, b) {
         (Some(a), Some(b)) => a.abs_diff(*b) <= TOLERANCE_NANO,
         (a, b) => a == b,
     };
-    ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_near)
+    let are_near = ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_near);
+    (!are_near).then(|| mismatch(".losses_nano", format!("{ours:?}"), format!("{theirs:?}")))
 }
 
-fn are_shares_near(ours: &[u8], theirs: &[u8]) -> bool {
+fn share_mismatch(player: usize, ours: &[u8], theirs: &[u8]) -> Option<ResultMismatch> {
     let is_near = |(a, b): (&u8, &u8)| a.abs_diff(*b) <= TOLERANCE_PARTS;
-    ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_near)
+    let are_near = ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_near);
+    let line = format!(".shares[{player}]");
+    (!are_near).then(|| mismatch(&line, format!("{ours:?}"), format!("{theirs:?}")))
 }
 
 #[cfg(test)]

@@ -262,7 +262,6 @@ fn value_updates(
     let valued = value_round_confirmed(&mut source, &held.rows, rules, confirms)?;
     let (check, check_units) = checks.finish(&mut source, &valued)?;
     let class_effects = class_effects(spec, opened, source)?;
-    let class_units = class_effects.as_ref().map_or(0, |_| class_passes(&held.rows));
     let scores = valued
         .rows
         .iter()
@@ -284,7 +283,7 @@ fn value_updates(
         model_loss_nano: valued.loss_after_nano,
         stages: valued.stages.iter().map(valuation_stage).collect(),
         scores,
-        units: valued.passes() + check_units + class_units,
+        units: valued.passes() + check_units + class_passes(spec, opened),
         evidence: ValuationEvidence {
             derivatives_nano: valued.rows.iter().map(|row| row.derivatives_nano.clone()).collect(),
             cross_check: check,

@@ -28,7 +28,7 @@ use florin_protocol::{
 };
 
 use crate::audit::{AuditInputs, audit_round, check_inputs, check_pay, stated_result};
-use crate::class_effects::{check_class_effects, class_passes, has_class_effects};
+use crate::class_effects::{check_class_effects, class_passes};
 use crate::cross_check::{compare_cross_checks, cross_check, cross_check_seed};
 use crate::round::{DecodedRound, ResultMismatch, TOLERANCE_NANO, WorkError};
 use crate::round_model::AggregatedModel;
@@ -529,8 +529,7 @@ impl<'a> SpotChecker<'a> {
         {
             spotted.push_mismatch(&line, &stated, &recomputed);
         }
-        let has_them = has_class_effects(spec, opened);
-        Ok(if has_them { class_passes(&opened.updates.rows) } else { 0 })
+        Ok(class_passes(spec, opened))
     }
 
     /// Compares the metrics of the model before and after the round.

@@ -4,7 +4,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use super::complement::{POOL_FACTOR, complementary};
-use super::levels::{LEVEL_MAX, Scale, balances_classes, reliability_level};
+use super::levels::{LEVEL_MAX, Scale, reliability_level};
 use super::race::Race;
 use super::{Candidates, SelectionKnob, Standing, TaskHistory, draw_cohort};
 use crate::id::{Address, RoundNumber};
@@ -179,7 +179,14 @@ fn by_score(
     let explored = explored_places(rules.selection.explore, round, places, untried);
     let exploited = places.saturating_sub(explored).min(tried.len());
     let race = Race { seed, round, number: 0 };
-    let (best, reason) = best(rules.selection.knob, (inputs.1, &tried), &race, (exploited, places));
+    let (best, reason) = if scale.balances_classes {
+        let chosen = complements(rules.selection.knob, inputs.1, &tried, &race, exploited);
+        (chosen, SelectionReason::Complements)
+    } else {
+        let cut = cut_off(&tried, exploited);
+        let best = tried.iter().copied().filter(|(_, score)| *score >= cut);
+        (race.winners(best, exploited), SelectionReason::Best)
+    };
     // The untried first, then all others.
     let others = |is_untried: bool| {
         let left = eligible.iter().copied().filter(|account| best.binary_search(account).is_err());
@@ -196,25 +203,20 @@ fn by_score(
     best.chain(others).map(|(account, reason)| Selected { account, reason }).collect()
 }
 
-/// The exploited places, ascending, and their reason: those that complement each other, if the knob
-/// and earlier rounds allow it, or else those with the best scores.
-fn best(
+/// Up to `places` participants that complement each other, ascending.
+fn complements(
     knob: SelectionKnob,
-    (history, tried): (&TaskHistory, &[(Address, u32)]),
+    history: &TaskHistory,
+    tried: &[(Address, u32)],
     race: &Race,
-    (exploited, places): (usize, usize),
-) -> (Vec<Address>, SelectionReason) {
+    places: usize,
+) -> Vec<Address> {
     let classes = history.classes();
-    if !balances_classes(knob, history, places) {
-        let cut = cut_off(tried, exploited);
-        let best = tried.iter().copied().filter(|(_, score)| *score >= cut);
-        return (race.winners(best, exploited), SelectionReason::Best);
-    }
     let known = tried.iter().copied().filter(|(account, _)| classes.shares(*account).is_some());
-    let finishers = race.finishers(known, exploited.saturating_mul(POOL_FACTOR));
-    let mut chosen = complementary(knob, classes, &finishers, exploited);
+    let finishers = race.finishers(known, places.saturating_mul(POOL_FACTOR));
+    let mut chosen = complementary(knob, classes, &finishers, places);
     chosen.sort_unstable();
-    (chosen, SelectionReason::Complements)
+    chosen
 }
 
 /// The lowest score of the best: a share of the score of the last exploited place.

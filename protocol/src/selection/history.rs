@@ -104,13 +104,13 @@ impl ClassHistory {
             if shares.is_empty() {
                 continue;
             }
-            let mut new = shares.iter().map(|share| u16::from(*share).saturating_mul(SHARE_SCALE));
+            let new = shares.iter().map(|share| u16::from(*share).saturating_mul(SHARE_SCALE));
             match self.shares.get_mut(&entry.sender) {
                 Some(known) => {
                     known.iter_mut().zip(new).for_each(|(known, new)| *known = known.midpoint(new))
                 }
                 None => {
-                    self.shares.insert(entry.sender, new.by_ref().collect());
+                    self.shares.insert(entry.sender, new.collect());
                 }
             }
         }

@@ -30,8 +30,8 @@ struct LevelWeights {
 
 impl LevelWeights {
     /// The weights with this history. A knob that balances classes leaves the choice to them.
-    fn with(knob: SelectionKnob, history: &TaskHistory, places: usize) -> Self {
-        match balances_classes(knob, history, places) {
+    fn with(knob: SelectionKnob, history: &TaskHistory, balances_classes: bool) -> Self {
+        match balances_classes {
             true => Self { reliability: 16, ..Self::of(SelectionKnob::Random, false) },
             false => Self::of(knob, history.is_stalled()),
         }
@@ -64,6 +64,8 @@ pub(super) struct Scale<'a> {
     candidates: &'a Candidates,
     history: &'a TaskHistory,
     weights: LevelWeights,
+    /// Whether the cohort follows from the classes of the participants' data.
+    pub(super) balances_classes: bool,
     round: RoundNumber,
     knob: SelectionKnob,
     /// A participant with at most this predicted time is fast.
@@ -86,10 +88,13 @@ impl<'a> Scale<'a> {
         accounts: &[Address],
         places: usize,
     ) -> Self {
+        let has_classes = !history.classes().losses().is_empty();
+        let balances_classes = knob.reads_classes() && has_classes && places <= BALANCED_PLACES_MAX;
         let mut scale = Self {
             candidates,
             history,
-            weights: LevelWeights::with(knob, history, places),
+            weights: LevelWeights::with(knob, history, balances_classes),
+            balances_classes,
             round,
             knob,
             fast_ms: u64::MAX,
@@ -203,12 +208,6 @@ impl<'a> Scale<'a> {
 /// Most places that are chosen by classes: the choice takes a step for each place, each of five times
 /// as many participants, and each class.
 const BALANCED_PLACES_MAX: usize = 128;
-
-/// Whether the cohort follows from the classes of the participants' data.
-pub(super) fn balances_classes(knob: SelectionKnob, history: &TaskHistory, places: usize) -> bool {
-    let has_classes = !history.classes().losses().is_empty();
-    knob.reads_classes() && has_classes && places <= BALANCED_PLACES_MAX
-}
 
 /// The work of a participant in thirds of an update. A round that asked it in vain counts a third,
 /// so that those that are away by day get as much work. Before its first update such a round counts

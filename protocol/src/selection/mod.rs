@@ -71,16 +71,16 @@ pub enum SelectionKnob {
 }
 
 impl SelectionKnob {
+    /// All knobs.
+    pub const ALL: [Self; 5] =
+        [Self::Random, Self::Fast, Self::FairWork, Self::FairAccuracy, Self::Performance];
+
     /// Whether it balances the classes of the members' data: reports have
     /// [`ClassEffects`](crate::ClassEffects) then.
     #[must_use]
     pub const fn reads_classes(self) -> bool {
         matches!(self, Self::FairAccuracy | Self::Performance)
     }
-
-    /// All knobs.
-    pub const ALL: [Self; 5] =
-        [Self::Random, Self::Fast, Self::FairWork, Self::FairAccuracy, Self::Performance];
 
     /// Its name in task files.
     #[must_use]

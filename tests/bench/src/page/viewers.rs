@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use florin::open_files;
+use florin_learning::mean;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -224,11 +225,6 @@ fn pairs_of_market(settings: &str) -> anyhow::Result<Vec<Pair>> {
         Ok(Pair { watched: watched.block(&opened)?, alone: alone.block(&opened)? })
     };
     spans.iter().map(blocks).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "some pairs")]
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The mean of independent values, and half of its interval of 95 % (Student's t).
