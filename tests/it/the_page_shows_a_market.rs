@@ -75,6 +75,7 @@ fn a_round_appears_in_an_open_page_and_lies_are_named() {
     run(&["walk.mjs", &at, &id, &account, &pictures]);
     run(&["hostile.mjs", &at, &id]);
     run(&["crowd.mjs", &at, &id]);
+    run(&["stages.mjs", &at, &id]);
 }
 
 #[test]

@@ -290,21 +290,30 @@ export function stage(progress) {
   return [progress.phase, progress.round, progress.reported, progress.finalised].join("/");
 }
 
+/** Phases in which the ledger's state of a task changes without a report. */
+const LEDGER_PHASES = ["settling", "closing", "done"];
+
+/** The part of a task's progress with which its money changes: reports settle, become final, and at the end the task is closed. @param {any} progress */
+function settled(progress) {
+  return [progress.reported, progress.finalised, LEDGER_PHASES.includes(progress.phase) ? progress.phase : ""].join("/");
+}
+
 /**
- * A value that is fetched again only when a task reaches another stage by the events.
+ * A value that is fetched again only when a part of the task's progress by the events changes.
  * @template T
  * @param {Map<string, { key: string } & T>} cache
  * @param {string} id
+ * @param {(progress: any) => string} part
  * @param {() => T} load
  * @returns {T}
  */
-function byStage(cache, id, load) {
+function cached(cache, id, part, load) {
   const progress = latest.get(id);
   const known = cache.get(id);
-  if (progress && known && known.key === stage(progress)) {
+  if (progress && known && known.key === part(progress)) {
     return known;
   }
-  const loaded = { key: progress ? stage(progress) : "", ...load() };
+  const loaded = { key: progress ? part(progress) : "", ...load() };
   cache.set(id, loaded);
   return loaded;
 }
@@ -336,7 +345,7 @@ export async function taskDocument(id) {
 
 /** The view of a task, as it was when it reached its stage. @param {string} id @returns {Promise<Document>} */
 async function taskView(id) {
-  const { document } = byStage(views, id, () => {
+  const { document } = cached(views, id, stage, () => {
     const document = get(`/v1/tasks/${encodeURIComponent(id)}`).then(({ text, json }) => {
       sequences.set(id, Number(json.sequence));
       return { text, json: { ...json, skew: Number(json.now) - Date.now() } };
@@ -349,7 +358,7 @@ async function taskView(id) {
 
 /** The state of a task on the embedded chain; null on another ledger. @param {string} id */
 export function taskOnLedger(id) {
-  return byStage(states, id, () => {
+  return cached(states, id, settled, () => {
     const state = ledger({ task: { task: id } }, "task");
     state.catch(() => states.delete(id));
     return { state };

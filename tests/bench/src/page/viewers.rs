@@ -39,8 +39,10 @@ const STUDENT_T: f64 = 1.975;
 const IDLE: Duration = Duration::from_secs(65);
 /// Requests for the cost of one.
 const REQUESTS: usize = 2_000;
-/// Stages of a round, after each of which a viewer's page fetches the task and its money again.
+/// Stages of a round, after each of which a viewer's page fetches the task again.
 const STAGES: f64 = 6.0;
+/// How often a viewer's page fetches the task's money in a round: with its report, and when that is final.
+const SETTLEMENTS: f64 = 2.0;
 /// Length of a round of an ordinary task, in seconds.
 const ROUND_S: f64 = 60.0;
 /// Timeout of a stream's read: longer than a stream.
@@ -237,7 +239,7 @@ fn mean_interval(values: &[f64]) -> (f64, f64) {
 }
 
 /// The part of a core that the fetches of 1,000 pages take, at a round a minute: after each stage the
-/// task and its money, after a round its report, its offer and its line in the list of rounds.
+/// task, after a round its report, its offer and its line in the list of rounds, and its money twice.
 #[expect(clippy::cast_precision_loss, reason = "thousands of requests")]
 fn fetches(settings: &str) -> anyhow::Result<f64> {
     let (market, _client, task) = round::play_with(None, settings)?;
@@ -263,5 +265,5 @@ fn fetches(settings: &str) -> anyhow::Result<f64> {
         request.content_type("application/json").send(&query)?.body_mut().read_to_vec()?;
         Ok(())
     })?;
-    Ok(VIEWERS as f64 * (STAGES * (view + ledger) + report + offer + line) / ROUND_S)
+    Ok(VIEWERS as f64 * (STAGES * view + SETTLEMENTS * ledger + report + offer + line) / ROUND_S)
 }
