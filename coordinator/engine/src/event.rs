@@ -98,8 +98,8 @@ pub enum Event {
         round: RoundNumber,
         /// The result.
         result: Box<WorkResult>,
-        /// The first record that agrees with the result, by the digest of its body. Its provider is
-        /// paid.
+        /// The record that is paid, by the digest of its body: the one whose transcript was accepted, or else
+        /// the first one, that agrees with the result.
         paid: Option<Digest>,
         /// The records that disagree with the result.
         wrong_records: Vec<Digest>,

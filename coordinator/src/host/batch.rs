@@ -39,11 +39,21 @@ pub enum EngineRequest {
 /// Where the result of a round comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultSource {
-    /// The coordinator computed all of it.
-    Computed,
-    /// It replayed the transcript of a provider. A record that contradicts it is no wrong one before the
+    /// The coordinator computed all of it, and then accepted the transcript of this record, if of any.
+    Computed(Option<Digest>),
+    /// It replayed the transcript of this record. Another record that contradicts it is no wrong one before the
     /// coordinator has computed the round.
-    Transcript,
+    Transcript(Digest),
+}
+
+impl ResultSource {
+    /// The record whose transcript was accepted: it is paid before those without one.
+    const fn proven(self) -> Option<Digest> {
+        match self {
+            Self::Computed(proven) => proven,
+            Self::Transcript(proven) => Some(proven),
+        }
+    }
 }
 
 /// The outcome of a batch. All of it is durable.
@@ -166,11 +176,13 @@ impl JournaledEngine {
             EngineRequest::OwnResult { task, round, result, source } => {
                 let records = self.engine.open_records(task);
                 let agrees = |record: &ReceivedRecord| is_same_result(&result, &record.signed.body);
-                if source == ResultSource::Transcript && !records.iter().all(agrees) {
+                let is_replayed = matches!(source, ResultSource::Transcript(_));
+                if is_replayed && !records.iter().all(agrees) {
                     let message = "a record contradicts the transcript: compute the round";
                     return Err(Rejection::new(ErrorCode::ConflictingMessage, message));
                 }
-                let RecordMatch { paid, wrong_records } = match_records(&result, records);
+                let RecordMatch { paid, wrong_records } =
+                    match_records(&result, records, source.proven());
                 Event::RoundValued { task, round, result, paid, wrong_records }
             }
         })

@@ -31,6 +31,10 @@ impl HeldTranscript {
         self.record
     }
 
+    pub(super) const fn provider(&self) -> Address {
+        self.provider
+    }
+
     pub(super) fn read(&mut self) -> Result<Vec<u8>, BlobError> {
         self.bytes.read_back().map(std::borrow::Cow::into_owned)
     }
@@ -51,7 +55,8 @@ struct HeldRounds {
     /// By the order of arrival of a round's first transcript.
     rounds: BTreeMap<u64, (TaskId, RoundNumber, Vec<HeldTranscript>)>,
     arrivals: u64,
-    /// The last round of each task whose transcripts were taken: there is no second try at the draws.
+    /// The last round of each task whose transcripts were taken to value it by one: there is no second try at
+    /// the draws.
     tried: BTreeMap<TaskId, RoundNumber>,
 }
 
@@ -64,7 +69,7 @@ impl Transcripts {
     /// A later round of the task ends the wait of earlier ones.
     pub(crate) fn insert(&self, task: TaskId, round: RoundNumber, transcript: HeldTranscript) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.tried.get(&task).is_some_and(|tried| *tried >= round) {
+        if held.tried.get(&task).is_some_and(|tried| *tried > round) {
             return;
         }
         held.rounds.retain(|_, (own, other, _)| *own != task || *other >= round);
@@ -84,24 +89,37 @@ impl Transcripts {
         while held.bytes() > HELD_BYTES_MAX && held.rounds.pop_first().is_some() {}
     }
 
-    /// The transcripts of a round, which are held no longer.
-    pub(super) fn take(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
+    /// The transcripts of a round, by one of which it can be valued; they are held no longer. Empty at a second call for a
+    /// round that had some.
+    pub(super) fn take_first(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.tried.insert(task, round);
-        if held.tried.len() > TRIED_TASKS_MAX {
-            held.tried.pop_first();
+        if held.tried.get(&task).is_some_and(|tried| *tried >= round) {
+            return Vec::new();
         }
-        let found = held
-            .rounds
-            .iter()
-            .find(|(_, (own, at, _))| *own == task && *at == round)
-            .map(|(n, _)| *n);
-        let taken = found.and_then(|arrival| held.rounds.remove(&arrival));
-        taken.map(|(_, _, all)| all).unwrap_or_default()
+        let taken = held.take(task, round);
+        if !taken.is_empty() {
+            held.tried.insert(task, round);
+            if held.tried.len() > TRIED_TASKS_MAX {
+                held.tried.pop_first();
+            }
+        }
+        taken
+    }
+
+    /// The transcripts of a round that came since, which are held no longer.
+    pub(super) fn take_later(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(task, round)
     }
 }
 
 impl HeldRounds {
+    fn take(&mut self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
+        let is_own = |(own, at, _): &(TaskId, RoundNumber, _)| *own == task && *at == round;
+        let found = self.rounds.iter().find(|(_, entry)| is_own(entry)).map(|(at, _)| *at);
+        let taken = found.and_then(|arrival| self.rounds.remove(&arrival));
+        taken.map(|(_, _, all)| all).unwrap_or_default()
+    }
+
     fn bytes(&self) -> u64 {
         let all = self.rounds.values().flat_map(|(_, _, transcripts)| transcripts);
         all.map(|transcript| transcript.bytes.bytes()).sum()
@@ -113,6 +131,8 @@ mod tests {
     use florin_store::BlobStore;
 
     use super::*;
+
+    type Take = fn(&Transcripts, TaskId, RoundNumber) -> Vec<HeldTranscript>;
 
     fn transcript(blobs: &BlobStore, record: u8, bytes: &[u8]) -> HeldTranscript {
         let mut writer = blobs.writer(1 << 20).unwrap();
@@ -134,22 +154,30 @@ mod tests {
         }
         insert(other, 1, 7);
         insert(task, 1, 1);
-        assert!(transcripts.take(task, RoundNumber(2)).is_empty());
-        let mut taken = transcripts.take(task, RoundNumber(1));
+        let (first, later) = (Transcripts::take_first, Transcripts::take_later);
+        let count = |take: Take, task, round| take(&transcripts, task, RoundNumber(round)).len();
+        assert_eq!(count(first, task, 2), 0);
+        let mut taken = transcripts.take_first(task, RoundNumber(1));
         assert_eq!(taken.len(), TRANSCRIPTS_PER_ROUND_MAX);
         assert_eq!(taken[0].record(), Digest([1; 32]));
         assert_eq!(taken[0].read().unwrap(), [1; 9]);
-        // There is no second try.
+        // There is no second try, but a later transcript can still be paid first.
         insert(task, 1, 8);
-        assert!(transcripts.take(task, RoundNumber(1)).is_empty());
+        assert_eq!((count(first, task, 1), count(later, task, 1)), (0, 1));
+        assert_eq!(count(later, task, 1), 0);
         // A round that was never valued gives way to the next one of its task.
         insert(other, 2, 8);
-        assert!(transcripts.take(other, RoundNumber(1)).is_empty());
+        assert_eq!((count(first, other, 1), count(later, other, 1)), (0, 0));
         // One that arrives late does not end the wait of the later round, and a provider has one place.
         insert(other, 1, 9);
         insert(other, 2, 8);
-        let mut taken = transcripts.take(other, RoundNumber(2));
+        let mut taken = transcripts.take_first(other, RoundNumber(2));
         assert_eq!((taken.len(), taken[0].read().unwrap()), (1, vec![8; 9]));
+        // The transcripts of a round without one when it was valued are the first when they come.
+        assert_eq!(count(first, other, 3), 0);
+        insert(other, 3, 9);
+        insert(other, 2, 7);
+        assert_eq!((count(first, other, 3), count(later, other, 2)), (1, 0));
     }
 
     #[test]

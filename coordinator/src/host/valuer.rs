@@ -213,24 +213,33 @@ impl Valuer for WorkValuer {
 /// The work records of a round, compared with the coordinator's own result.
 #[derive(Debug, Default)]
 pub(super) struct RecordMatch {
-    /// The first record that agrees with it.
+    /// The record with an accepted transcript, or else the first one, that agrees with it.
     pub(super) paid: Option<Digest>,
     /// The wrong records before that one.
     pub(super) wrong_records: Vec<Digest>,
 }
 
-/// Compares records up to the first that agrees; later ones are not compared.
+/// Compares the record whose transcript is `proven`, then all up to the first that agrees or to that one; later ones
+/// are not compared.
 pub(super) fn match_records(
     ours: &florin_protocol::WorkResult,
     records: &[ReceivedRecord],
+    proven: Option<Digest>,
 ) -> RecordMatch {
-    let mut compared = RecordMatch::default();
+    let agrees = |record: &&ReceivedRecord| record_agrees(ours, &record.signed.body);
+    let proven = records.iter().find(|record| Some(record.digest) == proven).filter(agrees);
+    let mut compared =
+        RecordMatch { paid: proven.map(|record| record.digest), ..Default::default() };
     for record in records {
-        if record_agrees(ours, &record.signed.body) {
+        if compared.paid == Some(record.digest) {
+            break;
+        }
+        if !agrees(&record) {
+            compared.wrong_records.push(record.digest);
+        } else if proven.is_none() {
             compared.paid = Some(record.digest);
             break;
         }
-        compared.wrong_records.push(record.digest);
     }
     compared
 }
@@ -311,9 +320,13 @@ fn run_job(
         trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
         Ok::<_, RetryReason>(mailbox.send_result(task, round, outcome.result, source))
     };
-    let replayed = trace::work("value", task, round).in_scope(|| replay_records(job, valuer, link));
-    if let Some(replayed) = replayed {
-        match send(replayed, ResultSource::Transcript)? {
+    let mut transcripts = link.transcripts.take_first(task, round);
+    let replayed = trace::work("value", task, round)
+        .in_scope(|| replay_records(job, &mut transcripts, valuer, link));
+    let mut accepted = None;
+    if let Some((replayed, record)) = replayed {
+        accepted = Some(record);
+        match send(replayed, ResultSource::Transcript(record))? {
             Err(refused) if refused.code == ErrorCode::ConflictingMessage => {
                 tracing::info!(%task, %round, why = %refused, "valuing the round");
             }
@@ -331,12 +344,17 @@ fn run_job(
     let tried = catch_unwind(tried)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the valuation panicked".to_owned())));
     match tried {
-        Ok(outcome) => match send(outcome, ResultSource::Computed)? {
-            Err(refused) if refused.code == ErrorCode::WorkResultMismatch => {
-                give_up(refused.to_string())
+        Ok(outcome) => {
+            transcripts.extend(link.transcripts.take_later(task, round));
+            let result = &outcome.result;
+            let proven = accepted.or_else(|| first_proven(job, transcripts, result, valuer, link));
+            match send(outcome, ResultSource::Computed(proven))? {
+                Err(refused) if refused.code == ErrorCode::WorkResultMismatch => {
+                    give_up(refused.to_string())
+                }
+                answer => classify_reply(answer),
             }
-            answer => classify_reply(answer),
-        },
+        }
         Err(ValuerError::CannotBeValued(why)) => give_up(why),
         Err(ValuerError::Fault(why)) if failures + 1 >= ATTEMPTS_MAX => give_up(why),
         Err(ValuerError::Transient(why)) => Err(RetryReason::Transient(why)),
@@ -354,13 +372,13 @@ fn compute(
 }
 
 /// The result of the first record with a transcript, if that is accepted and has it. A transcript that is not accepted decides
-/// nothing: the coordinator's own valuation then judges all records.
+/// nothing: the coordinator's own valuation then judges all records. The transcripts that were not read are left.
 fn replay_records(
     job: &ValuationJob,
+    transcripts: &mut Vec<HeldTranscript>,
     valuer: &mut dyn Valuer,
     link: &ValuerLink,
-) -> Option<ValuationOutput> {
-    let transcripts = link.transcripts.take(job.task, job.round);
+) -> Option<(ValuationOutput, Digest)> {
     let mut results = job.records.iter().map(|record| &record.signed.body.result);
     if let Some(first) = results.next()
         && results.any(|other| florin_work::compare_results(first, other).is_err())
@@ -368,17 +386,45 @@ fn replay_records(
         // Records that contradict each other are judged by all of the valuation.
         return None;
     }
-    let known = |transcript: HeldTranscript| {
-        let is_own = |record: &&ReceivedRecord| record.digest == transcript.record();
-        let record = job.records.iter().find(is_own)?;
-        Some((transcript, &record.signed.body))
+    let own = |transcript: &HeldTranscript| {
+        job.records.iter().find(|record| record.digest == transcript.record())
     };
     // The first one only: each further one would be another try at the draws.
-    let (mut transcript, record) = transcripts.into_iter().find_map(known)?;
-    let (task, round, provider) = (job.task, job.round, record.provider);
+    let at = transcripts.iter().position(|transcript| own(transcript).is_some())?;
+    let mut transcript = transcripts.remove(at);
+    let record = own(&transcript)?;
+    let output = replay(job, &mut transcript, &record.signed.body.result, valuer, link)?;
+    Some((output, record.digest))
+}
+
+/// The first record whose transcript is accepted, behind the coordinator's own valuation: a record with a transcript
+/// takes longer, and is paid before those without one. Here the draws decide nothing but that.
+fn first_proven(
+    job: &ValuationJob,
+    transcripts: Vec<HeldTranscript>,
+    ours: &florin_protocol::WorkResult,
+    valuer: &mut dyn Valuer,
+    link: &ValuerLink,
+) -> Option<Digest> {
+    let mut proven = transcripts.into_iter().filter_map(|mut transcript| {
+        replay(job, &mut transcript, ours, valuer, link)?;
+        Some(transcript.record())
+    });
+    proven.next()
+}
+
+/// Replays a transcript. `None`, with the reason in the log, if it is not accepted, or has another result than `expected`.
+fn replay(
+    job: &ValuationJob,
+    transcript: &mut HeldTranscript,
+    expected: &florin_protocol::WorkResult,
+    valuer: &mut dyn Valuer,
+    link: &ValuerLink,
+) -> Option<ValuationOutput> {
+    let (task, round, provider) = (job.task, job.round, transcript.provider());
     let refused = |why: String| {
         link.metrics.refused.inc();
-        tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted: valuing the round");
+        tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted");
     };
     let seed = transcript.seed(&link.node);
     let read = transcript.read().map_err(ValuerError::from);
@@ -391,12 +437,12 @@ fn replay_records(
     let replayed = catch_unwind(replayed)
         .unwrap_or_else(|_| Err(ValuerError::Fault("the replay panicked".to_owned())));
     match replayed {
-        Ok(Some(output)) if is_same_result(&output.result, record) => {
-            tracing::info!(%task, %round, %provider, "valued by the transcript of a provider");
+        Ok(Some(output)) if florin_work::compare_results(&output.result, expected).is_ok() => {
+            tracing::info!(%task, %round, %provider, "the transcript of a provider is accepted");
             return Some(output);
         }
         Ok(None) => {}
-        Ok(Some(_)) => refused("its record has another result".to_owned()),
+        Ok(Some(_)) => refused("it has another result".to_owned()),
         Err(error) => refused(error.to_string()),
     }
     None

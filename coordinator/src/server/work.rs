@@ -88,7 +88,7 @@ pub(super) async fn record(
 
 /// Receives a record with the transcript of its valuation: the length of the signed record, the record, then the
 /// transcript to the end of the body. The record counts as without a transcript, also if
-/// the transcript is incomplete; the coordinator only needs less time.
+/// the transcript is incomplete. With one the coordinator needs less time, and pays it before records without.
 pub(super) async fn record_with_transcript(State(app): State<App>, request: Request) -> Response {
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), LARGE_BYTES_MAX as u64);
     let taken = receive_transcript(&app, &mut incoming).await;

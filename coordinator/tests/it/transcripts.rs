@@ -25,6 +25,8 @@ struct ValuerCounts {
     replayed: AtomicU32,
     /// A replay waits for this, if it is set.
     gate: Mutex<Option<mpsc::Receiver<()>>>,
+    /// And so does a valuation.
+    valuation_gate: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl ValuerCounts {
@@ -44,6 +46,9 @@ impl Valuer for CountingValuer {
         blobs: &BlobStore,
     ) -> Result<ValuationOutput, ValuerError> {
         self.1.computed.fetch_add(1, Ordering::SeqCst);
+        if let Some(gate) = self.1.valuation_gate.lock().unwrap().take() {
+            gate.recv().unwrap();
+        }
         self.0.value_and_aggregate(order, drawn, spec, blobs)
     }
 
@@ -120,6 +125,24 @@ impl Ordered {
         transcript: &[u8],
     ) -> Result<WorkAcceptance, Rejection> {
         read(self.shop.send("POST", "work/transcripts", body(record, transcript)).await)
+    }
+
+    /// Lets the second provider send records, too.
+    async fn add_other(&self) {
+        let registered = registration(OTHER, Role::Provider);
+        let () = self.shop.post("registrations", &registered).await.unwrap();
+        let mut ledger = self.shop.ledger.state.lock().unwrap();
+        let stake = ledger.stakes[&address(PROVIDER)];
+        ledger.stakes.insert(address(OTHER), stake);
+    }
+
+    /// Waits until the round has this number of records.
+    async fn wait_for_records(&self, count: usize) {
+        let id = self.shop.id;
+        let records = move |engine: &florin_engine::Engine, _| engine.open_records(id).len();
+        while self.shop.host.read(records).await.unwrap() < count {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
     }
 
     async fn report(&self) -> Report {
@@ -226,10 +249,7 @@ async fn a_transcript_of_another_result_does_not_help_a_record() {
 async fn a_contradiction_during_a_replay_is_judged_by_the_whole_valuation() {
     let dir = tempfile::tempdir().unwrap();
     let ordered = Ordered::new(dir.path(), 2).await;
-    let (shop, id) = (&ordered.shop, ordered.shop.id);
-    let () = shop.post("registrations", &registration(OTHER, Role::Provider)).await.unwrap();
-    let stake = shop.ledger.state.lock().unwrap().stakes[&address(PROVIDER)];
-    shop.ledger.state.lock().unwrap().stakes.insert(address(OTHER), stake);
+    ordered.add_other().await;
     let RecordedRound { output, transcript } = ordered.recorded();
     let mut wrong = output.result.clone();
     wrong.metrics.correct_after += 1;
@@ -237,17 +257,13 @@ async fn a_contradiction_during_a_replay_is_judged_by_the_whole_valuation() {
     let (open, gate) = mpsc::channel();
     *ordered.counts.gate.lock().unwrap() = Some(gate);
     let open_after_both = async {
-        while shop.host.read(move |engine, _| engine.open_records(id).len()).await.unwrap() < 2 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        ordered.wait_for_records(2).await;
         open.send(()).unwrap();
     };
     let transcript = transcript.unwrap();
     let other = async {
-        while shop.host.read(move |engine, _| engine.open_records(id).len()).await.unwrap() < 1 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        shop.post::<WorkAcceptance>("work", &wrong).await
+        ordered.wait_for_records(1).await;
+        ordered.shop.post::<WorkAcceptance>("work", &wrong).await
     };
     let (paid, refused, ()) =
         tokio::join!(ordered.submit(&record, &transcript), other, open_after_both);
@@ -257,6 +273,52 @@ async fn a_contradiction_during_a_replay_is_judged_by_the_whole_valuation() {
     assert_eq!(ordered.counts.all(), (1, 1), "replayed, contradicted, and computed");
     assert_eq!(ordered.report().await.infrastructure[0].provider, address(PROVIDER));
     ordered.shop.stop().await;
+}
+
+/// A provider that sends no transcript, or a false one, is ready sooner than one that does: while the coordinator
+/// computes, the transcript arrives, and its provider is paid.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transcript_is_paid_before_a_record_without_one() {
+    for (sent, counts) in [("none", (1, 1)), ("false", (1, 1)), ("both false", (1, 0))] {
+        let dir = tempfile::tempdir().unwrap();
+        let ordered = Ordered::new(dir.path(), 2).await;
+        ordered.add_other().await;
+        let RecordedRound { output, transcript } = ordered.recorded();
+        let transcript = transcript.unwrap();
+        let early = ordered.record(output.result.clone());
+        let late = ordered.record_of(OTHER, output.result);
+        let (open, gate) = mpsc::channel();
+        *ordered.counts.valuation_gate.lock().unwrap() = Some(gate);
+        let first = async {
+            match sent {
+                "none" => ordered.shop.post::<WorkAcceptance>("work", &early).await,
+                _ => ordered.submit(&early, &forged(&transcript, 150)).await,
+            }
+        };
+        let second = async {
+            ordered.wait_for_records(1).await;
+            while ordered.counts.all().0 < 1 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            let bytes = if sent == "both false" { b"numbers" } else { transcript.as_slice() };
+            ordered.submit(&late, bytes).await
+        };
+        let open_after_both = async {
+            ordered.wait_for_records(2).await;
+            open.send(()).unwrap();
+        };
+        let (first, second, ()) = tokio::join!(first, second, open_after_both);
+        assert_eq!(ordered.counts.all(), counts, "{sent}");
+        let (paid, unpaid, number) = match sent {
+            "both false" => (first, second, PROVIDER),
+            _ => (second, first, OTHER),
+        };
+        assert!(paid.unwrap().units > 0);
+        // It is right, and is not refused as wrong.
+        assert_eq!(unpaid.unwrap_err().code, ErrorCode::WorkOrderClosed, "{sent}");
+        assert_eq!(ordered.report().await.infrastructure[0].provider, address(number));
+        ordered.shop.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -240,7 +240,7 @@ fn value(machine: &SimDisk, job: &ValuationJob) -> JobStep {
                 task,
                 round,
                 result: Box::new(outcome.result),
-                source: ResultSource::Computed,
+                source: ResultSource::Computed(None),
             }),
             Err(error) => retry_later(&error),
         },
