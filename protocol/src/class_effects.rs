@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Parts of a share: all shares of an update together have at most this many.
 pub const SHARE_PARTS: u16 = 255;
+/// The sum of improvements from which an update has all parts, in nano-nats. Two honest machines may
+/// differ by some nano-nats for each class: of a smaller sum that would move more than one part.
+const IMPROVEMENT_MIN_NANO: u128 = 100_000;
 
 /// The loss of each class, and the classes that each update improves. Selection reads it: the
 /// classes that an update improves on rows drawn after it are evidence of its sender's data.
@@ -15,22 +18,20 @@ pub struct ClassEffects {
     /// for a class without a row in the round.
     pub losses_nano: Vec<Option<u64>>,
     /// For each entry the share of each class in what its update alone improves, in parts of
-    /// [`SHARE_PARTS`]. Empty for an update without a weight, and for one that improves no class.
+    /// [`SHARE_PARTS`]. Empty for an update without a weight.
     pub shares: Vec<Vec<u8>>,
 }
 
 impl ClassEffects {
     /// The shares of an update that lowers the mean loss of each class by these nano-nats: losses
-    /// count as zero. Each share is rounded down.
+    /// count as zero. Each share is rounded down. All are zeros if the update improves no class.
     #[must_use]
     pub fn shares_of(lowered_nano: &[i64]) -> Vec<u8> {
         let gain = |lowered: &i64| u128::from(u64::try_from(*lowered).unwrap_or_default());
         let sum = lowered_nano.iter().map(gain).fold(0_u128, u128::saturating_add);
-        if sum == 0 {
-            return Vec::new();
-        }
+        let whole = sum.max(IMPROVEMENT_MIN_NANO);
         let share = |lowered: &i64| {
-            let parts = gain(lowered).saturating_mul(SHARE_PARTS.into()).checked_div(sum);
+            let parts = gain(lowered).saturating_mul(SHARE_PARTS.into()).checked_div(whole);
             u8::try_from(parts.unwrap_or_default()).unwrap_or(u8::MAX)
         };
         lowered_nano.iter().map(share).collect()
@@ -43,14 +44,30 @@ mod tests {
 
     #[test]
     fn shares_are_parts_of_what_is_improved() {
-        assert_eq!(ClassEffects::shares_of(&[300, -1_000, 100]), [191, 0, 63]);
-        assert_eq!(ClassEffects::shares_of(&[1]), [255]);
+        assert_eq!(ClassEffects::shares_of(&[300_000, -1_000_000, 100_000]), [191, 0, 63]);
+        assert_eq!(ClassEffects::shares_of(&[100_000]), [255]);
         assert_eq!(ClassEffects::shares_of(&[i64::MAX, i64::MAX]), [127, 127]);
     }
 
     #[test]
-    fn an_update_that_improves_no_class_has_no_shares() {
+    fn an_update_that_improves_no_class_has_shares_of_zero() {
         assert!(ClassEffects::shares_of(&[]).is_empty());
-        assert!(ClassEffects::shares_of(&[0, -5]).is_empty());
+        assert_eq!(ClassEffects::shares_of(&[0, -5]), [0, 0]);
+    }
+
+    #[test]
+    fn some_nano_nats_move_a_share_by_one_part() {
+        // The most classes, each of which is wrong by 5 nano-nats.
+        let wrong = |lowered: &[i64]| -> Vec<i64> {
+            lowered.iter().zip([5, -5].iter().cycle()).map(|(one, error)| one + error).collect()
+        };
+        for each in [0, 1, 6, 100, 1_500, 1_563, 20_000] {
+            let lowered = vec![each; 64];
+            let shares = ClassEffects::shares_of(&lowered).into_iter();
+            let near = ClassEffects::shares_of(&wrong(&lowered)).into_iter();
+            assert!(shares.zip(near).all(|(a, b)| a.abs_diff(b) <= 1), "{each}");
+        }
+        let few = [ClassEffects::shares_of(&[200, 0]), ClassEffects::shares_of(&[200, 1])];
+        assert_eq!(few, [[0, 0], [0, 0]]);
     }
 }

@@ -8,7 +8,7 @@ standard errors, derivatives and coalition values may differ by 10 nano-nats, as
 
 from base64 import b64decode
 from itertools import combinations
-from math import fsum, isqrt, sqrt
+from math import fsum, isfinite, isqrt, sqrt
 
 from blake3 import blake3
 
@@ -25,6 +25,7 @@ from rounds import is_confirmed, is_excluded, is_resolved, micro, rungs, same
 TOLERANCE, MICRO, GROUPS = 10, 10**6, 32
 PERMUTATIONS = 0x726F7770
 PERMUTED_MAX = 64
+IMPROVEMENT_MIN = 100_000
 
 
 def nano(nats):
@@ -302,21 +303,26 @@ def class_effects(round):
         return None
     means = lambda values: [mean_of([x for x, label in zip(values, labels) if label == c]) for c in range(classes)]
     before, shares = round.network.losses(round.base), []
-    sizes = sorted((norm(delta), weight) for delta, weight in zip(round.deltas, round.weights) if weight)
+    sizes = sorted((norm(delta), weight) for delta, weight in zip(round.deltas, round.weights) if weight and norm(delta))
     half = lambda k: 2 * sum(weight for _, weight in sizes[: k + 1]) >= sum(weight for _, weight in sizes)
-    size = next(x for k, (x, _) in enumerate(sizes) if half(k))
+    size = next((x for k, (x, _) in enumerate(sizes) if half(k)), 0)
     for weight, delta in zip(round.weights, round.deltas):
-        factor = size / norm(delta) if weight else 0
+        factor = size / norm(delta) if weight and norm(delta) else 0
         after = round.network.losses([x + factor * step for x, step in zip(round.base, delta)])
-        lowered = [max(nano(mean or 0), 0) for mean in means([a - b for a, b in zip(before, after)])]
-        improves = weight and sum(lowered)
-        shares.append([255 * each // sum(lowered) for each in lowered] if improves else [])
+        lowered = [improvement(mean) for mean in means([a - b for a, b in zip(before, after)])]
+        whole = max(sum(lowered), IMPROVEMENT_MIN)
+        shares.append([255 * each // whole for each in lowered] if weight else [])
     round.units += 1 + sum(1 for weight in round.weights if weight)
     return {"losses_nano": [None if mean is None else nano(mean) for mean in means(before)], "shares": shares}
 
 
 def mean_of(values):
     return sum(values) / len(values) if values else None
+
+
+def improvement(mean):
+    """Nano-nats of a class; 0 without a row, and for a loss that grows, even to infinity."""
+    return max(nano(mean), 0) if mean is not None and isfinite(mean) else 0
 
 
 # --- the check of a vector ---

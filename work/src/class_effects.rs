@@ -7,7 +7,7 @@ use florin_protocol::limits::{CROSS_CHECK_COHORT_MAX, EFFECT_CLASSES_MAX};
 use florin_protocol::{ClassEffects, TaskSpec, Valuation};
 
 use crate::evaluations::{RoundEvaluations, wide};
-use crate::preprocess::median_norm;
+use crate::preprocess::{median_norm, norms};
 use crate::round::{DecodedRound, ResultMismatch, TOLERANCE_NANO, WorkError};
 
 /// Largest difference of a share between two honest machines: a nano-nat can move it over a border.
@@ -58,8 +58,8 @@ impl BaseModel {
     ) -> Result<Self, WorkError> {
         let params = wide(&opened.base);
         let losses = evaluations.row_losses(&params)?;
-        let norms = opened.slices().into_iter().map(norm).zip(opened.updates.rows.iter().copied());
-        let update_norm = median_norm(&norms.collect::<Vec<(f64, u64)>>()).unwrap_or_default();
+        let norms = norms(&opened.slices(), &opened.updates.rows);
+        let update_norm = median_norm(&norms).unwrap_or_default();
         Ok(Self { params, losses, update_norm })
     }
 }
@@ -87,7 +87,9 @@ fn class_shares(
     }
     let slices = opened.slices();
     let delta = slices.get(player).copied().unwrap_or_default();
-    let factor = before.update_norm / norm(delta);
+    // Norm scaling can leave nothing of an absurdly large update.
+    let length = norm(delta);
+    let factor = if length > 0.0 { before.update_norm / length } else { 0.0 };
     let numbers = before.params.iter().zip(delta);
     let moved: Vec<f64> = numbers.map(|(base, delta)| base + factor * f64::from(*delta)).collect();
     let after = evaluations.row_losses(&moved)?;

@@ -101,7 +101,7 @@ impl ClassHistory {
             *known = if *known == 0 { *new } else { smooth(*known, *new) };
         }
         for (entry, shares) in report.entries.iter().zip(&effects.shares) {
-            if shares.is_empty() {
+            if shares.iter().all(|share| *share == 0) {
                 continue;
             }
             let new = shares.iter().map(|share| u16::from(*share).saturating_mul(SHARE_SCALE));

@@ -16,7 +16,6 @@ mod similarity;
 mod tests;
 
 use florin_learning::RowMatrix;
-use florin_learning::params::norm as norm_of;
 use florin_protocol::{
     Address, DuplicateMatch, DuplicatePolicy, DuplicateSource, Micro, NormScaling, Preprocessing,
     PreprocessingRules, StalenessWeight, UpdateEntry,
@@ -28,7 +27,7 @@ pub use duplicates::{
 };
 pub use gram::Gram;
 pub use public_vectors::{PublicVectors, find_republished};
-pub use rescale::{median_norm, norm_factor, rescale};
+pub use rescale::{median_norm, norm_factor, norms, rescale};
 pub use similarity::{SAME_COSINE, SAME_COSINE_SMALL, Similarity, nearest_combination, similarity};
 
 /// Number of parameters per global model delta that is compared; at least one delta is. Linear
@@ -154,8 +153,7 @@ fn find_matches(
 }
 
 fn rescale_to_median(deltas: &mut RowMatrix, rows: &[u64]) -> Vec<Micro> {
-    let lengths = deltas.slices().into_iter().map(norm_of);
-    let norms: Vec<(f64, u64)> = lengths.zip(rows).map(|(norm, rows)| (norm, *rows)).collect();
+    let norms = norms(&deltas.slices(), rows);
     let Some(median) = median_norm(&norms) else {
         return vec![Micro::ONE; deltas.len()];
     };

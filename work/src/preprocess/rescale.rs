@@ -1,10 +1,17 @@
 //! Rescaling of a cohort's updates to their median norm, so that a larger norm earns no extra.
 
+use florin_learning::params::norm;
 use florin_protocol::Micro;
 
 /// Largest factor by which an update is scaled up. The norms of honest updates in a cohort are
 /// closer together; a much smaller update hardly moved, and its direction is less reliable.
 const SCALE_UP_MAX: f64 = 2.0;
+
+/// The norm and the rows of each update.
+#[must_use]
+pub fn norms(deltas: &[&[f32]], rows: &[u64]) -> Vec<(f64, u64)> {
+    deltas.iter().zip(rows).map(|(delta, rows)| (norm(delta), *rows)).collect()
+}
 
 /// The lower weighted median of norms, weighted by counted rows: the smallest norm such that at
 /// least half of the rows belong to it or a smaller one. Rows are bonded and identities are cheap,
