@@ -163,6 +163,12 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
         rows.push(plain("Gini of work", median(of.trials.iter().map(Trial::gini_of_work)), ""));
         rows.push(plain_or("Gini of work over random's", ratio(Trial::gini_of_work), bar));
         rows.push(plain_or("Gini of pay over random's", ratio(Trial::gini_of_pay), bar));
+        if is(Rule::FairWork) {
+            let least = pairs()
+                .map(|(one, other)| one.gini_of_equalised_pay() / other.gini_of_pay().max(1e-12));
+            let label = "  the least, with equal pay in a round, dealt when all pay is known";
+            rows.push(plain(label, median(least), ""));
+        }
         let bar = is(Rule::FairAccuracy).then_some(VARIANCE_MAX);
         rows.push(plain_or(
             "variance of own accuracy over random's",

@@ -1,6 +1,7 @@
 //! One simulated task: its accuracy over virtual time, and the work and the pay of its members.
 
 use anyhow::Context;
+use florin_protocol::Report;
 use florin_sim::devices::DeviceRound;
 use florin_sim::market::amount_to_florins;
 use florin_sim::outcome::SimulationOutcome;
@@ -23,6 +24,8 @@ pub(super) struct Trial {
     computed_ms: f64,
     /// Florins paid for data and useful rows, by group: rows that had a weight in a model.
     paid: Vec<(f64, f64)>,
+    /// Florins paid for data in each round, and the number of updates that they paid.
+    payouts: Vec<(f64, usize)>,
     /// Updates of honest members that counted as repeats.
     repeats: usize,
     /// The outcome of the market.
@@ -44,7 +47,7 @@ impl Trial {
         let mut curve = Vec::new();
         let mut begun = None;
         let mut paid = vec![(0.0, 0.0); scenario.population.len()];
-        let mut repeats = 0;
+        let (mut repeats, mut payouts) = (0, Vec::new());
         while simulation.wait_for_round()? {
             simulation.run_round(1)?;
             simulation.measure_accuracy()?;
@@ -52,13 +55,25 @@ impl Trial {
             let begun = *begun.get_or_insert(row.at_ms.saturating_sub(row.duration_ms));
             curve.push((row.at_ms.saturating_sub(begun) as f64 / 1e3, row.accuracy));
             repeats += record_pay(&simulation, &mut paid);
+            payouts.extend(simulation.report().map(payouts_of));
         }
         let own = simulation.accuracies_of_members()?;
         let trained = simulation.trained();
         let accepted = simulation.rounds().iter().map(|row| row.updates).sum();
         let (busy_ms, computed_ms) = (simulation.busy_ms(), simulation.computed_ms());
         let outcome = simulation.finish()?;
-        Ok(Self { curve, own, trained, accepted, busy_ms, computed_ms, paid, repeats, outcome })
+        Ok(Self {
+            curve,
+            own,
+            trained,
+            accepted,
+            busy_ms,
+            computed_ms,
+            paid,
+            payouts,
+            repeats,
+            outcome,
+        })
     }
 
     /// Mean accuracy of the last tenth of the rounds.
@@ -101,11 +116,10 @@ impl Trial {
         self.computed_ms / (self.busy_ms as f64 * each).max(f64::MIN_POSITIVE)
     }
 
-    /// Florins for each row of a group that had a weight in a model.
-    pub(super) fn pay_per_useful_row(&self, group: &str) -> f64 {
+    /// Florins for data of a group, and its rows that had a weight in a model.
+    pub(super) fn pay_and_useful_rows(&self, group: &str) -> (f64, f64) {
         let at = self.outcome.groups.iter().position(|name| name == group);
-        let (paid, rows) = at.and_then(|at| self.paid.get(at)).copied().unwrap_or_default();
-        paid / rows
+        at.and_then(|at| self.paid.get(at)).copied().unwrap_or_default()
     }
 
     /// Share of the accepted updates that counted as repeats.
@@ -121,6 +135,19 @@ impl Trial {
     /// Gini coefficient of the members' pay.
     pub(super) fn gini_of_pay(&self) -> f64 {
         gini(self.outcome.members.iter().map(|member| member.earned.max(0.0)).collect())
+    }
+
+    /// The Gini coefficient if each round paid all its updates alike, and went to those with the least
+    /// pay, the round with the most pay first: no selector knows the pay of later rounds.
+    pub(super) fn gini_of_equalised_pay(&self) -> f64 {
+        let mut paid = vec![0.0; self.outcome.members.len()];
+        let mut rounds = self.payouts.clone();
+        rounds.sort_by(|(a, m), (b, n)| (b / *n as f64).total_cmp(&(a / *m as f64)));
+        for (pay, updates) in rounds {
+            paid.sort_by(f64::total_cmp);
+            paid.iter_mut().take(updates).for_each(|one| *one += pay / updates as f64);
+        }
+        gini(paid)
     }
 
     /// The pay of all members of a group, less their debits, in florins.
@@ -153,6 +180,13 @@ fn record_pay(simulation: &Simulation<'_>, paid: &mut [(f64, f64)]) -> usize {
         }
     }
     repeats
+}
+
+/// The pay of a round, and the number of updates that it paid.
+fn payouts_of(report: &Report) -> (f64, usize) {
+    let paid = report.lines.iter().map(|line| amount_to_florins(line.payout));
+    let paid: Vec<f64> = paid.filter(|florins| *florins > 0.0).collect();
+    (paid.iter().sum(), paid.len().max(1))
 }
 
 /// The mean of some values; 0 without any.
