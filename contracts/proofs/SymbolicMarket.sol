@@ -64,12 +64,16 @@ abstract contract SymbolicMarket {
             && uint256(claimed) + t.owed <= posted;
     }
 
-    /// @dev Whether an account has no split in a task: the last 32 bits of its claimed totals, which the
-    /// getter of a split with any length would not prove.
-    function hasNoSplit(bytes32 id, address account) internal view returns (bool) {
+    /// @dev The members of an account's split in a task: the last 32 bits of its claimed totals. The getter
+    /// of a split with any length would not prove them.
+    function membersOf(bytes32 id, address account) internal view returns (uint256) {
         bytes32 inTask = keccak256(abi.encode(id, ACCOUNTS_SLOT));
         bytes32 totals = vm.load(address(market), keccak256(abi.encode(account, inTask)));
-        return uint256(totals) >> 224 == 0;
+        return uint256(totals) >> 224;
+    }
+
+    function hasNoSplit(bytes32 id, address account) internal view returns (bool) {
+        return membersOf(id, account) == 0;
     }
 
     /// @dev Invariant of FlorinToken: the balances of two holders do not exceed the supply.
