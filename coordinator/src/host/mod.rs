@@ -56,6 +56,7 @@ use crate::identity::Identity;
 use crate::json_form::parse_json;
 use crate::leases::{LeaseHost, LeaseParts, LeaseStoreError};
 use crate::trace::TracedPhases;
+use florin_engine::state::ReceivedRecord;
 use florin_engine::{Engine, Event, EventStatus};
 use florin_store::{BlobError, BlobStore, DataFolder, OpenError, ResumableUploads, Volume};
 use valuer::ValuerLink;
@@ -503,6 +504,18 @@ impl EngineSender {
     ) -> Result<(), Rejection> {
         let result = Box::new(result);
         self.ask(EngineRequest::OwnResult { task, round, result, source }).map(|_| ())
+    }
+
+    /// The records of a task's open order; none if the coordinator is stopping.
+    fn open_records(&self, task: TaskId) -> Vec<ReceivedRecord> {
+        let (answer, records) = oneshot::channel();
+        let question: EngineQuery = Box::new(move |engine, _| {
+            let _ = answer.send(engine.open_records(task).to_vec());
+        });
+        if self.commands.blocking_send(Command::Query(question)).is_err() {
+            return Vec::new();
+        }
+        records.blocking_recv().unwrap_or_default()
     }
 
     fn ask(&self, asked: EngineRequest) -> Result<WriteAck, Rejection> {

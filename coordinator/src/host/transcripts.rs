@@ -1,17 +1,19 @@
 //! The transcripts of providers, from their arrival to the valuation of their round. They are aids: one that is
-//! lost, at a restart for example, costs the coordinator a valuation of its own and no provider its pay.
+//! lost, at a restart for example, costs the coordinator a valuation of its own, and its provider the precedence
+//! before records without one.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_protocol::{Address, Digest, NodeSigner, RoundNumber, TaskId};
 use florin_store::{BlobError, BlobWriter};
 
-/// Transcripts of one round. The records of further ones are compared with the result.
+/// Providers of one round whose transcripts are read. The records of further ones count as without.
 pub(crate) const TRANSCRIPTS_PER_ROUND_MAX: usize = 4;
-/// Remembered tasks whose transcripts were taken.
-const TRIED_TASKS_MAX: usize = 4_096;
-/// Bytes of all transcripts on disk. Beyond them the oldest round's give way.
+/// Tasks whose last round is remembered. Beyond them the oldest round gives way.
+const ROUNDS_MAX: usize = 4_096;
+/// Transcripts on disk, each in an open file, and the bytes of all. Beyond them the oldest round's give way.
+const HELD_MAX: usize = 256;
 const HELD_BYTES_MAX: u64 = 1 << 30;
 
 /// A transcript and the digest of its work record. The bytes are in a temporary file without another name.
@@ -50,14 +52,26 @@ impl HeldTranscript {
     }
 }
 
+/// The last round of a task that had a transcript.
+#[derive(Debug)]
+struct HeldRound {
+    round: RoundNumber,
+    /// The number of its first transcript, of all rounds.
+    arrival: u64,
+    /// The transcripts that nothing reads at present, in the order of their arrival.
+    transcripts: Vec<HeldTranscript>,
+    /// Their providers, and those of transcripts that were read: of each the first transcript counts.
+    providers: BTreeSet<Address>,
+    /// Whether a transcript was read to value the round by it: there is no second try at the draws.
+    is_tried: bool,
+    /// Whether the round has a result. It needs no further transcript.
+    is_valued: bool,
+}
+
 #[derive(Debug, Default)]
 struct HeldRounds {
-    /// By the order of arrival of a round's first transcript.
-    rounds: BTreeMap<u64, (TaskId, RoundNumber, Vec<HeldTranscript>)>,
+    rounds: BTreeMap<TaskId, HeldRound>,
     arrivals: u64,
-    /// The last round of each task whose transcripts were taken to value it by one: there is no second try at
-    /// the draws.
-    tried: BTreeMap<TaskId, RoundNumber>,
 }
 
 /// The transcripts that wait for the valuation of their rounds.
@@ -68,61 +82,106 @@ impl Transcripts {
     /// Keeps the first transcript of a provider for a round: each further one would be another try at the draws.
     /// A later round of the task ends the wait of earlier ones.
     pub(crate) fn insert(&self, task: TaskId, round: RoundNumber, transcript: HeldTranscript) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.tried.get(&task).is_some_and(|tried| *tried > round) {
+        let mut held = self.lock();
+        let Some(own) = held.round(task, round) else { return };
+        let is_full = own.providers.len() >= TRANSCRIPTS_PER_ROUND_MAX;
+        if own.is_valued || is_full || !own.providers.insert(transcript.provider) {
             return;
         }
-        held.rounds.retain(|_, (own, other, _)| *own != task || *other >= round);
-        let known = held.rounds.values_mut().find(|(own, ..)| *own == task);
-        let is_own = |other: &HeldTranscript| other.provider == transcript.provider;
-        match known {
-            Some((_, other, _)) if *other != round => {}
-            Some((_, _, all)) if all.iter().any(is_own) => {}
-            Some((_, _, all)) if all.len() < TRANSCRIPTS_PER_ROUND_MAX => all.push(transcript),
-            Some(_) => {}
-            None => {
-                held.arrivals += 1;
-                let arrival = held.arrivals;
-                held.rounds.insert(arrival, (task, round, vec![transcript]));
-            }
-        }
-        while held.bytes() > HELD_BYTES_MAX && held.rounds.pop_first().is_some() {}
+        own.transcripts.push(transcript);
+        held.make_room();
     }
 
-    /// The transcripts of a round, by one of which it can be valued; they are held no longer. Empty at a second call for a
-    /// round that had some.
+    /// The transcripts of a round, by one of which it can be valued. Empty at a second call for a round that had some.
     pub(super) fn take_first(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.tried.get(&task).is_some_and(|tried| *tried >= round) {
+        let mut held = self.lock();
+        let Some(own) = held.known(task, round).filter(|own| !own.is_tried) else {
             return Vec::new();
-        }
-        let taken = held.take(task, round);
-        if !taken.is_empty() {
-            held.tried.insert(task, round);
-            if held.tried.len() > TRIED_TASKS_MAX {
-                held.tried.pop_first();
-            }
-        }
+        };
+        let taken = std::mem::take(&mut own.transcripts);
+        own.is_tried = !taken.is_empty();
         taken
     }
 
-    /// The transcripts of a round that came since, which are held no longer.
+    /// The transcripts of a round that came since, or were returned.
     pub(super) fn take_later(&self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take(task, round)
+        let mut held = self.lock();
+        let own = held.known(task, round);
+        own.map(|own| std::mem::take(&mut own.transcripts)).unwrap_or_default()
+    }
+
+    /// Returns transcripts that another attempt at the valuation reads, before those that came since.
+    pub(super) fn put_back(&self, task: TaskId, round: RoundNumber, taken: Vec<HeldTranscript>) {
+        let mut held = self.lock();
+        if let Some(own) = held.known(task, round) {
+            own.transcripts.splice(..0, taken);
+        }
+    }
+
+    /// The round has a result: it needs no transcript any more.
+    pub(super) fn close(&self, task: TaskId, round: RoundNumber) {
+        let mut held = self.lock();
+        if let Some(own) = held.round(task, round) {
+            own.is_valued = true;
+            own.transcripts.clear();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HeldRounds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HeldRounds {
-    fn take(&mut self, task: TaskId, round: RoundNumber) -> Vec<HeldTranscript> {
-        let is_own = |(own, at, _): &(TaskId, RoundNumber, _)| *own == task && *at == round;
-        let found = self.rounds.iter().find(|(_, entry)| is_own(entry)).map(|(at, _)| *at);
-        let taken = found.and_then(|arrival| self.rounds.remove(&arrival));
-        taken.map(|(_, _, all)| all).unwrap_or_default()
+    fn known(&mut self, task: TaskId, round: RoundNumber) -> Option<&mut HeldRound> {
+        self.rounds.get_mut(&task).filter(|own| own.round == round)
     }
 
-    fn bytes(&self) -> u64 {
-        let all = self.rounds.values().flat_map(|(_, _, transcripts)| transcripts);
-        all.map(|transcript| transcript.bytes.bytes()).sum()
+    /// The place of a round, unless its task has had a later one.
+    fn round(&mut self, task: TaskId, round: RoundNumber) -> Option<&mut HeldRound> {
+        let known = self.rounds.get(&task).map(|own| own.round);
+        if known.is_some_and(|known| known > round) {
+            return None;
+        }
+        if known != Some(round) {
+            self.arrivals += 1;
+            let own = HeldRound {
+                round,
+                arrival: self.arrivals,
+                transcripts: Vec::new(),
+                providers: BTreeSet::new(),
+                is_tried: false,
+                is_valued: false,
+            };
+            self.rounds.insert(task, own);
+        }
+        if self.rounds.len() > ROUNDS_MAX {
+            self.forget_oldest();
+        }
+        self.known(task, round)
+    }
+
+    /// Removes the transcripts of the oldest rounds beyond the limits.
+    fn make_room(&mut self) {
+        loop {
+            let all = self.rounds.values().flat_map(|own| &own.transcripts);
+            let (count, bytes) =
+                all.fold((0, 0), |(count, sum), one| (count + 1, sum + one.bytes.bytes()));
+            if count <= HELD_MAX && bytes <= HELD_BYTES_MAX {
+                return;
+            }
+            let holding = self.rounds.values_mut().filter(|own| !own.transcripts.is_empty());
+            if let Some(oldest) = holding.min_by_key(|own| own.arrival) {
+                oldest.transcripts.clear();
+            }
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let oldest = self.rounds.iter().min_by_key(|(_, own)| own.arrival).map(|(task, _)| *task);
+        if let Some(task) = oldest {
+            self.rounds.remove(&task);
+        }
     }
 }
 
@@ -149,35 +208,64 @@ mod tests {
             let held = transcript(&blobs, record, &[record; 9]);
             transcripts.insert(task, RoundNumber(round), held);
         };
-        for record in 1..=6 {
-            insert(task, 1, record);
-        }
-        insert(other, 1, 7);
-        insert(task, 1, 1);
         let (first, later) = (Transcripts::take_first, Transcripts::take_later);
         let count = |take: Take, task, round| take(&transcripts, task, RoundNumber(round)).len();
+        insert(other, 1, 7);
+        assert_eq!(count(first, task, 1), 0);
+        for record in 1..=3 {
+            insert(task, 1, record);
+        }
+        insert(task, 1, 1);
         assert_eq!(count(first, task, 2), 0);
         let mut taken = transcripts.take_first(task, RoundNumber(1));
-        assert_eq!(taken.len(), TRANSCRIPTS_PER_ROUND_MAX);
-        assert_eq!(taken[0].record(), Digest([1; 32]));
+        assert_eq!((taken.len(), taken[0].record()), (3, Digest([1; 32])));
         assert_eq!(taken[0].read().unwrap(), [1; 9]);
-        // There is no second try, but a later transcript can still be paid first.
-        insert(task, 1, 8);
-        assert_eq!((count(first, task, 1), count(later, task, 1)), (0, 1));
+        // There is no second try at the draws, of a round or of a provider.
+        insert(task, 1, 1);
+        insert(task, 1, 4);
+        insert(task, 1, 5);
+        assert_eq!(count(first, task, 1), 0);
+        transcripts.put_back(task, RoundNumber(1), taken);
+        let again: Vec<u8> = transcripts
+            .take_later(task, RoundNumber(1))
+            .iter()
+            .map(|held| held.record().0[0])
+            .collect();
+        assert_eq!(again, [1, 2, 3, 4], "of four providers, and in their order");
         assert_eq!(count(later, task, 1), 0);
-        // A round that was never valued gives way to the next one of its task.
+        // A round that was never valued gives way to the next one of its task, and a provider has one place.
         insert(other, 2, 8);
         assert_eq!((count(first, other, 1), count(later, other, 1)), (0, 0));
-        // One that arrives late does not end the wait of the later round, and a provider has one place.
         insert(other, 1, 9);
         insert(other, 2, 8);
-        let mut taken = transcripts.take_first(other, RoundNumber(2));
-        assert_eq!((taken.len(), taken[0].read().unwrap()), (1, vec![8; 9]));
-        // The transcripts of a round without one when it was valued are the first when they come.
-        assert_eq!(count(first, other, 3), 0);
-        insert(other, 3, 9);
+        assert_eq!(count(first, other, 2), 1);
+        // A round with a result needs none.
         insert(other, 2, 7);
-        assert_eq!((count(first, other, 3), count(later, other, 2)), (1, 0));
+        transcripts.close(other, RoundNumber(2));
+        insert(other, 2, 6);
+        assert_eq!(count(later, other, 2), 0);
+    }
+
+    #[test]
+    fn the_oldest_rounds_give_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = BlobStore::open(folder.path()).unwrap();
+        let transcripts = Transcripts::default();
+        let task = |at: usize| {
+            let mut id = [0; 32];
+            // Ids do not ascend with the age of their rounds.
+            id[..8].copy_from_slice(&(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+            TaskId(id)
+        };
+        for at in 0..=HELD_MAX {
+            transcripts.insert(task(at), RoundNumber(1), transcript(&blobs, 1, &[1]));
+        }
+        let left = |at| transcripts.take_later(task(at), RoundNumber(1)).len();
+        assert_eq!([left(0), left(1), left(HELD_MAX)], [0, 1, 1]);
+        for at in 0..=ROUNDS_MAX {
+            transcripts.close(task(at), RoundNumber(2));
+        }
+        assert_eq!(transcripts.lock().rounds.len(), ROUNDS_MAX);
     }
 
     #[test]

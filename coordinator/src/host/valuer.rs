@@ -9,6 +9,7 @@ use florin_learning::graph::GraphModel;
 use florin_learning::{Engine, ScratchSpace};
 use florin_protocol::{
     Digest, ErrorCode, NodeSigner, Rejection, RoundNumber, TaskId, TaskSpec, WorkOrder, WorkRecord,
+    WorkResult,
 };
 use florin_work::{
     EarlierUpdateBlobs, TRANSCRIPT_PARTS, TranscriptSample, ValuationInputs, ValuationOutput,
@@ -222,7 +223,7 @@ pub(super) struct RecordMatch {
 /// Compares the record whose transcript is `proven`, then all up to the first that agrees or to that one; later ones
 /// are not compared.
 pub(super) fn match_records(
-    ours: &florin_protocol::WorkResult,
+    ours: &WorkResult,
     records: &[ReceivedRecord],
     proven: Option<Digest>,
 ) -> RecordMatch {
@@ -245,12 +246,12 @@ pub(super) fn match_records(
 }
 
 /// Whether a record has this result.
-pub(super) fn is_same_result(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
+pub(super) fn is_same_result(ours: &WorkResult, record: &WorkRecord) -> bool {
     florin_work::compare_results(ours, &record.result).is_ok()
 }
 
 /// Whether a record agrees with the coordinator's own result; logs the mismatch if not.
-pub(super) fn record_agrees(ours: &florin_protocol::WorkResult, record: &WorkRecord) -> bool {
+pub(super) fn record_agrees(ours: &WorkResult, record: &WorkRecord) -> bool {
     let difference = florin_work::compare_results(ours, &record.result).err();
     if let Some(difference) = &difference {
         let provider = record.provider;
@@ -310,6 +311,24 @@ fn run_job(
     link: &ValuerLink,
 ) -> Result<(), RetryReason> {
     let (task, round) = (job.task, job.round);
+    let mut transcripts = link.transcripts.take_first(task, round);
+    let done = value_round(job, failures, &mut transcripts, valuer, link);
+    match done {
+        Ok(()) => link.transcripts.close(task, round),
+        Err(_) => link.transcripts.put_back(task, round, transcripts),
+    }
+    done
+}
+
+/// Values a round by a transcript, or else in full. Transcripts that another attempt can read are left.
+fn value_round(
+    job: &ValuationJob,
+    failures: u32,
+    transcripts: &mut Vec<HeldTranscript>,
+    valuer: &mut dyn Valuer,
+    link: &ValuerLink,
+) -> Result<(), RetryReason> {
+    let (task, round) = (job.task, job.round);
     let ValuerLink { blobs, mailbox, .. } = link;
     let give_up = |why: String| {
         tracing::error!(%task, %round, reason = %why, "abandoning the round");
@@ -320,18 +339,16 @@ fn run_job(
         trace::store_blob(task, round).in_scope(|| blobs.put(&outcome.model))?;
         Ok::<_, RetryReason>(mailbox.send_result(task, round, outcome.result, source))
     };
-    let mut transcripts = link.transcripts.take_first(task, round);
     let replayed = trace::work("value", task, round)
-        .in_scope(|| replay_records(job, &mut transcripts, valuer, link));
-    let mut accepted = None;
+        .in_scope(|| replay_records(job, transcripts, valuer, link));
     if let Some((replayed, record)) = replayed {
-        accepted = Some(record);
         match send(replayed, ResultSource::Transcript(record))? {
             Err(refused) if refused.code == ErrorCode::ConflictingMessage => {
                 tracing::info!(%task, %round, why = %refused, "valuing the round");
             }
             answer => {
                 link.metrics.replayed.inc();
+                tracing::info!(%task, %round, "valued by the transcript of a provider");
                 return classify_reply(answer);
             }
         }
@@ -346,8 +363,7 @@ fn run_job(
     match tried {
         Ok(outcome) => {
             transcripts.extend(link.transcripts.take_later(task, round));
-            let result = &outcome.result;
-            let proven = accepted.or_else(|| first_proven(job, transcripts, result, valuer, link));
+            let proven = first_proven(job, transcripts, &outcome.result, valuer, link);
             match send(outcome, ResultSource::Computed(proven))? {
                 Err(refused) if refused.code == ErrorCode::WorkResultMismatch => {
                     give_up(refused.to_string())
@@ -372,7 +388,7 @@ fn compute(
 }
 
 /// The result of the first record with a transcript, if that is accepted and has it. A transcript that is not accepted decides
-/// nothing: the coordinator's own valuation then judges all records. The transcripts that were not read are left.
+/// nothing: the coordinator's own valuation then judges all records. All but refused transcripts are left.
 fn replay_records(
     job: &ValuationJob,
     transcripts: &mut Vec<HeldTranscript>,
@@ -386,45 +402,83 @@ fn replay_records(
         // Records that contradict each other are judged by all of the valuation.
         return None;
     }
-    let own = |transcript: &HeldTranscript| {
-        job.records.iter().find(|record| record.digest == transcript.record())
-    };
     // The first one only: each further one would be another try at the draws.
-    let at = transcripts.iter().position(|transcript| own(transcript).is_some())?;
+    let at = transcripts.iter().position(|it| record_of(it, &job.records).is_some())?;
     let mut transcript = transcripts.remove(at);
-    let record = own(&transcript)?;
-    let output = replay(job, &mut transcript, &record.signed.body.result, valuer, link)?;
-    Some((output, record.digest))
+    let record = record_of(&transcript, &job.records)?;
+    let replayed = replay(job, &mut transcript, &record.signed.body.result, valuer, link);
+    if !matches!(replayed, Replayed::Refused) {
+        transcripts.insert(at, transcript);
+    }
+    replayed.accepted().map(|output| (output, record.digest))
 }
 
 /// The first record whose transcript is accepted, behind the coordinator's own valuation: a record with a transcript
-/// takes longer, and is paid before those without one. Here the draws decide nothing but that.
+/// takes longer, and is paid before those without one. Here the draws decide nothing but that. Only transcripts of
+/// records with the right result are read, and none if one record alone has it.
 fn first_proven(
     job: &ValuationJob,
-    transcripts: Vec<HeldTranscript>,
-    ours: &florin_protocol::WorkResult,
+    transcripts: &mut Vec<HeldTranscript>,
+    ours: &WorkResult,
     valuer: &mut dyn Valuer,
     link: &ValuerLink,
 ) -> Option<Digest> {
-    let mut proven = transcripts.into_iter().filter_map(|mut transcript| {
-        replay(job, &mut transcript, ours, valuer, link)?;
-        Some(transcript.record())
-    });
-    proven.next()
+    let mut records = link.mailbox.open_records(job.task);
+    records.retain(|record| is_same_result(ours, &record.signed.body));
+    if records.len() < 2 {
+        return None;
+    }
+    transcripts.retain(|transcript| record_of(transcript, &records).is_some());
+    let mut at = 0;
+    while let Some(transcript) = transcripts.get_mut(at) {
+        match replay(job, transcript, ours, valuer, link) {
+            Replayed::Accepted(_) => return Some(transcript.record()),
+            Replayed::Refused => drop(transcripts.remove(at)),
+            Replayed::Postponed => at += 1,
+        }
+    }
+    None
 }
 
-/// Replays a transcript. `None`, with the reason in the log, if it is not accepted, or has another result than `expected`.
+fn record_of<'a>(
+    transcript: &HeldTranscript,
+    records: &'a [ReceivedRecord],
+) -> Option<&'a ReceivedRecord> {
+    records.iter().find(|record| record.digest == transcript.record())
+}
+
+/// The end of a replay.
+enum Replayed {
+    /// It has the expected result.
+    Accepted(Box<ValuationOutput>),
+    /// It has not, or a drawn part of it is false.
+    Refused,
+    /// This machine could not read it now, or reads none.
+    Postponed,
+}
+
+impl Replayed {
+    fn accepted(self) -> Option<ValuationOutput> {
+        match self {
+            Self::Accepted(output) => Some(*output),
+            _ => None,
+        }
+    }
+}
+
+/// Replays a transcript. The log has the reason if it is refused.
 fn replay(
     job: &ValuationJob,
     transcript: &mut HeldTranscript,
-    expected: &florin_protocol::WorkResult,
+    expected: &WorkResult,
     valuer: &mut dyn Valuer,
     link: &ValuerLink,
-) -> Option<ValuationOutput> {
+) -> Replayed {
     let (task, round, provider) = (job.task, job.round, transcript.provider());
     let refused = |why: String| {
         link.metrics.refused.inc();
         tracing::warn!(%task, %round, %provider, %why, "a transcript is not accepted");
+        Replayed::Refused
     };
     let seed = transcript.seed(&link.node);
     let read = transcript.read().map_err(ValuerError::from);
@@ -439,13 +493,16 @@ fn replay(
     match replayed {
         Ok(Some(output)) if florin_work::compare_results(&output.result, expected).is_ok() => {
             tracing::info!(%task, %round, %provider, "the transcript of a provider is accepted");
-            return Some(output);
+            Replayed::Accepted(Box::new(output))
         }
-        Ok(None) => {}
         Ok(Some(_)) => refused("it has another result".to_owned()),
+        Ok(None) => Replayed::Postponed,
+        Err(ValuerError::Transient(why)) => {
+            tracing::warn!(%task, %round, %provider, %why, "a transcript cannot be read now");
+            Replayed::Postponed
+        }
         Err(error) => refused(error.to_string()),
     }
-    None
 }
 
 /// Decides from the engine's reply whether to retry: a journal failure is transient; any other

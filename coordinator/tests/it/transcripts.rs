@@ -15,8 +15,9 @@ use florin_work::{RecordedRound, ValuationInputs, ValuationOutput};
 use crate::support::*;
 use crate::test_coordinator::*;
 
-/// A second provider.
+/// Further providers.
 const OTHER: u8 = 204;
+const THIRD: u8 = 205;
 
 /// Rounds that a valuer computed, and those that it replayed.
 #[derive(Default)]
@@ -127,13 +128,13 @@ impl Ordered {
         read(self.shop.send("POST", "work/transcripts", body(record, transcript)).await)
     }
 
-    /// Lets the second provider send records, too.
-    async fn add_other(&self) {
-        let registered = registration(OTHER, Role::Provider);
+    /// Lets another provider send records, too.
+    async fn add_provider(&self, number: u8) {
+        let registered = registration(number, Role::Provider);
         let () = self.shop.post("registrations", &registered).await.unwrap();
         let mut ledger = self.shop.ledger.state.lock().unwrap();
         let stake = ledger.stakes[&address(PROVIDER)];
-        ledger.stakes.insert(address(OTHER), stake);
+        ledger.stakes.insert(address(number), stake);
     }
 
     /// Waits until the round has this number of records.
@@ -249,7 +250,7 @@ async fn a_transcript_of_another_result_does_not_help_a_record() {
 async fn a_contradiction_during_a_replay_is_judged_by_the_whole_valuation() {
     let dir = tempfile::tempdir().unwrap();
     let ordered = Ordered::new(dir.path(), 2).await;
-    ordered.add_other().await;
+    ordered.add_provider(OTHER).await;
     let RecordedRound { output, transcript } = ordered.recorded();
     let mut wrong = output.result.clone();
     wrong.metrics.correct_after += 1;
@@ -282,7 +283,7 @@ async fn a_transcript_is_paid_before_a_record_without_one() {
     for (sent, counts) in [("none", (1, 1)), ("false", (1, 1)), ("both false", (1, 0))] {
         let dir = tempfile::tempdir().unwrap();
         let ordered = Ordered::new(dir.path(), 2).await;
-        ordered.add_other().await;
+        ordered.add_provider(OTHER).await;
         let RecordedRound { output, transcript } = ordered.recorded();
         let transcript = transcript.unwrap();
         let early = ordered.record(output.result.clone());
@@ -319,6 +320,45 @@ async fn a_transcript_is_paid_before_a_record_without_one() {
         assert_eq!(ordered.report().await.infrastructure[0].provider, address(number));
         ordered.shop.stop().await;
     }
+}
+
+/// A wrong record with a right transcript does not take the place of a right one with its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_transcript_of_a_wrong_record_proves_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let ordered = Ordered::new(dir.path(), 2).await;
+    ordered.add_provider(OTHER).await;
+    ordered.add_provider(THIRD).await;
+    let RecordedRound { output, transcript } = ordered.recorded();
+    let transcript = transcript.unwrap();
+    let bare = ordered.record(output.result.clone());
+    let mut wrong = output.result.clone();
+    wrong.metrics.correct_after += 1;
+    let wrong = ordered.record_of(OTHER, wrong);
+    let right = ordered.record_of(THIRD, output.result);
+    let (open, gate) = mpsc::channel();
+    *ordered.counts.valuation_gate.lock().unwrap() = Some(gate);
+    let after = |records| ordered.wait_for_records(records);
+    let bare = ordered.shop.post::<WorkAcceptance>("work", &bare);
+    let wrong = async {
+        after(1).await;
+        ordered.submit(&wrong, &transcript).await
+    };
+    let right = async {
+        after(2).await;
+        ordered.submit(&right, &transcript).await
+    };
+    let open_after_all = async {
+        after(3).await;
+        open.send(()).unwrap();
+    };
+    let (bare, wrong, right, ()) = tokio::join!(bare, wrong, right, open_after_all);
+    assert_eq!(bare.unwrap_err().code, ErrorCode::WorkOrderClosed);
+    assert_eq!(wrong.unwrap_err().code, ErrorCode::WorkResultMismatch);
+    assert!(right.unwrap().units > 0);
+    assert_eq!(ordered.counts.all(), (1, 1), "the wrong record's transcript was not read");
+    assert_eq!(ordered.report().await.infrastructure[0].provider, address(THIRD));
+    ordered.shop.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
