@@ -87,7 +87,7 @@ class History:
         ]
         for entry, shares in zip(report["entries"], effects["shares"]):
             sender, new = entry["sender"], [share * 256 for share in shares]
-            if any(shares):
+            if sum(shares) >= 128:
                 old = self.shares.get(sender, new)
                 self.shares[sender] = [(a + b) // 2 for a, b in zip(old, new)]
 

@@ -25,7 +25,7 @@ from rounds import is_confirmed, is_excluded, is_resolved, micro, rungs, same
 TOLERANCE, MICRO, GROUPS = 10, 10**6, 32
 PERMUTATIONS = 0x726F7770
 PERMUTED_MAX = 64
-IMPROVEMENT_MIN = 100_000
+IMPROVEMENT_MIN = 200_000
 
 
 def nano(nats):

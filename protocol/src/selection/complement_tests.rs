@@ -152,12 +152,12 @@ fn a_history_smooths_losses_and_shares() {
     assert_eq!(classes.shares(account(2)), None, "it has no weight");
     let excluded = classes.shares(account(3));
     assert_eq!(excluded, Some(&[0, WHOLE][..]), "an excluded update shows its classes, too");
-    let classes = add(vec![Some(400), Some(600)], vec![vec![127, 128], vec![5, 250], vec![0, 0]]);
+    let classes = add(vec![Some(400), Some(600)], vec![vec![127, 128], vec![5, 250], vec![126, 1]]);
     assert_eq!(classes.losses(), [700, 600], "(3 * 800 + 400) / 4, and the first of its class");
     let half = [(255 + 127) * 128, 128 * 128];
     assert_eq!(classes.shares(account(1)), Some(&half[..]));
     assert_eq!(classes.shares(account(2)), Some(&[5 * 256, 250 * 256][..]));
-    assert_eq!(classes.shares(account(3)), Some(&[0, WHOLE][..]), "it improved no class");
+    assert_eq!(classes.shares(account(3)), Some(&[0, WHOLE][..]), "it improved too little");
     let classes = add(vec![None, None], vec![vec![], vec![], vec![]]);
     assert_eq!(classes.losses(), [700, 600]);
     assert_eq!(classes.shares(account(1)), Some(&half[..]));

@@ -67,6 +67,9 @@ pub struct TaskHistory {
     classes: ClassHistory,
 }
 
+/// Shares with fewer parts in all are ignored: their update improved too little to show its classes.
+const PARTS_MIN: u16 = 128;
+
 /// The model's loss on each class, and the classes that the updates of each participant improve.
 #[derive(Clone, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ClassHistory {
@@ -101,7 +104,8 @@ impl ClassHistory {
             *known = if *known == 0 { *new } else { smooth(*known, *new) };
         }
         for (entry, shares) in report.entries.iter().zip(&effects.shares) {
-            if shares.iter().all(|share| *share == 0) {
+            let parts = shares.iter().fold(0_u16, |sum, share| sum.saturating_add((*share).into()));
+            if parts < PARTS_MIN {
                 continue;
             }
             let new = shares.iter().map(|share| u16::from(*share).saturating_mul(SHARE_SCALE));
