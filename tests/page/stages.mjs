@@ -1,5 +1,5 @@
-// What a page fetches again after each event, with events of this script: node stages.mjs ORIGIN TASK,
-// of a task that has ended.
+// The requests of a page after each event, with events of this script: node stages.mjs ORIGIN TASK, of
+// a task that has ended.
 import { check, honest, play, visit } from "./browser.mjs";
 
 const [origin, task] = process.argv.slice(2);
