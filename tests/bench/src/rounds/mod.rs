@@ -166,7 +166,7 @@ fn report(kind: MarketKind, all: &[RuleTrials]) -> Vec<Measurement> {
         if is(Rule::FairWork) {
             let least = pairs()
                 .map(|(one, other)| one.gini_of_equalised_pay() / other.gini_of_pay().max(1e-12));
-            let label = "  the least, with equal pay in a round, dealt when all pay is known";
+            let label = "  with equal pay in a round, dealt when all pay is known";
             rows.push(plain(label, median(least), ""));
         }
         let bar = is(Rule::FairAccuracy).then_some(VARIANCE_MAX);

@@ -137,8 +137,9 @@ impl Trial {
         gini(self.outcome.members.iter().map(|member| member.earned.max(0.0)).collect())
     }
 
-    /// The Gini coefficient if each round paid all its updates alike, and went to those with the least
-    /// pay, the round with the most pay first: no selector knows the pay of later rounds.
+    /// The Gini coefficient if each round paid all its updates alike and went to those with the least
+    /// pay, the round with the most pay first. No selector can do that: none knows the pay of later
+    /// rounds.
     pub(super) fn gini_of_equalised_pay(&self) -> f64 {
         let mut paid = vec![0.0; self.outcome.members.len()];
         let mut rounds = self.payouts.clone();
