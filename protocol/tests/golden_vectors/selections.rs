@@ -105,8 +105,8 @@ fn report(example: &Report, round: u32, classes: bool) -> Report {
     }
 }
 
-/// Effects on six classes: each member improves one or two of them, and some none. A round has no row
-/// of one class.
+/// Effects on six classes: each member improves one or two of them, some too little to count, and some
+/// have no weight. A round has no row of one class.
 fn class_effects(delivered: &[(Address, u8)], round: u32) -> ClassEffects {
     let shares = |number: u8| {
         let lowered = |class: u8| match (number + class) % 6 {
@@ -114,7 +114,8 @@ fn class_effects(delivered: &[(Address, u8)], round: u32) -> ClassEffects {
             1 if number.is_multiple_of(3) => 1_000 + i64::from(round),
             _ => -2_000,
         };
-        let lowered: Vec<i64> = (0..6).map(lowered).collect();
+        let scale = if number % 10 == 3 { 1 } else { 1_000 };
+        let lowered: Vec<i64> = (0..6).map(|class| scale * lowered(class)).collect();
         if number % 10 == 7 { Vec::new() } else { ClassEffects::shares_of(&lowered) }
     };
     let loss = |class: u32| {
