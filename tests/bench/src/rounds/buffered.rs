@@ -207,20 +207,23 @@ fn faster(trials: &[Trial], synchronous: &[Trial]) -> f64 {
     median(trials.iter().zip(synchronous).map(ratio))
 }
 
-/// By how much the fast members' pay for a useful row is beyond that of the slow ones, in percent, and
-/// the standard error of that (jackknife over the seeds). All seeds are added before they are divided:
-/// the mean of their ratios is above one also where both groups are paid alike.
-fn pay_difference(trials: &[Trial]) -> (f64, f64) {
+/// By how much a ratio of sums over all seeds is beyond one, in percent, and the standard error of that
+/// (jackknife over the seeds). The mean of the seeds' ratios is above one also where both groups are
+/// paid alike.
+fn beyond<const N: usize>(
+    trials: &[Trial],
+    sums: impl Fn(&Trial) -> [f64; N],
+    ratio: impl Fn([f64; N]) -> f64,
+) -> (f64, f64) {
+    let parts: Vec<[f64; N]> = trials.iter().map(sums).collect();
     let of_all = |without: Option<usize>| {
-        let per_row = |group: &str| {
-            let kept = trials.iter().enumerate().filter(|(at, _)| Some(*at) != without);
-            let parts = kept.map(|(_, trial)| trial.pay_and_useful_rows(group));
-            let (pay, rows) = parts.fold((0.0, 0.0), |(a, b), (pay, rows)| (a + pay, b + rows));
-            pay / rows
-        };
-        (per_row("fast") / per_row("slow") - 1.0) * 100.0
+        let mut total = [0.0; N];
+        for (_, part) in parts.iter().enumerate().filter(|(at, _)| Some(*at) != without) {
+            total.iter_mut().zip(part).for_each(|(sum, one)| *sum += one);
+        }
+        (ratio(total) - 1.0) * 100.0
     };
-    let without: Vec<f64> = (0..trials.len()).map(|at| of_all(Some(at))).collect();
+    let without: Vec<f64> = (0..parts.len()).map(|at| of_all(Some(at))).collect();
     let (center, count) = (mean(without.iter().copied()), without.len() as f64);
     let squares: f64 = without.iter().map(|one| (one - center).powi(2)).sum();
     (of_all(None), ((count - 1.0) / count * squares).sqrt())
@@ -260,11 +263,27 @@ fn compare(
     });
     let wasted = median(trials.iter().map(Trial::wasted)) * 100.0;
     rows.push(Measurement::plain(name("trained in vain"), wasted, "%"));
-    let (difference, error) = pay_difference(trials);
+    let per_row = |trial: &Trial| {
+        let (fast, slow) = (trial.pay_and_useful_rows("fast"), trial.pay_and_useful_rows("slow"));
+        [fast.0, fast.1, slow.0, slow.1]
+    };
+    let ratio = |[fast, fast_rows, slow, slow_rows]: [f64; 4]| fast / fast_rows * slow_rows / slow;
+    let (difference, error) = beyond(trials, per_row, ratio);
     let label = name("pay per useful row, fast beyond slow members");
     rows.push(Measurement::plain(label, difference, "%"));
-    if error.is_finite() {
-        rows.push(Measurement::plain(name("  its standard error"), error, "%"));
+    let within = |trial: &Trial| {
+        let (fast, slow) = trial.scores_within_rounds("fast", "slow");
+        [fast, slow]
+    };
+    let (same, same_error) = beyond(trials, within, |[fast, slow]| fast / slow);
+    for (label, value) in [
+        ("  its standard error", error),
+        ("  score per useful row of the same round, fast beyond slow", same),
+        ("    its standard error", same_error),
+    ] {
+        if value.is_finite() {
+            rows.push(Measurement::plain(name(label), value, "%"));
+        }
     }
     let label = name("difference of that pay");
     rows.push(Measurement::at_most(label, difference.abs(), "%", PAY_DIFFERENCE_MAX));

@@ -24,6 +24,8 @@ pub(super) struct Trial {
     computed_ms: f64,
     /// Florins paid for data and useful rows, by group: rows that had a weight in a model.
     paid: Vec<(f64, f64)>,
+    /// Nano-nats of the scores and useful rows of each round, by group.
+    scored: Vec<Vec<(f64, f64)>>,
     /// Florins paid for data in each round, and the number of updates that they paid.
     payouts: Vec<(f64, usize)>,
     /// Updates of honest members that counted as repeats.
@@ -47,14 +49,16 @@ impl Trial {
         let mut curve = Vec::new();
         let mut begun = None;
         let mut paid = vec![(0.0, 0.0); scenario.population.len()];
-        let (mut repeats, mut payouts) = (0, Vec::new());
+        let (mut repeats, mut payouts, mut scored) = (0, Vec::new(), Vec::new());
         while simulation.wait_for_round()? {
             simulation.run_round(1)?;
             simulation.measure_accuracy()?;
             let row = simulation.rounds().last().context("a round has an outcome")?;
             let begun = *begun.get_or_insert(row.at_ms.saturating_sub(row.duration_ms));
             curve.push((row.at_ms.saturating_sub(begun) as f64 / 1e3, row.accuracy));
-            repeats += record_pay(&simulation, &mut paid);
+            let mut of_round = vec![(0.0, 0.0); scenario.population.len()];
+            repeats += record_pay(&simulation, &mut paid, &mut of_round);
+            scored.push(of_round);
             payouts.extend(simulation.report().map(payouts_of));
         }
         let own = simulation.accuracies_of_members()?;
@@ -70,6 +74,7 @@ impl Trial {
             busy_ms,
             computed_ms,
             paid,
+            scored,
             payouts,
             repeats,
             outcome,
@@ -137,6 +142,19 @@ impl Trial {
         gini(self.outcome.members.iter().map(|member| member.earned.max(0.0)).collect())
     }
 
+    /// The two sums whose ratio compares the scores for each useful row of two groups within the same
+    /// rounds (Mantel and Haenszel, 1959): a round counts as far as both had rows in it.
+    pub(super) fn scores_within_rounds(&self, one: &str, other: &str) -> (f64, f64) {
+        let at = |group: &str| self.outcome.groups.iter().position(|name| name == group);
+        let (Some(one), Some(other)) = (at(one), at(other)) else { return (0.0, 0.0) };
+        let both =
+            self.scored.iter().filter_map(|round| Some((round.get(one)?, round.get(other)?)));
+        both.fold((0.0, 0.0), |(above, below), ((score, rows), (other_score, other_rows))| {
+            let all = (rows + other_rows).max(1.0);
+            (above + score * other_rows / all, below + other_score * rows / all)
+        })
+    }
+
     /// The Gini coefficient if each round paid all its updates alike and went to those with the least
     /// pay, the round with the most pay first. No selector can do that: none knows the pay of later
     /// rounds.
@@ -165,9 +183,13 @@ impl Trial {
     }
 }
 
-/// Adds the pay and the useful rows of the last round to those of the groups. Returns the number of
-/// its repeats.
-fn record_pay(simulation: &Simulation<'_>, paid: &mut [(f64, f64)]) -> usize {
+/// Adds the pay and the useful rows of the last round to those of the groups, and its scores and useful rows
+/// to `scored`. Returns the number of its repeats.
+fn record_pay(
+    simulation: &Simulation<'_>,
+    paid: &mut [(f64, f64)],
+    scored: &mut [(f64, f64)],
+) -> usize {
     let Some(report) = simulation.report() else { return 0 };
     let mut repeats = 0;
     for line in &report.lines {
@@ -178,6 +200,10 @@ fn record_pay(simulation: &Simulation<'_>, paid: &mut [(f64, f64)]) -> usize {
         repeats += usize::from(score.preprocessing.duplicate_of.is_some());
         if report.is_productive() && !score.excluded {
             *rows += score.preprocessing.weight as f64;
+            if let Some((sum, rows)) = scored.get_mut(group) {
+                *sum += score.score_nano as f64;
+                *rows += score.preprocessing.weight as f64;
+            }
         }
     }
     repeats
