@@ -212,7 +212,7 @@ impl Valuer for WorkValuer {
 }
 
 /// The work records of a round, compared with the coordinator's own result.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RecordMatch {
     /// The record with an accepted transcript, or else the first one, that agrees with it.
     pub(super) paid: Option<Digest>,
@@ -220,29 +220,21 @@ pub(super) struct RecordMatch {
     pub(super) wrong_records: Vec<Digest>,
 }
 
-/// Compares the record whose transcript is `proven`, then all up to the first that agrees or to that one; later ones
-/// are not compared.
+/// Finds the record that is paid, `proven` being the one with an accepted transcript. Records behind it are not compared.
 pub(super) fn match_records(
     ours: &WorkResult,
     records: &[ReceivedRecord],
     proven: Option<Digest>,
 ) -> RecordMatch {
-    let agrees = |record: &&ReceivedRecord| record_agrees(ours, &record.signed.body);
-    let proven = records.iter().find(|record| Some(record.digest) == proven).filter(agrees);
-    let mut compared =
-        RecordMatch { paid: proven.map(|record| record.digest), ..Default::default() };
-    for record in records {
-        if compared.paid == Some(record.digest) {
-            break;
-        }
-        if !agrees(&record) {
-            compared.wrong_records.push(record.digest);
-        } else if proven.is_none() {
-            compared.paid = Some(record.digest);
-            break;
-        }
+    let is_right = |record: &ReceivedRecord| is_same_result(ours, &record.signed.body);
+    let is_proven = |record: &ReceivedRecord| Some(record.digest) == proven && is_right(record);
+    let at = records.iter().position(is_proven).or_else(|| records.iter().position(is_right));
+    let before = records.iter().take(at.unwrap_or(records.len()));
+    let wrong = before.filter(|record| !record_agrees(ours, &record.signed.body));
+    RecordMatch {
+        paid: at.and_then(|at| records.get(at)).map(|record| record.digest),
+        wrong_records: wrong.map(|record| record.digest).collect(),
     }
-    compared
 }
 
 /// Whether a record has this result.
@@ -404,11 +396,11 @@ fn replay_records(
     }
     // The first one only: each further one would be another try at the draws.
     let at = transcripts.iter().position(|it| record_of(it, &job.records).is_some())?;
-    let mut transcript = transcripts.remove(at);
-    let record = record_of(&transcript, &job.records)?;
-    let replayed = replay(job, &mut transcript, &record.signed.body.result, valuer, link);
-    if !matches!(replayed, Replayed::Refused) {
-        transcripts.insert(at, transcript);
+    let transcript = transcripts.get_mut(at)?;
+    let record = record_of(transcript, &job.records)?;
+    let replayed = replay(job, transcript, &record.signed.body.result, valuer, link);
+    if matches!(replayed, Replayed::Refused) {
+        transcripts.remove(at);
     }
     replayed.accepted().map(|output| (output, record.digest))
 }
