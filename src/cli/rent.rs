@@ -74,6 +74,10 @@ pub(crate) struct RentNew {
     /// Train only parameters whose name fits, such as "head.*"; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub(crate) trainable: Vec<String>,
+    /// Let layers stay at home: parameters whose name fits, such as "stem.*"; may be repeated. Others get the activations
+    /// behind them in place of the rows
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) at_home: Vec<String>,
     /// Running statistics, such as those of batch norm
     #[arg(long, value_enum, default_value = "refuse")]
     pub(crate) buffers: BuffersName,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use florin_learning::graph::{
-    BufferPolicy, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
+    BufferPolicy, CutGraph, Graph, GraphError, GraphParts, graph_cost, read_archive, split,
 };
 use florin_protocol::{Digest, GraphModel, Micro, ModelLoss};
 use florin_work::{GraphOutput, declared_graph};
@@ -79,6 +79,15 @@ pub(super) fn read_graph(
     section: &ModelSection,
     folder: Option<&Path>,
 ) -> Result<GraphFile, TaskFileError> {
+    read_cut_graph(section, folder, None).map(|(graph, _)| graph)
+}
+
+/// The same without the layers that stay at home: the graph behind the cut, and the cut.
+pub(super) fn read_cut_graph(
+    section: &ModelSection,
+    folder: Option<&Path>,
+    at_home: Option<&[String]>,
+) -> Result<(GraphFile, Option<CutGraph>), TaskFileError> {
     let missing = |key: &str, right: &str| TaskFileError::key(key, "nothing", right);
     let path = section.file.as_ref().ok_or_else(|| {
         missing("model.file", "a model of kind \"graph\" is a file of torch.export.save")
@@ -88,12 +97,19 @@ pub(super) fn read_graph(
     };
     let folder = folder.ok_or_else(|| missing("model.file", "no model is read here"))?;
     let (graph, weights) = read_archive(&folder.join(path)).map_err(wrong)?;
+    let cut = at_home.map(|at_home| CutGraph::new(&graph, &weights, at_home)).transpose();
+    let cut = cut.map_err(|error| {
+        let right = format!("{} [{}]", error.why, error.code());
+        TaskFileError::key("split.at_home", format!("{:?}", at_home.unwrap_or_default()), right)
+    })?;
+    let (graph, weights) =
+        cut.as_ref().map_or((&graph, &weights), |cut| (&cut.rest, &cut.rest_weights));
     let all = [ALL_PARAMETERS.to_owned()];
     let trainable = section.trainable.as_deref().unwrap_or(&all);
     let policy = section.buffers.unwrap_or(BuffersName::Refuse).policy();
-    let parts = split(&graph, &weights, trainable, policy).map_err(wrong)?;
-    let outputs = outputs(&graph).map_err(wrong)?;
-    declare(section, parts, outputs)
+    let parts = split(graph, weights, trainable, policy).map_err(wrong)?;
+    let outputs = outputs(graph).map_err(wrong)?;
+    declare(section, parts, outputs).map(|declared| (declared, cut))
 }
 
 /// The pattern of all parameters.

@@ -518,7 +518,7 @@ fn number_keys(number: &NumberEncoding) -> Vec<String> {
     keys
 }
 
-fn list(texts: &[String]) -> String {
+pub(super) fn list(texts: &[String]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
     format!("[{}]", quoted.join(", "))
 }

@@ -2,10 +2,14 @@
 //! dispute has the rows of one step, and strangers have nothing.
 
 use florin_compute::{DataClass, LeaseOutcome};
+use florin_learning::graph::read_archive;
 
 use crate::support::lease_run::{LeaseRun, PATIENT, REFEREE, TestWindows, undisturbed};
 use crate::support::process::{PATIENCE, Process, until_within};
-use crate::support::{On, on_both};
+use crate::support::{On, florin, on_both};
+
+/// A model of three classes on rows of 64 numbers.
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/learning/data/graphs/vit.pt2");
 
 on_both!(a_renter_audits_private_rows);
 
@@ -82,6 +86,37 @@ impl LeaseRun {
         }
         false
     }
+}
+
+/// With a split others have activations and the rest of the model, in every class; the whole model is made of both.
+#[test]
+fn rows_and_first_layers_of_a_split_order_stay_at_home() {
+    let run = LeaseRun::open(On::Embedded);
+    run.write_order(1, TestWindows { bid: 15, ..PATIENT });
+    let order = run.market.file("order.toml");
+    let text = std::fs::read_to_string(&order).unwrap();
+    let split = "[split]\nat_home = [\"patch.*\", \"token\", \"place\"]\n[data]\n";
+    std::fs::write(&order, text.replace("[data]\n", split)).unwrap();
+    let checked = florin(&["rent", "check", &order, "--json"]).expect(0).json();
+    assert_eq!(checked["split"]["numbers_sent"], 40, "{checked}");
+    let before = run.tokens();
+    let _all = (run.helpers(), run.daemon("provider", "bid.toml"));
+    let id = run.place(None);
+    let lease = run.wait_for_pay(id);
+    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert_eq!(run.tokens(), before);
+    assert!(!run.has_file_of_rows(), "rows left their home");
+    let (out, id) = (run.market.file("whole.pt2"), id.to_string());
+    run.market.run_command(&["rent", "fetch", &id, "--out", &out, "--from", MODEL]).expect(0);
+    let weight = |file: &str, wanted: &str| {
+        let (graph, weights) = read_archive(std::path::Path::new(file)).unwrap();
+        let names =
+            graph.inputs.into_iter().filter_map(|input| input.role.name().map(str::to_owned));
+        let found = names.zip(weights.tensors).find(|(name, _)| name == wanted);
+        found.expect("the weight").1.bytes
+    };
+    assert_eq!(weight(&out, "patch.weight"), weight(MODEL, "patch.weight"));
+    assert_ne!(weight(&out, "block.qkv.weight"), weight(MODEL, "block.qkv.weight"));
 }
 
 /// Audits of a lease may miss every fake segment: the order is placed again until one is drawn.

@@ -13,6 +13,7 @@
 mod archive;
 mod canonical;
 mod check;
+mod cut;
 #[cfg(feature = "torch")]
 mod draws;
 mod error;
@@ -36,7 +37,6 @@ mod owner_ends;
 mod rewrite;
 #[cfg(feature = "torch")]
 mod segment_run;
-#[cfg(feature = "torch")]
 mod segments;
 pub(crate) mod shapes;
 mod size_function;
@@ -44,11 +44,11 @@ mod split;
 #[cfg(feature = "torch")]
 mod step;
 mod value;
-#[cfg(feature = "torch")]
 mod value_origins;
 mod weights;
 
 pub use archive::{read_archive, read_archive_from, read_description};
+pub use cut::{ActivationError, CutGraph};
 #[cfg(feature = "torch")]
 pub(crate) use draws::{SeededDraws, drawing_nodes};
 pub use error::{GraphError, GraphErrorKind};

@@ -113,6 +113,11 @@ impl Segments {
         self.uses.get(input).copied().flatten().map(|span| span.first)
     }
 
+    /// The first and the last node that use an input; `None` for one without a use.
+    pub(super) fn uses(&self, input: usize) -> Option<(usize, usize)> {
+        self.uses.get(input).copied().flatten().map(|span| (span.first, span.last))
+    }
+
     /// Clears the positions that the rules forbid.
     fn forbid(&mut self, graph: &Graph, is_row: &[bool]) {
         let mut memory = Classes::new(graph.values as usize);

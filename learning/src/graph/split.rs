@@ -89,7 +89,7 @@ pub fn travelling_inputs(
     trainable: &[String],
     buffers: BufferPolicy,
 ) -> Result<Vec<bool>, GraphError> {
-    check_patterns(graph, trainable)?;
+    check_patterns("trainable", graph, trainable)?;
     let changed = changed_buffers(graph);
     let names: Vec<&str> = changed.iter().filter_map(|&at| graph.inputs[at].role.name()).collect();
     if buffers == BufferPolicy::Refuse && !names.is_empty() {
@@ -239,7 +239,12 @@ pub(super) fn changed_in_place(graph: &Graph) -> Vec<(usize, usize)> {
 /// The arguments by which a normalisation takes its running statistics.
 const STATISTICS: [&str; 2] = ["running_mean", "running_var"];
 
-fn check_patterns(graph: &Graph, patterns: &[String]) -> Result<(), GraphError> {
+/// Refuses a pattern, under its key, that is the name of no parameter.
+pub(super) fn check_patterns(
+    key: &str,
+    graph: &Graph,
+    patterns: &[String],
+) -> Result<(), GraphError> {
     let parameters = graph.inputs.iter().filter_map(|input| match &input.role {
         InputRole::Parameter(name) => Some(name.as_str()),
         _ => None,
@@ -253,7 +258,7 @@ fn check_patterns(graph: &Graph, patterns: &[String]) -> Result<(), GraphError> 
         None => Ok(()),
         Some(pattern) => {
             let why = format!(
-                "trainable = {pattern:?} matches no parameter of the model; it has {}",
+                "{key} = {pattern:?} matches no parameter of the model; it has {}",
                 listed(&names)
             );
             Err(GraphError::new(Unsupported, why))
@@ -270,7 +275,7 @@ fn listed(names: &[&str]) -> String {
 }
 
 /// Whether a name is of a pattern, in which `*` stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -15,6 +15,7 @@ use florin_compute::{DataClass, LeaseError};
 
 use crate::cli::{RentCommand, RentOrder};
 use crate::failure::{Exit, Failure};
+use crate::task_file::order::OrderSplit;
 
 pub(super) fn run(command: RentCommand) -> anyhow::Result<Exit> {
     match command {
@@ -32,9 +33,9 @@ pub(super) fn run(command: RentCommand) -> anyhow::Result<Exit> {
     }
 }
 
-/// The readers of the rows of an order, in a sentence for its renter.
-pub(super) const fn readers(class: DataClass) -> &'static str {
-    match class {
+/// The readers of the rows of an order, or of the activations in their place, in sentences for its renter.
+pub(super) fn readers(class: DataClass, split: Option<&OrderSplit>) -> String {
+    let of_rows = match class {
         DataClass::Public => "All accounts of the market can read its model and its rows.",
         DataClass::Buyer => {
             "All accounts can read its model; the coordinator, the provider and drawn auditors its rows, and the \
@@ -44,6 +45,13 @@ pub(super) const fn readers(class: DataClass) -> &'static str {
             "All accounts can read its model; the coordinator and the provider its rows, and a referee those of one \
              step."
         }
+    };
+    match split {
+        None => of_rows.to_owned(),
+        Some(_) => format!(
+            "{of_rows} The layers of split.at_home and your rows stay here: its model is the rest, and its rows are \
+             activations with their labels and targets."
+        ),
     }
 }
 

@@ -34,9 +34,10 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
         data_class: arguments.data_class,
         nonce: compose::random_number()?,
         seed: compose::random_number()?,
+        at_home: &arguments.at_home,
     };
     let folder = path.parent().unwrap_or(Path::new(""));
-    let written = order_for_graph(&graph, &arguments.data, folder, &order)?;
+    let (written, split) = order_for_graph(&graph, &arguments.data, folder, &order)?;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = match file {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
     }
     show::sentence(&format!("Wrote {shown}; it explains every key."));
     written.notes.iter().for_each(|note| show::sentence(note));
-    show::sentence(readers(arguments.data_class));
+    show::sentence(&readers(arguments.data_class, split.as_ref()));
     show::hint(&format!("Run: florin rent check {shown}"));
     Ok(Exit::Done)
 }

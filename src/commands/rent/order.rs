@@ -85,7 +85,7 @@ fn question(ready: &ReadyOrder) -> String {
         }
         DataClass::Public | DataClass::Buyer => String::new(),
     };
-    format!("Lock {escrow} FLN{bond}? {}", readers(class))
+    format!("Lock {escrow} FLN{bond}? {}", readers(class, ready.draft.split.as_ref()))
 }
 
 fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Result<()> {
@@ -122,7 +122,7 @@ fn prepare(
     wallet: &Wallet,
 ) -> anyhow::Result<ReadyOrder> {
     let file = &arguments.file;
-    let draft = order::read(file)?;
+    let draft = order::read(file, arguments.place.audit.engine)?;
     let parties = OrderParties { market: market.coordinator().market, renter: wallet.address() };
     let rest = match &arguments.after {
         Some(after) => Some(rest_of(market, wallet, after, &draft)?),

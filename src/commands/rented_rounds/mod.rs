@@ -139,7 +139,7 @@ pub(super) fn engine<'a>(
         machine: None,
         printer: EventPrinter::new(&arguments.wallet.wallet, arguments.json),
     };
-    trainer.note(readers(task.rounds.data_class));
+    trainer.note(&readers(task.rounds.data_class, None));
     trainer.reconcile()?;
     Ok(Box::new(ElsewhereEngine::new(inner, Box::new(trainer))))
 }

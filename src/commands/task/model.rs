@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::graph::{GraphError, read_archive_from, write_archive};
+use florin_learning::graph::{CutGraph, GraphError, read_archive_from, write_archive};
 use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
@@ -92,8 +92,12 @@ pub(in crate::commands) fn write_whole(
     let open = || File::open(from).with_context(|| from.display().to_string());
     let invalid =
         |error: GraphError| Failure::input(error.code(), format!("{}: {error}", from.display()));
-    let (graph, _) = read_archive_from(open()?).map_err(invalid)?;
-    if blob_digest(&graph.to_bytes()) != declared.graph.digest {
+    let (graph, weights) = read_archive_from(open()?).map_err(invalid)?;
+    let is_trained = |graph: &[u8]| blob_digest(graph) == declared.graph.digest;
+    // Of an order with a split the rest alone was trained.
+    if !is_trained(&graph.to_bytes())
+        && CutGraph::find(&graph, &weights, &is_trained).map_err(invalid)?.is_none()
+    {
         let message = format!("{} is not the model that was trained", from.display());
         return Err(Failure::input("WRONG_MODEL_FILE", message).into());
     }

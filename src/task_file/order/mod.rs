@@ -7,6 +7,7 @@ mod defaults;
 mod new_order;
 mod rented;
 mod sections;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -25,12 +26,14 @@ pub(crate) use new_order::{NewOrder, order_for_graph};
 pub(crate) use rented::{RentedRounds, read_rented};
 
 use super::file::{ModelKind, ModelSection};
-use super::graph_section::read_graph;
+use super::graph_section::read_cut_graph;
 use super::named_rows::{NamedRows, RowFiles};
 use super::token_section::TokenizerFile;
 use super::{FILE_BYTES_MAX, TaskFileError, check_graph_keys};
+use crate::cli::EngineArg;
 use crate::failure::Failure;
 use sections::{AuditSection, DepositSection, OrderFile, OrderSection, WindowSection};
+pub(crate) use split::OrderSplit;
 
 /// The challenge window of a lease, in milliseconds: ten minutes.
 const CHALLENGE_MS: u64 = 600_000;
@@ -48,6 +51,8 @@ pub(crate) struct OrderDraft {
     pub(crate) challenge_ms: u64,
     /// The accounts that may read the rows.
     pub(crate) data_class: DataClass,
+    /// The layers that stay at home, if any do.
+    pub(crate) split: Option<OrderSplit>,
     terms: OrderTerms,
     text: String,
 }
@@ -133,10 +138,10 @@ impl OrderRest {
 ///
 /// # Errors
 /// `INVALID_ORDER` with the line, key, value and the expected value; `DATA_CLASS_UNSUPPORTED`.
-pub(crate) fn read(path: &Path) -> anyhow::Result<OrderDraft> {
+pub(crate) fn read(path: &Path, engine: EngineArg) -> anyhow::Result<OrderDraft> {
     let text = read_text(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(from_text(&text, folder).map_err(|refusal| refusal.at(path, &text))?)
+    Ok(from_text(&text, folder, engine).map_err(|refusal| refusal.at(path, &text))?)
 }
 
 fn read_text(path: &Path) -> anyhow::Result<String> {
@@ -167,13 +172,15 @@ impl<E: Into<TaskFileError>> From<E> for Refused {
     }
 }
 
-fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
+fn from_text(text: &str, folder: &Path, engine: EngineArg) -> Result<OrderDraft, Refused> {
     let file: OrderFile = toml::from_str(text).map_err(TaskFileError::from)?;
     let data_class = data_class(&file.data_class)?;
     check_model(&file.model)?;
-    let graph = read_graph(&file.model, Some(folder))?;
+    let at_home = file.split.as_ref().map(|split| split.at_home.as_slice());
+    let (graph, cut) = read_cut_graph(&file.model, Some(folder), at_home)?;
     file.data.check_keys()?;
-    let expected = graph.declared.inputs.saturating_add(graph.declared.targets);
+    let inputs = split::inputs(&graph.declared, cut.as_ref())?;
+    let expected = inputs.saturating_add(graph.declared.targets);
     if file.data.width != expected {
         let right = format!("a row of the model has {expected} numbers, its targets included");
         let error = TaskFileError::key("data.width", file.data.width.to_string(), right);
@@ -182,6 +189,10 @@ fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     let tokens = file.data.tokens.as_ref().map(|tokens| tokens.read(Some(folder)));
     let tokenizer = tokens.transpose()?;
     let rows = read_rows(&file, folder, tokenizer.as_ref())?;
+    let rows = match &cut {
+        Some(cut) => split::activations(cut, &rows, engine)?,
+        None => rows,
+    };
     let model = florin_work::model_spec(&ModelArchitecture::Graph(graph.declared.clone()));
     let start = initial(&file.model, folder, &model, graph.initial)?;
     let mut blobs = graph.blobs;
@@ -210,7 +221,8 @@ fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
     let text = text.to_owned();
     let OrderFile { referee, nonce, order, audit, deposits, windows, .. } = file;
     let terms = OrderTerms { referee, nonce, order, audit, deposits, windows };
-    let draft = OrderDraft { job, blobs, start, challenge_ms, data_class, terms, text };
+    let split = cut.as_ref().map(OrderSplit::new);
+    let draft = OrderDraft { job, blobs, start, challenge_ms, data_class, split, terms, text };
     draft.segments()?;
     Ok(draft)
 }

@@ -4,21 +4,27 @@ use std::path::Path;
 
 use florin_compute::DataClass;
 use florin_learning::DataSource;
+use florin_learning::select::EngineKind;
 use florin_protocol::{Address, Amount};
 
 use super::super::new_task::{
-    GRAPH_LEARNING_RATE, absolute_unless_here, graph_lines, quoted, shape_for_graph, with_section,
-    with_value,
+    GRAPH_LEARNING_RATE, absolute_unless_here, graph_lines, list, quoted, shape_for_graph,
+    with_section, with_value,
 };
 use super::super::{FittedTask, NewGraph, relative_to};
+use super::OrderSplit;
+use crate::cli::EngineArg;
 use crate::failure::Failure;
 
 /// The annotated template.
 const TEMPLATE: &str = include_str!("template.toml");
 
+/// The engine that checks a new order.
+const ENGINE: EngineArg = EngineArg { engine: EngineKind::Auto, threads: 1 };
+
 /// The terms of a new order that have no default.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NewOrder {
+pub(crate) struct NewOrder<'a> {
     /// The account that computes the step of a dispute.
     pub(crate) referee: Address,
     /// The largest price.
@@ -31,6 +37,8 @@ pub(crate) struct NewOrder {
     pub(crate) nonce: u64,
     /// Seed of the training.
     pub(crate) seed: u64,
+    /// The patterns of the parameters that stay at home; empty for none.
+    pub(crate) at_home: &'a [String],
 }
 
 /// Writes the order of a training on a source: on all of its rows. `folder` is the folder of the file.
@@ -41,8 +49,8 @@ pub(crate) fn order_for_graph(
     graph: &NewGraph<'_>,
     source: &DataSource,
     folder: &Path,
-    order: &NewOrder,
-) -> anyhow::Result<FittedTask> {
+    order: &NewOrder<'_>,
+) -> anyhow::Result<(FittedTask, Option<OrderSplit>)> {
     let (shape, _) = shape_for_graph(graph, source, folder)?;
     let here = absolute_unless_here(folder)?;
     let written = relative_to(&here, source.clone());
@@ -62,13 +70,31 @@ pub(crate) fn order_for_graph(
     let text = settings.iter().fold(TEMPLATE.to_owned(), |file, (section, key, value)| {
         with_value(&file, section, key, value)
     });
-    let text = with_section(&text, "[model]\n", "[data]\n", &graph_lines(graph, &here));
-    match super::from_text(&text, folder) {
-        Ok(_) => Ok(FittedTask { text, notes: shape.notes }),
+    let mut lines = graph_lines(graph, &here);
+    lines.extend(split_lines(order.at_home));
+    let text = with_section(&text, "[model]\n", "[data]\n", &lines);
+    match super::from_text(&text, folder, ENGINE) {
+        Ok(draft) => Ok((FittedTask { text, notes: shape.notes }, draft.split)),
         Err(refusal) => {
             let failure = refusal.at(Path::new("the order"), &text);
             let message = format!("{} with {source}: {failure}", graph.file.display());
             Err(Failure::input("INVALID_MODEL", message).into())
         }
     }
+}
+
+/// The lines of `[split]`, under a mark if no layer stays at home.
+fn split_lines(at_home: &[String]) -> Vec<String> {
+    let (mark, patterns) = match at_home {
+        [] => ("# ", list(&["stem.*".to_owned()])),
+        some => ("", list(some)),
+    };
+    vec![
+        String::new(),
+        "# Layers that stay at home, by the names of their parameters, and the rows with them: they are not trained."
+            .to_owned(),
+        "# Others get the activations behind these layers in place of the rows: docs/renting.md.".to_owned(),
+        format!("{mark}[split]"),
+        format!("{mark}at_home = {patterns}"),
+    ]
 }

@@ -109,7 +109,7 @@ impl RentedRounds {
         let terms = OrderTerms { nonce: attempt, ..self.terms.clone() };
         let (challenge_ms, data_class, text) =
             (self.challenge_ms, self.data_class, self.text.clone());
-        OrderDraft { job, blobs, start, challenge_ms, data_class, terms, text }
+        OrderDraft { job, blobs, start, challenge_ms, data_class, split: None, terms, text }
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) struct OrderFile {
     pub(super) nonce: u64,
     pub(super) challenge: Option<Duration>,
     pub(super) model: ModelSection,
+    pub(super) split: Option<SplitSection>,
     pub(super) data: DataSection,
     pub(super) rows: RowsSection,
     pub(super) training: TrainingSection,
@@ -25,6 +26,14 @@ pub(super) struct OrderFile {
     pub(super) deposits: DepositSection,
     #[serde(default)]
     pub(super) windows: WindowSection,
+}
+
+/// `[split]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SplitSection {
+    /// Names of the parameters that stay at home, with `*` for any text.
+    pub(super) at_home: Vec<String>,
 }
 
 /// `[rows]`

@@ -2,6 +2,7 @@
 
 use florin_compute::{LeaseOpening, RecordedLease};
 use florin_learning::DataSource;
+use florin_learning::select::EngineKind;
 use florin_protocol::{ChainId, Timestamp};
 
 use super::super::{BuffersName, LossName, NewGraph};
@@ -41,10 +42,23 @@ fn new_order(folder: &Path) -> String {
     };
     let price_max = "10".parse().unwrap();
     let data_class = DataClass::Public;
-    let order =
-        NewOrder { referee: REFEREE, price_max, data_class, segments: 10, nonce: 7, seed: 3 };
-    order_for_graph(&graph, &rows(folder), folder, &order).unwrap().text
+    let order = NewOrder {
+        referee: REFEREE,
+        price_max,
+        data_class,
+        segments: 10,
+        nonce: 7,
+        seed: 3,
+        at_home: &[],
+    };
+    order_for_graph(&graph, &rows(folder), folder, &order).unwrap().0.text
 }
+
+fn from_text(text: &str, folder: &Path) -> Result<OrderDraft, Refused> {
+    super::from_text(text, folder, PLAIN)
+}
+
+const PLAIN: EngineArg = EngineArg { engine: EngineKind::Reference, threads: 1 };
 
 fn parties() -> OrderParties {
     let market = MarketId { chain: ChainId(1), genesis: Digest([3; 32]) };
@@ -178,4 +192,56 @@ fn a_rest_continues_the_job_after_the_last_segment() {
     let lease = RecordedLease::open(opening).unwrap();
     let error = OrderRest::after(lease.lease()).unwrap_err();
     assert!(error.to_string().contains("goes on"), "{error}");
+}
+
+/// The new order with the first layers of its model at home.
+fn split_order(folder: &Path, at_home: &str) -> String {
+    let lines = format!("[split]\nat_home = [{at_home}]\n");
+    new_order(folder).replace("# [split]\n# at_home = [\"stem.*\"]\n", &lines)
+}
+
+#[test]
+fn layers_and_rows_stay_at_home() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = from_text(&new_order(folder.path()), folder.path()).unwrap();
+    assert_eq!(whole.split, None);
+    let text = split_order(folder.path(), "\"patch.*\", \"token\", \"place\"");
+    let draft = from_text(&text, folder.path()).unwrap();
+    let split = draft.split.clone().unwrap();
+    assert_eq!((split.at_home.len(), split.numbers), (4, [64, 40]));
+    assert!(split.nodes[0] < split.nodes[1], "{split:?}");
+    let names: Vec<&str> = draft.job.graph.tensors.iter().map(|own| own.name.as_str()).collect();
+    assert!(!names.is_empty() && !names.iter().any(|name| name.starts_with("patch")), "{names:?}");
+    assert_eq!(draft.job.graph.inputs, 40);
+    // No blob has a row, nor a weight of the first layers.
+    let rows = whole.blob(whole.job.rows.digest).unwrap();
+    let row = &rows[64..64 + 64];
+    let (graph, weights) = florin_learning::graph::read_archive(&archive()).unwrap();
+    let names = graph.inputs.iter().filter_map(|input| input.role.name());
+    let mut named = names.zip(&weights.tensors);
+    let weight = named.find(|(name, _)| *name == "patch.weight").unwrap().1.bytes.as_slice();
+    let has = |bytes: &[u8], own: &[u8]| bytes.windows(own.len()).any(|window| window == own);
+    assert!(whole.blobs.iter().any(|(_, bytes)| has(bytes, row)));
+    assert!(whole.blobs.iter().any(|(_, bytes)| has(bytes, weight)));
+    for (digest, bytes) in &draft.blobs {
+        assert!(!has(bytes, row) && !has(bytes, weight), "{digest}");
+    }
+    // The same file has the same job again.
+    assert_eq!(from_text(&text, folder.path()).unwrap().job.digest(), draft.job.digest());
+    assert!(draft.order(Path::new("order.toml"), &parties(), MACHINE, None).is_ok());
+}
+
+#[test]
+fn a_split_that_cannot_be_made_is_refused_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    for (at_home, expected) in [
+        ("\"nothing\"", "matches no parameter"),
+        ("\"*\"", "leaves no parameter to train"),
+        ("\"block.mlp.0.*\"", "let it stay at home, too"),
+        ("", "no node reads a parameter"),
+    ] {
+        let (code, message) = refused(&split_order(folder.path(), at_home), folder.path());
+        assert_eq!(code, "INVALID_ORDER", "{at_home}");
+        assert!(message.contains("split.at_home") && message.contains(expected), "{message}");
+    }
 }

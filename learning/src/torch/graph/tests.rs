@@ -93,7 +93,7 @@ impl GraphTask {
         Self { model: ModelSpec::Graph(Box::new(model)), start: initial, rows, expected }
     }
 
-    pub(super) fn wide(&self) -> Vec<f64> {
+    pub(crate) fn wide(&self) -> Vec<f64> {
         self.start.iter().map(|&number| number.into()).collect()
     }
 }
