@@ -22,6 +22,8 @@ use super::graph_section::{BuffersName, LossName};
 const CROSS_CHECK_PAIRS: u8 = 1;
 /// Default of `training.betas`.
 const ADAM_BETAS: [Micro; 2] = [Micro(900_000), Micro(999_000)];
+/// Batches for which a learning rate can be stated.
+const BATCHES: std::ops::RangeInclusive<u32> = 1..=65_536;
 /// Default of `rounds.stall`, in milliseconds: a day.
 const STALL_MS: u64 = 24 * 3_600 * 1_000;
 /// Default of `rounds.abandoned_max`.
@@ -117,6 +119,8 @@ pub(super) struct TrainingSection {
     epochs: u32,
     batch: u32,
     learning_rate: Decimal,
+    /// The batch for which the learning rate is stated; `None` for the task's own.
+    learning_rate_batch: Option<u32>,
     #[serde(default)]
     momentum: Decimal,
     #[serde(default)]
@@ -164,7 +168,7 @@ impl TrainingSection {
         Ok(Training {
             epochs: self.epochs,
             batch: self.batch,
-            learning_rate: self.learning_rate.0,
+            learning_rate: self.step_size()?,
             momentum: self.momentum.0,
             weight_decay: self.weight_decay.0,
             clip_gradient: self.clip_gradient.0,
@@ -179,6 +183,28 @@ impl TrainingSection {
             warmup_steps: self.warmup_steps,
             augmentation: Augmentation { flip: self.flip, crop_padding: self.crop_padding },
         })
+    }
+
+    /// The step size for the task's batch: larger batches take larger steps, in proportion to their size with `sgd` (Goyal et al.,
+    /// *Accurate, Large Minibatch SGD*, 2017), and to its root with `adam` and `adamw` (Malladi et al., 2022).
+    fn step_size(&self) -> Result<Micro, TaskFileError> {
+        let stated = self.learning_rate.0;
+        let Some(of) = self.learning_rate_batch else { return Ok(stated) };
+        if !BATCHES.contains(&of) {
+            let right = "use 1 to 65536 rows: the batch for which learning_rate is stated";
+            return Err(TaskFileError::key("training.learning_rate_batch", of.to_string(), right));
+        }
+        let (rate, batch, of) = (u128::from(stated.0), u128::from(self.batch), u128::from(of));
+        let scaled = match self.optimizer {
+            OptimizerKind::Sgd => rate.saturating_mul(batch) / of,
+            // In parts of a thousandth: a root of whole millionths would round small rates.
+            OptimizerKind::Adam | OptimizerKind::AdamW => {
+                (rate.saturating_mul(rate).saturating_mul(1_000_000).saturating_mul(batch) / of)
+                    .isqrt()
+                    / 1_000
+            }
+        };
+        Ok(Micro(u64::try_from(scaled).unwrap_or(u64::MAX)))
     }
 
     fn optimizer(&self) -> Result<Optimizer, TaskFileError> {

@@ -140,6 +140,29 @@ fn the_betas_of_adam_have_defaults() {
 }
 
 #[test]
+fn a_learning_rate_grows_with_the_batch_beyond_the_one_for_which_it_is_stated() {
+    let rate = |optimizer: &str, batch: u32, of: &str| {
+        let text = template().replace("\nbatch = 32\n", &format!("\nbatch = {batch}\n{of}"));
+        let text = text.replace(SGD, &format!("optimizer = \"{optimizer}\""));
+        from_text(&text, Path::new(""), &parties()).map(|ready| ready.spec.training.learning_rate.0)
+    };
+    let of = "learning_rate_batch = 32\n";
+    assert_eq!(rate("sgd", 128, "").unwrap(), 100_000);
+    assert_eq!(rate("sgd", 32, of).unwrap(), 100_000);
+    assert_eq!(rate("sgd", 128, of).unwrap(), 400_000);
+    assert_eq!(rate("sgd", 8, of).unwrap(), 25_000);
+    assert_eq!(rate("adam", 128, of).unwrap(), 200_000);
+    assert_eq!(rate("adamw", 64, of).unwrap(), 141_421);
+    for bad in ["0", "65537"] {
+        let refused = rate("sgd", 32, &format!("learning_rate_batch = {bad}\n")).unwrap_err();
+        let message = refused.message(Path::new("task.toml"), "");
+        assert!(message.contains("training.learning_rate_batch"), "{message}");
+    }
+    let beyond = rate("sgd", 65_536, "learning_rate_batch = 1\n").unwrap_err();
+    assert!(beyond.message(Path::new("task.toml"), "").contains("learning_rate"));
+}
+
+#[test]
 fn an_invalid_value_is_refused_with_line_key_value_and_expected_value() {
     for (from, to, parts) in [
         ("count = 10", "count = 0", ["rounds.count = 0", "1 to 100000"]),
