@@ -14,6 +14,8 @@ use crate::strategy::Strategy;
 const HOURS: f64 = 24.0;
 /// Milliseconds per hour.
 const HOUR_MS: f64 = 3_600_000.0;
+/// Most spells online and offline of a member with churn.
+const SPELLS_MAX: usize = 100_000;
 /// Attempts to draw a row with a given label before any row is accepted.
 const TRIES_MAX: usize = 64;
 
@@ -229,13 +231,15 @@ impl<'a> RowSampler<'a> {
             Some(skew) => self.draw_skewed_rows(rows, skew, rng)?,
         };
         let machine = &group.machine;
-        let mut around = |median: f64| median * (machine.spread * normal(rng)).exp();
-        let steps_per_second = around(machine.steps_per_second);
-        let bytes_per_second = around(machine.megabits_per_second) * 125_000.0;
+        let mut around = |median: f64, spread: f64| median * (spread * normal(rng)).exp();
+        let steps_per_second = around(machine.steps_per_second, machine.spread);
+        let bytes_per_second =
+            around(machine.megabits_per_second, machine.line_spread()) * 125_000.0;
         let shift = match group.online {
             Availability::Daily { shift_hours, .. } => shift_hours * (uniform(rng) - 0.5),
             Availability::Always
             | Availability::Random { .. }
+            | Availability::Churn { .. }
             | Availability::Rounds { .. }
             | Availability::Trace { .. } => 0.0,
         };
@@ -307,8 +311,28 @@ impl Member {
         if self.sends_nothing() {
             return false;
         }
+        if let Availability::Churn { online_hours, offline_hours } = *online {
+            return self.is_in_spell(online_hours, offline_hours, at_ms, seed);
+        }
         let probability = self.probability_online(online, round, at_ms);
         uniform(&mut stream(seed, "online", [self.number as u64, round])) < probability
+    }
+
+    /// Whether the member is in one of its spells online: an alternating renewal process from the beginning of virtual time, in
+    /// its stationary state.
+    fn is_in_spell(&self, online_hours: f64, offline_hours: f64, at_ms: u64, seed: u64) -> bool {
+        let rng = &mut stream(seed, "churn", [self.number as u64, 0]);
+        let mut is_online = uniform(rng) < online_hours / (online_hours + offline_hours);
+        let mut left = at_ms as f64 / HOUR_MS;
+        for _ in 0..SPELLS_MAX {
+            let mean = if is_online { online_hours } else { offline_hours };
+            left -= -mean * (1.0 - uniform(rng)).ln();
+            if left < 0.0 {
+                break;
+            }
+            is_online = !is_online;
+        }
+        is_online
     }
 
     /// The probability that the member is online when a round opens at this moment of virtual time.
@@ -319,6 +343,9 @@ impl Member {
             Availability::Always => 1.0,
             Availability::Rounds { first, last } => certain((*first..=*last).contains(&round)),
             Availability::Random { probability } => *probability,
+            Availability::Churn { online_hours, offline_hours } => {
+                online_hours / (online_hours + offline_hours)
+            }
             Availability::Trace { trace, .. } => {
                 let seconds = at_ms as f64 / 1e3;
                 certain(

@@ -148,6 +148,7 @@ impl<'a> Simulation<'a> {
         let judge = RoundScorer {
             mechanism: scenario.mechanism.clone(),
             excludes_harmful: scenario.task.exclude_harmful,
+            stale_weights: scenario.task.stale_weights,
         };
         let start = decode_model(&spec, &base);
         let market = SimulatedMarket::open(spec, base, holdout, judge, &seats)?.with_graph(graph);

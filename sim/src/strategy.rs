@@ -28,6 +28,9 @@ pub enum Strategy {
         /// Number of epochs.
         epochs: u32,
     },
+    /// Trains as the task specifies, but only in the faster half of the rounds for which it is selected, by the expected
+    /// time of the cohort: it takes the others' places in vain.
+    Hoard,
     /// Chooses in each round the fraction of rows to train on: the fraction with the highest mean
     /// profit so far or, in one of ten rounds, a random one.
     AdaptiveEffort,
@@ -207,6 +210,7 @@ impl Strategy {
     pub fn bounds(&self) -> Vec<(&'static str, f64, f64, f64)> {
         match *self {
             Self::Honest
+            | Self::Hoard
             | Self::AdaptiveEffort
             | Self::ZeroUpdate
             | Self::Repeat

@@ -3,15 +3,18 @@
 //! same pay rule and within the same budget.
 
 mod baselines;
+mod refl;
 mod tokenised;
 
 use florin_learning::Reference;
 use florin_protocol::{
-    Micro, Preprocessing, UpdateScore, Valuation, ValuationEvidence, WorkResult, blob_digest,
+    Micro, Preprocessing, StalenessWeight, UpdateScore, Valuation, ValuationEvidence, WorkResult,
+    blob_digest,
 };
-use florin_work::{ValuationInputs, ValuationOutput, WorkError, value_and_aggregate};
+use florin_work::{ValuationInputs, ValuationOutput, WorkError, model_spec, value_and_aggregate};
 use serde::{Deserialize, Serialize};
 
+use crate::scenario::StaleWeights;
 pub use tokenised::{Defects, TokenMechanism, TokenRoundInput, TokenTransfers, Tokenised};
 
 /// The mechanism that scores a round.
@@ -68,6 +71,8 @@ pub struct RoundScorer {
     pub mechanism: Mechanism,
     /// Whether Florin's own mechanism excludes updates whose harm exceeds their error.
     pub excludes_harmful: bool,
+    /// Weights of stale updates in place of the task's rule.
+    pub stale_weights: Option<StaleWeights>,
 }
 
 impl RoundScorer {
@@ -102,13 +107,21 @@ impl RoundScorer {
         inputs: &ValuationInputs<'_>,
         engine: &mut Reference,
     ) -> Result<ValuationOutput, WorkError> {
-        if self.excludes_harmful {
-            return value_and_aggregate(inputs, engine);
+        let mut spec = inputs.spec.clone();
+        if !self.excludes_harmful {
+            // With the maximum threshold no score is significantly negative.
+            spec.budget.confidence_z = Micro(u64::MAX);
         }
-        // With the maximum threshold no score is significantly negative.
-        let mut lax = inputs.spec.clone();
-        lax.budget.confidence_z = Micro(u64::MAX);
-        value_and_aggregate(&ValuationInputs { spec: &lax, ..*inputs }, engine)
+        let Some(StaleWeights::Refl) = self.stale_weights else {
+            return value_and_aggregate(&ValuationInputs { spec: &spec, ..*inputs }, engine);
+        };
+        let parameters = model_spec(&spec.model).parameters();
+        let entries = refl::weighted_entries(inputs, parameters)
+            .map_err(|source| WorkError::Input { what: "an update".to_owned(), source })?;
+        spec.rounds.staleness.weight = StalenessWeight::Equal;
+        spec.rounds.preprocessing.weight_cap = 0;
+        let inputs = ValuationInputs { spec: &spec, entries: &entries, ..*inputs };
+        value_and_aggregate(&inputs, engine)
     }
 }
 

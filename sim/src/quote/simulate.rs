@@ -148,7 +148,11 @@ impl QuoteTask<'_> {
         let needed = spec.holdout.rows as usize;
         let rows: Vec<usize> = (0..valuation.rows()).cycle().take(needed).collect();
         let holdout = valuation.subset(&rows).map_err(dataset_error)?;
-        let scorer = RoundScorer { mechanism: Mechanism::Florin, excludes_harmful: true };
+        let scorer = RoundScorer {
+            mechanism: Mechanism::Florin,
+            excludes_harmful: true,
+            stale_weights: None,
+        };
         let base = self.base_model.to_vec();
         let holdout = CommittedHoldout::new(holdout);
         let market = SimulatedMarket::open(spec, base, holdout, scorer, seats);

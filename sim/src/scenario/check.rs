@@ -168,15 +168,21 @@ impl Scenario {
         let is_florin = matches!(self.mechanism, Mechanism::Florin);
         Check::require(is_florin, "mechanism.rule", &self.mechanism.name(), right)?;
         for (name, group) in &self.population {
-            let adapts = matches!(group.strategy, Strategy::AdaptiveEffort)
+            let adapts = matches!(group.strategy, Strategy::AdaptiveEffort | Strategy::Hoard)
                 || group.outside_option.is_some();
             let right = "mode = surrogate supports no adaptive members and no members with \
                          several identities: use mode = real";
             let one = group.strategy.identities() == 1 && !adapts;
             Check::require(one, format!("population.{name}.strategy"), &name, right)?;
-            let right = "mode = surrogate supports no traces: use another pattern, or mode = real";
-            let drawn = !matches!(group.online, Availability::Trace { .. });
-            Check::require(drawn, format!("population.{name}.online.pattern"), &"trace", right)?;
+            let right =
+                "mode = surrogate draws each round alone: use another pattern, or mode = real";
+            let pattern = match group.online {
+                Availability::Trace { .. } => "trace",
+                Availability::Churn { .. } => "churn",
+                _ => "",
+            };
+            let key = format!("population.{name}.online.pattern");
+            Check::require(pattern.is_empty(), key, &pattern, right)?;
         }
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let others = self.population.values().filter(|group| !group.strategy.is_honest()).count();
@@ -398,6 +404,7 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
         1e9,
     )?;
     Check::require_range(key("machine.spread"), machine.spread, 0.0, 5.0)?;
+    Check::require_range(key("machine.line_spread"), machine.line_spread(), 0.0, 5.0)?;
     match group.online {
         // A trace is validated when it is read.
         Availability::Always | Availability::Trace { .. } => {}
@@ -407,6 +414,12 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
         Availability::Rounds { first, last } => {
             Check::require_range(key("online.first"), first as f64, 1.0, last as f64)?;
             Check::require_range(key("online.last"), last as f64, first as f64, ROUNDS_MAX.into())?;
+        }
+        Availability::Churn { online_hours, offline_hours } => {
+            for (name, hours) in [("online_hours", online_hours), ("offline_hours", offline_hours)]
+            {
+                Check::require_range(key(&format!("online.{name}")), hours, 1e-3, 1e6)?;
+            }
         }
         Availability::Daily { low, high, peak, shift_hours } => {
             Check::require_range(key("online.low"), low, 0.0, 1.0)?;

@@ -344,7 +344,7 @@ fn remove_devices(group: &mut Group) {
         group.machine = MachineSettings {
             steps_per_second: fastest,
             megabits_per_second: fastest,
-            spread: 0.0,
+            ..MachineSettings::default()
         };
     }
 }

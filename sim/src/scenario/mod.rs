@@ -30,7 +30,7 @@ pub(crate) use check::{Check, GROUPS_MAX};
 pub use devices::{DeviceLink, DeviceSpeed, GroupDevices, StepPlan, TaskStep};
 pub use error::ScenarioError;
 pub(crate) use file::malformed;
-pub use rounds::{PredictedDeadline, SelectionTerms, Selector};
+pub use rounds::{PredictedDeadline, SelectionTerms, Selector, StaleWeights};
 pub use search::{ParameterRange, Search, SearchMethod, StrategyFamily};
 pub use setting_override::SettingOverride;
 pub use simulation_mode::{SimulationMode, SurrogateSettings};
@@ -177,6 +177,9 @@ pub struct BuyerTerms {
     /// How late updates count; `None` if they do not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<StalenessRule>,
+    /// Weights of stale updates by a rule of the literature, in place of `staleness.weight`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_weights: Option<StaleWeights>,
     /// A selector of the literature in place of the market's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<Selector>,
@@ -230,6 +233,7 @@ impl Default for BuyerTerms {
             selection: SelectionTerms::default(),
             deadline: None,
             staleness: None,
+            stale_weights: None,
             selector: None,
             cohort_min: 2,
             aggregation: Aggregation::Mean,
@@ -331,11 +335,21 @@ pub struct MachineSettings {
     pub megabits_per_second: f64,
     /// Standard deviation of the logarithm of both.
     pub spread: f64,
+    /// That of the line alone, if it differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_spread: Option<f64>,
 }
 
 impl Default for MachineSettings {
     fn default() -> Self {
-        Self { steps_per_second: 10.0, megabits_per_second: 10.0, spread: 0.0 }
+        Self { steps_per_second: 10.0, megabits_per_second: 10.0, spread: 0.0, line_spread: None }
+    }
+}
+
+impl MachineSettings {
+    /// Standard deviation of the logarithm of the line.
+    pub(crate) fn line_spread(&self) -> f64 {
+        self.line_spread.unwrap_or(self.spread)
     }
 }
 
@@ -363,6 +377,13 @@ pub enum Availability {
         peak: f64,
         /// Width of the interval of the members' shifts.
         shift_hours: f64,
+    },
+    /// On and off in turn, for times from exponential distributions: churn.
+    Churn {
+        /// Mean hours online.
+        online_hours: f64,
+        /// Mean hours offline.
+        offline_hours: f64,
     },
     /// In every round from `first` to `last`. A wait of the market for members counts as a round
     /// here.

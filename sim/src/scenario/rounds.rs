@@ -49,6 +49,25 @@ pub enum Selector {
     Refl,
 }
 
+impl Selector {
+    /// Its name in scenarios.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Oort => "oort",
+            Self::Tifl => "tifl",
+            Self::Refl => "refl",
+        }
+    }
+}
+
+/// A rule of the literature for the weights of stale updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StaleWeights {
+    /// REFL's rule (EuroSys 2023): by staleness, and by the difference from the fresh updates.
+    Refl,
+}
+
 impl BuyerTerms {
     /// Checks the keys of this module.
     pub(super) fn check_selection(&self) -> Result<(), ScenarioError> {
@@ -64,6 +83,9 @@ impl BuyerTerms {
             &rounds,
             "must be at most 64",
         )?;
+        let has_late = self.stale_weights.is_none() || rounds > 0;
+        let right = "is about late updates: add task.staleness = { rounds = 8 }";
+        Check::require(has_late, "task.stale_weights", &"refl", right)?;
         let most = COHORT_MAX.saturating_sub(self.cohort);
         let right = format!("must be 0 to {most}: with task.cohort at most {COHORT_MAX}");
         Check::require(
@@ -75,7 +97,8 @@ impl BuyerTerms {
         let has_one = self.selector.is_none() || self.selection == SelectionTerms::default();
         let right =
             "replaces the market's selection: remove one of task.selector and task.selection";
-        Check::require(has_one, "task.selector", &"…", right)
+        let name = self.selector.map_or("", Selector::name);
+        Check::require(has_one, "task.selector", &name, right)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Oort: F. Lai, X. Zhu, H. V. Madhyastha and M. Chowdhury, "Oort: Efficient Federated Learning via
 //! Guided Participant Selection", OSDI 2021, with the defaults of its code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 
@@ -17,8 +17,10 @@ const PERCENTILE_FIRST: f64 = 10.0;
 const PERCENTILE_STEP: f64 = 5.0;
 /// Rounds between two steps of the pacer.
 const PACER_ROUNDS: usize = 20;
-/// A step relaxes the pacer if the utility of its rounds is at most this factor of the last one's.
-const PACER_GAIN: f64 = 1.1;
+/// A step prefers longer rounds if the utility changed by at most this part of the last one's, and shorter ones if it changed
+/// by at least that factor.
+const PACER_FLAT: f64 = 0.1;
+const PACER_SHARP: f64 = 5.0;
 const CLIP_PERCENTILE: f64 = 98.0;
 const CUT_OFF: f64 = 0.7;
 const UNCERTAINTY: f64 = 0.1;
@@ -30,7 +32,9 @@ pub(crate) struct Oort {
     tried: BTreeMap<usize, (f64, u64)>,
     exploration: f64,
     percentile: f64,
-    /// Sums of the utilities of each round's members.
+    /// The exploited members of the open round.
+    exploiting: BTreeSet<usize>,
+    /// Mean utility of each round's exploited members.
     exploited: Vec<f64>,
 }
 
@@ -40,6 +44,7 @@ impl Default for Oort {
             tried: BTreeMap::new(),
             exploration: EXPLORATION,
             percentile: PERCENTILE_FIRST,
+            exploiting: BTreeSet::new(),
             exploited: Vec::new(),
         }
     }
@@ -70,6 +75,7 @@ impl Oort {
         let best: Vec<(usize, f64)> =
             scores.into_iter().filter(|(_, score)| *score >= cut).collect();
         let mut cohort = weighted_sample(&best, exploited, rng);
+        self.exploiting = cohort.iter().copied().collect();
         cohort.extend(weighted_sample(&untried, places - cohort.len(), rng));
         cohort
     }
@@ -99,7 +105,8 @@ impl Oort {
         members.iter().filter_map(score).collect()
     }
 
-    /// Prefers longer rounds if the utility of the last rounds fell behind that of those before.
+    /// Prefers longer rounds if the utility of the last rounds is about that of those before, and shorter ones if it changed
+    /// sharply.
     fn pace(&mut self) {
         let count = self.exploited.len();
         if count < 2 * PACER_ROUNDS || !count.is_multiple_of(PACER_ROUNDS) {
@@ -108,8 +115,11 @@ impl Oort {
         let sum = |part: &[f64]| part.iter().sum::<f64>();
         let last = sum(&self.exploited[count - PACER_ROUNDS..]);
         let before = sum(&self.exploited[count - 2 * PACER_ROUNDS..count - PACER_ROUNDS]);
-        if last <= before * PACER_GAIN {
+        let change = (last - before).abs();
+        if change <= before * PACER_FLAT {
             self.percentile = (self.percentile + PERCENTILE_STEP).min(100.0);
+        } else if change >= before * PACER_SHARP {
+            self.percentile = (self.percentile - PERCENTILE_STEP).max(PERCENTILE_STEP);
         }
     }
 
@@ -117,7 +127,10 @@ impl Oort {
         for result in results {
             self.tried.insert(result.number, (result.utility, round));
         }
-        self.exploited.push(results.iter().map(|result| result.utility).sum());
+        let exploited = results.iter().filter(|result| self.exploiting.contains(&result.number));
+        let (sum, count) =
+            exploited.fold((0.0, 0_u32), |(sum, count), result| (sum + result.utility, count + 1));
+        self.exploited.push(sum / f64::from(count.max(1)));
     }
 }
 
@@ -126,4 +139,31 @@ fn percentile(mut values: Vec<f64>, percent: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * percent / 100.0) as usize;
     values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pacer_prefers_longer_rounds_while_the_utility_is_flat_and_shorter_ones_after_a_jump() {
+        let paced = |before: f64, last: f64| {
+            let mut oort = Oort::default();
+            oort.percentile = 50.0;
+            oort.exploited = [vec![before; PACER_ROUNDS], vec![last; PACER_ROUNDS]].concat();
+            oort.pace();
+            oort.percentile
+        };
+        assert_eq!([paced(1.0, 1.05), paced(1.0, 0.95)], [55.0, 55.0]);
+        assert_eq!([paced(1.0, 2.0), paced(1.0, 0.5)], [50.0, 50.0]);
+        assert_eq!(paced(1.0, 7.0), 45.0);
+    }
+
+    #[test]
+    fn the_utility_of_a_round_is_the_mean_of_its_exploited_members() {
+        let mut oort = Oort { exploiting: BTreeSet::from([1, 2]), ..Oort::default() };
+        let of = |number, utility| MemberFeedback { number, utility, accuracy: 0.0 };
+        oort.observe(&[of(1, 2.0), of(2, 4.0), of(3, 90.0)], 1);
+        assert_eq!(oort.exploited, [3.0]);
+    }
 }

@@ -22,6 +22,10 @@ pub(crate) struct Tifl {
     credits: [u32; TIERS],
     /// Sum and number of the accuracies of each tier since the last change.
     accuracies: [(f64, u32); TIERS],
+    /// The last known accuracy of each tier.
+    known: [f64; TIERS],
+    /// The tier of the open round.
+    current: usize,
     tiers: BTreeMap<usize, usize>,
     rounds: usize,
 }
@@ -33,6 +37,8 @@ impl Tifl {
             probabilities: [1.0 / TIERS as f64; TIERS],
             credits: [credits; TIERS],
             accuracies: [(0.0, 0); TIERS],
+            known: [0.0; TIERS],
+            current: 0,
             tiers: BTreeMap::new(),
             rounds: 0,
         }
@@ -50,6 +56,7 @@ impl Tifl {
         self.tiers =
             by_time.iter().enumerate().map(|(at, member)| (member.number, at / size)).collect();
         let tier = self.next_tier(rng);
+        self.current = tier;
         self.credits[tier] = self.credits[tier].saturating_sub(1);
         let of_tier: Vec<(usize, f64)> =
             by_time.iter().skip(tier * size).take(size).map(|m| (m.number, 1.0)).collect();
@@ -86,12 +93,55 @@ impl Tifl {
         if !self.rounds.is_multiple_of(INTERVAL) {
             return;
         }
-        // The lower a tier's accuracy, the more probable it is; an unknown one counts as 0.
-        let errors = self.accuracies.map(|(sum, count)| 1.0 - sum / f64::from(count.max(1)));
-        let sum: f64 = errors.iter().sum();
-        if sum > 0.0 {
-            self.probabilities = errors.map(|error| error / sum);
+        let before = self.known;
+        for (known, (sum, count)) in self.known.iter_mut().zip(self.accuracies) {
+            if count > 0 {
+                *known = sum / f64::from(count);
+            }
         }
         self.accuracies = [(0.0, 0); TIERS];
+        // Probabilities change if the accuracy of the round's tier did not improve.
+        if self.known[self.current] <= before[self.current] {
+            self.change_probabilities();
+        }
+    }
+
+    /// The tier with the lowest accuracy gets `n` parts, the next one `n − 1`, of the `n` tiers with credits.
+    fn change_probabilities(&mut self) {
+        let mut open: Vec<usize> = (0..TIERS).filter(|tier| self.credits[*tier] > 0).collect();
+        open.sort_by(|one, other| self.known[*one].total_cmp(&self.known[*other]));
+        let count = open.len();
+        self.probabilities = [0.0; TIERS];
+        for (at, tier) in open.into_iter().enumerate() {
+            self.probabilities[tier] = 2.0 * (count - at) as f64 / (count * (count + 1)) as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observe(tifl: &mut Tifl, tier: usize, accuracy: f64) {
+        tifl.tiers = BTreeMap::from([(0, tier)]);
+        tifl.current = tier;
+        for _ in 0..INTERVAL {
+            tifl.observe(&[MemberFeedback { number: 0, utility: 0.0, accuracy }]);
+        }
+    }
+
+    #[test]
+    fn probabilities_follow_the_ranks_once_a_tier_improves_no_more() {
+        let mut tifl = Tifl::new(100);
+        observe(&mut tifl, 1, 0.5);
+        assert_eq!(tifl.probabilities, [0.2; TIERS], "it improved");
+        observe(&mut tifl, 3, 0.2);
+        assert_eq!(tifl.probabilities, [0.2; TIERS]);
+        tifl.credits[4] = 0;
+        observe(&mut tifl, 1, 0.4);
+        let expected = [4.0, 1.0, 3.0, 2.0, 0.0].map(|parts| parts / 10.0);
+        for (found, expected) in tifl.probabilities.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{:?}", tifl.probabilities);
+        }
     }
 }

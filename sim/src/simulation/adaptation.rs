@@ -21,6 +21,8 @@ pub(super) struct Adaptation {
     last: VecDeque<f64>,
     /// Remaining rounds for which it stays away.
     pause_left: usize,
+    /// Expected seconds of the rounds for which it was selected.
+    expected: Vec<f64>,
     /// Whether it was selected and did not answer: it must enrol again.
     pub(super) must_re_enrol: bool,
     /// The last decision on participation and the moment of it.
@@ -42,6 +44,14 @@ impl Adaptation {
             mean(self.profits[*a]).total_cmp(&mean(self.profits[*b])).then(b.cmp(a))
         });
         best.unwrap_or(0)
+    }
+
+    /// Whether a round that is expected to take `seconds` is in the faster half of those for which the member was selected.
+    pub(super) fn is_fast(&mut self, seconds: f64) -> bool {
+        let slower = self.expected.iter().filter(|earlier| **earlier >= seconds).count();
+        let is_fast = 2 * slower >= self.expected.len();
+        self.expected.push(seconds);
+        is_fast
     }
 
     /// Records that the member works in this round with this effort at this cost.

@@ -133,6 +133,7 @@ impl Simulation<'_> {
         for (member, identity) in begins.filter_map(|who| self.owner.get(who)) {
             asked.entry(*member).or_default().push(*identity);
         }
+        let seconds = self.expected_seconds(&offer.cohort);
         let (moment, now) = (self.availability_index(), self.market.now().0);
         let (mut there, mut again) = (Vec::new(), Vec::new());
         (self.online, self.too_small) = (0, 0);
@@ -149,6 +150,8 @@ impl Simulation<'_> {
                 habits.must_re_enrol = false;
                 again.push(member.number);
             }
+            let hoards = member.strategy == Strategy::Hoard && !identities.is_empty();
+            let comes = comes && !(hoards && !habits.is_fast(seconds));
             match (identities.is_empty(), comes) {
                 (false, true) => there.push((member.number, identities)),
                 (false, false) => habits.must_re_enrol = true,

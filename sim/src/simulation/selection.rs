@@ -39,6 +39,18 @@ fn honest_seconds(scenario: &Scenario, member: &Member, update_bytes: f64) -> f6
 }
 
 impl Simulation<'_> {
+    /// The time in which an honest cohort would have the round's updates: that of the slowest one that is needed.
+    pub(super) fn expected_seconds(&self, cohort: &[Address]) -> f64 {
+        let bytes = super::member_work::update_bytes(self.scenario, &self.model);
+        let members = cohort.iter().filter_map(|account| self.owner.get(account));
+        let members = members.map(|(number, _)| &self.population.members[*number]);
+        let mut seconds: Vec<f64> =
+            members.map(|member| honest_seconds(self.scenario, member, bytes)).collect();
+        seconds.sort_by(f64::total_cmp);
+        let needed = self.market.spec().rounds.cohort_target as usize;
+        seconds.get(needed.min(seconds.len()).saturating_sub(1)).copied().unwrap_or_default()
+    }
+
     /// Replaces the cohort of the open round by that of the scenario's selector, if it has one.
     pub(super) fn replace_cohort(&mut self) -> Result<(), SimError> {
         let (Some(state), Some(candidates)) = (self.selector.as_mut(), self.market.candidates())

@@ -50,8 +50,8 @@ impl SurrogateMember {
             return 0.0;
         }
         match online {
-            // Validation rejects traces for a surrogate.
-            Availability::Always | Availability::Trace { .. } => 1.0,
+            // Validation rejects traces and churn for a surrogate.
+            Availability::Always | Availability::Trace { .. } | Availability::Churn { .. } => 1.0,
             Availability::Random { probability } => *probability,
             Availability::Rounds { first, last } => f64::from((*first..=*last).contains(&round)),
             Availability::Daily { low, high, peak, .. } => {
@@ -124,13 +124,14 @@ fn draw_member(
     let [low, high] = group.rows;
     let rows = u64::from(low) + uniform_below(rng, u64::from(high - low) + 1);
     let machine = &group.machine;
-    let mut around = |median: f64| median * (machine.spread * normal(rng)).exp();
-    let (steps_per_second, line) =
-        (around(machine.steps_per_second), around(machine.megabits_per_second) * MEGABIT);
+    let mut around = |median: f64, spread: f64| median * (spread * normal(rng)).exp();
+    let steps_per_second = around(machine.steps_per_second, machine.spread);
+    let line = around(machine.megabits_per_second, machine.line_spread()) * MEGABIT;
     let shift = match group.online {
         Availability::Daily { shift_hours, .. } => shift_hours * (uniform(rng) - 0.5),
         Availability::Always
         | Availability::Random { .. }
+        | Availability::Churn { .. }
         | Availability::Rounds { .. }
         | Availability::Trace { .. } => 0.0,
     };

@@ -10,4 +10,5 @@ mod measures;
 mod replay;
 mod scenario_validation;
 mod strategies;
+mod unequal_members;
 mod workload;

@@ -166,7 +166,8 @@ fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Res
             quote_ms: 0,
         })
         .collect();
-    let scorer = RoundScorer { mechanism: Mechanism::Florin, excludes_harmful: true };
+    let scorer =
+        RoundScorer { mechanism: Mechanism::Florin, excludes_harmful: true, stale_weights: None };
     let holdout = CommittedHoldout::new(from_canonical_bytes(&task.holdout)?);
     let base = task.base_model.clone();
     let mut market = SimulatedMarket::open(spec.clone(), base, holdout, scorer, &seats)?;

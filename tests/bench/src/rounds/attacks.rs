@@ -17,8 +17,13 @@ pub(super) const NAME: &str = "attacks";
 const RULES: [Rule; 5] =
     [Rule::Fast, Rule::FairWork, Rule::Random, Rule::Performance, Rule::FairAccuracy];
 /// The deviations from the selection of synchronous rounds.
-const ATTACKS: [Deviation; 4] =
-    [Deviation::LyingQuote, Deviation::Slowness, Deviation::Absence, Deviation::Shrinking];
+const ATTACKS: [Deviation; 5] = [
+    Deviation::LyingQuote,
+    Deviation::Slowness,
+    Deviation::Absence,
+    Deviation::Hoarding,
+    Deviation::Shrinking,
+];
 /// The group of the members that deviate.
 pub(super) const DEVIATING: &str = "deviating";
 /// The upper bound of a gain, in percent of the honest earnings.
@@ -35,6 +40,8 @@ pub(super) enum Deviation {
     Slowness,
     /// They stay away from half of the rounds for which they are selected.
     Absence,
+    /// They take part only in the faster half of the rounds for which they are selected.
+    Hoarding,
     /// They train for one epoch instead of two, in half the time.
     Racing,
     /// They send every update twice as late as they could.
@@ -51,6 +58,7 @@ impl Deviation {
             Self::LyingQuote => "quotes of a tenth",
             Self::Slowness => "twice the time",
             Self::Absence => "absence from every other round",
+            Self::Hoarding => "hoarding of fast rounds",
             Self::Racing => "racing with half of the epochs",
             Self::Staleness => "stale on purpose",
             Self::Shrinking => "a tenth of the update",
@@ -69,6 +77,7 @@ impl Deviation {
                 group.machine.megabits_per_second /= 2.0;
             }
             Self::Absence => group.online = Availability::Random { probability: 0.5 },
+            Self::Hoarding => group.strategy = Strategy::Hoard,
             Self::Racing => group.strategy = Strategy::FewerEpochs { epochs: 1 },
             Self::Staleness => group.machine.steps_per_second /= 2.0,
             Self::Shrinking => group.strategy = Strategy::Scale { factor: 0.1 },

@@ -41,6 +41,8 @@ enum Mode {
     Late,
     /// `FedBuff`'s rule: every update of a version has its weight by staleness alone.
     FedBuff,
+    /// REFL's rule: every update has its weight by staleness and by its difference from the fresh ones.
+    Refl,
     /// The market's buffered rounds.
     Buffered,
     /// The same with the knob `fast`.
@@ -52,11 +54,12 @@ enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Synchronous,
         Self::OverSelection,
         Self::Late,
         Self::FedBuff,
+        Self::Refl,
         Self::Buffered,
         Self::BufferedFast,
         Self::BufferedFair,
@@ -69,6 +72,7 @@ impl Mode {
             Self::OverSelection => "over-selection 1.3",
             Self::Late => "late updates count",
             Self::FedBuff => "FedBuff",
+            Self::Refl => "REFL",
             Self::Buffered => "buffered",
             Self::BufferedFast => "buffered, fast",
             Self::BufferedFair => "buffered, fair_work",
@@ -94,6 +98,7 @@ impl Mode {
         }
         keys += match self {
             Self::FedBuff => "exclude_harmful = false\nclip = false\n",
+            Self::Refl => "exclude_harmful = false\nclip = false\nstale_weights = \"refl\"\n",
             Self::BufferedFast => "selection = { knob = \"fast\", explore = 0.1 }\n",
             Self::BufferedFair => "selection = { knob = \"fair_work\", explore = 0.1 }\n",
             Self::BufferedPerformance => "selection = { knob = \"performance\", explore = 0.1 }\n",
