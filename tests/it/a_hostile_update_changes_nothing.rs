@@ -58,7 +58,7 @@ struct HostileRound {
 
 /// Opens a market in which two honest participants and all hostile accounts have committed.
 /// `update` derives the committed bytes of a hostile account from valid bytes.
-fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> HostileRound {
+fn open(on: On, is_buffered: bool, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> HostileRound {
     let mut plan = TestPlan::honest(on, 1);
     plan.participants.truncate(2);
     plan.others.extend(HOSTILE);
@@ -68,6 +68,10 @@ fn open(on: On, update: impl Fn(usize, &[u8]) -> Vec<u8>) -> HostileRound {
     plan.reveal_ms = 5_000;
     plan.provider = false;
     let market = TestMarket::open(plan);
+    if is_buffered {
+        let target = 2 + HOSTILE.len();
+        market.make_buffered(target, target, 4);
+    }
     let task = market.publish();
     let senders: Vec<Sender> =
         HOSTILE.iter().map(|name| Sender::join(&market, task, name, "10")).collect();
@@ -99,9 +103,18 @@ fn finish(mut world: HostileRound) -> (TestMarket, Report) {
 }
 
 fn a_hostile_update_changes_nothing(on: On) {
+    check(on, false);
+}
+
+#[test]
+fn a_hostile_update_changes_nothing_in_a_buffered_version() {
+    check(On::Embedded, true);
+}
+
+fn check(on: On, is_buffered: bool) {
     // The reference: the same round, in which the same accounts commit but never upload.
-    let silent = std::thread::spawn(move || finish(open(on, spoiled)).1);
-    let world = open(on, spoiled);
+    let silent = std::thread::spawn(move || finish(open(on, is_buffered, spoiled)).1);
+    let world = open(on, is_buffered, spoiled);
     conflicting_commit(&world);
     world.market.wait_for(world.task, 1, TaskPhase::Revealing);
     for (at, (name, code, _)) in SPOILED.iter().enumerate() {

@@ -17,8 +17,9 @@ use crate::support::process::until;
 use crate::support::tripwire::{KillPoint, Tripwire};
 use crate::support::{On, Process, TestMarket, TestPlan};
 
-/// Number of random cases per process.
+/// Number of random cases per process, in synchronous rounds and in buffered ones.
 const DRAWN: usize = 3;
+const DRAWN_BUFFERED: usize = 1;
 
 /// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,14 @@ enum Victim {
     Coordinator,
     /// The coordinator, at a request of one participant.
     CoordinatorOfParticipant,
+}
+
+/// How rounds run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Synchronous,
+    /// Every two updates make a version.
+    Buffered,
 }
 
 /// The result of a round.
@@ -59,8 +68,11 @@ struct WatchedRound {
 }
 
 impl WatchedRound {
-    fn open(victim: Victim) -> Self {
+    fn open(victim: Victim, mode: Mode) -> Self {
         let market = TestMarket::open(plan());
+        if mode == Mode::Buffered {
+            market.make_buffered(2, 2, 8);
+        }
         let (task, wire) = (market.publish(), Tripwire::before(market.address()));
         Self { victim, market, task, wire, all: Vec::new(), revived: false }
     }
@@ -135,7 +147,7 @@ impl WatchedRound {
 }
 
 /// The cases to try: each request, with a kill before or after it.
-fn cases(victim: Victim, requests: usize) -> Vec<(usize, KillPoint)> {
+fn cases(victim: Victim, mode: Mode, requests: usize) -> Vec<(usize, KillPoint)> {
     let both = |nth| [(nth, KillPoint::BeforeRequest), (nth, KillPoint::AfterResponse)];
     let all: Vec<_> = (0..requests).flat_map(both).collect();
     let wanted = std::env::var("FLORIN_TEST_KILLS").unwrap_or_default();
@@ -145,64 +157,89 @@ fn cases(victim: Victim, requests: usize) -> Vec<(usize, KillPoint)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed: u64 = wanted.parse().unwrap_or(now);
     eprintln!("use FLORIN_TEST_KILLS={seed} to repeat this run");
+    let drawn = match mode {
+        Mode::Synchronous => DRAWN,
+        Mode::Buffered => DRAWN_BUFFERED,
+    };
     // One case from each part of the round.
-    let part = all.len() / DRAWN;
+    let part = all.len() / drawn;
     let draw = |n: usize| {
-        let digest = blob_digest(format!("{seed} {victim:?} {n}").as_bytes()).0;
+        let digest = blob_digest(format!("{seed} {victim:?} {mode:?} {n}").as_bytes()).0;
         let drawn = u64::from_le_bytes(*digest.first_chunk().unwrap());
         all[n * part + usize::try_from(drawn).unwrap() % part]
     };
-    (0..DRAWN).map(draw).collect()
+    (0..drawn).map(draw).collect()
 }
 
-/// All final balances without a kill.
-static UNDISTURBED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
-    LazyLock::new(|| WatchedRound::open(Victim::Participant).play(None).balances);
+type Balances = BTreeMap<&'static str, (Amount, Amount)>;
 
-fn check_kills(victim: Victim) {
-    let undisturbed = WatchedRound::open(victim).play(None);
-    assert_eq!(
-        undisturbed.balances, *UNDISTURBED,
-        "two rounds of the same plan have equal balances"
-    );
-    eprintln!("{victim:?}: {:?}", undisturbed.requests);
-    let cases = cases(victim, undisturbed.requests.len());
+/// All final balances without a kill.
+static UNDISTURBED: LazyLock<Balances> = LazyLock::new(|| undisturbed(Mode::Synchronous));
+static UNDISTURBED_BUFFERED: LazyLock<Balances> = LazyLock::new(|| undisturbed(Mode::Buffered));
+
+fn undisturbed(mode: Mode) -> Balances {
+    WatchedRound::open(Victim::Participant, mode).play(None).balances
+}
+
+/// Kills each victim in some cases, most of which happen.
+fn check_kills(victims: &[Victim], mode: Mode) {
+    let counts: Vec<[usize; 2]> = victims.iter().map(|victim| kill(*victim, mode)).collect();
+    let [sprung, cases] = [0, 1].map(|at| counts.iter().map(|count| count[at]).sum::<usize>());
+    // A slow machine polls more often, so that a late request may not exist in every run.
+    assert!(2 * sprung >= cases, "only {sprung} of {cases} kills happened");
+}
+
+/// Returns how many kills happened, of how many cases.
+fn kill(victim: Victim, mode: Mode) -> [usize; 2] {
+    let expected = match mode {
+        Mode::Synchronous => &*UNDISTURBED,
+        Mode::Buffered => &*UNDISTURBED_BUFFERED,
+    };
+    let undisturbed = WatchedRound::open(victim, mode).play(None);
+    assert_eq!(undisturbed.balances, *expected, "two rounds of the same plan have equal balances");
+    eprintln!("{victim:?}, {mode:?}: {:?}", undisturbed.requests);
+    let cases = cases(victim, mode, undisturbed.requests.len());
     let mut sprung = 0;
     for case in &cases {
         eprintln!("{victim:?} at {case:?}");
-        let ended = WatchedRound::open(victim).play(Some(*case));
+        let ended = WatchedRound::open(victim, mode).play(Some(*case));
         eprintln!("  killed at {:?}", ended.killed_at);
-        assert_eq!(ended.balances, *UNDISTURBED, "{victim:?} at {case:?}: {:?}", ended.killed_at);
+        assert_eq!(ended.balances, *expected, "{victim:?} at {case:?}: {:?}", ended.killed_at);
         sprung += usize::from(ended.killed_at.is_some());
     }
-    // A slow machine polls more often, so that a late request may not exist in every run.
-    assert!(2 * sprung >= cases.len(), "only {sprung} of {} kills happened", cases.len());
+    [sprung, cases.len()]
 }
 
 #[test]
 fn a_participant_killed_at_any_request_is_paid_once() {
-    check_kills(Victim::Participant);
+    check_kills(&[Victim::Participant], Mode::Synchronous);
 }
 
 #[test]
 fn a_provider_killed_at_any_request_is_paid_once() {
-    check_kills(Victim::Provider);
+    check_kills(&[Victim::Provider], Mode::Synchronous);
 }
 
 #[test]
 fn a_coordinator_killed_at_any_request_pays_once() {
-    check_kills(Victim::Coordinator);
+    check_kills(&[Victim::Coordinator], Mode::Synchronous);
+}
+
+#[test]
+fn any_process_killed_at_any_request_of_a_buffered_version_is_paid_once() {
+    check_kills(&[Victim::Participant, Victim::Provider, Victim::Coordinator], Mode::Buffered);
 }
 
 /// A process that starts waits for the coordinator at each of its requests, not only at the first.
 #[test]
 fn a_coordinator_killed_while_a_participant_enrols_is_waited_for() {
     let victim = Victim::CoordinatorOfParticipant;
-    let undisturbed = WatchedRound::open(victim).play(None).requests;
+    let undisturbed = WatchedRound::open(victim, Mode::Synchronous).play(None).requests;
     let enrols = |request: &String| request.starts_with("POST") && request.ends_with("/enrol");
     let last = undisturbed.iter().position(enrols).expect("the participant enrolled");
     for nth in 0..=last {
-        let ended = WatchedRound::open(victim).play(Some((nth, KillPoint::BeforeRequest)));
+        let ended = WatchedRound::open(victim, Mode::Synchronous)
+            .play(Some((nth, KillPoint::BeforeRequest)));
         eprintln!("killed at {:?}", ended.killed_at);
         assert!(ended.killed_at.is_some());
         assert_eq!(ended.balances, *UNDISTURBED, "killed at {:?}", ended.killed_at);

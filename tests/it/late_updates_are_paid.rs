@@ -24,11 +24,7 @@ const LATE_ROUNDS: u32 = 23;
 /// A market in which every two updates make a version, and four participants train at once.
 fn buffered(plan: TestPlan) -> TestMarket {
     let market = TestMarket::open(TestPlan { target: 2, ..plan });
-    let mode = format!(
-        "[rounds.mode]\nkind = \"buffered\"\nk = 2\nconcurrency = 4\nstaleness = \
-         \"inverse_root\"\nlate_rounds = {LATE_ROUNDS}\n\n[rounds.selection]"
-    );
-    market.change_task(&[("[rounds.selection]", &mode)]);
+    market.make_buffered(2, 4, LATE_ROUNDS);
     market
 }
 

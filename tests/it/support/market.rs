@@ -293,6 +293,15 @@ impl TestMarket {
         std::fs::write(self.file("task.toml"), text).unwrap();
     }
 
+    /// Makes the task's rounds buffered: every `k` updates make a version, and `concurrency` participants train at once.
+    pub(crate) fn make_buffered(&self, k: usize, concurrency: usize, late_rounds: u32) {
+        let mode = format!(
+            "[rounds.mode]\nkind = \"buffered\"\nk = {k}\nconcurrency = {concurrency}\nstaleness = \
+             \"inverse_root\"\nlate_rounds = {late_rounds}\n\n[rounds.selection]"
+        );
+        self.change_task(&[("[rounds.selection]", &mode)]);
+    }
+
     /// Waits until this number of participants has enrolled.
     pub(crate) fn wait_for_enrolled(&self, task: TaskId, count: u32) {
         until(&format!("{count} enrolled"), || {
