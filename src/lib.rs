@@ -30,6 +30,7 @@ mod kubernetes;
 mod kubernetes_plan;
 pub mod log;
 mod loss_text;
+mod machine_facts;
 mod market;
 pub mod open_files;
 #[cfg(feature = "otlp")]

@@ -11,6 +11,7 @@ use crate::anvil;
 use crate::cli::{AnvilArg, Doctor, MarketArg, NodeArg, TrustArg};
 use crate::compose;
 use crate::failure::Exit;
+use crate::machine_facts::MachineFacts;
 use crate::market::MarketConnection;
 use crate::show::{self, BAD, Cell, GOOD, NOTE, TextTable};
 
@@ -32,7 +33,11 @@ enum CheckStatus {
 }
 
 pub(super) fn run(arguments: &Doctor) -> anyhow::Result<Exit> {
-    let mut findings = vec![version(), threads(), reference(), libtorch()];
+    let machine = MachineFacts::read();
+    let mut findings = vec![version(), good("processor", machine.processor_text())];
+    findings.push(good("memory", machine.memory_text()));
+    findings.extend(machine.gpus_text().map(|gpus| good("GPUs", gpus)));
+    findings.extend([reference(), libtorch()]);
     findings.extend(gpu());
     findings.push(development_chain(&arguments.anvil));
     findings.push(temporary_folder());
@@ -60,18 +65,6 @@ fn version() -> CheckResult {
     let build = if cfg!(debug_assertions) { "development build" } else { "optimised build" };
     let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     good("florin", format!("{} ({build}, {system})", env!("CARGO_PKG_VERSION")))
-}
-
-fn threads() -> CheckResult {
-    match std::thread::available_parallelism() {
-        Ok(count) => good("processor", format!("{count} threads")),
-        Err(error) => CheckResult {
-            check: "processor",
-            state: CheckStatus::Note,
-            result: error.to_string(),
-            advice: "set --threads".to_owned(),
-        },
-    }
 }
 
 fn reference() -> CheckResult {

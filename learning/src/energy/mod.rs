@@ -15,6 +15,15 @@ use thiserror::Error;
 /// The folder of Linux's counters.
 const POWERCAP: &str = "/sys/class/powercap";
 
+/// The names of this machine's GPUs and their bytes of memory, as their driver states them: for display alone.
+#[must_use]
+pub fn gpus() -> Vec<(String, u64)> {
+    #[cfg(feature = "torch")]
+    return nvml::gpus();
+    #[cfg(not(feature = "torch"))]
+    Vec::new()
+}
+
 /// A counter of energy.
 trait EnergyCounter {
     /// The counter, for people.

@@ -10,6 +10,20 @@ const MILLIJOULES: f64 = 1e3;
 /// library does not know it, and numbers GPUs by their place on the bus.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
+/// Most GPUs that are listed.
+const GPUS_LISTED_MAX: u32 = 64;
+
+/// The names of this machine's GPUs and their bytes of memory, for display alone; empty without the library.
+pub(super) fn gpus() -> Vec<(String, u64)> {
+    let Ok(library) = Nvml::init() else { return Vec::new() };
+    let count = library.device_count().unwrap_or_default().min(GPUS_LISTED_MAX);
+    let gpu = |number| {
+        let device = library.device_by_index(number).ok()?;
+        Some((device.name().ok()?, device.memory_info().ok()?.total))
+    };
+    (0..count).filter_map(gpu).collect()
+}
+
 /// The counter of the first GPU of this process.
 pub(super) struct Gpu {
     library: Nvml,

@@ -8,12 +8,15 @@ use serde_json::json;
 use crate::cli::Provide;
 use crate::commands::market::{CheckedOrders, checked_orders};
 use crate::failure::{Exit, Failure};
+use crate::machine_facts::MachineFacts;
 use crate::market::MarketConnection;
 use crate::rent::{ExpectedEarnings, MarketOrder};
 use crate::show;
 
 const HOUR_MS: f64 = 3_600_000.0;
 const MINUTE_MS: f64 = 60_000.0;
+/// Bytes of a filled state of a probe.
+const STATE_BYTES: u64 = 65_536;
 
 /// A time in words.
 fn length(ms: u64) -> String {
@@ -37,6 +40,7 @@ pub(super) fn run(arguments: &Provide, offer: &ListingOffer) -> anyhow::Result<E
         let expectation = expected.as_ref().map(ExpectedEarnings::to_json);
         show::json(&json!({
             "devices": offer.devices,
+            "machine": MachineFacts::read(),
             "stake": show::units(deposits.stake),
             "fees": show::units(deposits.fees),
             "probes": deposits.probes,
@@ -52,16 +56,38 @@ pub(super) fn run(arguments: &Provide, offer: &ListingOffer) -> anyhow::Result<E
     Ok(if invalid.is_empty() { Exit::Done } else { Exit::Negative })
 }
 
+/// Why a probe of this offer would probably be late on this machine.
+fn doubt(offer: &ListingOffer, machine: &MachineFacts) -> Option<String> {
+    let (devices, threads) = (offer.devices as usize, machine.threads);
+    let filled = u64::from(offer.devices) * u64::from(offer.filled) * STATE_BYTES;
+    if devices > threads {
+        return Some(format!(
+            "the machine has {threads} threads: a probe of {devices} devices would be late. List fewer"
+        ));
+    }
+    (filled > machine.memory_available_bytes).then(|| {
+        format!(
+            "probes fill {} MiB, more than the memory that is available: list fewer devices, or less memory_mib",
+            filled >> 20
+        )
+    })
+}
+
 fn print(offer: &ListingOffer, deposits: &ListingDeposits, expected: Option<&ExpectedEarnings>) {
     let fln = |amount| format!("{} FLN", show::fln(amount));
+    let machine = MachineFacts::read();
     show::facts(&[
-        ("devices", offer.devices.to_string()),
+        ("devices", format!("{} of {}", offer.devices, machine.processor_text())),
+        ("memory", machine.memory_text()),
         (
             "stake",
             format!("{}, which returns unless leases contradict the bids", fln(deposits.stake)),
         ),
         ("fees", format!("at most {} for {} probes", fln(deposits.fees), deposits.probes)),
     ]);
+    if let Some(doubt) = doubt(offer, &machine) {
+        anstream::eprintln!("{0}warning:{0:#} {doubt}", show::NOTE);
+    }
     anstream::println!();
     let Some(expected) = expected else {
         show::sentence(
@@ -104,4 +130,36 @@ fn print(offer: &ListingOffer, deposits: &ListingDeposits, expected: Option<&Exp
         "This supposes that renters go on as before, and that this provider computes as many leases at a time. `florin provide --orders FILE --dry-run` has the pay of the orders that \
          take bids now. Nothing was deposited.",
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_protocol::Address;
+
+    use super::*;
+
+    #[test]
+    fn an_offer_beyond_the_machine_is_doubted() {
+        let machine = MachineFacts {
+            processor: String::new(),
+            cores: None,
+            threads: 2,
+            memory_bytes: 1 << 30,
+            memory_available_bytes: 1 << 28,
+            memory_limit_bytes: None,
+            gpus: Vec::new(),
+        };
+        let offer = |devices, filled| ListingOffer {
+            referee: Address([1; 20]),
+            devices,
+            filled,
+            stake: None,
+            fees_max: "1".parse().unwrap(),
+            life_ms: 1,
+            challenge_ms: 1,
+        };
+        assert_eq!(doubt(&offer(2, 2_048), &machine), None);
+        assert!(doubt(&offer(3, 1), &machine).unwrap().contains("2 threads"));
+        assert!(doubt(&offer(2, 2_049), &machine).unwrap().contains("256 MiB"));
+    }
 }
