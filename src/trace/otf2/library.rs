@@ -239,17 +239,17 @@ impl<'a> Archive<'a> {
         let ticks = last.saturating_sub(first).saturating_add(1);
         // SAFETY: the writer is open.
         check(unsafe { (library.clock)(writer, NANOSECONDS, first, ticks, first) })?;
-        for (text, id) in strings.texts() {
+        for (id, text) in strings.texts() {
             let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
             // SAFETY: the text ends with a zero, and the library copies it.
             check(unsafe { (library.string)(writer, id, text.as_ptr()) })?;
         }
-        for region in strings.regions() {
+        for (region, name) in strings.regions() {
             let (role, paradigm) = (ROLE_FUNCTION, PARADIGM_USER);
-            // SAFETY: the writer is open; the name is the string with the region's number.
+            // SAFETY: the writer is open; the name is a string of the archive.
             check(unsafe {
                 (library.region)(
-                    writer, region, region, region, UNDEFINED, role, paradigm, 0, UNDEFINED, 0, 0,
+                    writer, region, name, name, UNDEFINED, role, paradigm, 0, UNDEFINED, 0, 0,
                 )
             })?;
         }

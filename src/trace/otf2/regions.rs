@@ -1,6 +1,6 @@
 //! The events of an archive: balanced enters and leaves, in the order of time, per location.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::trace::analysis::read::ProcessTrace;
 use crate::trace::record::{EventKind, message_id};
@@ -45,11 +45,12 @@ pub(super) struct LocationEvents {
     pub(super) events: Vec<LocationEvent>,
 }
 
-/// Texts by number.
+/// Texts and regions by number. The numbers of each have no gaps, as readers expect.
 #[derive(Debug, Default)]
 pub(super) struct StringTable {
     ids: BTreeMap<String, u32>,
-    regions: BTreeSet<u32>,
+    /// The number of a region by the number of its name.
+    regions: BTreeMap<u32, u32>,
 }
 
 impl StringTable {
@@ -59,21 +60,25 @@ impl StringTable {
         *self.ids.entry(text.to_owned()).or_insert(next)
     }
 
-    /// The number of a region, which is that of its name.
+    /// The number of a region.
     pub(super) fn region(&mut self, name: &str) -> u32 {
-        let id = self.id(name);
-        self.regions.insert(id);
-        id
+        let name = self.id(name);
+        let next = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
+        *self.regions.entry(name).or_insert(next)
     }
 
-    /// All texts.
-    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.ids.iter().map(|(text, id)| (text.as_str(), *id))
+    /// All texts, in the order of their numbers.
+    pub(super) fn texts(&self) -> Vec<(u32, &str)> {
+        let mut all: Vec<_> = self.ids.iter().map(|(text, id)| (*id, text.as_str())).collect();
+        all.sort_unstable();
+        all
     }
 
-    /// All regions.
-    pub(super) fn regions(&self) -> impl Iterator<Item = u32> {
-        self.regions.iter().copied()
+    /// The number and the name of each region, in the order of their numbers.
+    pub(super) fn regions(&self) -> Vec<(u32, u32)> {
+        let mut all: Vec<_> = self.regions.iter().map(|(name, region)| (*region, *name)).collect();
+        all.sort_unstable();
+        all
     }
 }
 
@@ -280,6 +285,21 @@ mod tests {
             let events: usize = locations.iter().map(|location| location.events.len()).sum();
             assert_eq!(events, 2 * spans, "seed {seed}: no span is lost");
         }
+    }
+
+    #[test]
+    fn numbers_of_texts_and_regions_have_no_gaps() {
+        let mut strings = StringTable::default();
+        for name in ["train", "upload", "train", "commit"] {
+            strings.region(name);
+            strings.id(&format!("location of {name}"));
+        }
+        let numbers = |all: Vec<u32>| assert_eq!(all, (0..all.len() as u32).collect::<Vec<_>>());
+        numbers(strings.regions().into_iter().map(|(region, _)| region).collect());
+        numbers(strings.texts().into_iter().map(|(text, _)| text).collect());
+        let texts: BTreeMap<u32, &str> = strings.texts().into_iter().collect();
+        let names: Vec<&str> = strings.regions().iter().map(|(_, name)| texts[name]).collect();
+        assert_eq!(names, ["train", "upload", "commit"]);
     }
 
     #[test]
