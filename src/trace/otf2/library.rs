@@ -2,6 +2,7 @@
 //! follow its headers; `otf2-print` reads the result in a test.
 #![expect(unsafe_code, reason = "a C library that is loaded at run time")]
 
+use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -113,19 +114,33 @@ impl Library {
     /// # Errors
     /// [`Otf2Error::NoLibrary`].
     pub(crate) fn load() -> Result<Self, Otf2Error> {
-        let named = std::env::var(VARIABLE).ok();
-        let names: Vec<&str> = named.as_deref().map_or(NAMES.to_vec(), |name| vec![name]);
+        Self::load_named(std::env::var(VARIABLE).ok())
+    }
+
+    /// Loads the library from this file, or from where the system looks.
+    fn load_named(file: Option<String>) -> Result<Self, Otf2Error> {
+        if let Some(file) = file {
+            return Self::load_file(&file).map_err(|why| Otf2Error::WrongLibrary { file, why });
+        }
         let mut first = None;
-        for name in names {
-            // SAFETY: the initialisers of OTF2 have no preconditions. A file that an operator names
-            // is trusted like this program.
-            let object = unsafe { SharedObject::new(name) };
-            match object.and_then(Self::from_object) {
+        for name in NAMES {
+            match Self::load_file(name) {
                 Ok(library) => return Ok(library),
-                Err(error) => first = first.or_else(|| Some(error.to_string())),
+                Err(why) => first = first.or(Some(why)),
             }
         }
         Err(Otf2Error::NoLibrary(first.unwrap_or_default()))
+    }
+
+    /// Loads a file, or returns the reason of the system's loader why not.
+    fn load_file(name: &str) -> Result<Self, String> {
+        // SAFETY: the initialisers of OTF2 have no preconditions. A file that an operator names is
+        // trusted like this program.
+        let object = unsafe { SharedObject::new(name) };
+        object.and_then(Self::from_object).map_err(|error| match error.source() {
+            Some(source) => source.to_string(),
+            None => error.to_string(),
+        })
     }
 
     fn check(&self, call: &'static str, code: c_int) -> Result<(), Otf2Error> {
@@ -336,4 +351,20 @@ impl Drop for Archive<'_> {
 fn non_null(call: &'static str, handle: Handle) -> Result<Handle, Otf2Error> {
     let why = || "no memory, or no permission".to_owned();
     (!handle.is_null()).then_some(handle).ok_or_else(|| Otf2Error::Call { call, why: why() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_library_is_named_with_the_reason() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "no library").unwrap();
+        let path = file.path().display().to_string();
+        let Err(error) = Library::load_named(Some(path.clone())) else { panic!("not refused") };
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("FLORIN_OTF2 = {path} is no OTF2 library (")), "{text}");
+        assert!(!text.contains("dlopen failed") && error.code() == "OTF2_MISSING", "{text}");
+    }
 }

@@ -21,6 +21,17 @@ pub(crate) enum Otf2Error {
         "the OTF2 library is not installed ({0}): install otf2-tools, or name its file in FLORIN_OTF2"
     )]
     NoLibrary(String),
+    /// The file of `FLORIN_OTF2` cannot be loaded.
+    #[error(
+        "FLORIN_OTF2 = {file} is no OTF2 library ({why}): name the file of the library, version 3, or \
+         unset the variable"
+    )]
+    WrongLibrary {
+        /// The file.
+        file: String,
+        /// The reason of the system's loader.
+        why: String,
+    },
     /// The library refused a call.
     #[error("the OTF2 library failed in {call}: {why}")]
     Call {
@@ -52,7 +63,7 @@ impl Otf2Error {
     /// The stable code.
     pub(crate) const fn code(&self) -> &'static str {
         match self {
-            Self::NoLibrary(_) => "OTF2_MISSING",
+            Self::NoLibrary(_) | Self::WrongLibrary { .. } => "OTF2_MISSING",
             Self::Call { .. } => "OTF2_FAILED",
             Self::Folder { .. } => "TRACE_NOT_WRITTEN",
             Self::Read(error) => error.code(),
@@ -66,7 +77,8 @@ pub(super) fn event_count(trace: &ProcessTrace) -> usize {
     locations(trace).iter().map(|location| location.events.len()).sum()
 }
 
-/// Writes an archive into a new folder; its anchor file is `traces.otf2`.
+/// Writes an archive into a new folder; its anchor file is `traces.otf2`. A failure leaves the folder
+/// as it was, so that a retry is possible.
 ///
 /// # Errors
 /// [`Otf2Error`].
@@ -80,7 +92,41 @@ pub(crate) fn write(
     if !is_empty {
         return Err(folder(io::Error::from(io::ErrorKind::AlreadyExists)));
     }
-    std::fs::create_dir_all(out).map_err(folder)?;
+    in_folder(out, |out| write_into(library, traces, out))
+}
+
+/// Creates a folder and writes into it. A failure removes all that was written.
+fn in_folder(
+    out: &Path,
+    write: impl FnOnce(&Path) -> Result<(), Otf2Error>,
+) -> Result<(), Otf2Error> {
+    let is_new = !out.exists();
+    std::fs::create_dir_all(out)
+        .map_err(|source| Otf2Error::Folder { path: out.to_owned(), source })?;
+    let written = write(out);
+    if written.is_err() {
+        remove_partial(out, is_new);
+    }
+    written
+}
+
+/// Removes an archive that is not complete. The error that led here is reported, not one of this.
+fn remove_partial(out: &Path, is_new: bool) {
+    for entry in std::fs::read_dir(out).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let _ = match is_folder {
+            true => std::fs::remove_dir_all(&path),
+            false => std::fs::remove_file(&path),
+        };
+    }
+    if is_new {
+        let _ = std::fs::remove_dir(out);
+    }
+}
+
+fn write_into(library: &Library, traces: &[ProcessTrace], out: &Path) -> Result<(), Otf2Error> {
+    let folder = |source| Otf2Error::Folder { path: out.to_owned(), source };
     let path = out.to_str().and_then(|path| CString::new(path).ok());
     let path = path.ok_or_else(|| folder(io::Error::from(io::ErrorKind::InvalidInput)))?;
     let mut strings = StringTable::default();
@@ -106,4 +152,29 @@ pub(crate) fn write(
         traces.iter().map(|trace| strings.id(trace.file.trim_end_matches(".json"))).collect();
     archive.write_definitions((first, last), &strings, &groups, &definitions)?;
     archive.close()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_archive_leaves_no_folder_and_can_be_written_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let (new, empty) = (parent.path().join("new"), parent.path().join("empty"));
+        std::fs::create_dir(&empty).unwrap();
+        let fail = |out: &Path| {
+            std::fs::write(out.join("traces.def"), "part").unwrap();
+            std::fs::create_dir(out.join("traces")).unwrap();
+            std::fs::write(out.join("traces").join("0.evt"), "part").unwrap();
+            Err(Otf2Error::Call { call: "OTF2_EvtWriter", why: "no space".to_owned() })
+        };
+        for out in [&new, &empty] {
+            assert_eq!(in_folder(out, fail).unwrap_err().code(), "OTF2_FAILED");
+        }
+        assert!(!new.exists() && empty.read_dir().unwrap().next().is_none());
+        in_folder(&new, |out| Ok(std::fs::write(out.join("traces.otf2"), "whole").unwrap()))
+            .unwrap();
+        assert!(new.join("traces.otf2").exists());
+    }
 }
