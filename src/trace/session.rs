@@ -1,5 +1,6 @@
 //! The trace of one command, from its start to its exit.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::layer::TraceLayer;
@@ -72,7 +73,38 @@ fn export_file(path: &Path) -> Result<(), Otf2Error> {
     otf2::write(&library, &[traces], &out)
 }
 
-/// The failure of a trace that cannot be written.
-pub(crate) fn trace_not_written(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::input("TRACE_NOT_WRITTEN", format!("--trace {}: {error}", path.display()))
+/// The failure of a trace that cannot be written: wrong input if another folder would help, and
+/// otherwise, as with a full disk, one of the system.
+pub(crate) fn trace_not_written(path: &Path, error: &io::Error) -> Failure {
+    let (code, message) = ("TRACE_NOT_WRITTEN", format!("--trace {}: {error}", path.display()));
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::PermissionDenied
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotADirectory
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::InvalidInput
+        | ErrorKind::InvalidFilename => Failure::input(code, message),
+        _ => Failure::fault(code, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::{Exit, classify};
+
+    #[test]
+    fn a_full_disk_is_a_fault_and_a_wrong_folder_is_wrong_input() {
+        let exit = |kind: ErrorKind| {
+            let failure = trace_not_written(Path::new("traces"), &io::Error::from(kind));
+            let (code, exit) = classify(&failure.into());
+            assert_eq!(code, "TRACE_NOT_WRITTEN");
+            exit
+        };
+        assert_eq!(exit(ErrorKind::StorageFull), Exit::Fault);
+        assert_eq!(exit(ErrorKind::FileTooLarge), Exit::Fault);
+        assert_eq!(exit(ErrorKind::PermissionDenied), Exit::Input);
+        assert_eq!(exit(ErrorKind::NotADirectory), Exit::Input);
+    }
 }

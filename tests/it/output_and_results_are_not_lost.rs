@@ -43,6 +43,26 @@ fn results_are_overwritten_only_by_the_same_experiment() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn results_outlive_a_trace_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (scenario, out) = (folder.path().join("tiny.toml"), folder.path().join("out"));
+    fs::write(&scenario, SCENARIO).unwrap();
+    let (scenario, out) = (scenario.display().to_string(), out.display().to_string());
+    let run = ["sim", "run", &scenario, "--out", &out, "--json", "--trace"];
+    // The kernel's folder exists, and no file can be created in it.
+    let output = florin(&[&run[..], &["/proc"]].concat()).refused(2, "TRACE_NOT_WRITTEN");
+    let printed: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    let written = fs::read_to_string(format!("{out}/results.json")).unwrap();
+    assert_eq!(printed, serde_json::from_str::<serde_json::Value>(&written).unwrap());
+    // A simulation that draws scores is refused before its first seed.
+    let drawn = folder.path().join("drawn");
+    let call = ["sim", "run", "million", "--trace", "/proc", "--out", drawn.to_str().unwrap()];
+    florin(&call).refused(2, "TRACE_UNSUPPORTED");
+    assert!(!drawn.exists(), "refused after the check of --out");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn a_full_disk_on_standard_output_is_reported() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = command(&["sim", "list"]).stdout(full).output().unwrap();

@@ -16,9 +16,14 @@ use crate::trace::{trace_not_written, write_simulation};
 
 pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> {
     let scenario = with_seeds(scenario, &command.play)?;
+    let traces = command.trace.trace.as_deref();
+    if traces.is_some() && !scenario.mode.is_real() {
+        let message = "--trace requires a scenario with `mode = \"real\"`: a simulation that draws \
+            scores has no messages";
+        return Err(Failure::input("TRACE_UNSUPPORTED", message).into());
+    }
     check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
     let results = run_simulations(&scenario, threads(command.play.threads), &scenario.name)?;
-    write_traces(&results, command.trace.trace.as_deref())?;
     if let Some(folder) = &command.out {
         results.write(folder, &PROGRAM).map_err(|error| not_written(&error))?;
     }
@@ -31,17 +36,14 @@ pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> 
             anstream::println!("\n{DIM}written to{DIM:#} {}", folder.display());
         }
     }
+    // After the results, which a trace that cannot be written must not lose.
+    write_traces(&results, traces)?;
     Ok(if results.verdict() == Verdict::Passed { Exit::Done } else { Exit::Negative })
 }
 
 /// Writes the rounds of each seed as a trace in virtual time.
 fn write_traces(results: &Results, folder: Option<&Path>) -> anyhow::Result<()> {
     let Some(folder) = folder else { return Ok(()) };
-    if results.outcomes.iter().all(|outcome| outcome.timelines.is_empty()) {
-        let message = "--trace requires a scenario with `mode = \"real\"`: a simulation that draws \
-            scores has no messages";
-        return Err(Failure::input("TRACE_UNSUPPORTED", message).into());
-    }
     for outcome in &results.outcomes {
         write_simulation(folder, &results.scenario.name, outcome)
             .map_err(|error| trace_not_written(folder, &error))?;
