@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use florin_engine::state::{RunningRound, TaskState};
-use florin_protocol::{Address, RoundNumber, TaskId, TaskPhase, UpdateHeader};
+use florin_protocol::{Address, RoundNumber, SelectionReason, TaskId, TaskPhase, UpdateHeader};
 use tracing::{Level, Span, event, trace_span};
 
 /// The target of all events and spans of a trace.
@@ -44,8 +44,9 @@ impl TracedPhases {
         self.0.insert(id, now);
         let (short, phase) = (id.short(), phase_name(now.1));
         let (need, by_ms) = running.map_or((0, 0), |running| needed(task, running));
+        let (least, continuing) = (task.spec.rounds.cohort_min, running.map_or(0, continuing));
         event!(name: "phase", target: TARGET, Level::TRACE, task = short, round = round.0, phase,
-            need, by_ms);
+            need, by_ms, least, continuing);
         let Some(running) = running else {
             if now.1 == TaskPhase::Done {
                 self.0.remove(&id);
@@ -82,6 +83,12 @@ fn needed(task: &TaskState, running: &RunningRound) -> (u64, u64) {
         }
         _ => (0, 0),
     }
+}
+
+/// Number of members whose trainings began in an earlier round: their updates would be late.
+fn continuing(running: &RunningRound) -> u64 {
+    let reasons = running.offer.reasons.iter();
+    reasons.filter(|reason| **reason == SelectionReason::Continues).count() as u64
 }
 
 /// The name of a phase in a trace.

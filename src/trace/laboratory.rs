@@ -1,13 +1,13 @@
 //! The trace of a simulation, in virtual time: the same events as those of a market, with one
 //! location for each member.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
 use florin_protocol::{Address, Timestamp};
 use florin_sim::SimulationOutcome;
-use florin_sim::market::RoundTimeline;
+use florin_sim::market::{RoundTimeline, SpareCommit};
 use serde_json::{Map, Value, json};
 
 use super::record::{EventKind, Process, Record};
@@ -31,7 +31,8 @@ pub(crate) fn write_simulation(
     let id = format!("{}_seed_{}", scenario.replace(['-', ' '], "_"), outcome.seed);
     let writer = TraceWriter::create(folder, &Process { role: "laboratory", id })?;
     let task = format!("seed {}", outcome.seed);
-    let mut file = SimulationFile { writer, task, members: BTreeMap::new() };
+    let continued = continued(&outcome.timelines);
+    let mut file = SimulationFile { writer, task, members: BTreeMap::new(), continued };
     file.name(TASK, &format!("task {}", file.task));
     for round in &outcome.timelines {
         file.round(round);
@@ -41,11 +42,21 @@ pub(crate) fn write_simulation(
     Ok(())
 }
 
+/// The trainings that a later round counts, each as its member and the offer of its first round.
+fn continued(rounds: &[RoundTimeline]) -> BTreeSet<(Address, Timestamp)> {
+    let counted = rounds.iter().flat_map(|round| {
+        let commits = round.commits.iter();
+        commits.filter_map(|(member, _)| Some((*member, *round.begun.get(member)?)))
+    });
+    counted.collect()
+}
+
 /// A file, and the locations of its members.
 struct SimulationFile {
     writer: TraceWriter,
     task: String,
     members: BTreeMap<Address, u32>,
+    continued: BTreeSet<(Address, Timestamp)>,
 }
 
 impl SimulationFile {
@@ -82,7 +93,8 @@ impl SimulationFile {
             _ => (0, round.opened),
         };
         let fields = json!({ "phase": phase, "task": self.task, "round": round.round,
-            "need": need, "by_ms": by.ms_since(round.opened) });
+            "need": need, "by_ms": by.ms_since(round.opened), "least": round.updates_least,
+            "continuing": round.begun.len() });
         self.push(phase, EventKind::Begin, (TASK, from), fields);
         self.push(phase, EventKind::End, (TASK, to), Value::Null);
     }
@@ -106,6 +118,24 @@ impl SimulationFile {
         self.push(kind, EventKind::FlowEnd, (TASK, to), fields);
     }
 
+    /// A training for whose commit the round did not wait. Unless a later round counts it, it ends
+    /// with the commits.
+    fn spare(&mut self, round: &RoundTimeline, member: Address, spare: SpareCommit) {
+        let location = self.member(member);
+        let RoundTimeline { opened, commits_closed, .. } = *round;
+        let from = round.begun.get(&member).copied().unwrap_or(opened);
+        let mut fields = self.fields("commit", round, member);
+        if !self.continued.contains(&(member, from)) {
+            let ready = opened.saturating_add_ms(spare.commit_ms);
+            let duration = commits_closed.min(ready).ms_since(opened).saturating_mul(NANOS);
+            let duration = EventKind::Complete(duration);
+            self.push("train", duration, (location, opened), fields.clone());
+        }
+        fields["commit_ms"] = spare.commit_ms.into();
+        fields["upload_ms"] = spare.upload_ms.into();
+        self.push("spare", EventKind::Instant, (location, commits_closed), fields);
+    }
+
     fn fields(&self, kind: &str, round: &RoundTimeline, member: Address) -> Value {
         json!({ "kind": kind, "task": self.task, "round": round.round,
             "member": member.to_string() })
@@ -119,8 +149,11 @@ impl SimulationFile {
         }
         for (member, at) in &round.commits {
             let (name, kind) = ("train", "commit");
-            let work = MemberWork { name, kind, from: opened, sent: *at, to: *at };
-            self.work(round, *member, &work);
+            let from = round.begun.get(member).copied().unwrap_or(opened);
+            self.work(round, *member, &MemberWork { name, kind, from, sent: *at, to: *at });
+        }
+        for (member, spare) in &round.spares {
+            self.spare(round, *member, *spare);
         }
         self.phase("reveal", round, [commits_closed, updates_closed]);
         for (member, _) in &round.commits {

@@ -24,7 +24,7 @@ use florin_work::{CommittedHoldout, WorkError, decode_model, encode_update};
 use crate::mechanism::RoundScorer;
 
 pub use spec::{BUYER, COORDINATOR, ENROL_MS, POOL, account, amount_to_florins, florins_to_amount};
-pub use timeline::RoundTimeline;
+pub use timeline::{RoundTimeline, SpareCommit};
 
 /// Virtual time at which the market opens.
 const OPENED: Timestamp = Timestamp(1_000);
@@ -78,6 +78,8 @@ pub struct Arrival {
     pub upload_ms: u64,
     /// The model that it was trained from, if that is not the round's base model.
     pub base_model: Option<Digest>,
+    /// The offer of the round in which its training began, if that was an earlier one.
+    pub begun: Option<Timestamp>,
 }
 
 /// An account of a participant.
@@ -379,8 +381,9 @@ impl SimulatedMarket {
         let before = self.base_model()?;
         let offer = self.offer().cloned().ok_or(MarketError::Missing("an open round"))?;
         let digest = offer.digest();
-        let mut timeline = RoundTimeline::new(&offer, self.spec.rounds.cohort_target);
+        let mut timeline = RoundTimeline::new(&offer, &self.spec.rounds);
         arrivals.sort_by_key(|arrival| (arrival.commit_ms, arrival.account));
+        timeline.expect(&arrivals);
         // The round does not wait for a commit after the deadline.
         arrivals
             .retain(|arrival| offer.opened.saturating_add_ms(arrival.commit_ms) <= offer.commit_by);
@@ -397,6 +400,7 @@ impl SimulatedMarket {
                 break;
             }
             self.now = self.now.max(offer.opened.saturating_add_ms(commit_ms));
+            timeline.spares.remove(&header.sender);
             if self.commit(&header)? {
                 timeline.commits.push((header.sender, self.now));
                 promised.push((header, bytes, upload_ms));

@@ -250,6 +250,7 @@ impl QuoteTask<'_> {
                 commit_ms: 1,
                 upload_ms: 1,
                 base_model: None,
+                begun: None,
             });
         }
         Ok(arrivals)

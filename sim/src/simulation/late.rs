@@ -50,7 +50,9 @@ impl Simulation<'_> {
                 let arrival = by_account.remove(account)?;
                 let ready = opened.saturating_add_ms(arrival.commit_ms);
                 let base_model = Some(arrival.base_model.unwrap_or(base_model));
-                Some((*account, LateArrival { ready, arrival: Arrival { base_model, ..arrival } }))
+                let begun = Some(arrival.begun.unwrap_or(opened));
+                let arrival = Arrival { base_model, begun, ..arrival };
+                Some((*account, LateArrival { ready, arrival }))
             })
             .collect();
     }

@@ -218,6 +218,7 @@ impl Simulation<'_> {
             commit_ms: commit_ms.max(waits),
             upload_ms,
             base_model: None,
+            begun: None,
         };
         // A participant program never sends an update with a value that is not finite.
         let is_sent = |sent: &SentUpdate| {

@@ -188,6 +188,7 @@ fn play(task: &PreparedTask, members: &[Dataset], test: &Dataset) -> anyhow::Res
                 commit_ms: PROMPT_MS,
                 upload_ms: PROMPT_MS,
                 base_model: None,
+                begun: None,
             });
         }
         market.run_round(arrivals, 1)?;
