@@ -193,3 +193,99 @@ fn a_replay_without_a_member_predicts_the_laboratory_within_5_percent() {
     }
     assert!(faster > 20, "the rounds wait for this member");
 }
+
+/// Six members, of which four commits end the commits of a round.
+const SPARE_MEMBERS: &str = "name = 'base'\nquestion = 'Does a spare member replace another?'\n\
+    rounds = 6\n[seeds]\ncount = 1\n[task]\ncohort = 4\nover_selection = 2\n\
+    [learning]\nhidden = []\nholdout_rows = 300\nholdout_rows_per_round = 20\n\
+    [population.a]\ncount = 6\nrows = [30, 80]\nmachine = { spread = 1.0 }\n";
+
+/// A scenario that is written into a file and played, and its traces.
+struct PlayedScenario {
+    _folder: tempfile::TempDir,
+    traces: String,
+}
+
+impl PlayedScenario {
+    fn new(scenario: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, traces) = (folder.path().join("base.toml"), folder.path().join("traces"));
+        std::fs::write(&file, scenario).unwrap();
+        let (file, traces) = (file.display().to_string(), traces.display().to_string());
+        let run = florin(&["sim", "run", &file, "--trace", &traces]);
+        assert!(run.code < 2, "{run:?}");
+        Self { _folder: folder, traces }
+    }
+
+    /// Its rounds, as `florin trace show` prints them with these arguments.
+    fn rounds(&self, more: &[&str]) -> Vec<Value> {
+        let shown = ["trace", "show", &self.traces, "--json"];
+        let shown = florin(&[&shown[..], more].concat()).expect(0).json();
+        shown["rounds"].as_array().unwrap().clone()
+    }
+
+    /// The events of its only file.
+    fn events(&self) -> Vec<Value> {
+        let file = std::fs::read_dir(&self.traces).unwrap().map(|file| file.unwrap().path());
+        let file = file.into_iter().find(|path| path.extension().unwrap() == "json").unwrap();
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_replay_with_spare_members_predicts_the_laboratory_within_5_percent() {
+    let six = PlayedScenario::new(SPARE_MEMBERS);
+    for member in 1..=6_usize {
+        let with = six.rounds(&["--without", &member.to_string()]);
+        assert_eq!(with.len(), 6);
+        // The first round opens with four members, before the others enrol.
+        for round in with.iter().skip(1) {
+            let predicted = &round["predicted"];
+            assert_eq!(
+                (&predicted["bound"], &predicted["updates"]),
+                (&"estimate".into(), &4.into())
+            );
+        }
+        if member < 6 {
+            continue;
+        }
+        let five = SPARE_MEMBERS.replace("count = 6", "count = 5");
+        let without = PlayedScenario::new(&five).rounds(&[]);
+        assert_eq!(without.len(), 6);
+        for (with, without) in with.iter().zip(&without).skip(1) {
+            let (predicted, played) =
+                (with["predicted"]["ns"].as_i64().unwrap(), without["ns"].as_i64().unwrap());
+            assert!((predicted - played).abs() * 20 <= played, "{predicted} for {played}");
+        }
+    }
+}
+
+#[test]
+fn a_late_training_begins_in_the_round_of_its_offer_and_is_not_predicted() {
+    let late = "over_selection = 2\nstaleness = { rounds = 3, weight = 'equal' }\n";
+    let late = PlayedScenario::new(&SPARE_MEMBERS.replace("over_selection = 2\n", late));
+    let events = late.events();
+    let ms = |event: &Value, key: &str| event[key].as_f64().unwrap().round() as i64 / 1_000;
+    let is_offer = |event: &&Value| event["name"] == "commit" && event["ph"] == "B";
+    let offers = events.iter().filter(is_offer);
+    let offers: Vec<i64> = offers.map(|offer| ms(offer, "ts")).collect();
+    let mut spans = std::collections::BTreeMap::<String, Vec<(i64, i64)>>::new();
+    let mut continued = 0;
+    for event in events.iter().filter(|event| event["name"] == "train") {
+        let (from, length) = (ms(event, "ts"), ms(event, "dur"));
+        let round = event["args"]["round"].as_u64().unwrap() as usize;
+        assert!(offers[..round].contains(&from), "no offer at {from}: {event}");
+        continued += usize::from(from < offers[round - 1]);
+        let member = event["args"]["member"].to_string();
+        spans.entry(member).or_default().push((from, from + length));
+    }
+    assert!(continued > 2, "{events:?}");
+    for spans in spans.values_mut() {
+        spans.sort_unstable();
+        assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "they overlap: {spans:?}");
+    }
+    let rounds = late.rounds(&["--without", "6"]);
+    let refused = rounds.iter().filter(|round| round["predicted"]["refused"] == "late-updates");
+    assert!((3..6).contains(&refused.count()), "{rounds:?}");
+    assert_eq!(rounds[1]["predicted"]["bound"], "estimate");
+}

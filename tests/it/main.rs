@@ -30,6 +30,7 @@ mod a_table_becomes_a_task;
 mod a_task_is_closed_early;
 mod a_task_is_followed_live;
 mod a_task_is_quoted_before_it_is_published;
+mod a_trace_is_shown_in_words_and_json;
 mod a_training_longer_than_a_round_is_refused;
 mod an_arbiter_watches_and_cancels;
 mod an_injected_delay_is_blamed;

@@ -1,5 +1,6 @@
 //! `florin trace`: explains the time of rounds by their traces, and writes traces in other formats.
 
+mod predicted;
 mod show;
 
 use std::path::Path;

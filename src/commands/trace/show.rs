@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::predicted::{self, Prediction};
 use super::read;
 use crate::cli::TraceShow;
 use crate::failure::{Exit, Failure};
@@ -12,7 +13,7 @@ use crate::trace::analysis::delays::{Delay, delays};
 use crate::trace::analysis::path::{NAMES_SEPARATOR, Party, PathStep, latencies};
 use crate::trace::analysis::producers::producer_waits;
 use crate::trace::analysis::read::ProcessTrace;
-use crate::trace::analysis::replay::{PredictedRound, ReplayChange, replay};
+use crate::trace::analysis::replay::{ReplayChange, replay};
 use crate::trace::analysis::round::{MILLISECOND, TracedRound, rounds};
 use crate::trace::analysis::waits::{RoundTimes, round_times};
 
@@ -49,7 +50,7 @@ struct TraceReport<'a> {
     delays: Vec<Vec<Delay>>,
     members: Vec<&'a str>,
     change: Option<ReplayChange>,
-    predicted: Vec<Option<PredictedRound>>,
+    predicted: Vec<Option<Prediction>>,
 }
 
 impl<'a> TraceReport<'a> {
@@ -112,9 +113,16 @@ impl<'a> TraceReport<'a> {
         table.print();
         anstream::println!();
         self.print_phases();
-        let all = self.rounds.iter().zip(&self.times).zip(&self.delays);
-        for ((round, times), delays) in all {
+        for (at, round) in self.rounds.iter().enumerate() {
+            let (times, delays) = (&self.times[at], &self.delays[at]);
             anstream::println!("\n{HEAD}round {} of task {}{HEAD:#}", round.number, round.task);
+            if let Some(Ok(predicted)) = &self.predicted[at] {
+                show::paragraph(
+                    "predicted: ",
+                    &predicted::remaining(predicted, &self.members),
+                    DIM,
+                );
+            }
             self.print_causes(round, times);
             self.print_producers(round);
             self.print_delays(delays);
@@ -128,7 +136,7 @@ impl<'a> TraceReport<'a> {
         let mut titles = Vec::from_iter(task);
         titles.extend([">round", ">ms", ">commit", ">reveal", ">value", ">settle", "longest wait"]);
         if self.change.is_some() {
-            titles.extend([">predicted ms", ">change"]);
+            titles.extend(predicted::TITLES);
         }
         let mut table = TextTable::new(&titles);
         for ((round, times), predicted) in self.rounds.iter().zip(&self.times).zip(&self.predicted)
@@ -147,14 +155,11 @@ impl<'a> TraceReport<'a> {
                 ms(round.end - round.value_end).into(),
                 longest.into(),
             ]);
-            if let Some(predicted) = predicted {
-                let change = predicted.duration - round.duration();
-                row.push(ms(predicted.duration).into());
-                row.push(percent(change, round.duration()).into());
-            }
+            row.extend(predicted.iter().flat_map(|it| predicted::cells(round, it)));
             table.row(row);
         }
         table.print();
+        predicted::print_notes(self.predicted.iter().flatten());
     }
 
     fn print_causes(&self, round: &TracedRound, times: &RoundTimes) {
@@ -249,9 +254,7 @@ impl<'a> TraceReport<'a> {
                     "slow_trainer_ns": waits.for_trainer })
             })
             .collect();
-        let predicted = self.predicted[at]
-            .as_ref()
-            .map(|it| json!({ "ns": it.duration, "members": it.members }));
+        let predicted = self.predicted[at].as_ref().map(|it| predicted::to_json(round, it));
         let phases = BTreeMap::from([
             ("commit", round.commit_end - round.start),
             ("reveal", round.reveal_end - round.commit_end),
@@ -317,10 +320,10 @@ fn find<'a>(text: &str, members: &[&'a str]) -> Result<&'a str, Failure> {
     }
 }
 
-fn ms(ns: i64) -> String {
+pub(super) fn ms(ns: i64) -> String {
     format!("{:.1}", ns as f64 / MILLISECOND as f64)
 }
 
-fn percent(part: i64, whole: i64) -> String {
+pub(super) fn percent(part: i64, whole: i64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }

@@ -13,6 +13,7 @@ pub(crate) mod producers;
 pub(crate) mod read;
 pub(crate) mod replay;
 pub(crate) mod round;
+pub(crate) mod spares;
 #[cfg(test)]
 mod synthetic;
 pub(crate) mod waits;

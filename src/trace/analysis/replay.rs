@@ -1,13 +1,16 @@
 //! Repeats a round of a trace with other members or another deadline, and predicts its duration.
 //!
 //! Each message takes as long after the start of its phase as it did, and each phase ends by its
-//! rule: after enough messages, or at its deadline. The valuation takes as long as in rounds with as
-//! many updates, where the trace has one; otherwise as long as it did.
+//! rule: after enough messages, or at its deadline. A member of the cohort for whose commit the round
+//! did not wait replaces one that is missing: [`super::spares`] has the time of its commit. The
+//! valuation takes as long as in rounds with as many updates, where the trace has one; otherwise as
+//! long as it did.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::path::PhaseMessages;
 use super::round::TracedRound;
+use super::spares::{SpareMember, spare_members};
 
 /// A change of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,56 +27,135 @@ pub(crate) struct ReplayChange {
 pub(crate) struct PredictedRound {
     /// Its duration in nanoseconds.
     pub(crate) duration: i64,
-    /// The members whose updates arrive.
+    /// The members that remain: their updates arrive, or their commits if there are too few of them.
     pub(crate) members: Vec<String>,
+    /// Whether these are fewer than the task's least: the round is given up, without a valuation.
+    pub(crate) is_abandoned: bool,
+    /// Whether the duration is a lower bound: the trace does not have the commit of a member that
+    /// replaces another one, or the time of a valuation.
+    pub(crate) is_lower_bound: bool,
+}
+
+/// Why a round is not predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotPredicted {
+    /// Trainings in it began in an earlier round, whose duration changes as well.
+    LateUpdates,
 }
 
 /// Predicts a round with a change. `all` are the rounds of the trace.
+///
+/// # Errors
+/// [`NotPredicted`].
 pub(crate) fn replay(
     round: &TracedRound,
     all: &[TracedRound],
     change: &ReplayChange,
-) -> PredictedRound {
-    let without = change.without.as_deref();
-    let commits = PhaseMessages::of_commits(round);
+) -> Result<PredictedRound, NotPredicted> {
+    if round.continuing > 0 {
+        return Err(NotPredicted::LateUpdates);
+    }
     let deadline = change.deadline.or(round.commits.deadline);
-    let cohort = round.cohort.iter().filter(|member| Some(member.as_str()) != without).count();
-    let need = commits.need.min(cohort);
-    let (commit_time, committed) = phase(&commits, need, deadline, without);
-    let mut updates = PhaseMessages::of_updates(round);
+    let commits = replay_commits(round, all, change, deadline);
+    let (least, settle_time) = (round.least.max(1), round.end - round.value_end);
+    if commits.members.len() < least {
+        return Ok(PredictedRound {
+            duration: commits.time.saturating_add(settle_time),
+            members: commits.members.into_iter().map(str::to_owned).collect(),
+            is_abandoned: true,
+            is_lower_bound: commits.is_lower_bound,
+        });
+    }
     let upload_time = match (round.commits.deadline, round.updates.deadline) {
-        (Some(commits), Some(updates)) => deadline.map(|by| by + (updates - commits)),
+        (Some(commits), Some(updates)) => deadline.map(|by| by.saturating_add(updates - commits)),
         _ => None,
     };
-    let until = upload_time.map(|by| (by - commit_time).max(0));
-    let committed: BTreeSet<&str> = committed.into_iter().collect();
-    updates.arrivals.retain(|(_, member)| committed.contains(member));
-    let (update_time, members) = phase(&updates, committed.len(), until, None);
-    let value_time = match members.len() == round.update_arrivals().len() {
-        true => round.value_end - round.reveal_end,
-        false => value_time(round, all, members.len()),
+    let until = upload_time.map(|by| by.saturating_sub(commits.time).max(0));
+    let updates = replay_updates(round, &commits, until);
+    let measured = round.update_arrivals().len();
+    let value_time = match updates.members.len() {
+        number if number < least => Some(0),
+        number if number == measured && measured >= least => {
+            Some(round.value_end - round.reveal_end)
+        }
+        number => value_time(round, all, number),
     };
-    let settle_time = round.end - round.value_end;
-    PredictedRound {
-        duration: [update_time, value_time, settle_time]
+    Ok(PredictedRound {
+        duration: [updates.time, value_time.unwrap_or(0), settle_time]
             .into_iter()
-            .fold(commit_time, i64::saturating_add),
-        members: members.into_iter().map(str::to_owned).collect(),
+            .fold(commits.time, i64::saturating_add),
+        is_abandoned: updates.members.len() < least,
+        is_lower_bound: commits.is_lower_bound || value_time.is_none(),
+        members: updates.members.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+/// A predicted phase.
+struct PredictedPhase<'a> {
+    time: i64,
+    /// The members whose messages arrive in it.
+    members: Vec<&'a str>,
+    /// The durations of the uploads of members that sent no update in the trace.
+    uploads: BTreeMap<&'a str, i64>,
+    is_lower_bound: bool,
+}
+
+/// The phase of the commits, with those for which the round did not wait.
+fn replay_commits<'a>(
+    round: &'a TracedRound,
+    all: &[TracedRound],
+    change: &ReplayChange,
+    deadline: Option<i64>,
+) -> PredictedPhase<'a> {
+    let without = change.without.as_deref();
+    let phase = PhaseMessages::of_commits(round);
+    let spares: Vec<SpareMember<'_>> = spare_members(round, all);
+    let remain = round.cohort.iter().filter(|member| Some(member.as_str()) != without).count();
+    let need = phase.need.min(remain);
+    let known = phase.arrivals.iter().map(|(at, member)| (at - phase.start, *member, None));
+    let spare = spares.iter().map(|spare| (spare.commit, spare.member, Some(spare)));
+    let mut arrivals: Vec<_> = known.chain(spare).collect();
+    arrivals.retain(|(_, member, _)| Some(*member) != without);
+    // At the same time, those that counted are first.
+    arrivals.sort_by_key(|(at, member, spare)| (*at, spare.is_some(), *member));
+    let times: Vec<_> = arrivals.iter().map(|(at, member, _)| (*at, *member)).collect();
+    let (time, members) = end_of_phase(&phase, &times, need, deadline);
+    let used = || arrivals.iter().take(members.len()).filter_map(|(.., spare)| *spare);
+    PredictedPhase {
+        time,
+        uploads: used().map(|spare| (spare.member, spare.upload)).collect(),
+        is_lower_bound: members.len() == need && used().any(|spare| spare.is_lower_bound),
+        members,
     }
 }
 
-/// The duration of a phase, and the members whose messages arrive in it.
-fn phase<'a>(
-    phase: &PhaseMessages<'a>,
+/// The phase of the updates of the members that committed.
+fn replay_updates<'a>(
+    round: &'a TracedRound,
+    commits: &PredictedPhase<'a>,
+    until: Option<i64>,
+) -> PredictedPhase<'a> {
+    let phase = PhaseMessages::of_updates(round);
+    let committed: BTreeSet<&str> = commits.members.iter().copied().collect();
+    let known = phase.arrivals.iter().filter(|(_, member)| committed.contains(member));
+    let known = known.map(|(at, member)| (at - phase.start, *member));
+    let mut times: Vec<_> =
+        known.chain(commits.uploads.iter().map(|(member, upload)| (*upload, *member))).collect();
+    times.sort_unstable();
+    let (time, members) = end_of_phase(&phase, &times, commits.members.len(), until);
+    PredictedPhase { time, members, uploads: BTreeMap::new(), is_lower_bound: false }
+}
+
+/// The duration of a phase in which messages arrive at these times after its start, and the members
+/// whose messages arrive in it.
+fn end_of_phase<'a>(
+    phase: &PhaseMessages<'_>,
+    arrivals: &[(i64, &'a str)],
     need: usize,
     deadline: Option<i64>,
-    without: Option<&str>,
 ) -> (i64, Vec<&'a str>) {
     let tail = phase.last().map_or(0, |(last, _)| phase.end - last);
-    let in_time = phase.arrivals.iter().map(|(at, member)| (at - phase.start, *member));
-    let in_time = in_time.filter(|(at, member)| {
-        Some(*member) != without && deadline.is_none_or(|deadline| *at <= deadline)
-    });
+    let in_time = arrivals.iter().filter(|(at, _)| deadline.is_none_or(|by| *at <= by));
     let arrived: Vec<_> = in_time.take(need).collect();
     let members = arrived.iter().map(|(_, member)| *member).collect();
     let last = arrived.last().map_or(0, |(at, _)| *at);
@@ -87,13 +169,14 @@ fn phase<'a>(
 }
 
 /// The median time of the valuation of other rounds with this number of updates; of this round if
-/// there is none.
-fn value_time(round: &TracedRound, all: &[TracedRound], updates: usize) -> i64 {
+/// there is none. `None` if this round had no valuation either.
+fn value_time(round: &TracedRound, all: &[TracedRound], updates: usize) -> Option<i64> {
     let alike = all
         .iter()
         .filter(|other| other.task == round.task && other.update_arrivals().len() == updates);
     let mut times: Vec<i64> = alike.map(|other| other.value_end - other.reveal_end).collect();
     times.sort_unstable();
-    let median = times.get(times.len().saturating_sub(1) / 2).copied();
-    median.unwrap_or(round.value_end - round.reveal_end)
+    let is_valued = round.update_arrivals().len() >= round.least.max(1);
+    let own = is_valued.then_some(round.value_end - round.reveal_end);
+    times.get(times.len().saturating_sub(1) / 2).copied().or(own)
 }

@@ -9,6 +9,9 @@ use crate::trace::record::EventKind;
 /// Nanoseconds of a millisecond.
 pub(crate) const MILLISECOND: i64 = 1_000_000;
 
+/// The span of a training.
+const TRAIN: &str = "train";
+
 /// A span of time in nanoseconds, with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedSpan {
@@ -27,8 +30,12 @@ pub(crate) struct MemberMessages {
     pub(crate) offer_read: Option<i64>,
     /// It sends its commit.
     pub(crate) commit_sent: Option<i64>,
-    /// The commit arrives.
+    /// The commit arrives, and counts.
     pub(crate) commit_arrived: Option<i64>,
+    /// A commit arrives that is refused: the cohort was full, or it was late.
+    pub(crate) commit_refused: Option<i64>,
+    /// The latest commit arrives, whether it counts or not.
+    commit_last: Option<i64>,
     /// The member reads that updates are due.
     pub(crate) reveal_read: Option<i64>,
     /// It starts its upload.
@@ -44,6 +51,15 @@ pub(crate) struct Barrier {
     pub(crate) need: usize,
     /// Its deadline in nanoseconds after the offer; `None` if the trace has none.
     pub(crate) deadline: Option<i64>,
+}
+
+/// A commit for which a round did not wait, in nanoseconds after the offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpareTimes {
+    /// When it would have arrived.
+    pub(crate) commit: i64,
+    /// The duration of its upload.
+    pub(crate) upload: i64,
 }
 
 /// One round of one task.
@@ -67,12 +83,23 @@ pub(crate) struct TracedRound {
     pub(crate) commits: Barrier,
     /// The end of the updates.
     pub(crate) updates: Barrier,
+    /// Smallest number of updates, with fewer of which the round is given up; 0 if the trace has
+    /// none.
+    pub(crate) least: usize,
+    /// Number of members whose trainings began in an earlier round.
+    pub(crate) continuing: u64,
     /// The cohort.
     pub(crate) cohort: BTreeSet<String>,
     /// The messages of each member.
     pub(crate) members: BTreeMap<String, MemberMessages>,
     /// The work of each member that has a trace.
     pub(crate) work: BTreeMap<String, Vec<NamedSpan>>,
+    /// The ends of the members' trainings for this round, also after its end.
+    pub(crate) trained: BTreeMap<String, i64>,
+    /// The members whose messages in the trace went in one direction only: their clocks are unknown.
+    pub(crate) one_way: BTreeSet<String>,
+    /// The commits of a laboratory for which the round did not wait.
+    pub(crate) spares: BTreeMap<String, SpareTimes>,
     /// The arrivals of the providers' work records.
     pub(crate) records: BTreeMap<String, i64>,
     /// The coordinator's work.
@@ -121,6 +148,14 @@ pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
     for trace in traces {
         add_messages(&mut found, trace);
         add_work(&mut found, trace);
+        let has = |kind| trace.events.iter().any(|event| event.kind == kind);
+        if let Some(member) = &trace.member
+            && has(EventKind::FlowStart) != has(EventKind::FlowEnd)
+        {
+            for round in found.values_mut().filter(|round| round.cohort.contains(member)) {
+                round.one_way.insert(member.clone());
+            }
+        }
     }
     let mut rounds: Vec<_> = found.into_values().collect();
     // Two tasks do not share a row of rounds.
@@ -146,13 +181,14 @@ fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
         }
         let barrier = Barrier {
             need: usize::try_from(event.number("need")).unwrap_or(usize::MAX),
-            deadline: Some(event.number("by_ms")).filter(|ms| *ms > 0).map(|ms| {
-                clamp_time(i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MILLISECOND))
-            }),
+            deadline: Some(event.number("by_ms")).filter(|ms| *ms > 0).map(milliseconds),
         };
         match phase {
             "commit" => {
-                let round = TracedRound { start: event.at, commits: barrier, ..new(&task, number) };
+                let least = usize::try_from(event.number("least")).unwrap_or(usize::MAX);
+                let continuing = event.number("continuing");
+                let begun = TracedRound { least, continuing, ..new(&task, number) };
+                let round = TracedRound { start: event.at, commits: barrier, ..begun };
                 // A coordinator that starts again is in the same round.
                 rounds.entry((task.clone(), number)).or_insert(round);
                 running.insert(task, number);
@@ -170,6 +206,11 @@ fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
     }
 }
 
+/// Milliseconds of a field, in nanoseconds.
+fn milliseconds(ms: u64) -> i64 {
+    clamp_time(i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(MILLISECOND))
+}
+
 fn new(task: &str, number: u64) -> TracedRound {
     TracedRound { task: task.to_owned(), number, ..TracedRound::default() }
 }
@@ -177,20 +218,18 @@ fn new(task: &str, number: u64) -> TracedRound {
 impl TracedRound {
     /// The phase before this one ends.
     fn end_phase(&mut self, next: &str, at: i64) {
-        match next {
-            "reveal" => self.commit_end = at,
-            "value" => self.reveal_end = at,
-            "settle" => self.value_end = at,
-            _ => {}
-        }
-        // A round that was given up ends in an earlier phase.
-        for end in [&mut self.commit_end, &mut self.reveal_end, &mut self.value_end] {
-            if *end == 0 && !matches!(next, "reveal" | "value" | "settle") {
+        let ends = [&mut self.commit_end, &mut self.reveal_end, &mut self.value_end, &mut self.end];
+        let last = match next {
+            "reveal" => 0,
+            "value" => 1,
+            "settle" => 2,
+            _ => 3,
+        };
+        // A round that was given up has no later phases before its settlement.
+        for (number, end) in ends.into_iter().enumerate() {
+            if number == last || number < last && *end == 0 {
                 *end = at;
             }
-        }
-        if !matches!(next, "reveal" | "value" | "settle") {
-            self.end = at;
         }
     }
 }
@@ -198,16 +237,23 @@ impl TracedRound {
 fn add_messages(rounds: &mut RoundMap, trace: &ProcessTrace) {
     for event in &trace.events {
         let is_start = event.kind == EventKind::FlowStart;
-        let is_refused = event.kind == EventKind::Instant && event.name == "refused";
-        if !is_start && !is_refused && event.kind != EventKind::FlowEnd {
+        let is_moment = event.kind == EventKind::Instant;
+        let is_refused = is_moment && event.name == "refused";
+        let is_spare = is_moment && event.name == "spare";
+        if !is_start && !is_refused && !is_spare && event.kind != EventKind::FlowEnd {
             continue;
         }
         let key = (event.text("task").to_owned(), event.number("round"));
         let Some(round) = rounds.get_mut(&key) else { continue };
         let (kind, member) = (event.text("kind"), event.text("member"));
         if is_refused {
-            let times = round.members.entry(member.to_owned()).or_default();
-            times.commit_arrived = None;
+            round.members.entry(member.to_owned()).or_default().refuse_commit();
+            continue;
+        }
+        if is_spare {
+            let time = |key: &str| milliseconds(event.number(key));
+            let times = SpareTimes { commit: time("commit_ms"), upload: time("upload_ms") };
+            round.spares.insert(member.to_owned(), times);
             continue;
         }
         if kind == "record" {
@@ -220,6 +266,9 @@ fn add_messages(rounds: &mut RoundMap, trace: &ProcessTrace) {
             round.cohort.insert(member.to_owned());
         }
         let times = round.members.entry(member.to_owned()).or_default();
+        if (kind, is_start) == ("commit", false) {
+            times.commit_last = Some(event.at);
+        }
         let time = match (kind, is_start) {
             ("offer", false) => &mut times.offer_read,
             ("commit", true) => &mut times.commit_sent,
@@ -231,6 +280,15 @@ fn add_messages(rounds: &mut RoundMap, trace: &ProcessTrace) {
         };
         // The first one counts: a message that was sent again has no other effect.
         time.get_or_insert(event.at);
+    }
+}
+
+impl MemberMessages {
+    /// The latest commit is refused. After one that counts it has no effect.
+    fn refuse_commit(&mut self) {
+        if self.commit_arrived == self.commit_last {
+            self.commit_refused = self.commit_arrived.take().or(self.commit_refused);
+        }
     }
 }
 
@@ -246,11 +304,19 @@ fn owner<'a>(trace: &'a ProcessTrace, event: &'a TracedEvent) -> Option<&'a str>
     }
 }
 
-/// Adds the spans of a process to the rounds that they overlap.
+/// Adds the spans of a process to the rounds that they overlap, and the ends of its trainings to
+/// the rounds for which they are.
 fn add_work(rounds: &mut RoundMap, trace: &ProcessTrace) {
     let is_span = |event: &&TracedEvent| matches!(event.kind, EventKind::Complete(_));
     let mut spans: Vec<_> = trace.events.iter().filter(is_span).collect();
     spans.sort_by_key(|event| event.at);
+    for event in spans.iter().filter(|event| event.name == TRAIN) {
+        let key = (event.text("task").to_owned(), event.number("round"));
+        if let (Some(round), Some(member)) = (rounds.get_mut(&key), owner(trace, event)) {
+            let end = round.trained.entry(member.to_owned()).or_insert(event.end());
+            *end = event.end().max(*end);
+        }
+    }
     // A span that begins much earlier and reaches into a round is found by the longest one.
     let longest = spans.iter().map(|event| event.end() - event.at).max().unwrap_or(0);
     for round in rounds.values_mut() {

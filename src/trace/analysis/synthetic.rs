@@ -1,7 +1,7 @@
 //! Random markets in virtual time that write the events of a trace, and the tests that compare the
 //! analysis with what was planted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -12,7 +12,7 @@ use super::delays::delays;
 use super::path::{Party, PathStep, latencies};
 use super::producers::producer_waits;
 use super::read::{ProcessTrace, TracedEvent};
-use super::replay::{ReplayChange, replay};
+use super::replay::{NotPredicted, ReplayChange, replay};
 use super::round::{MILLISECOND, TracedRound, rounds};
 use super::waits::{RoundTimes, round_times};
 use crate::trace::record::EventKind;
@@ -22,6 +22,8 @@ const MS: i64 = MILLISECOND;
 const PLANTED: i64 = 300 * MS;
 /// The first moment of a market.
 const START: i64 = 1_800_000_000_000 * MS;
+/// The least number of updates of a round.
+const LEAST: usize = 2;
 const TASK: &str = "3fa9c1d2";
 
 /// The party that a planted delay stops.
@@ -42,13 +44,15 @@ struct Market {
     rounds: u64,
     planted: Option<(u64, Stalled)>,
     without: Option<usize>,
+    /// Members that are invited beyond those that a round needs.
+    over: usize,
 }
 
 impl Market {
     fn random(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let (members, rounds) = (rng.random_range(3..9), rng.random_range(4..10));
-        Self { seed, members, rounds, planted: None, without: None }
+        Self { seed, members, rounds, planted: None, without: None, over: 0 }
     }
 
     /// Random numbers of one member in one round, the same with and without other members.
@@ -78,7 +82,8 @@ impl Market {
     fn round(&self, files: &mut Files, round: u64, start: i64) -> i64 {
         let all: Vec<usize> = (0..self.members).filter(|at| Some(*at) != self.without).collect();
         let mut own = self.draws(1_000, round);
-        files.phase("commit", round, start, all.len());
+        let need = all.len().min(self.members - self.over);
+        files.phase("commit", round, start, need);
         let (mut commits, mut uploads) = (Vec::new(), BTreeMap::new());
         for member in &all {
             let mut rng = self.draws(*member, round);
@@ -100,16 +105,28 @@ impl Market {
             // As long as the training, and beside it: of no account for the round.
             files.span(Some(*member), "wait for trainer", round, read, read + work);
             let sent = read + work;
-            files.message(Some(*member), EventKind::FlowStart, "commit", round, *member, sent);
             let arrived = sent + rng.random_range(MS..2 * MS);
-            files.message(None, EventKind::FlowEnd, "commit", round, *member, arrived);
-            commits.push(arrived);
+            commits.push((arrived, sent, *member));
             let upload = [0; 3].map(|_| rng.random_range(MS..4 * MS));
             uploads.insert(*member, upload);
         }
-        let last = commits.into_iter().max().unwrap();
+        commits.sort_unstable();
+        for (place, (arrived, sent, member)) in commits.iter().enumerate() {
+            // Of those that are not needed, every second one reads that it is too late.
+            if place < need || member % 2 == 0 {
+                files.message(Some(*member), EventKind::FlowStart, "commit", round, *member, *sent);
+                files.message(None, EventKind::FlowEnd, "commit", round, *member, *arrived);
+            }
+            if place >= need {
+                uploads.remove(member);
+                if member % 2 == 0 {
+                    files.refusal(round, *member, arrived + MS);
+                }
+            }
+        }
+        let last = commits[need - 1].0;
         let closed = self.journal(files, &mut own, round, last);
-        files.phase("reveal", round, closed, all.len());
+        files.phase("reveal", round, closed, need);
         let mut last = closed;
         for (member, [read, prepare, upload]) in uploads {
             files.message(None, EventKind::FlowStart, "reveal", round, member, closed);
@@ -174,8 +191,8 @@ impl Files {
     fn phase(&mut self, phase: &str, round: u64, at: i64, need: usize) {
         let by_ms = BTreeMap::from([("commit", 600_000), ("reveal", 1_200_000)]);
         let by_ms = by_ms.get(phase).copied().unwrap_or(0);
-        let fields =
-            json!({ "phase": phase, "task": TASK, "round": round, "need": need, "by_ms": by_ms });
+        let fields = json!({ "phase": phase, "task": TASK, "round": round, "need": need, "by_ms": by_ms,
+                "least": LEAST });
         self.push(None, Self::event(phase, EventKind::Begin, at, &fields));
     }
 
@@ -191,6 +208,13 @@ impl Files {
         let member = Market::account(member);
         let fields = json!({ "kind": kind, "task": TASK, "round": round, "member": member });
         self.push(by, Self::event(kind, end, at, &fields));
+    }
+
+    /// The commit of a member is refused.
+    fn refusal(&mut self, round: u64, member: usize, at: i64) {
+        let member = Market::account(member);
+        let fields = json!({ "kind": "commit", "task": TASK, "round": round, "member": member });
+        self.push(None, Self::event("refused", EventKind::Instant, at, &fields));
     }
 
     fn span(&mut self, by: Option<usize>, name: &str, round: u64, from: i64, to: i64) {
@@ -330,7 +354,7 @@ fn damaged_traces_are_analysed_without_a_panic() {
         for round in &rounds {
             let without = round.cohort.first().cloned();
             let deadline = Some(rng.random_range(0..i64::MAX / 4));
-            replay(round, &rounds, &ReplayChange { without, deadline });
+            let _ = replay(round, &rounds, &ReplayChange { without, deadline });
         }
     }
 }
@@ -345,12 +369,82 @@ fn a_replay_without_a_member_predicts_the_round_within_5_percent() {
         let (after, _) = analyse(market.play());
         let change = ReplayChange { without: Some(Market::account(member)), deadline: None };
         for (old, new) in before.iter().zip(&after) {
-            let predicted = replay(old, &before, &change);
+            let predicted = replay(old, &before, &change).unwrap();
             let error = (predicted.duration - new.duration()).abs();
             assert!(error * 20 <= new.duration(), "seed {seed}: {predicted:?} for {new:?}");
             assert_eq!(predicted.members.len() + 1, old.members.len());
-            assert_eq!(replay(old, &before, &ReplayChange::default()).duration, old.duration());
+            assert!(!predicted.is_abandoned && !predicted.is_lower_bound, "{predicted:?}");
+            let same = replay(old, &before, &ReplayChange::default()).unwrap();
+            assert_eq!(same.duration, old.duration());
         }
+    }
+}
+
+#[test]
+fn a_member_that_was_not_needed_replaces_the_missing_one_within_5_percent() {
+    for seed in 0..100 {
+        let mut market = Market::random(seed);
+        market.members = 5 + seed as usize % 4;
+        market.over = 1 + seed as usize % 2;
+        let member = seed as usize % market.members;
+        let (before, _) = analyse(market.play());
+        market.without = Some(member);
+        let (after, _) = analyse(market.play());
+        let change = ReplayChange { without: Some(Market::account(member)), deadline: None };
+        for (old, new) in before.iter().zip(&after) {
+            let predicted = replay(old, &before, &change).unwrap();
+            let error = (predicted.duration - new.duration()).abs();
+            assert!(error * 20 <= new.duration(), "seed {seed}: {predicted:?} for {new:?}");
+            let mut members = predicted.members.clone();
+            members.sort();
+            let of_new: Vec<&str> = new.update_arrivals().into_iter().map(|(_, one)| one).collect();
+            assert_eq!(members, BTreeSet::from_iter(of_new).into_iter().collect::<Vec<_>>());
+            // A member that is needed in no round sends nothing, so that its clock is unknown.
+            let is_sender = |member: &String| before.iter().all(|of| !of.one_way.contains(member));
+            assert!(!predicted.is_lower_bound || !members.iter().all(is_sender), "{predicted:?}");
+            let same = replay(old, &before, &ReplayChange::default()).unwrap();
+            assert_eq!(same.duration, old.duration());
+        }
+    }
+}
+
+#[test]
+fn a_replay_that_needs_a_member_without_a_known_time_is_a_lower_bound() {
+    let market = Market { members: 4, over: 1, ..Market::random(5) };
+    let mut files = market.play();
+    // Member 1 is the slowest, and the round does not wait for it. Its own trace is missing.
+    files.remove(2);
+    let (rounds, _) = analyse(files);
+    let without = Some(Market::account(0));
+    let predicted = replay(&rounds[0], &rounds, &ReplayChange { without, deadline: None }).unwrap();
+    assert!(predicted.is_lower_bound && !predicted.is_abandoned, "{predicted:?}");
+    assert!((predicted.duration - rounds[0].duration()).abs() < 20 * MS, "{predicted:?}");
+    let same = replay(&rounds[0], &rounds, &ReplayChange::default()).unwrap();
+    assert_eq!((same.duration, same.is_lower_bound), (rounds[0].duration(), false));
+}
+
+#[test]
+fn a_round_with_late_updates_is_not_predicted() {
+    let (mut rounds, _) = analyse(Market::random(5).play());
+    rounds[1].continuing = 1;
+    let refused = replay(&rounds[1], &rounds, &ReplayChange::default());
+    assert_eq!(refused, Err(NotPredicted::LateUpdates));
+    assert!(replay(&rounds[0], &rounds, &ReplayChange::default()).is_ok());
+}
+
+#[test]
+fn a_round_with_too_few_updates_is_abandoned_without_a_valuation() {
+    let (rounds, _) = analyse(Market { members: 4, ..Market::random(7) }.play());
+    let round = &rounds[0];
+    // Members 0 to 3 take at least 500, 920, 800 and 680 ms.
+    for (deadline, remain) in [(400 * MS, 0), (600 * MS, 1)] {
+        let change = ReplayChange { without: None, deadline: Some(deadline) };
+        let predicted = replay(round, &rounds, &change).unwrap();
+        assert!(predicted.is_abandoned, "{predicted:?}");
+        assert_eq!(predicted.members.len(), remain);
+        let rest = predicted.duration - deadline;
+        let settle = round.end - round.value_end;
+        assert!((settle..settle + 10 * MS).contains(&rest), "no valuation: {predicted:?}");
     }
 }
 
@@ -358,10 +452,11 @@ fn a_replay_without_a_member_predicts_the_round_within_5_percent() {
 fn a_replay_with_a_deadline_leaves_out_the_members_that_miss_it() {
     let (rounds, _) = analyse(Market { members: 4, ..Market::random(7) }.play());
     let change = ReplayChange { without: None, deadline: Some(800 * MS) };
-    let predicted = replay(&rounds[0], &rounds, &change);
+    let predicted = replay(&rounds[0], &rounds, &change).unwrap();
     // Members 0 to 3 take at least 500, 920, 800 and 680 ms.
     assert_eq!(predicted.members, [Market::account(0), Market::account(3)].map(String::from));
-    let late = replay(&rounds[0], &rounds, &ReplayChange { deadline: Some(5_000 * MS), ..change });
+    let change = ReplayChange { deadline: Some(5_000 * MS), ..change };
+    let late = replay(&rounds[0], &rounds, &change).unwrap();
     assert_eq!(late.duration, rounds[0].duration());
     assert!(predicted.duration < late.duration);
 }
@@ -376,10 +471,15 @@ fn a_refused_commit_has_not_arrived() {
         rounds[0].members[&account].commit_arrived
     };
     let arrived = arrival(&files).unwrap();
-    let fields = json!({ "kind": "commit", "task": TASK, "round": 1, "member": account });
-    files.push(None, Files::event("refused", EventKind::Instant, arrived + MS, &fields));
+    let whole = files.all.clone();
+    files.refusal(1, member, arrived + MS);
     assert_eq!(arrival(&files), None);
     // A commit after it counts.
     files.message(None, EventKind::FlowEnd, "commit", 1, member, arrived + 2 * MS);
     assert_eq!(arrival(&files), Some(arrived + 2 * MS));
+    // A second commit that is refused leaves the first one.
+    files.all = whole;
+    files.message(None, EventKind::FlowEnd, "commit", 1, member, arrived + 2 * MS);
+    files.refusal(1, member, arrived + 3 * MS);
+    assert_eq!(arrival(&files), Some(arrived));
 }
