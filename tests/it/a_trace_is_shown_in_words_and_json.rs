@@ -113,3 +113,19 @@ fn a_round_with_too_few_updates_is_abandoned_and_has_no_percentage() {
     assert!(text.contains("predicted: valued, members 1, 2, 3 remain"), "{text}");
     assert!(text.contains("3 of 4") && !text.contains("abandoned"), "{text}");
 }
+
+#[test]
+fn a_participant_without_a_place_is_no_provider() {
+    let folder = tempfile::tempdir().unwrap();
+    write_market(folder.path());
+    let text = show(folder.path(), &[]).expect(0).out;
+    assert_eq!(text.matches("rows of member 4: it waited 800.0 ms").count(), 1, "{text}");
+    assert_eq!(text.matches("rows of ").count(), 1, "{text}");
+    let provider = format!("provider {}", &account(6)[..10]);
+    assert!(text.contains(&provider), "{text}");
+    assert_eq!(text.matches("provider").count(), text.matches(&provider).count(), "{text}");
+    let shown = show(folder.path(), &["--json"]).expect(0).json();
+    let producers = shown["rounds"][1]["producers"].as_array().unwrap();
+    let members: Vec<&Value> = producers.iter().map(|waits| &waits["member"]).collect();
+    assert_eq!(members, [&json!(account(4))]);
+}

@@ -74,7 +74,9 @@ impl<'a> TraceReport<'a> {
             let short: String = account.chars().take(ACCOUNT_CHARS).collect();
             match number {
                 Some(number) => format!("member {} ({short})", number + 1),
-                None if account.starts_with("0x") => format!("provider {short}"),
+                None if self.is_provider(account) => format!("provider {short}"),
+                // It has no place in any round of the trace.
+                None if account.starts_with("0x") => format!("participant {short}"),
                 None => account.to_owned(),
             }
         };
@@ -91,6 +93,11 @@ impl<'a> TraceReport<'a> {
             Party::Disk => "disk".to_owned(),
             Party::Ledger => "ledger".to_owned(),
         }
+    }
+
+    /// Whether a work record of this account arrived.
+    fn is_provider(&self, account: &str) -> bool {
+        self.rounds.iter().any(|round| round.records.contains_key(account))
     }
 
     /// A party without its cause.

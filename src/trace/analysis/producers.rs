@@ -19,14 +19,15 @@ pub(crate) struct ProducerWaits {
     pub(crate) for_trainer: i64,
 }
 
-/// The waits of each member that has a producer and waited, or whose producer did.
+/// The waits of each member of the cohort that has a producer and waited, or whose producer did.
+/// Another participant has no part in the round.
 pub(crate) fn producer_waits(round: &TracedRound) -> Vec<ProducerWaits> {
     let of = |member: &String| {
         let time = |name| time_between(round, member, name, (round.start, round.end));
         let (for_rows, for_trainer) = (time(WAIT_FOR_ROWS), time(WAIT_FOR_TRAINER));
         ProducerWaits { member: member.clone(), for_rows, for_trainer }
     };
-    let all = round.work.keys().map(of);
+    let all = round.cohort.iter().map(of);
     all.filter(|waits| waits.for_rows > 0 || waits.for_trainer > 0).collect()
 }
 
