@@ -129,3 +129,15 @@ fn a_participant_without_a_place_is_no_provider() {
     let members: Vec<&Value> = producers.iter().map(|waits| &waits["member"]).collect();
     assert_eq!(members, [&json!(account(4))]);
 }
+
+#[test]
+fn sentences_about_waits_fit_60_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    write_market(folder.path());
+    let mut shown = command(&["trace", "show", folder.path().to_str().unwrap(), "--without", "4"]);
+    let output = shown.env("COLUMNS", "60").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("rows of member 4") && text.contains("longer than usual"), "{text}");
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 60).collect();
+    assert!(long.is_empty(), "{long:?}");
+}

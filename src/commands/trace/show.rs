@@ -187,12 +187,12 @@ impl<'a> TraceReport<'a> {
     fn print_producers(&self, round: &TracedRound) {
         for waits in producer_waits(round) {
             let member = self.short_party(&Party::Producer(waits.member));
-            anstream::println!(
+            show::sentence(&format!(
                 "{NOTE}rows of {member}:{NOTE:#} it waited {} ms for them (slow producer), and they \
                  waited {} ms for its training (slow trainer)",
                 ms(waits.for_rows),
                 ms(waits.for_trainer)
-            );
+            ));
         }
     }
 
@@ -205,14 +205,14 @@ impl<'a> TraceReport<'a> {
         let longest = delays.first().filter(|_| costly.is_empty());
         for delay in costly.into_iter().chain(longest) {
             let Delay { party, name, usual, excess, cost } = delay;
-            anstream::println!(
+            show::sentence(&format!(
                 "{NOTE}longer than usual:{NOTE:#} {}, {name}: {} ms more than {} ms; the round took \
                  {} ms more",
                 self.short_party(party),
                 ms(*excess),
                 ms(*usual),
                 ms(*cost)
-            );
+            ));
         }
     }
 
