@@ -55,6 +55,8 @@ pub(crate) struct TraceExport {
     /// is its file if it is not installed where the system looks
     #[arg(long, value_name = "OUT")]
     pub(crate) otf2: PathBuf,
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
 }
 
 /// Longest deadline in seconds: a year.

@@ -141,3 +141,49 @@ fn sentences_about_waits_fit_60_columns() {
     let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 60).collect();
     assert!(long.is_empty(), "{long:?}");
 }
+
+#[test]
+fn every_damaged_file_is_named_with_the_number_of_its_unreadable_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    write_market(folder.path());
+    let shown = show(folder.path(), &["--json"]).expect(0).json();
+    assert_eq!(shown["damaged_files"], json!([]));
+    let damage = |name: &str, lines: &[usize]| {
+        let path = folder.path().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        let all = text.lines().enumerate();
+        let all: Vec<&str> =
+            all.map(|(at, line)| if lines.contains(&at) { "{damaged" } else { line }).collect();
+        fs::write(&path, all.join("\n")).unwrap();
+    };
+    damage("coordinator-0-7.json", &[1, 30]);
+    damage("participant-5-7.json", &[1, 2, 3]);
+    let left = fs::read_to_string(folder.path().join("participant-4-7.json")).unwrap();
+    let cut = left.trim_end().trim_end_matches(']').trim_end();
+    fs::write(folder.path().join("participant-4-7.json"), &cut[..cut.len() - 9]).unwrap();
+    let shown = show(folder.path(), &["--json"]).expect(0).json();
+    let files: Vec<(&str, u64, bool, bool)> = shown["damaged_files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| {
+            let is = |key: &str| file[key].as_bool().unwrap();
+            let (name, lines) = (file["file"].as_str().unwrap(), &file["unreadable_lines"]);
+            (name, lines.as_u64().unwrap(), is("is_last_line_unreadable"), is("left_out"))
+        })
+        .collect();
+    let expected = [
+        ("coordinator-0-7.json", 2, false, false),
+        ("participant-4-7.json", 1, true, false),
+        ("participant-5-7.json", 3, true, true),
+    ];
+    assert_eq!(files, expected);
+    let text = show(folder.path(), &[]).expect(0).out;
+    for line in [
+        "coordinator-0-7.json: 2 lines are unreadable, and their events are missing",
+        "participant-4-7.json: its last line is cut, and unreadable",
+        "participant-5-7.json is left out: 3 lines are unreadable, and no other is an event of a known process",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

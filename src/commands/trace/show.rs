@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::predicted::{self, Prediction};
-use super::read;
+use super::{damage, read};
 use crate::cli::TraceShow;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, Cell, DIM, HEAD, NOTE, TextTable};
 use crate::trace::analysis::delays::{Delay, delays};
 use crate::trace::analysis::path::{NAMES_SEPARATOR, Party, PathStep, latencies};
 use crate::trace::analysis::producers::producer_waits;
-use crate::trace::analysis::read::ProcessTrace;
 use crate::trace::analysis::replay::{ReplayChange, replay};
 use crate::trace::analysis::round::{MILLISECOND, TracedRound, rounds};
 use crate::trace::analysis::waits::{RoundTimes, round_times};
@@ -27,18 +26,25 @@ const ACCOUNT_CHARS: usize = 10;
 const SECOND: f64 = 1e9;
 
 pub(super) fn run(arguments: &TraceShow) -> anyhow::Result<Exit> {
-    let traces = read(&arguments.folder)?;
-    let rounds = rounds(&traces);
+    let found = read(&arguments.folder)?;
+    let rounds = rounds(&found.traces);
     if rounds.is_empty() {
-        let message = "no round in these traces has an offer and an end: the trace of a coordinator, \
-            or of `florin sim run`, is missing, or ends before the first round";
+        let mut message = "no round in these traces has an offer and an end: the trace of a \
+            coordinator, or of `florin sim run`, is missing, or ends before the first round"
+            .to_owned();
+        for line in damage::lines(&found) {
+            message.push_str("; ");
+            message.push_str(&line);
+        }
         return Err(Failure::input("TRACE_WITHOUT_ROUNDS", message).into());
     }
     let report = TraceReport::new(&rounds, arguments)?;
     if arguments.json.json {
-        show::json(&report.to_json())?;
+        let damaged = damage::to_json(&found);
+        show::json(&report.to_json(&damaged))?;
     } else {
-        report.print(&traces);
+        damage::print(&found);
+        report.print();
     }
     Ok(Exit::Done)
 }
@@ -107,12 +113,7 @@ impl<'a> TraceReport<'a> {
         who.split(" (").next().unwrap_or(who).to_owned()
     }
 
-    fn print(&self, traces: &[ProcessTrace]) {
-        let incomplete =
-            traces.iter().filter(|trace| trace.is_incomplete || trace.skipped_lines > 0);
-        for trace in incomplete {
-            anstream::println!("{NOTE}{} is cut: its last events are missing{NOTE:#}", trace.file);
-        }
+    fn print(&self) {
         let mut table = TextTable::new(&[">member", "account"]);
         for (number, member) in self.members.iter().enumerate() {
             table.row([Cell::from((number + 1).to_string()), (*member).into()]);
@@ -228,9 +229,9 @@ impl<'a> TraceReport<'a> {
         show::paragraph("critical path: ", &steps.join(" → "), DIM);
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self, damaged: &Value) -> Value {
         let rounds: Vec<Value> = (0..self.rounds.len()).map(|at| self.round_json(at)).collect();
-        json!({ "members": self.members, "rounds": rounds })
+        json!({ "members": self.members, "damaged_files": damaged, "rounds": rounds })
     }
 
     fn round_json(&self, at: usize) -> Value {

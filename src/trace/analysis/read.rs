@@ -20,6 +20,8 @@ const EVENTS_MAX: usize = 20_000_000;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// The latest time, in nanoseconds since 1970: in 2065.
 const TIME_MAX: i64 = 3_000_000_000_000_000_000;
+/// The roles of processes, with which the names of their files begin.
+const ROLES: [&str; 4] = ["coordinator", "participant", "provider", "laboratory"];
 /// Nanoseconds of a microsecond.
 const NANOS: f64 = 1e3;
 
@@ -110,10 +112,37 @@ pub(crate) struct ProcessTrace {
     pub(crate) locations: BTreeMap<u32, String>,
     /// The events.
     pub(crate) events: Vec<TracedEvent>,
+    /// The lines and events that are missing.
+    pub(crate) damage: FileDamage,
+}
+
+/// The parts of a file that are missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileDamage {
     /// Number of lines that are no events: one if the process was killed.
-    pub(crate) skipped_lines: u64,
-    /// Whether the file reached the limit of its size, or events were dropped.
-    pub(crate) is_incomplete: bool,
+    pub(crate) unreadable_lines: u64,
+    /// Whether the last line is one of them, as after a kill.
+    pub(crate) is_last_unreadable: bool,
+    /// Number of events that the process dropped.
+    pub(crate) dropped_events: u64,
+    /// Whether the file reached the limit of its size.
+    pub(crate) reached_limit: bool,
+}
+
+impl FileDamage {
+    /// Whether anything is missing.
+    pub(crate) fn is_any(&self) -> bool {
+        self != &Self::default()
+    }
+}
+
+/// All files of a folder.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct TraceFolder {
+    /// The traces.
+    pub(crate) traces: Vec<ProcessTrace>,
+    /// The files that are left out, because no line of them is an event of a known process.
+    pub(crate) left_out: Vec<(String, FileDamage)>,
 }
 
 /// An event as in the file.
@@ -133,7 +162,7 @@ struct FileEvent {
 ///
 /// # Errors
 /// [`TraceReadError`].
-pub(crate) fn read_folder(folder: &Path) -> Result<Vec<ProcessTrace>, TraceReadError> {
+pub(crate) fn read_folder(folder: &Path) -> Result<TraceFolder, TraceReadError> {
     let too_large = |limit, what| TraceReadError::TooLarge { path: folder.into(), limit, what };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
@@ -146,7 +175,7 @@ pub(crate) fn read_folder(folder: &Path) -> Result<Vec<ProcessTrace>, TraceReadE
         }
     }
     paths.sort();
-    let (mut traces, mut left) = (Vec::new(), EVENTS_MAX);
+    let (mut found, mut left) = (TraceFolder::default(), EVENTS_MAX);
     for path in paths {
         let trace = read_bounded(&path, left)?;
         left = left.saturating_sub(trace.events.len());
@@ -154,13 +183,15 @@ pub(crate) fn read_folder(folder: &Path) -> Result<Vec<ProcessTrace>, TraceReadE
             return Err(too_large(EVENTS_MAX, "events"));
         }
         if !trace.role.is_empty() && !trace.events.is_empty() {
-            traces.push(trace);
+            found.traces.push(trace);
+        } else if trace.damage.is_any() || trace.role.is_empty() {
+            found.left_out.push((trace.file, trace.damage));
         }
     }
-    if traces.is_empty() {
+    if found.traces.is_empty() {
         return Err(TraceReadError::Empty(folder.into()));
     }
-    Ok(traces)
+    Ok(found)
 }
 
 /// Reads one file.
@@ -176,7 +207,9 @@ fn read_bounded(path: &Path, events_max: usize) -> Result<ProcessTrace, TraceRea
     let file = BufReader::new(file.take(FILE_BYTES_MAX.saturating_add(LINE_BYTES_MAX)));
     let trace = read_lines(file, events_max).map_err(|error| unreadable(path, error))?;
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(ProcessTrace { file, ..trace })
+    let mut trace = ProcessTrace { file, ..trace };
+    trace.recover_process();
+    Ok(trace)
 }
 
 fn unreadable(path: &Path, source: io::Error) -> TraceReadError {
@@ -187,11 +220,7 @@ fn unreadable(path: &Path, source: io::Error) -> TraceReadError {
 pub(crate) fn read_lines(mut lines: impl BufRead, events_max: usize) -> io::Result<ProcessTrace> {
     let mut trace = ProcessTrace::default();
     let mut line = Vec::new();
-    while trace.events.len() < events_max {
-        line.clear();
-        if lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
+    while trace.events.len() < events_max && read_line(&mut lines, &mut line)? {
         let text = line.trim_ascii();
         let text = text.strip_prefix(b"[").unwrap_or(text).trim_ascii();
         let text = text.strip_prefix(b",").unwrap_or(text);
@@ -200,17 +229,52 @@ pub(crate) fn read_lines(mut lines: impl BufRead, events_max: usize) -> io::Resu
         if text.is_empty() {
             continue;
         }
+        let before = trace.damage.unreadable_lines;
         match serde_json::from_slice::<FileEvent>(text) {
             Ok(event) => trace.add(event),
-            Err(_) => trace.skipped_lines += 1,
+            Err(_) => trace.damage.unreadable_lines += 1,
         }
+        trace.damage.is_last_unreadable = trace.damage.unreadable_lines > before;
     }
     // Ends come after begins of the same moment in the file; the order of equal times stays.
     trace.events.sort_by_key(|event| event.at);
     Ok(trace)
 }
 
+/// Reads a line up to the limit of its length, and leaves out the rest of it. Returns whether there
+/// was one.
+fn read_line(lines: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let mut rest = Vec::new();
+    let read = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
+    let mut is_whole = (read as u64) < LINE_BYTES_MAX || line.ends_with(b"\n");
+    while !is_whole {
+        rest.clear();
+        let read = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut rest)?;
+        is_whole = (read as u64) < LINE_BYTES_MAX || rest.ends_with(b"\n");
+    }
+    Ok(read > 0)
+}
+
 impl ProcessTrace {
+    /// Takes the role from the file's name, and the account from a message, where the lines that
+    /// have them are unreadable.
+    fn recover_process(&mut self) {
+        if self.role.is_empty() {
+            let role = self.file.split('-').next().unwrap_or_default();
+            if ROLES.contains(&role) {
+                self.role = role.to_owned();
+            }
+        }
+        if self.member.is_none() && ["participant", "provider"].contains(&self.role.as_str()) {
+            let is_message = |event: &&TracedEvent| {
+                matches!(event.kind, EventKind::FlowStart | EventKind::FlowEnd)
+            };
+            let members = self.events.iter().filter(is_message).map(|event| event.text("member"));
+            self.member = members.filter(|member| !member.is_empty()).map(str::to_owned).next();
+        }
+    }
+
     fn add(&mut self, event: FileEvent) {
         let kind = match event.ph.as_str() {
             "X" => EventKind::Complete(nanoseconds(event.dur.unwrap_or(0.0)).unsigned_abs()),
@@ -221,7 +285,7 @@ impl ProcessTrace {
             "f" => EventKind::FlowEnd,
             "M" => return self.describe(&event),
             _ => {
-                self.skipped_lines += 1;
+                self.damage.unreadable_lines += 1;
                 return;
             }
         };
@@ -229,7 +293,8 @@ impl ProcessTrace {
         let event =
             TracedEvent { name: event.name, kind, at, location: event.tid, fields: event.args };
         match event.name.as_str() {
-            "cut" | "dropped" => self.is_incomplete = true,
+            "cut" => self.damage.reached_limit = true,
+            "dropped" => self.damage.dropped_events = event.number("number"),
             "member" => self.member = Some(event.text("member").to_owned()),
             _ => {}
         }
@@ -280,7 +345,13 @@ mod tests {
         for end in ["", "]\n", ",{\"name\":\"tra"] {
             let trace = read_lines(format!("{FILE}{end}").as_bytes(), 100).unwrap();
             assert_eq!((trace.role.as_str(), trace.events.len()), ("participant", 2), "{end}");
-            assert_eq!(trace.skipped_lines, u64::from(end.starts_with(',')));
+            let is_cut = end.starts_with(',');
+            let damage = FileDamage {
+                unreadable_lines: u64::from(is_cut),
+                is_last_unreadable: is_cut,
+                ..FileDamage::default()
+            };
+            assert_eq!(trace.damage, damage);
             let train = &trace.events[0];
             assert_eq!((train.at, train.end(), train.number("round")), (2_500, 3_750, 3));
             assert_eq!(trace.member.as_deref(), Some("0x01"));
@@ -300,6 +371,7 @@ mod tests {
             let trace = read_lines(format!("{FILE}{line}\n").as_bytes(), 100).unwrap();
             assert!((2..=3).contains(&trace.events.len()), "{line:.60}");
             trace.events.iter().for_each(|event| assert!(event.end() >= event.at));
+            assert!(trace.damage.unreadable_lines <= 1, "{line:.60}");
         }
         assert_eq!(read_lines(FILE.as_bytes(), 1).unwrap().events.len(), 1, "the limit");
     }
@@ -312,6 +384,24 @@ mod tests {
         let missing = folder.path().join("missing");
         assert_eq!(read_folder(&missing).unwrap_err().code(), "TRACE_UNREADABLE");
         std::fs::write(folder.path().join("a.json"), FILE).unwrap();
-        assert_eq!(read_folder(folder.path()).unwrap().len(), 1);
+        let read = read_folder(folder.path()).unwrap();
+        assert_eq!((read.traces.len(), read.left_out.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_file_whose_first_line_is_damaged_belongs_to_the_process_of_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let damaged = FILE.replace("process_name", "process_name\u{0}").replace("\"i\"", "\"?\"");
+        let message = r#",{"name":"commit","ph":"s","ts":6.000,"args":{"member":"0x01"}}"#;
+        let damaged = format!("{damaged}{message}\n");
+        std::fs::write(folder.path().join("participant-0x01-7.json"), &damaged).unwrap();
+        std::fs::write(folder.path().join("copy.json"), &damaged).unwrap();
+        let read = read_folder(folder.path()).unwrap();
+        let [trace] = &read.traces[..] else { panic!("{read:?}") };
+        let found = (trace.role.as_str(), trace.member.as_deref(), trace.events.len());
+        assert_eq!(found, ("participant", Some("0x01"), 2));
+        let damage = FileDamage { unreadable_lines: 2, ..FileDamage::default() };
+        assert_eq!(trace.damage, damage);
+        assert_eq!(read.left_out, [("copy.json".to_owned(), damage)]);
     }
 }

@@ -147,7 +147,10 @@ pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
     found.retain(|_, round: &mut TracedRound| round.end > round.start);
     for trace in traces {
         add_messages(&mut found, trace);
-        add_work(&mut found, trace);
+        // The work of an unknown member is not the coordinator's.
+        if trace.member.is_some() || !["participant", "provider"].contains(&trace.role.as_str()) {
+            add_work(&mut found, trace);
+        }
         let has = |kind| trace.events.iter().any(|event| event.kind == kind);
         if let Some(member) = &trace.member
             && has(EventKind::FlowStart) != has(EventKind::FlowEnd)
