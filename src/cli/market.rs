@@ -110,7 +110,9 @@ pub(crate) struct Participate {
     /// Take part in the tasks that pay best for this device and these rows, by a policy, until stopped;
     /// see docs/policy.md
     #[arg(long, requires = "policy", conflicts_with_all = ["task", "data", "shard", "max_bond",
-        "min_pay", "invitation", "experiment", "trainer"])]
+        "min_pay", "invitation", "experiment", "trainer", "rows", "split", "reservoir", "min_rows",
+        "new_rows", "rank_timeout", "rank_plan", "rank_reduction", "rank_pipeline", "rank_cut",
+        "rank_private"])]
     pub(crate) all: bool,
     /// With --all: the policy (TOML): which rows may go to which tasks, and the limits
     #[arg(long, value_name = "FILE", requires = "all")]

@@ -455,6 +455,43 @@ mod tests {
     }
 
     #[test]
+    fn an_option_without_effect_on_many_tasks_is_refused_with_all() {
+        let all =
+            ["florin", "participate", "--all", "--policy", "policy.toml", "--wallet", "me.json"];
+        let parse = |more: &[&str]| {
+            let words = all.iter().chain(["--market", "http://127.0.0.1:7700"].iter()).chain(more);
+            super::parse(words.map(OsString::from))
+        };
+        for used in [
+            &[][..],
+            &["--trainer-bind", "/data"],
+            &["--seed", "3"],
+            &["--clip", "1", "--noise", "1"],
+        ] {
+            assert!(parse(used).is_ok(), "{used:?}");
+        }
+        for unused in [
+            &["--split", "split.toml"][..],
+            &["--rows", "0..5"],
+            &["--reservoir", "100"],
+            &["--min-rows", "10"],
+            &["--new-rows", "10"],
+            &["--rank-timeout", "10"],
+            &["--rank-plan", "0..4,4..8"],
+            &["--rank-reduction", "chunks=8,inner=halving,levels=3,outer=tree"],
+            &["--rank-pipeline", "2"],
+            &["--rank-private"],
+        ] {
+            let error = parse(unused).map(|_| ()).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                clap::error::ErrorKind::ArgumentConflict,
+                "{unused:?}: {error}"
+            );
+        }
+    }
+
+    #[test]
     fn openapi_accepts_json_like_every_command() {
         assert!(Cli::try_parse_from(["florin", "openapi", "--json"]).is_ok());
     }
