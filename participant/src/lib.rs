@@ -113,7 +113,9 @@ pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shared_folder::SharedFolder;
 pub use shutdown::Shutdown;
 pub use signed_heads::{HeadError, follow_recorded_head, read_signed_head};
-pub use statement::{Balance, StatementError, Statements, TaskBalance, balance, statements};
+pub use statement::{
+    Balance, StatementError, Statements, TaskBalance, balance, explained_statement, statements,
+};
 pub use turns::{TrainingTurn, TrainingTurns};
 pub use wallet::{
     DERIVATION_PATH, KEYSTORE_BYTES_MAX, KeystoreCost, KeystoreStrength, NODE_KEY_CONTEXT,

@@ -3,9 +3,16 @@
 use std::ops::RangeInclusive;
 
 use florin_ledger::{BondState, Ledger, LedgerError, StakeState};
-use florin_protocol::{Address, Amount, AmountError, ErrorCode, RoundNumber, Statement, TaskId};
+use florin_protocol::{
+    Address, Amount, AmountError, ErrorCode, MissingReason, Report, RoundNumber, RoundRules,
+    Statement, TaskId,
+};
 
 use crate::client::{Client, ClientError};
+
+/// The explanation of a report alone, which does not have the task's rules, for a member without a commit.
+const NO_COMMIT: &str =
+    "No commit arrived before the deadline, so there is no pay. The bond is unchanged.";
 
 /// One account's statements over rounds of a task, with their totals.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -38,6 +45,45 @@ pub(crate) fn statement_line(
         write!(f, ", debited {} FLN", statement.debit.short())?;
     }
     write!(f, ". {}", statement.explanation)
+}
+
+/// The statement of `account` from `report`. To a member without a commit it explains how the commits
+/// ended, and whether the update of a training that goes on can count in a later round.
+#[must_use]
+pub fn explained_statement(
+    report: &Report,
+    account: Address,
+    rules: &RoundRules,
+) -> Option<Statement> {
+    let mut statement = Statement::from_report(report, account)?;
+    let is_silent = report.missing.contains(&(account, MissingReason::NoCommit));
+    let other = statement.explanation.strip_prefix(NO_COMMIT).map(str::to_owned);
+    if let (true, Some(other)) = (is_silent, other) {
+        statement.explanation = explain_no_commit(report, rules) + &other;
+    }
+    Some(statement)
+}
+
+fn explain_no_commit(report: &Report, rules: &RoundRules) -> String {
+    let (times, round) = (&report.times, report.scope.round.0);
+    let mut why = match (times.commits_closed < times.commit_by, report.commits.len()) {
+        (false, _) => "No commit arrived before the deadline, so ".to_owned(),
+        (true, count) => {
+            let commits = if count == 1 { "commit" } else { "commits" };
+            format!("The round was complete with {count} {commits}, before the deadline, so ")
+        }
+    };
+    let late = rules.staleness.rounds;
+    if late == 0 || round >= rules.count {
+        return why + "there is no pay. The bond is unchanged.";
+    }
+    let rounds = if late == 1 { "round" } else { "rounds" };
+    why.push_str(&format!(
+        "this round pays nothing for the account. The bond is unchanged. The update of a training \
+         that goes on can still count: up to {late} {rounds} after the one in which the training \
+         began."
+    ));
+    why
 }
 
 /// Errors of statements and balances.
@@ -76,7 +122,8 @@ pub fn statements(
     account: Address,
     rounds: Option<RangeInclusive<u32>>,
 ) -> Result<Statements, StatementError> {
-    let reported = client.task(task)?.reported;
+    let view = client.task(task)?;
+    let reported = view.reported;
     let rounds = rounds.unwrap_or(1..=reported);
     let mut all = Statements {
         task,
@@ -90,7 +137,8 @@ pub fn statements(
     };
     for round in *rounds.start().max(&1)..=*rounds.end().min(&reported) {
         let report = client.report(task, RoundNumber(round))?;
-        if let Some(line) = Statement::from_report(&report.body, account) {
+        let rules = &view.spec.rounds;
+        if let Some(line) = explained_statement(&report.body, account, rules) {
             let counted = report.body.score(account).filter(|score| !score.excluded);
             all.add(line, counted.map_or(0, |score| score.score_nano))?;
         }
@@ -205,4 +253,86 @@ fn task_balance(
         claimed,
         owed: earned.minus(claimed)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use florin_protocol::{
+        AbandonReason, Digest, Offer, ReportInputs, RoundOutcome, RoundScope, RoundTimes, TaskSpec,
+        Timestamp, close_round,
+    };
+
+    use super::*;
+
+    const SILENT: Address = Address([3; 20]);
+
+    /// The report of a settled round in which one member has no commit; commits were due by 30.
+    fn report(commits_closed: u64) -> Report {
+        let spec = TaskSpec::example();
+        let offer = Offer {
+            scope: RoundScope { market: spec.market, task: spec.id(), round: RoundNumber::FIRST },
+            base_model: spec.base_model,
+            previous_report: Digest(spec.id().0),
+            cohort: vec![SILENT],
+            reasons: Vec::new(),
+            candidates: Digest::default(),
+            opened: Timestamp(0),
+            commit_by: Timestamp(30),
+            reveal_by: Timestamp(40),
+            pool: Amount::ZERO,
+        };
+        let commits_closed = Timestamp(commits_closed);
+        let times =
+            RoundTimes { commit_by: Timestamp(30), commits_closed, ..RoundTimes::default() };
+        let inputs = ReportInputs {
+            spec: &spec,
+            offer: &offer,
+            previous_report: None,
+            commits: &[
+                (Address([1; 20]), Digest::default()),
+                (Address([2; 20]), Digest::default()),
+            ],
+            entries: &[],
+            times: &times,
+            missing: &[(SILENT, MissingReason::NoCommit)],
+            holdout_rows: &[],
+            result: Err(AbandonReason::ValuationFailed),
+            verified_work: &[],
+        };
+        Report { outcome: RoundOutcome::Settled, ..close_round(&inputs).unwrap() }
+    }
+
+    #[test]
+    fn a_member_that_still_trains_reads_that_its_update_can_count_later() {
+        let mut rules = TaskSpec::example().rounds;
+        rules.count = 9;
+        let mut why = |closed: u64, late: u32, count: u32| {
+            (rules.staleness.rounds, rules.count) = (late, count);
+            explained_statement(&report(closed), SILENT, &rules).unwrap().explanation
+        };
+        assert_eq!(why(30, 0, 9), NO_COMMIT);
+        let complete = "The round was complete with 2 commits, before the deadline, so ";
+        assert_eq!(why(20, 0, 9), format!("{complete}there is no pay. The bond is unchanged."));
+        for late in [why(20, 8, 9), why(30, 8, 9)] {
+            assert!(late.contains("can still count: up to 8 rounds after"), "{late}");
+            assert!(!late.contains("there is no pay"), "{late}");
+        }
+        assert!(why(20, 1, 9).contains("up to 1 round after"));
+        assert!(why(20, 8, 9).starts_with(complete));
+        assert_eq!(why(30, 8, 1), NO_COMMIT, "no round follows");
+    }
+
+    #[test]
+    fn other_explanations_are_those_of_the_report() {
+        let mut rules = TaskSpec::example().rounds;
+        (rules.count, rules.staleness.rounds) = (9, 8);
+        let mut other = report(20);
+        other.missing = vec![(SILENT, MissingReason::NoReveal)];
+        assert_eq!(
+            explained_statement(&other, SILENT, &rules),
+            Statement::from_report(&other, SILENT)
+        );
+        other.missing = Vec::new();
+        assert_eq!(explained_statement(&other, SILENT, &rules), None);
+    }
 }

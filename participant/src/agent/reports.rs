@@ -1,15 +1,14 @@
 //! After a round: reads its report, checks it against the receipt, for consistency, and against the
 //! public updates, and emits this participant's statement.
 
-use florin_protocol::{
-    Canonical, Offer, Report, RoundNumber, Statement, UpdateEntry, check_report,
-};
+use florin_protocol::{Canonical, Offer, Report, RoundNumber, UpdateEntry, check_report};
 
 use super::{Agent, AgentError};
 use crate::audit::{AuditError, RowBytes};
 use crate::client::Client;
 use crate::event::ParticipantEvent;
 use crate::retry::retry_with_backoff;
+use crate::statement::explained_statement;
 
 impl Agent<'_, '_> {
     /// Reads the next report. The client has verified its signature and scope, now or before it was
@@ -43,7 +42,7 @@ impl Agent<'_, '_> {
         };
         self.remove_spent_updates(round)?;
         self.remove_spent_residuals(&report.body)?;
-        match Statement::from_report(&report.body, self.me) {
+        match explained_statement(&report.body, self.me, &self.spec.rounds) {
             Some(statement) => {
                 let boxed = Box::new(statement.clone());
                 self.statements.push(statement);
