@@ -74,6 +74,7 @@ mod tests {
     use crate::agent::ParticipationQuote;
     use crate::event::ParticipantEvent as Event;
     use crate::privacy::{Epsilon, PrivacyPlan, RoundPrivacy};
+    use crate::round_terms::RoundTerms;
 
     const TASK: TaskId = TaskId([7; 32]);
     const ROUND: RoundNumber = RoundNumber(3);
@@ -157,7 +158,10 @@ mod tests {
             is_arbiter_accepted: true,
             unbond_ms: 60_000,
             returned_after_ms: 20,
+            terms: RoundTerms::from(&crate::testing::spec().rounds),
         };
+        let terms = json!(quote.terms);
+        assert_eq!(terms["staleness"], json!({ "rounds": 0, "weight": "inverse_root" }));
         check(
             &Event::Quoted { quote },
             &json!({
@@ -167,7 +171,8 @@ mod tests {
                 "bond": "1000000000000000000", "debit_max": "500000000000000000",
                 "debits_max": "1000000000000000000", "slashes_max": "500000000000000000",
                 "arbiter": Address([3; 20]),
-                "is_arbiter_coordinator": false, "is_arbiter_accepted": true, "unbond_ms": 60_000, "returned_after_ms": 20
+                "is_arbiter_coordinator": false, "is_arbiter_accepted": true, "unbond_ms": 60_000, "returned_after_ms": 20,
+                "terms": terms
             }),
         );
         let (bond, least) = (fln("0.5"), fln("1"));

@@ -57,6 +57,7 @@ mod privacy;
 mod producer;
 mod provider;
 mod retry;
+mod round_terms;
 mod secret;
 mod shared_folder;
 mod shutdown;
@@ -109,6 +110,7 @@ pub use provider::{
     withdraw_stake,
 };
 pub use retry::{Backoff, DepositPending, Transient, retry_with_backoff};
+pub use round_terms::RoundTerms;
 pub use secret::{SECRET_BYTES_MAX, Secret, SecretError};
 pub use shared_folder::SharedFolder;
 pub use shutdown::Shutdown;

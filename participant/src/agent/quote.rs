@@ -7,6 +7,7 @@ use florin_protocol::{Address, Amount, AmountError, Report, RoundNumber, TaskSpe
 use super::joining::required_bond;
 use crate::arbiter::{ArbiterPolicy, arbiter_acceptable};
 use crate::event_json;
+use crate::round_terms::RoundTerms;
 
 /// The pay that a task offers one participant, and the bond that it can take, as of the next round.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -54,6 +55,8 @@ pub struct ParticipationQuote {
     /// After the task's end, the bond comes back when two challenge windows have passed since the
     /// last settlement. This is their sum, in milliseconds.
     pub returned_after_ms: u64,
+    /// The rules of the rounds.
+    pub terms: RoundTerms,
 }
 
 impl ParticipationQuote {
@@ -94,6 +97,7 @@ impl ParticipationQuote {
             is_arbiter_accepted: arbiter_acceptable(arbiters, spec),
             unbond_ms: budget.unbond_ms,
             returned_after_ms: budget.challenge_ms.saturating_mul(2),
+            terms: RoundTerms::from(&spec.rounds),
         })
     }
 }
@@ -107,7 +111,8 @@ impl fmt::Display for ParticipationQuote {
             "offer: {rounds_left} rounds left; the next one pays at most {} FLN, {} FLN each at an \
              equal split, of which {} FLN as floor; at most {} FLN per nat. Risk: a bond of {} FLN \
              for {rows_covered} of {rows} rows; debits take at most {} FLN per round, {} FLN in \
-             total, and slashes by the arbiter {} at most {} FLN. The bond comes back {} after the task's last settlement, or {} after you leave",
+             total, and slashes by the arbiter {} at most {} FLN. The bond comes back {} after the task's last settlement, or {} after you leave. Rounds are \
+             {}; {}; selection is {}; commits are due {}",
             pool.short(),
             equal_share.short(),
             floor_share.short(),
@@ -118,7 +123,11 @@ impl fmt::Display for ParticipationQuote {
             self.arbiter_text(),
             slashes_max.short(),
             format_ms(self.returned_after_ms),
-            format_ms(self.unbond_ms)
+            format_ms(self.unbond_ms),
+            self.terms.mode(),
+            self.terms.lateness(),
+            self.terms.selected(),
+            self.terms.deadline()
         )
     }
 }
@@ -167,13 +176,23 @@ mod tests {
                 is_arbiter_accepted: false,
                 unbond_ms: 240_000,
                 returned_after_ms: 20,
+                terms: RoundTerms::from(&spec.rounds),
             }
         );
         let text = quote.to_string();
         assert!(text.contains("0.5 FLN as floor") && text.contains("4 min after you leave"));
+        assert!(text.contains("Rounds are synchronous: a round ends with 4 updates"), "{text}");
         let small = quote_for(Some(fln("1")));
         assert_eq!((small.bond, small.rows_covered, small.debits_max), (fln("1"), 20, fln("1")));
         let large = quote_for(Some(fln("9")));
         assert_eq!((large.bond, large.debits_max), (fln("2"), fln("3")));
+        spec.rounds.staleness.rounds = 8;
+        spec.rounds.over_selection = 8;
+        let buffered = ParticipationQuote::new(&spec, None, 40, None, &ArbiterPolicy::default());
+        let text = buffered.unwrap().to_string();
+        assert!(
+            text.contains("buffered: each 4 updates") && text.contains("8 rounds late"),
+            "{text}"
+        );
     }
 }

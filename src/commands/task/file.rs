@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use florin_participant::RoundTerms;
 use florin_protocol::{
-    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, MarketId, ModelArchitecture,
-    TaskSpec, format_ms,
+    Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, Holdout, MarketId,
+    ModelArchitecture, TaskSpec, format_ms,
 };
 use serde_json::json;
 
@@ -134,6 +135,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
     let budget = &spec.budget;
     let locked = budget.data.plus(budget.infrastructure)?;
     let parameters = spec.model.parameters().unwrap_or_default();
+    let terms = RoundTerms::from(&spec.rounds);
     show::facts(&[
         ("task", spec.name.clone()),
         (
@@ -145,15 +147,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
             ),
         ),
         ("rows", rows(spec)),
-        (
-            "holdout",
-            format!(
-                "{} rows, {} per round, root {}…",
-                spec.holdout.rows,
-                spec.holdout.rows_per_round,
-                spec.holdout.root.short()
-            ),
-        ),
+        ("holdout", holdout(spec)),
         (
             "rounds",
             format!(
@@ -164,6 +158,10 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 format_ms(spec.rounds.train_ms)
             ),
         ),
+        ("mode", terms.mode()),
+        ("late updates", terms.lateness()),
+        ("selection", terms.selected()),
+        ("commits due", terms.deadline()),
         (
             "updates",
             format!(
@@ -195,6 +193,12 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
         ),
     ]);
     Ok(())
+}
+
+/// The validation rows.
+fn holdout(spec: &TaskSpec) -> String {
+    let Holdout { rows, rows_per_round, root, .. } = &spec.holdout;
+    format!("{rows} rows, {rows_per_round} per round, root {}…", root.short())
 }
 
 /// The highest price of an improvement.
