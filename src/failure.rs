@@ -119,7 +119,7 @@ fn classify_by_type(link: &(dyn Error + 'static)) -> Option<(String, Exit)> {
 
 fn classify_io(error: &io::Error) -> (String, Exit) {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             ("STORAGE_FULL".to_owned(), Exit::Fault)
         }
         io::ErrorKind::AddrInUse => ("PORT_IN_USE".to_owned(), Exit::Input),

@@ -21,6 +21,7 @@ mod ethereum;
 mod evaluation;
 mod exit_with_parent;
 pub mod failure;
+mod file_size_limit;
 mod genesis_file;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;

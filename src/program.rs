@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::failure::{self, Exit, Failure};
 use crate::trace::TraceSession;
-use crate::{cli, commands, exit_with_parent, log, usage};
+use crate::{cli, commands, exit_with_parent, file_size_limit, log, usage};
 
 /// The prefix of the panic message of the printing macros.
 const PRINT_PANIC_PREFIX: &str = "failed printing to stdout";
@@ -33,6 +33,9 @@ pub fn main() -> ExitCode {
         true => FailureFormat::Json,
         false => FailureFormat::Text,
     };
+    if let Err(error) = file_size_limit::fail_writes_beyond() {
+        return run(format, || Err(anyhow::Error::new(error).context("cannot listen for signals")));
+    }
     let trace = match TraceSession::start(&cli.command) {
         Ok(trace) => trace,
         Err(error) => return run(format, || Err(error)),

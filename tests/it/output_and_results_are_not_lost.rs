@@ -71,6 +71,22 @@ fn a_full_disk_on_standard_output_is_reported() {
     assert!(why.starts_with("error[OUTPUT_FAILED]") && !why.contains("panicked"), "{why}");
 }
 
+/// At the limit a write fails, and the process does not end by a signal.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_on_the_file_size_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("task.toml");
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 1 && exec \"$0\" task new \"$1\"", env!("CARGO_BIN_EXE_florin")])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{why}");
+    assert!(why.contains("error[STORAGE_FULL]"), "{why}");
+}
+
 #[test]
 fn a_closed_pipe_is_not_an_error() {
     for more in [None, Some("--json")] {

@@ -75,7 +75,6 @@ fn coordinate(arguments: &Coordinate, config: &Config) -> anyhow::Result<Exit> {
         let (address, place) = (listener.local_addr()?, parts.ledger_endpoint.info());
         let id = parts.ledger.market();
         let stop = stop_signal()?;
-        ignore_sigxfsz()?;
         let market = florin_coordinator::open(config, listener, parts).await?;
         // The market is announced only now, because opening it can fail on a damaged journal or
         // certificate. From here on requests are answered.
@@ -248,20 +247,6 @@ fn ledger_in_words(place: &LedgerInfo) -> String {
             format!("contract {}, node {rpc}", info.market)
         }
     }
-}
-
-/// Makes writes beyond the file size limit fail like writes to a full disk; by default SIGXFSZ ends
-/// the process.
-fn ignore_sigxfsz() -> anyhow::Result<()> {
-    #[cfg(unix)]
-    {
-        use rustix::process::Signal;
-        use tokio::signal::unix::{SignalKind, signal};
-        // With a signal handler, the write fails with an error instead.
-        let too_long = SignalKind::from_raw(Signal::XFSZ.as_raw());
-        drop(signal(too_long).context("cannot listen for signals")?);
-    }
-    Ok(())
 }
 
 /// Resolves on Ctrl-C or SIGTERM. A second signal ends the process at once; everything acknowledged
