@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
 use florin_protocol::{Address, Amount, ChainId, Timestamp};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use crate::task_file::parse_date;
 
 /// The chain id of an embedded ledger if the file or the flags name none: the usual id of
@@ -41,14 +41,9 @@ struct File {
 /// [`Failure`] with code `INVALID_GENESIS`.
 pub(crate) fn read(path: &Path) -> anyhow::Result<GenesisSpec> {
     let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        let message = format!(
-            "{shown} has {length} bytes, but a genesis file may have at most {FILE_BYTES_MAX}"
-        );
-        return Err(Failure::input("INVALID_GENESIS", message).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    let kind = "a genesis file";
+    let file = SmallFile { kind, code: "INVALID_GENESIS", bytes_max: FILE_BYTES_MAX };
+    let text = file.read(path)?;
     from_text(&text)
         .map_err(|what| Failure::input("INVALID_GENESIS", format!("{shown}: {what}")).into())
 }

@@ -43,6 +43,7 @@ pub mod program;
 pub mod progress;
 mod rent;
 pub mod show;
+mod small_file;
 pub mod task_file;
 pub mod trace;
 mod usage;

@@ -22,7 +22,6 @@ mod trainer_section;
 
 use std::path::Path;
 
-use anyhow::Context;
 use florin_learning::data::canonical_bytes;
 use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, Table};
@@ -50,6 +49,7 @@ pub(crate) use token_section::{NewTokens, read_tokenizer};
 pub(crate) use trainer_section::NewTrainer;
 
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 use graph_section::{GraphFile, read_graph};
 use named_rows::{NamedRows, RowFiles};
@@ -112,15 +112,8 @@ impl PreparedTask {
 /// [`Failure`] with code `INVALID_TASK`: the first mistake, with its line, key, value and the expected
 /// value.
 pub fn read(path: &Path, parties: &Parties) -> anyhow::Result<PreparedTask> {
-    let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        let message = format!(
-            "{shown} has {length} bytes, but a task file may have at most {FILE_BYTES_MAX}"
-        );
-        return Err(Failure::input("INVALID_TASK", message).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
+    let file = SmallFile { kind: "a task file", code: "INVALID_TASK", bytes_max: FILE_BYTES_MAX };
+    let text = file.read(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     from_text(&text, folder, parties).map_err(|problem| problem.at(path, &text).into())
 }
@@ -133,7 +126,9 @@ pub(crate) fn refuse(
     value: &str,
     expected: &str,
 ) -> Failure {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // A pipe has no text any more.
+    let text = path.is_file().then(|| std::fs::read_to_string(path).unwrap_or_default());
+    let text = text.unwrap_or_default();
     Failure::input(code, TaskFileError::key(key, value, expected).message(path, &text))
 }
 

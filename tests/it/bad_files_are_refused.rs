@@ -304,3 +304,28 @@ fn a_missing_engine_or_tool_is_named() {
     let output = florin(&demo).refused(2, "TOOL_MISSING");
     assert_contains(&output, &[&missing, "cargo xtask demo --ledger ethereum", "FLORIN_ANVIL"]);
 }
+
+/// Files that people write: each command reads a bounded part of one, and refuses bytes that are no text.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_without_an_end_and_one_without_text_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = file(folder.path(), "binary.toml", b"name = \"a\"\nb = \"\xff\"\n");
+    let market = ["--market", "http://127.0.0.1:9", "--wallet", "none.json"];
+    let readers: [(&[&str], &str); 6] = [
+        (&["silo", "split", "--task", "3f9a1c", "--file"], "SPLIT_INVALID"),
+        (&["participate", "--all", "--policy"], "INVALID_POLICY"),
+        (&["provide", "--orders"], "INVALID_POLICY"),
+        (&["provide", "--list"], "INVALID_LISTING"),
+        (&["task", "check"], "INVALID_TASK"),
+        (&["rent", "check"], "INVALID_ORDER"),
+    ];
+    for (call, code) in readers {
+        let more: &[&str] = if call[1] == "check" { &[] } else { &market };
+        for (path, part) in [("/dev/zero", "longer than"), (binary.as_str(), "line 2 is no text")] {
+            let output = florin(&[call, &[path], more].concat());
+            assert_contains(&output, &[path, part]);
+            output.refused(2, code);
+        }
+    }
+}

@@ -29,9 +29,13 @@ use crate::log::{self, LogOptions};
 use crate::open_files;
 use crate::otlp::OtlpExport;
 use crate::show;
+use crate::small_file::SmallFile;
 use crate::trace::TraceSession;
 use systemd::Systemd;
 
+/// The file of the settings.
+const SETTINGS: SmallFile =
+    SmallFile { kind: "a settings file", code: "INVALID_SETTINGS", bytes_max: 1 << 20 };
 /// How long the shutdown finally waits for a blocked disk or file operation.
 const LAST_WAITS: Duration = Duration::from_secs(5);
 
@@ -125,7 +129,7 @@ pub(super) fn read_settings(
 ) -> anyhow::Result<Config> {
     let text = match file {
         None => String::new(),
-        Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+        Some(file) => SETTINGS.read(file)?,
     };
     let variable = |name: &str| flag(name).or_else(|| std::env::var(name).ok());
     Ok(Config::read(&text, variable)?)

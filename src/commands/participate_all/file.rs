@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::Context;
 use florin_learning::DataSource;
 use florin_participant::policy::{
     DailyHours, DataRule, ModelFamily, ModelRules, Policy, REVIEW_MS, SchemaRule,
@@ -14,10 +13,11 @@ use florin_protocol::{Address, Amount, Digest, TaskId};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use crate::task_file::{parse_ms, parse_rows, relative_to};
 
-/// Longest file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The file.
+const FILE: SmallFile = SmallFile { kind: "a policy", code: "INVALID_POLICY", bytes_max: 1 << 20 };
 /// Most sets of rows, and most entries of a list.
 const LIST_MAX: usize = 1_000;
 /// Largest model, unless the file has another limit, in MiB.
@@ -91,13 +91,8 @@ pub(super) struct ReadPolicy {
 /// [`Failure`] with code `INVALID_POLICY`.
 pub(super) fn read(path: &Path) -> anyhow::Result<ReadPolicy> {
     let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let text = FILE.read(path)?;
     let invalid = |why: String| Failure::input("INVALID_POLICY", format!("{shown}: {why}"));
-    if length > FILE_BYTES_MAX {
-        let why = format!("it has {length} bytes; a policy has at most {FILE_BYTES_MAX}");
-        return Err(invalid(why).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(from_text(&text, folder).map_err(invalid)?)
 }

@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use florin_compute::PROBE_MATRIX_BYTES;
 use florin_participant::listings::ListingOffer;
 use florin_protocol::{Address, Amount};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use crate::task_file::parse_ms;
 
-/// Longest file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The file.
+const FILE: SmallFile =
+    SmallFile { kind: "a listing file", code: "INVALID_LISTING", bytes_max: 1 << 20 };
 /// States of a mebibyte.
 const STATES_PER_MIB: u32 = (1 << 20) / PROBE_MATRIX_BYTES as u32;
 /// Memory of a device that probes fill, unless the file has another one (MiB).
@@ -41,13 +42,8 @@ struct ListingFile {
 /// [`Failure`] with code `INVALID_LISTING`.
 pub(in crate::commands) fn read(path: &Path) -> anyhow::Result<ListingOffer> {
     let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let text = FILE.read(path)?;
     let invalid = |why: String| Failure::input("INVALID_LISTING", format!("{shown}: {why}"));
-    if length > FILE_BYTES_MAX {
-        let why = format!("it has {length} bytes; a listing file has at most {FILE_BYTES_MAX}");
-        return Err(invalid(why).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     Ok(from_text(&text).map_err(invalid)?)
 }
 

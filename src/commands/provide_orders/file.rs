@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Context;
 use florin_compute::DataClass;
 use florin_participant::leases::{AuditRule, BidRule, LeasePolicy};
 use florin_protocol::{Address, Amount};
@@ -12,10 +11,11 @@ use serde::Deserialize;
 use super::executors::{ExecutorPlan, ExecutorsTable};
 use crate::cli::ExecutorKind;
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use crate::task_file::parse_ms;
 
-/// Longest file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// The file.
+const FILE: SmallFile = SmallFile { kind: "a policy", code: "INVALID_POLICY", bytes_max: 1 << 20 };
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
 /// Leases that are computed at a time, unless the file has another number.
@@ -68,13 +68,8 @@ struct AuditTable {
 /// [`Failure`] with code `INVALID_POLICY`.
 pub(super) fn read(path: &Path, backend: Option<ExecutorKind>) -> anyhow::Result<OrdersPolicy> {
     let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
+    let text = FILE.read(path)?;
     let invalid = |why: String| Failure::input("INVALID_POLICY", format!("{shown}: {why}"));
-    if length > FILE_BYTES_MAX {
-        let why = format!("it has {length} bytes; a policy has at most {FILE_BYTES_MAX}");
-        return Err(invalid(why).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
     Ok(from_text(&text, backend).map_err(invalid)?)
 }
 

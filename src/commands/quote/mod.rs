@@ -22,6 +22,7 @@ use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::show::{self, TextTable};
+use crate::small_file::SmallFile;
 
 /// Longest card, in bytes.
 const CARD_BYTES_MAX: u64 = 64 << 10;
@@ -139,16 +140,13 @@ fn cards(arguments: &Quote) -> anyhow::Result<Vec<(String, DeviceCard)>> {
 
 fn read_card(file: &Path) -> anyhow::Result<DeviceCard> {
     let name = file.display();
-    let size = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?.len();
     let invalid = |why: String| {
         let message =
             format!("{name} is not the card of a device ({why}): write one by --save-card");
         Failure::input("INVALID_CARD", message)
     };
-    if size > CARD_BYTES_MAX {
-        return Err(invalid(format!("it has {size} bytes")).into());
-    }
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    let kind = "the card of a device";
+    let text = SmallFile { kind, code: "INVALID_CARD", bytes_max: CARD_BYTES_MAX }.read(file)?;
     Ok(serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?)
 }
 

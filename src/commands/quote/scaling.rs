@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use florin_learning::step_cost::scaling::{
     FittedScaling, Nodes, SAMPLES_MAX, ScaledBatch, ScalingSample, fit,
 };
@@ -12,6 +11,7 @@ use serde_json::json;
 use crate::cli::Quote;
 use crate::failure::Failure;
 use crate::show::{self, TextTable};
+use crate::small_file::SmallFile;
 
 /// Largest file of measured steps, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -72,15 +72,14 @@ pub(super) fn quote(arguments: &Quote, file: &Path) -> anyhow::Result<ScalingQuo
 
 fn samples(file: &Path) -> anyhow::Result<Vec<ScalingSample>> {
     let name = file.display();
-    let size = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?.len();
     let invalid = |why: String| {
         let form = "use the columns rows,replicas,nodes,step_seconds";
         Failure::input("INVALID_MEASUREMENTS", format!("{name}: {why}: {form}"))
     };
-    if size > FILE_BYTES_MAX {
-        return Err(invalid(format!("it has {size} bytes, more than {FILE_BYTES_MAX}")).into());
-    }
-    let mut reader = csv::Reader::from_path(file).with_context(|| format!("cannot read {name}"))?;
+    let kind = "a table of measured steps";
+    let text = SmallFile { kind, code: "INVALID_MEASUREMENTS", bytes_max: FILE_BYTES_MAX };
+    let text = text.read(file)?;
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
     let mut samples = Vec::new();
     for line in reader.deserialize().take(SAMPLES_MAX + 1) {
         let line: MeasuredStep = line.map_err(|error| invalid(error.to_string()))?;

@@ -13,7 +13,6 @@ mod tests;
 
 use std::path::Path;
 
-use anyhow::Context;
 use florin_compute::{ComputeJob, ComputeOrder, DataClass, Lease, LeaseError, LeaseOutcome};
 use florin_learning::data::canonical_bytes;
 use florin_learning::{ModelSpec, tensors};
@@ -32,6 +31,7 @@ use super::token_section::TokenizerFile;
 use super::{FILE_BYTES_MAX, TaskFileError, check_graph_keys};
 use crate::cli::EngineArg;
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
 use sections::{AuditSection, DepositSection, OrderFile, OrderSection, WindowSection};
 pub(crate) use split::OrderSplit;
 
@@ -145,14 +145,7 @@ pub(crate) fn read(path: &Path, engine: EngineArg) -> anyhow::Result<OrderDraft>
 }
 
 fn read_text(path: &Path) -> anyhow::Result<String> {
-    let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        let message =
-            format!("{shown} has {length} bytes, but an order file may have {FILE_BYTES_MAX}");
-        return Err(Failure::input("INVALID_ORDER", message).into());
-    }
-    std::fs::read_to_string(path).with_context(|| shown.to_string())
+    SmallFile { kind: "an order file", code: "INVALID_ORDER", bytes_max: FILE_BYTES_MAX }.read(path)
 }
 
 /// A refusal of an order file, with its code.
