@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
 use crate::task_file::parse_date;
+use crate::toml_words::in_words;
 
 /// The chain id of an embedded ledger if the file or the flags name none: the usual id of
 /// development chains.
@@ -49,7 +50,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<GenesisSpec> {
 }
 
 fn from_text(text: &str) -> Result<GenesisSpec, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+    let file: File = toml::from_str(text).map_err(|error| in_words(error.to_string().trim()))?;
     let mut allocations = Vec::with_capacity(file.allocate.len());
     for (address, amount) in &file.allocate {
         let account: Address = address.parse().map_err(|error| format!("allocate: {error}"))?;

@@ -45,6 +45,7 @@ mod rent;
 pub mod show;
 mod small_file;
 pub mod task_file;
+mod toml_words;
 pub mod trace;
 mod usage;
 

@@ -13,7 +13,7 @@ use florin_protocol::{
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use self::selection::{DeadlineSection, ModeSection, RoundMode, SelectionSection};
+use self::selection::{RoundKind, RoundMode};
 use super::TaskFileError;
 use super::data_section::DataSection;
 use super::graph_section::{BuffersName, LossName};
@@ -233,9 +233,9 @@ pub(super) struct RoundsSection {
     cohort_target: u32,
     #[serde(default)]
     over_selection: u32,
-    selection: Option<SelectionSection>,
-    deadline: Option<DeadlineSection>,
-    mode: Option<ModeSection>,
+    selection: Option<toml::Value>,
+    deadline: Option<toml::Value>,
+    mode: Option<toml::Value>,
     enrol: Duration,
     train: Duration,
     reveal: Duration,
@@ -255,8 +255,10 @@ pub(super) struct RoundsSection {
 
 impl RoundsSection {
     pub(super) fn rules(&self) -> Result<RoundRules, TaskFileError> {
-        let mode =
-            self.mode.unwrap_or(ModeSection::Synchronous { staleness: None, late_rounds: None });
+        let mode = self.mode.as_ref().map(RoundKind::from_value).transpose()?;
+        let mode = mode.unwrap_or(RoundKind::DEFAULT);
+        let selected = self.selection.as_ref().map(selection::selection).transpose()?;
+        let deadline = self.deadline.as_ref().map(selection::deadline).transpose()?;
         let RoundMode { target, over_selection, staleness } =
             mode.rules((self.cohort_min, self.cohort_target, self.over_selection))?;
         Ok(RoundRules {
@@ -264,8 +266,8 @@ impl RoundsSection {
             cohort_min: self.cohort_min,
             cohort_target: target,
             over_selection,
-            selection: self.selection.map(SelectionSection::rule).unwrap_or_default(),
-            deadline: self.deadline.map(DeadlineSection::rule).unwrap_or_default(),
+            selection: selected.unwrap_or_default(),
+            deadline: deadline.unwrap_or_default(),
             staleness,
             enrol_ms: self.enrol.0,
             train_ms: self.train.0,
@@ -466,7 +468,9 @@ impl<'de> Deserialize<'de> for Decimal {
             }
             // The shortest decimal that parses to this float equals the text in the file.
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Decimal, E> {
-                self.visit_str(&value.to_string())
+                value.to_string().parse().map(Decimal).map_err(|_| {
+                    E::custom(format!("{value:?} is not a number from 0 on with at most six decimals, such as 0.05"))
+                })
             }
         }
         deserializer.deserialize_any(DecimalVisitor)

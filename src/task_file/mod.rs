@@ -50,6 +50,7 @@ pub(crate) use trainer_section::NewTrainer;
 
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
+use crate::toml_words::in_words;
 use file::{HiddenUnits, ModelKind, ModelSection, TaskFile, Trust};
 use graph_section::{GraphFile, read_graph};
 use named_rows::{NamedRows, RowFiles};
@@ -158,7 +159,7 @@ impl TaskFileError {
                 let place = place.map_or(String::new(), |line| format!(", line {line}"));
                 let key = error.span().and_then(|span| locate::key_at(text, span.start));
                 let key = key.map_or(String::new(), |key| format!(" {key}:"));
-                format!("{file}{place}:{key} {}", error.message())
+                format!("{file}{place}:{key} {}", in_words(error.message()))
             }
             Self::Key { key, value, expected: right } => {
                 let place = locate::line_of(text, &key);

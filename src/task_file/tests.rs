@@ -274,7 +274,14 @@ fn images_have_the_scale_of_the_holdout_and_random_changes() {
 #[test]
 fn the_mode_of_rounds_sets_their_members_and_the_weight_of_late_updates() {
     use florin_protocol::{StalenessRule, StalenessWeight};
-    let with = |mode: &str| template().replace("[rounds]\n", &format!("[rounds]\nmode = {mode}\n"));
+    let with = |mode: &str| {
+        let text = template().replace("[rounds]\n", &format!("[rounds]\nmode = {mode}\n"));
+        if mode.contains("k = 10") {
+            text.replace("cohort_target = 4", "cohort_target = 10")
+        } else {
+            text
+        }
+    };
     let rules = |mode: &str| {
         let rules = from_text(&with(mode), Path::new(""), &parties()).unwrap().spec.rounds;
         let StalenessRule { rounds, weight } = rules.staleness;
@@ -308,5 +315,73 @@ fn the_mode_of_rounds_sets_their_members_and_the_weight_of_late_updates() {
     ] {
         let message = refused(&with(mode));
         assert!(message.contains(part), "{mode}: {message:?} lacks {part:?}");
+    }
+}
+
+#[test]
+fn keys_that_contradict_the_mode_are_refused() {
+    let with = |mode: &str| template().replace("[rounds]\n", &format!("[rounds]\nmode = {mode}\n"));
+    let refused_with = |mode: &str, over: &str| {
+        refused(&with(mode).replace("over_selection = 0", &format!("over_selection = {over}")))
+    };
+    let message = refused_with(r#"{ kind = "buffered", k = 10 }"#, "0");
+    for part in ["rounds.mode.k = 10", "rounds.cohort_target = 4"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let message = refused_with(r#"{ kind = "buffered", concurrency = 12 }"#, "5");
+    for part in ["rounds.over_selection = 5", "rounds.mode.concurrency = 12", "8 more than k"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let same = with(r#"{ kind = "buffered", k = 4, concurrency = 12 }"#);
+    let same = same.replace("over_selection = 0", "over_selection = 8");
+    assert_eq!(from_text(&same, Path::new(""), &parties()).unwrap().spec.rounds.over_selection, 8);
+}
+
+#[test]
+fn a_mistake_inside_a_table_of_rounds_is_named_with_key_value_and_valid_values() {
+    let (random, header) = ("selection = { knob = \"random\" }", "[rounds]\n");
+    let selection = |value: &str| template().replace(random, &format!("selection = {value}"));
+    let mode = |value: &str| template().replace(header, &format!("{header}mode = {value}\n"));
+    let deadline =
+        |value: &str| template().replace(header, &format!("{header}deadline = {value}\n"));
+    let table = [
+        (mode(r#"{ kind = "buffered", k = -1 }"#), "rounds.mode.k = -1: a whole number"),
+        (mode(r#"{ kind = "buffered", k = 4.5 }"#), "rounds.mode.k = 4.5: a whole number"),
+        (
+            mode(r#"{ kind = "buffered", staleness = 1.5 }"#),
+            "rounds.mode.staleness = 1.5: use \"equal\"",
+        ),
+        (
+            mode(r#"{ kind = "buffered", staleness = "banana" }"#),
+            "rounds.mode.staleness = \"banana\"",
+        ),
+        (mode(r#"{ kind = "buffered", late_rounds = "8" }"#), "rounds.mode.late_rounds = \"8\""),
+        (mode(r#"{ kind = "buffered", knob = 3 }"#), "rounds.mode.knob = 3: there is no such key"),
+        (mode(r#"{ k = 4 }"#), "rounds.mode.kind = nothing: use \"synchronous\", \"buffered\""),
+        (mode(r#""buffered""#), "rounds.mode = \"buffered\": write a table"),
+        (selection(r#""fast""#), "rounds.selection = \"fast\": write a table"),
+        (selection(r#"["fast"]"#), "rounds.selection = [\"fast\"]: write a table"),
+        (selection("{ knob = 3 }"), "rounds.selection.knob = 3: use \"random\", \"fast\""),
+        (
+            selection(r#"{ knob = "fast", explore = -0.1 }"#),
+            "rounds.selection.explore = -0.1: a share",
+        ),
+        (
+            selection(r#"{ knob = "fast", explore = nan }"#),
+            "rounds.selection.explore = NaN: a share",
+        ),
+        (
+            selection(r#"{ knob = "fast", explore = 1e300 }"#),
+            "rounds.selection.explore = 1e300: a share",
+        ),
+        (deadline(r#""90 s""#), "rounds.deadline = \"90 s\": write a table"),
+        (deadline("{ slack = 2 }"), "rounds.deadline.quantile = nothing: a number from 0 to 1"),
+        (deadline("{ quantile = 0.9, slack = true }"), "rounds.deadline.slack = true: a factor"),
+        (template().replace("learning_rate = 0.1", "learning_rate = 1e300"), "1e300 is not"),
+        (template().replace("cohort_min = 2", "cohort_min = -2"), "expected a whole number"),
+    ];
+    for (text, part) in table {
+        let message = refused(&text);
+        assert!(message.contains("line ") && message.contains(part), "{message:?} lacks {part:?}");
     }
 }

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
 use crate::task_file::{parse_ms, parse_rows, relative_to};
+use crate::toml_words::in_words;
 
 /// The file.
 const FILE: SmallFile = SmallFile { kind: "a policy", code: "INVALID_POLICY", bytes_max: 1 << 20 };
@@ -99,7 +100,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<ReadPolicy> {
 
 fn from_text(text: &str, folder: &Path) -> Result<ReadPolicy, String> {
     let file: PolicyFile =
-        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+        toml::from_str(text).map_err(|error| in_words(error.to_string().trim()))?;
     let tasks_max = file.tasks_max.unwrap_or(TASKS);
     if !(1..=TASKS_AT_ONCE_MAX).contains(&tasks_max) {
         return Err(format!("tasks_max = {tasks_max}: use 1 to {TASKS_AT_ONCE_MAX} tasks"));

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
 use crate::task_file::parse_ms;
+use crate::toml_words::in_words;
 
 /// The file.
 const FILE: SmallFile =
@@ -49,7 +50,7 @@ pub(in crate::commands) fn read(path: &Path) -> anyhow::Result<ListingOffer> {
 
 fn from_text(text: &str) -> Result<ListingOffer, String> {
     let file: ListingFile =
-        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+        toml::from_str(text).map_err(|error| in_words(error.to_string().trim()))?;
     let ms = |key: &str, text: Option<&str>, default: u64| match text {
         None => Ok(default),
         Some(text) => parse_ms(text).map_err(|why| format!("{key}: {why}")),

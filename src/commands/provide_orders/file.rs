@@ -13,6 +13,7 @@ use crate::cli::ExecutorKind;
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
 use crate::task_file::parse_ms;
+use crate::toml_words::in_words;
 
 /// The file.
 const FILE: SmallFile = SmallFile { kind: "a policy", code: "INVALID_POLICY", bytes_max: 1 << 20 };
@@ -75,7 +76,7 @@ pub(super) fn read(path: &Path, backend: Option<ExecutorKind>) -> anyhow::Result
 
 fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, String> {
     let file: OrdersFile =
-        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+        toml::from_str(text).map_err(|error| in_words(error.to_string().trim()))?;
     let defaults = LeasePolicy::none();
     let ms = |key: &str, text: Option<&str>, default: u64| match text {
         None => Ok(default),

@@ -1,6 +1,6 @@
 //! Warnings about settings that need no simulation.
 
-use florin_protocol::{TaskSpec, format_ms};
+use florin_protocol::{Admission, TaskSpec, format_ms};
 use florin_sim::quote::{HOLDOUT_ROWS_MIN, PayLimits};
 
 use super::findings::Refusal;
@@ -64,6 +64,7 @@ pub(in crate::commands::task) fn warnings(
         );
         found.push(("TRAINING_SHORT", sentence));
     }
+    found.extend(few_members(spec).map(|sentence| ("FEW_MEMBERS", sentence)));
     if budget.bond_min > budget.data {
         let sentence = format!(
             "budget.bond_min is {} FLN, and all participants together earn at most {} FLN. Lower it.",
@@ -84,6 +85,29 @@ pub(in crate::commands::task) fn warnings(
         found.push(("PRICE_LOW", sentence));
     }
     Ok(found)
+}
+
+/// An allow list with fewer accounts than updates that complete a round.
+fn few_members(spec: &TaskSpec) -> Option<String> {
+    let Admission::AllowList { accounts } = &spec.admission else { return None };
+    let rounds = &spec.rounds;
+    let listed = u32::try_from(accounts.len()).unwrap_or(u32::MAX);
+    if listed >= rounds.cohort_target {
+        return None;
+    }
+    let outcome = match listed < rounds.cohort_min {
+        true => "no round can start".to_owned(),
+        false => format!(
+            "a round waits for all of them, up to the whole of rounds.train, {}",
+            format_ms(rounds.train_ms)
+        ),
+    };
+    let (target, least) = (rounds.cohort_target, rounds.cohort_min);
+    Some(format!(
+        "members.accounts lists fewer accounts ({listed}) than a round has updates ({target}, \
+         cohort_target or mode.k; at least {least}): {outcome}. List more accounts, or lower the \
+         numbers."
+    ))
 }
 
 #[cfg(test)]
@@ -110,6 +134,14 @@ mod tests {
         assert_eq!(codes(|spec| spec.rounds.train_ms = 1_000), [""; 0]);
         assert_eq!(codes(|spec| spec.rounds.train_ms = 999), ["TRAINING_SHORT"]);
         assert_eq!(codes(|spec| spec.budget.bond_min = spec.budget.data), [""; 0]);
+        let lists = |spec: &mut TaskSpec, count: u8| {
+            let accounts = (1..=count).map(|n| florin_protocol::Address([n; 20])).collect();
+            spec.admission = Admission::AllowList { accounts };
+            (spec.rounds.cohort_min, spec.rounds.cohort_target) = (2, 10);
+        };
+        assert_eq!(codes(|spec| lists(spec, 9)), ["FEW_MEMBERS"]);
+        assert_eq!(codes(|spec| lists(spec, 1)), ["FEW_MEMBERS"]);
+        assert_eq!(codes(|spec| lists(spec, 10)), [""; 0]);
         let more = |spec: &mut TaskSpec| {
             spec.budget.bond_min = spec.budget.data.plus(Amount::from_units(1)).unwrap();
         };
