@@ -45,9 +45,15 @@ pub fn check_split(members: &[MemberShare]) -> Result<(), Refusal> {
     let mut previous = Address::default();
     let mut whole = 0u64;
     for MemberShare { member, share } in members {
-        if *member <= previous {
+        if *member == Address::default() {
+            return wrong(format!("{member}, the zero address, is not allowed: no key owns it"));
+        }
+        if *member == previous {
+            return wrong(format!("{member} is listed twice: add its shares up"));
+        }
+        if *member < previous {
             return wrong(format!(
-                "{member} does not follow {previous}: list distinct addresses in ascending order"
+                "{member} does not follow {previous}: list the addresses in ascending order"
             ));
         }
         if *share == Micro::ZERO {
@@ -163,6 +169,19 @@ mod tests {
         most[0].share = Micro(1_000_001 - SPLIT_MEMBERS_MAX as u64);
         assert_eq!(code(&most), Ok(()));
         assert_eq!(code(&members(&[15_384; SPLIT_MEMBERS_MAX + 1])), Err("LIMIT_EXCEEDED"));
+    }
+
+    #[test]
+    fn a_refused_list_is_explained_by_its_mistake() {
+        let why = |members: &[MemberShare]| check_split(members).unwrap_err().to_string();
+        let two = members(&[400_000, 600_000]);
+        let swapped: Vec<_> = two.iter().rev().copied().collect();
+        assert!(why(&swapped).contains("ascending order"), "{}", why(&swapped));
+        let twice = [two[0], two[0]];
+        let text = why(&twice);
+        assert!(text.contains("is listed twice") && !text.contains("order"), "{text}");
+        let zero = [MemberShare { member: Address::default(), share: Micro::ONE }];
+        assert!(why(&zero).contains("the zero address, is not allowed"), "{}", why(&zero));
     }
 
     #[test]

@@ -397,8 +397,8 @@ impl fmt::Display for ParticipantEvent {
             }
             Self::Selected { round, pool, cohort, reason } => {
                 let (others, pool) = (cohort.saturating_sub(1), pool.short());
-                let why = reason.name();
-                write!(f, "round {round}: selected with {others} others ({why}); pool {pool} FLN")
+                let (why, s) = (reason.name(), if others == 1 { "" } else { "s" });
+                write!(f, "round {round}: selected with {others} other{s} ({why}); pool {pool} FLN")
             }
             Self::EarlierReports { rounds, is_over } => write!(
                 f,

@@ -28,13 +28,13 @@ pub(crate) enum SiloCommand {
 
 /// `florin silo split`
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("members").args(["member", "file"]).required(true))]
 pub(crate) struct SiloSplit {
     /// Task id, or its first digits (6 or more)
     #[arg(long, value_name = "ID")]
     pub(crate) task: String,
     /// A member and its share, from 0.000001 to 1; the shares add up to 1. May be repeated
-    #[arg(long, value_name = "ADDRESS=SHARE", value_parser = member_share,
-        required_unless_present = "file", conflicts_with = "file")]
+    #[arg(long, value_name = "ADDRESS=SHARE", value_parser = member_share)]
     pub(crate) member: Vec<MemberShare>,
     /// Read the members from this TOML file with a table `[members]` of ADDRESS = "SHARE"
     #[arg(long, value_name = "FILE")]

@@ -3,7 +3,7 @@
 use florin_participant::{claim, claim_fields};
 use florin_protocol::WalletSigner;
 
-use super::{members_json, members_table, parts, split_of};
+use super::{counted_members, members_json, members_table, parts, split_of};
 use crate::cli::SiloClaim;
 use crate::commands::wallet;
 use crate::failure::Exit;
@@ -30,8 +30,8 @@ pub(super) fn run(arguments: &SiloClaim) -> anyhow::Result<Exit> {
     if drawn.paid.is_zero() {
         show::sentence(&format!("{account} has no pay to claim now."));
     } else {
-        let (amount, count) = (drawn.paid.short(), members.len());
-        show::sentence(&format!("{amount} FLN were paid to the {count} members of {account}:"));
+        let (amount, count) = (drawn.paid.short(), counted_members(members.len()));
+        show::sentence(&format!("{amount} FLN were paid to the {count} of {account}:"));
         members_table(&paid, ">paid, FLN").print();
     }
     if !drawn.taken.is_zero() {

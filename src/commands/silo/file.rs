@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
-use florin_ledger::MemberShare;
 use florin_ledger::split::check_split;
+use florin_ledger::{MemberShare, Refusal};
 use florin_protocol::{Address, Micro};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::small_file::SmallFile;
+use crate::toml_words::in_words;
 
-/// Maximum size of the file, in bytes.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// The file.
+const FILE: SmallFile = SmallFile { kind: "a split", code: "SPLIT_INVALID", bytes_max: 64 * 1024 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,29 +21,41 @@ struct SplitFile {
     members: BTreeMap<String, Micro>,
 }
 
+/// A list that is not a split.
+#[derive(Debug)]
+pub(super) enum NotASplit {
+    /// The file has no list of members.
+    File(String),
+    /// The ledger would refuse the list.
+    Refused(Refusal),
+}
+
+impl NotASplit {
+    /// The failure of a list that is written at `place`: a file or an option.
+    pub(super) fn at(&self, place: &str) -> Failure {
+        match self {
+            Self::File(why) => Failure::input("SPLIT_INVALID", format!("{place}: {why}")),
+            Self::Refused(refusal) => Failure::input(refusal.code(), format!("{place}: {refusal}")),
+        }
+    }
+}
+
 /// Reads a split, in the order of the members' addresses.
 ///
 /// # Errors
-/// `SPLIT_INVALID`, and those of reading the file.
+/// `SPLIT_INVALID`, `LIMIT_EXCEEDED`, and those of reading the file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<MemberShare>> {
-    let shown = path.display();
-    let length = std::fs::metadata(path).with_context(|| shown.to_string())?.len();
-    if length > FILE_BYTES_MAX {
-        let message =
-            format!("{shown} has {length} bytes, but a split has at most {FILE_BYTES_MAX}");
-        return Err(Failure::input("SPLIT_INVALID", message).into());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| shown.to_string())?;
-    from_text(&text)
-        .map_err(|what| Failure::input("SPLIT_INVALID", format!("{shown}: {what}")).into())
+    let text = FILE.read(path)?;
+    from_text(&text).map_err(|wrong| wrong.at(&path.display().to_string()).into())
 }
 
-fn from_text(text: &str) -> Result<Vec<MemberShare>, String> {
-    let file: SplitFile =
-        toml::from_str(text).map_err(|error| error.to_string().trim().to_owned())?;
+fn from_text(text: &str) -> Result<Vec<MemberShare>, NotASplit> {
+    let file: SplitFile = toml::from_str(text)
+        .map_err(|error| NotASplit::File(in_words(error.to_string().trim())))?;
     let mut members = Vec::with_capacity(file.members.len());
     for (address, share) in &file.members {
-        let member: Address = address.parse().map_err(|error| format!("members: {error}"))?;
+        let member: Address =
+            address.parse().map_err(|error| NotASplit::File(format!("members: {error}")))?;
         members.push(MemberShare { member, share: *share });
     }
     in_order(members)
@@ -51,10 +64,10 @@ fn from_text(text: &str) -> Result<Vec<MemberShare>, String> {
 /// The members in the order of their addresses, checked as the ledger does.
 ///
 /// # Errors
-/// The reason.
-pub(super) fn in_order(mut members: Vec<MemberShare>) -> Result<Vec<MemberShare>, String> {
+/// The ledger's refusal.
+pub(super) fn in_order(mut members: Vec<MemberShare>) -> Result<Vec<MemberShare>, NotASplit> {
     members.sort_by_key(|each| each.member);
-    check_split(&members).map_err(|refusal| refusal.to_string())?;
+    check_split(&members).map_err(NotASplit::Refused)?;
     Ok(members)
 }
 
@@ -84,11 +97,21 @@ mod tests {
             (&format!("[members]\n{ANN} = \"1\"\n{BEN} = \"0\"\n"), "share of 0"),
             (&format!("[members]\n{ANN} = \"1\"\n[more]\n"), "unknown field"),
         ] {
-            let error = from_text(text).unwrap_err();
-            assert!(error.contains(why), "{text:?}: {error}");
+            let error = from_text(text).unwrap_err().at("a.toml").to_string();
+            assert!(error.contains(why) && error.starts_with("a.toml: "), "{text:?}: {error}");
         }
         let twice = [ANN, ANN]
             .map(|member| MemberShare { member: member.parse().unwrap(), share: Micro(500_000) });
-        assert!(in_order(twice.to_vec()).unwrap_err().contains("distinct"));
+        let twice = in_order(twice.to_vec()).unwrap_err().at("--member").to_string();
+        assert!(twice.contains(ANN) && twice.contains("is listed twice"), "{twice}");
+    }
+
+    #[test]
+    fn too_many_members_have_the_code_of_their_limit() {
+        let member = |number: u8| format!("0x{number:02x}{}", "0".repeat(38));
+        let rows = (1..=65).map(|number| format!("{} = \"0.01\"\n", member(number)));
+        let text = format!("[members]\n{}", rows.collect::<String>());
+        let failure = from_text(&text).unwrap_err().at("a.toml").into();
+        assert_eq!(crate::failure::classify(&failure).0, "LIMIT_EXCEEDED", "{failure:#}");
     }
 }

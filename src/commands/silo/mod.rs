@@ -26,10 +26,16 @@ pub(super) fn print_split(members: usize, task: TaskId, account: Address) {
     if members > 0 {
         let short = task.short();
         hint(&format!(
-            "The pay of task {short} goes to {members} members: florin silo show --task {short} \
-             --account {account}"
+            "The pay of task {short} goes to {}: florin silo show --task {short} \
+             --account {account}",
+            counted_members(members)
         ));
     }
+}
+
+/// A number of members in words.
+pub(super) fn counted_members(count: usize) -> String {
+    if count == 1 { "1 member".to_owned() } else { format!("{count} members") }
 }
 
 /// The split of an account, which must have one.
@@ -99,7 +105,7 @@ pub(super) fn check_participation(
         let (shown, short) = (path.display(), task.short());
         let held = match members.is_empty() {
             true => "has no split".to_owned(),
-            false => format!("has another split, among {} members,", members.len()),
+            false => format!("has another split, among {},", counted_members(members.len())),
         };
         let message = format!(
             "{account} {held} in task {short}, not that of {shown}: nothing was deposited. Set it \

@@ -4,18 +4,17 @@ use florin_ledger::Ledger;
 use florin_protocol::{Amount, WalletSigner};
 use serde_json::json;
 
-use super::{file, members_table};
+use super::{counted_members, file, members_table};
 use crate::cli::SiloSplit;
 use crate::commands::wallet;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::market::MarketConnection;
 use crate::show;
 
 pub(super) fn run(arguments: &SiloSplit) -> anyhow::Result<Exit> {
     let members = match &arguments.file {
         Some(path) => file::read(path)?,
-        None => file::in_order(arguments.member.clone())
-            .map_err(|what| Failure::input("SPLIT_INVALID", format!("--member: {what}")))?,
+        None => file::in_order(arguments.member.clone()).map_err(|wrong| wrong.at("--member"))?,
     };
     let market = MarketConnection::connect(&arguments.market)?;
     let task = market.find(&arguments.task)?;
@@ -29,9 +28,9 @@ pub(super) fn run(arguments: &SiloSplit) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     show::sentence(&format!(
-        "All pay of {account} in task {} goes to {} members, and this cannot be changed:",
+        "All pay of {account} in task {} goes to {}, and this cannot be changed:",
         task.short(),
-        members.len()
+        counted_members(members.len())
     ));
     let of_one: Vec<_> = super::parts(&members, Amount::ZERO, one_florin())?;
     members_table(&of_one, ">of 1 FLN").print();
