@@ -21,6 +21,7 @@ use serde_json::json;
 
 use super::event_printer::EventPrinter;
 use super::rented_rounds::Renter;
+use super::silo::counted_members;
 use super::{participate_all, producer, ranks, rented_rounds, silo};
 use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
 use crate::commands::wallet;
@@ -298,6 +299,7 @@ fn summary(
             "rounds": outcome.statements.len(),
             "earned": show::units(earned),
             "withdrawn": show::units(outcome.claimed),
+            "members": printer.members(),
             "alarms": outcome.alarms,
             "epsilon_micro": outcome.epsilon,
             "rows": rows,
@@ -305,11 +307,12 @@ fn summary(
         printer.print_json(&JsonEvent { event: "summary", fields });
     } else {
         anstream::println!();
+        let [earned, withdrawn] = pay_facts(earned, outcome.claimed, printer.members());
         let mut facts = vec![
             ("account", outcome.account.to_string()),
             ("rounds", outcome.statements.len().to_string()),
-            ("earned", format!("{} FLN", show::fln(earned))),
-            ("withdrawn now", format!("{} FLN", show::fln(outcome.claimed))),
+            earned,
+            withdrawn,
             ("alarms", outcome.alarms.to_string()),
         ];
         facts.extend(outcome.epsilon.map(|epsilon| ("ε for one row", epsilon.to_string())));
@@ -317,4 +320,31 @@ fn summary(
         show::facts(&facts);
     }
     Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })
+}
+
+/// The pay of a participation; `members` are those of the split that receives it.
+fn pay_facts(earned: Amount, claimed: Amount, members: usize) -> [(&'static str, String); 2] {
+    let [earned, claimed] = [earned, claimed].map(|amount| format!("{} FLN", show::fln(amount)));
+    if members == 0 {
+        return [("earned", earned), ("withdrawn now", claimed)];
+    }
+    let to = format!("to the {} of the split", counted_members(members));
+    [("earned", format!("{earned}, {to}")), ("paid now", format!("{claimed}, {to}"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pay_of_a_silo_is_shown_as_that_of_its_members() {
+        let pay: Amount = "421".parse().unwrap();
+        let alone = pay_facts(pay, pay, 0);
+        assert_eq!(alone[1], ("withdrawn now", format!("{} FLN", show::fln(pay))));
+        let [earned, paid] = pay_facts(pay, pay, 2);
+        for fact in [earned, paid] {
+            assert_ne!(fact.0, "withdrawn now");
+            assert!(fact.1.contains("to the 2 members of the split"), "{fact:?}");
+        }
+    }
 }
