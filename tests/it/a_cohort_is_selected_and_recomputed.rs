@@ -40,6 +40,13 @@ fn assert_equal_work(
     assert!(most <= 3 + without_all, "{updates:?}, {without_all} rounds without all members");
 }
 
+fn assert_no_cohort_before_the_first_round(market: &TestMarket) {
+    let task = market.publish().to_string();
+    let output = florin(&["task", "cohort", &task, "--market", &market.url]);
+    assert!(output.err.contains("no round of the task has been offered yet"), "{}", output.err);
+    output.refused(2, "ROUNDS_OUT_OF_RANGE");
+}
+
 #[test]
 fn a_cohort_is_selected_and_recomputed() {
     let plan = TestPlan {
@@ -49,6 +56,7 @@ fn a_cohort_is_selected_and_recomputed() {
         ..TestPlan::honest(On::Embedded, 6)
     };
     let market = TestMarket::open(plan);
+    assert_no_cohort_before_the_first_round(&market);
     let id = market.run();
     let task = id.to_string();
     let honest = audit(&market.url, &task).expect(0).json();
@@ -70,6 +78,16 @@ fn a_cohort_is_selected_and_recomputed() {
         .filter_map(|one| one["reason"].as_str())
         .collect();
     assert_eq!(reasons.len(), 2, "{found}");
+    assert!(shown.contains("score = 4 × reliability + 12 × work"), "{shown}");
+    assert_eq!(found["stalled"], false);
+    let scored = found["candidates"].as_array().unwrap().iter().find(|one| !one["score"].is_null());
+    let (levels, score) = (&scored.unwrap()["levels"], scored.unwrap()["score"].as_u64());
+    let part = |name: &str, weight: u64| {
+        assert_eq!(levels[name]["weight"], weight, "{levels}");
+        weight * levels[name]["level"].as_u64().unwrap()
+    };
+    assert_eq!(Some(part("reliability", 4) + part("work", 12)), score, "{levels}");
+    assert!(levels["speed"].is_null(), "{levels}");
     let code = call("9", &["--json"]).expect(2).json_error().unwrap()["code"].clone();
     assert_eq!(code, "ROUNDS_OUT_OF_RANGE");
 

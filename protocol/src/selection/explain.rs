@@ -1,7 +1,7 @@
 //! The inputs of a selection, account by account, for people.
 
 use super::choose::{SelectionReason, select_cohort};
-use super::levels::Scale;
+use super::levels::{Scale, ScorePart};
 use super::{Candidates, MemberHistory, SelectionKnob, Standing, TaskHistory};
 use crate::id::{Address, RoundNumber};
 use crate::task::RoundRules;
@@ -19,6 +19,8 @@ pub struct ExplainedCandidate {
     pub predicted_ms: Option<u64>,
     /// Its score, at most 256; `None` for one that is not eligible, and for random selection.
     pub score: Option<u32>,
+    /// The parts of the score, in the order of [`SCORE_PARTS`](super::SCORE_PARTS); `None` without a score.
+    pub parts: Option<[ScorePart; 5]>,
     /// Why it is selected; `None` if it is not.
     pub reason: Option<SelectionReason>,
 }
@@ -46,6 +48,7 @@ pub fn explain_cohort(
             history: history.member(*account),
             predicted_ms: scale.predicted_ms(*account),
             score: is_scored(candidate.standing).then(|| scale.score(*account)),
+            parts: is_scored(candidate.standing).then(|| scale.parts(*account)),
             reason: place.and_then(|place| cohort.get(place)).map(|one| one.reason),
         }
     };

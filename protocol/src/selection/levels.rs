@@ -16,6 +16,18 @@ const UPDATE_PARTS: u64 = 3;
 /// The share of the scores, in percent, above which a score counts as the highest.
 const CLIP_PERCENT: usize = 95;
 
+/// The names of the parts of a score.
+pub const SCORE_PARTS: [&str; 5] = ["speed", "reliability", "utility", "waiting", "work"];
+
+/// One part of a score: the product of its weight and its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScorePart {
+    /// The weight by the task's knob; 0 for a part without effect.
+    pub weight: u64,
+    /// The level, from 0 to 16.
+    pub level: u64,
+}
+
 /// The weights of the levels in a score.
 #[derive(Clone, Copy)]
 struct LevelWeights {
@@ -148,17 +160,24 @@ impl<'a> Scale<'a> {
 
     /// The participant's score, at most 256.
     pub(super) fn score(&self, account: Address) -> u32 {
+        let product = |part: ScorePart| part.weight.saturating_mul(part.level);
+        let sum =
+            self.parts(account).iter().fold(0_u64, |sum, part| sum.saturating_add(product(*part)));
+        u32::try_from(sum).unwrap_or(u32::MAX)
+    }
+
+    /// The parts of the score, in the order of [`SCORE_PARTS`].
+    pub(super) fn parts(&self, account: Address) -> [ScorePart; 5] {
         let member = self.history.member(account);
         let weights = self.weights;
-        let parts = [
-            weights.speed.saturating_mul(self.speed_level(account)),
-            weights.reliability.saturating_mul(reliability_level(&member)),
-            weights.utility.saturating_mul(self.utility_level(&member)),
-            weights.waiting.saturating_mul(self.waiting_level(&member)),
-            weights.work.saturating_mul(self.work_level(&member)),
-        ];
-        let sum = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
-        u32::try_from(sum).unwrap_or(u32::MAX)
+        let part = |weight: u64, level: u64| ScorePart { weight, level };
+        [
+            part(weights.speed, self.speed_level(account)),
+            part(weights.reliability, reliability_level(&member)),
+            part(weights.utility, self.utility_level(&member)),
+            part(weights.waiting, self.waiting_level(&member)),
+            part(weights.work, self.work_level(&member)),
+        ]
     }
 
     /// The highest level up to the time of the fast ones; then falling with the square of the time,

@@ -28,6 +28,7 @@ pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
 pub use explain::{ExplainedCandidate, explain_cohort};
 pub use history::{ClassHistory, MemberHistory, OngoingTraining, TaskHistory};
+pub use levels::{SCORE_PARTS, ScorePart};
 pub use sharing::{SharedTask, reserved_for_others};
 
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use florin_protocol::{
-    Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, SelectionReason,
-    Standing, TaskHistory, explain_cohort,
+    Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, SCORE_PARTS,
+    ScorePart, SelectionReason, Standing, TaskHistory, explain_cohort,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +22,11 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
     let running = view.offer.as_ref().map(|offer| offer.body.scope.round.0);
     let last = running.unwrap_or(view.reported);
     let number = arguments.round.unwrap_or(last);
+    if last == 0 {
+        let message = "no round of the task has been offered yet, so that there is no cohort: wait for \
+                       enough participants; `florin task show` has their number";
+        return Err(Failure::input("ROUNDS_OUT_OF_RANGE", message).into());
+    }
     if number == 0 || number > last {
         let message = format!(
             "round {number} has no cohort: the task has rounds 1 to {last} so far; choose one of \
@@ -52,12 +57,13 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
             "task": task,
             "round": round,
             "knob": rules.selection.knob.name(),
+            "stalled": history.is_stalled(),
             "agrees": agrees,
             "class_losses_nano": classes.losses(),
             "candidates": rows,
         }))?;
     } else {
-        print(&offer, (rules.selection.knob.name(), classes), &explained, agrees);
+        print(&offer, (rules.selection.knob.name(), &history), &explained, agrees);
     }
     Ok(if agrees { Exit::Done } else { Exit::Negative })
 }
@@ -93,9 +99,36 @@ fn as_json(one: &ExplainedCandidate, classes: &ClassHistory) -> Value {
         "error_nano": one.history.error_nano,
         "predicted_ms": one.predicted_ms,
         "score": one.score,
+        "levels": one.parts.map(|parts| levels_json(&parts)),
         "reason": one.reason,
         "class_shares": classes.shares(one.account),
     })
+}
+
+/// The parts of a score that have a weight, with their names.
+fn weighed(parts: &[ScorePart; 5]) -> impl Iterator<Item = (&'static str, ScorePart)> {
+    let named = SCORE_PARTS.into_iter().zip(*parts);
+    named.filter(|(_, part)| part.weight > 0)
+}
+
+fn levels_json(parts: &[ScorePart; 5]) -> Value {
+    let each = weighed(parts).map(|(name, part)| {
+        (name.to_owned(), json!({ "level": part.level, "weight": part.weight }))
+    });
+    Value::Object(each.collect())
+}
+
+/// The score as a sum of weights and levels; `None` if no candidate has one.
+fn score_formula(explained: &[ExplainedCandidate]) -> Option<String> {
+    let parts = explained.iter().find_map(|one| one.parts)?;
+    let each = weighed(&parts).map(|(name, part)| format!("{} × {name}", part.weight));
+    Some(each.collect::<Vec<_>>().join(" + "))
+}
+
+/// The levels of a candidate, in the order of the formula.
+fn levels(one: &ExplainedCandidate) -> String {
+    let Some(parts) = &one.parts else { return "–".to_owned() };
+    weighed(parts).map(|(_, part)| part.level.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// The classes that a participant's updates improve most, with their shares.
@@ -113,13 +146,18 @@ fn main_classes(classes: &ClassHistory, account: Address) -> String {
 
 fn print(
     offer: &Offer,
-    (knob, classes): (&str, &ClassHistory),
+    (knob, history): (&str, &TaskHistory),
     explained: &[ExplainedCandidate],
     agrees: bool,
 ) {
+    let classes = history.classes();
+    let formula = score_formula(explained);
     let has_classes = !classes.losses().is_empty();
     let mut heads =
         vec!["account", "standing", ">asked", ">delivered", ">failed", ">predicted", ">score"];
+    if formula.is_some() {
+        heads.push("levels");
+    }
     if has_classes {
         heads.push("improves");
     }
@@ -138,6 +176,9 @@ fn print(
             one.predicted_ms.map_or_else(|| "–".to_owned(), seconds).into(),
             one.score.map_or_else(|| "–".to_owned(), |score| score.to_string()).into(),
         ];
+        if formula.is_some() {
+            row.push(levels(one).into());
+        }
         if has_classes {
             row.push(main_classes(classes, one.account).into());
         }
@@ -145,6 +186,13 @@ fn print(
         table.row(row);
     }
     table.print();
+    if let Some(formula) = formula {
+        let stalled = match history.is_stalled() {
+            true => "; the model has stalled, so that the weights are those of a stalled task",
+            false => "",
+        };
+        show::sentence(&format!("score = {formula}, with levels from 0 to 16{stalled}"));
+    }
     let wait = offer.commit_by.ms_since(offer.opened);
     let wait = florin_protocol::format_ms(wait);
     let round = offer.scope.round;
