@@ -331,6 +331,11 @@ fn messages(error: &anyhow::Error) -> Vec<String> {
     messages
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn in_one_line(error: &anyhow::Error) -> String {
+    messages(error).join(": ")
+}
+
 /// Prints an error: the code, the message and the causes.
 pub fn print_error(error: &anyhow::Error) {
     use anstyle::{AnsiColor, Style};

@@ -43,7 +43,7 @@ pub enum TaskRefusal {
     #[error("it admits other accounts only: ask its buyer, and take part by --task")]
     NotAdmitted,
     /// A kind of model that the policy does not allow.
-    #[error("its model is a {kind}, which models.kinds does not list")]
+    #[error("its model is of the kind {kind}, which models.kinds does not list")]
     ModelKind {
         /// The kind.
         kind: &'static str,

@@ -1,21 +1,22 @@
 //! `florin participate --all`: takes part in the tasks that a policy selects.
 
 mod file;
+mod sources;
 
 use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::Context;
-use florin_learning::{Dataset, Engine};
+use florin_learning::Engine;
 use florin_participant::policy::{
     DryRun, ManyConfig, ManyContext, ManyEvent, ManySummary, Obstacle, TaskDecision, TaskVerdict,
     examine_market, participate_in_many,
 };
-use florin_participant::{ParticipantEvent, Shutdown, task_blob};
+use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{Amount, TaskId, TaskSpec};
 use serde_json::{Value, json};
 
-use self::file::{PolicySource, ReadPolicy};
+use self::file::ReadPolicy;
 use super::event_printer::EventPrinter;
 use super::participate;
 use super::ranks;
@@ -24,7 +25,6 @@ use crate::commands::wallet;
 use crate::failure::{self, Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, JsonEvent, NOTE, TextTable};
-use crate::task_file::{load_for_task, select_rows};
 
 pub(super) fn run(arguments: &Participate, policy: &Path) -> anyhow::Result<Exit> {
     if ranks::place()?.is_some() {
@@ -33,6 +33,7 @@ pub(super) fn run(arguments: &Participate, policy: &Path) -> anyhow::Result<Exit
         return Err(Failure::input("RANKS_UNSUPPORTED", message).into());
     }
     let read = file::read(policy)?;
+    sources::check(policy, &read.sources)?;
     let shutdown = participate::stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &Participate, policy: &Path) -> anyhow::Result<Exit
     let folder = participant.folder.clone();
     let rows = |spec: &TaskSpec, place: usize| {
         let source = sources.get(place).context("a rule has its rows");
-        let load = |source| load_rows(source, spec, &folder, &market);
+        let load = |source| sources::load_rows(source, spec, &folder, &market);
         source.and_then(load).map_err(|error| obstacle(&error))
     };
     let engine = |spec: &TaskSpec| -> Result<Box<dyn Engine>, Obstacle> {
@@ -88,24 +89,8 @@ fn take_part(
     print_summary(&summary, printer)
 }
 
-/// The rows of a rule, encoded as the task declares.
-fn load_rows(
-    source: &PolicySource,
-    spec: &TaskSpec,
-    folder: &Path,
-    market: &MarketConnection,
-) -> anyhow::Result<Dataset> {
-    let blob = |blob| Ok(task_blob(folder, market, blob)?);
-    let data = load_for_task(spec, &source.source, &blob)?;
-    match &source.rows {
-        None => Ok(data),
-        Some(range) => select_rows(&data, range.clone())
-            .map_err(|right| Failure::input("INVALID_DATA", format!("rows: {right}")).into()),
-    }
-}
-
 fn obstacle(error: &anyhow::Error) -> Obstacle {
-    Obstacle { code: failure::classify(error).0, why: format!("{error:#}") }
+    Obstacle { code: failure::classify(error).0, why: failure::in_one_line(error) }
 }
 
 /// The output of a running client.
