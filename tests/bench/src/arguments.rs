@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, ValueEnum};
+use florin::failure::Failure;
 use florin::log::LogOptions;
 
 /// Measures Florin against its limits and against peers.
@@ -78,20 +79,37 @@ pub(crate) struct BenchCompute {
     pub(crate) choose: bool,
 }
 
-/// Options of `florin-bench pay`.
+/// Options of `florin-bench pay`, `rounds`, `compute` and `models`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchPay {
-    /// pay: number of tasks per figure
+    /// pay, rounds: number of tasks per figure
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub(crate) tasks: u64,
-    /// pay: seed of the first task
+    /// pay, rounds: seed of the first task
     #[arg(long, value_name = "SEED", default_value_t = 101)]
     pub(crate) first_seed: u64,
-    /// pay: only the markets whose name contains this text; compute: only such parts (schedule,
+    /// pay, rounds: only the markets whose name contains this text; compute: only such parts (schedule,
     /// decision, cores, leases, orders, listings, valuation); models --library: only such models, by one of several texts with commas
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
+}
+
+/// Refuses a text of `--only` that is in no name.
+///
+/// # Errors
+/// `UNKNOWN_NAME`, with all names.
+pub(crate) fn check_only(only: Option<&str>, names: &[impl AsRef<str>]) -> Result<(), Failure> {
+    match only {
+        Some(only) if !names.iter().any(|name| name.as_ref().contains(only)) => {
+            let names: Vec<String> =
+                names.iter().map(|name| format!("{:?}", name.as_ref())).collect();
+            let message =
+                format!("--only {only:?} is in no name: use a part of {}", names.join(", "));
+            Err(Failure::input("UNKNOWN_NAME", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Options of `florin-bench models`.
@@ -292,4 +310,20 @@ pub(crate) enum BenchName {
     /// The update formats: their size, and their effect on the accuracy of the demonstration's
     /// model
     Wire,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_only_that_is_in_no_name_is_refused_with_the_names() {
+        let names = ["buffered", "silos"];
+        assert!(check_only(None, &names).is_ok() && check_only(Some("silo"), &names).is_ok());
+        let failure = check_only(Some("nonsense"), &names).unwrap_err();
+        let text = failure.to_string();
+        assert!(text.contains("nonsense") && text.contains("\"buffered\", \"silos\""), "{text}");
+        let (code, exit) = florin::failure::classify(&failure.into());
+        assert_eq!((code.as_str(), exit), ("UNKNOWN_NAME", florin::failure::Exit::Input));
+    }
 }

@@ -34,7 +34,7 @@ use florin::failure::Exit;
 use florin::log;
 use florin::program::{self, FailureFormat};
 use florin::show::{self, BAD, Cell, GOOD, TextTable};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use arguments::{BenchArgs, BenchName, PeerArg};
 use peers::Peer;
@@ -47,7 +47,8 @@ const FLOWER_ROUNDS: u32 = 5;
 struct Measurement {
     /// Name of the measurement.
     name: String,
-    /// The value.
+    /// The value; one that is not finite is a text, since JSON has no such number.
+    #[serde(serialize_with = "number_or_text")]
     value: f64,
     /// The unit.
     unit: String,
@@ -90,6 +91,13 @@ impl Measurement {
     fn at_least(name: impl Into<String>, value: f64, unit: &str, bar: f64) -> Self {
         let text = format!("≥ {} {unit}", format_value(bar));
         Self { bar: text, holds: Some(value >= bar), ..Self::plain(name, value, unit) }
+    }
+}
+
+fn number_or_text<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    match value.is_finite() {
+        true => serializer.serialize_f64(*value),
+        false => serializer.collect_str(value),
     }
 }
 
@@ -219,6 +227,14 @@ fn fastest(times: usize, mut run: impl FnMut() -> anyhow::Result<()>) -> anyhow:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_is_no_number_is_a_text_in_json() {
+        let value = |value: f64| serde_json::to_value(Measurement::plain("a", value, "s")).unwrap();
+        assert_eq!(value(f64::INFINITY)["value"], "inf");
+        assert_eq!(value(f64::NEG_INFINITY)["value"], "-inf");
+        assert_eq!(value(1.5)["value"], 1.5);
+    }
 
     #[test]
     fn a_target_is_met_or_missed() {

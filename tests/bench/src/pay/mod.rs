@@ -18,6 +18,7 @@ use florin_learning::parallel_map;
 use indicatif::ProgressDrawTarget;
 
 use super::Measurement;
+use crate::arguments::check_only;
 use attack::{ATTACKS, Attack, BUYERS, NOBODY};
 use game::Game;
 use market::{Market, markets};
@@ -55,13 +56,14 @@ pub(super) fn run(
     let mut attacks = vec![NOBODY];
     attacks.extend(ATTACKS);
     attacks.extend(BUYERS);
+    let mut names: Vec<String> = markets().iter().map(ToString::to_string).collect();
+    names.push(raw::NAME.to_owned());
+    check_only(only, &names)?;
     let markets: Vec<Market> = markets()
         .into_iter()
         .filter(|market| only.is_none_or(|only| market.to_string().contains(only)))
         .collect();
     let measures_raw = only.is_none_or(|only| raw::NAME.contains(only));
-    let is_any = measures_raw || !markets.is_empty();
-    anyhow::ensure!(is_any, "no market's name contains the text of --only");
     let mut jobs = Vec::new();
     for market in &markets {
         for attack in &attacks {
