@@ -226,8 +226,8 @@ impl PlayedScenario {
 
     /// The events of its only file.
     fn events(&self) -> Vec<Value> {
-        let file = std::fs::read_dir(&self.traces).unwrap().map(|file| file.unwrap().path());
-        let file = file.into_iter().find(|path| path.extension().unwrap() == "json").unwrap();
+        let mut files = std::fs::read_dir(&self.traces).unwrap().map(|file| file.unwrap().path());
+        let file = files.find(|path| path.extension().unwrap() == "json").unwrap();
         serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
     }
 }

@@ -173,8 +173,11 @@ mod tests {
             assert_eq!(in_folder(out, fail).unwrap_err().code(), "OTF2_FAILED");
         }
         assert!(!new.exists() && empty.read_dir().unwrap().next().is_none());
-        in_folder(&new, |out| Ok(std::fs::write(out.join("traces.otf2"), "whole").unwrap()))
-            .unwrap();
+        let write = |out: &Path| {
+            std::fs::write(out.join("traces.otf2"), "whole").unwrap();
+            Ok(())
+        };
+        in_folder(&new, write).unwrap();
         assert!(new.join("traces.otf2").exists());
     }
 }
