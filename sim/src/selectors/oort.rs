@@ -148,9 +148,8 @@ mod tests {
     #[test]
     fn the_pacer_prefers_longer_rounds_while_the_utility_is_flat_and_shorter_ones_after_a_jump() {
         let paced = |before: f64, last: f64| {
-            let mut oort = Oort::default();
-            oort.percentile = 50.0;
-            oort.exploited = [vec![before; PACER_ROUNDS], vec![last; PACER_ROUNDS]].concat();
+            let exploited = [vec![before; PACER_ROUNDS], vec![last; PACER_ROUNDS]].concat();
+            let mut oort = Oort { percentile: 50.0, exploited, ..Oort::default() };
             oort.pace();
             oort.percentile
         };

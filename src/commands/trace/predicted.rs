@@ -31,20 +31,21 @@ pub(super) fn cells(round: &TracedRound, prediction: &Prediction) -> [Cell; 3] {
 }
 
 /// Prints the limits of the predictions.
-pub(super) fn print_notes<'a>(all: impl Iterator<Item = &'a Prediction> + Clone) {
-    if all.clone().any(|one| one.as_ref().is_ok_and(|predicted| predicted.is_lower_bound)) {
+pub(super) fn print_notes(all: &[&Prediction]) {
+    let has = |is: fn(&PredictedRound) -> bool| all.iter().any(|one| one.as_ref().is_ok_and(is));
+    if has(|predicted| predicted.is_lower_bound) {
         show::hint(
             "≥: at least. The trace has no time for the commit of a member that replaces another \
              one, or for a valuation of so few updates.",
         );
     }
-    if all.clone().any(|one| one.as_ref().is_ok_and(|predicted| predicted.is_abandoned)) {
+    if has(|predicted| predicted.is_abandoned) {
         show::hint(
             "abandoned: fewer updates than the task's least remain. The round has no valuation, and \
              its time is the time until it is given up.",
         );
     }
-    if all.clone().any(Result::is_err) {
+    if all.iter().any(|one| one.is_err()) {
         show::hint(
             "not predicted: trainings in the round began in an earlier one, whose duration changes \
              as well.",

@@ -167,7 +167,8 @@ impl<'a> TraceReport<'a> {
             table.row(row);
         }
         table.print();
-        predicted::print_notes(self.predicted.iter().flatten());
+        let predicted: Vec<_> = self.predicted.iter().flatten().collect();
+        predicted::print_notes(&predicted);
     }
 
     fn print_causes(&self, round: &TracedRound, times: &RoundTimes) {
