@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::error::GraphErrorKind::Unsupported;
-use super::segments::Segments;
+use super::segments::{Segments, output};
 use super::shapes::{Shaped, value_shapes};
 use super::size_function::Number;
 use super::split::{check_patterns, matches};
@@ -22,10 +22,7 @@ use super::value::{
     NodeOutput, Operation, TensorType, ValueId,
 };
 use super::value_origins::{ValueOrigin, value_origins};
-use super::{
-    BufferPolicy, GraphDeclaration, GraphError, GraphForm, GraphLoss, GraphModel, ROW_BYTES_MAX,
-    split,
-};
+use super::{BufferPolicy, GraphDeclaration, GraphError, GraphForm, GraphLoss, GraphModel, split};
 use crate::data::{Dataset, DatasetError, WIDTH_MAX};
 use crate::engine::{Engine, EvalError};
 use crate::model::ModelSpec;
@@ -34,8 +31,10 @@ use crate::model::ModelSpec;
 const CUTS_TRIED_MAX: usize = 4_096;
 /// Rows of which activations are computed at a time.
 const ROWS_AT_ONCE: usize = 1_024;
-/// Numbers of rows by which a size that follows from them is told from a constant one.
-const PROBED_ROWS: [u64; 2] = [2, 3];
+/// Numbers of rows by which sizes that follow from them are recognised: no other rule gives the same at all of them.
+const PROBED_ROWS: [u64; 5] = [2, 3, 5, 8, 67];
+/// Bytes of the tensors of a probe: nothing is computed.
+const PROBE_BYTES_MAX: u64 = u64::MAX;
 
 /// The parts of a cut graph.
 #[derive(Debug, Clone)]
@@ -66,6 +65,14 @@ pub enum ActivationError {
         /// Numbers that the first part takes.
         inputs: usize,
     },
+    /// The first part has not the same numbers for each row.
+    #[error("the first part computed {numbers} numbers for {rows} rows")]
+    Numbers {
+        /// Rows.
+        rows: usize,
+        /// Numbers of all rows.
+        numbers: usize,
+    },
     /// The engine failed, or the rows do not fit the model.
     #[error(transparent)]
     Evaluation(#[from] EvalError),
@@ -89,7 +96,8 @@ enum Crossing {
 struct Analysis {
     segments: Segments,
     origins: Vec<ValueOrigin>,
-    shapes: [Vec<Shaped>; 2],
+    /// The shapes of all values, by the probed numbers of rows.
+    shapes: Vec<Vec<Shaped>>,
 }
 
 impl Analysis {
@@ -99,12 +107,11 @@ impl Analysis {
         };
         let is_row = has(|role| matches!(role, InputRole::User));
         let is_parameter = has(|role| matches!(role, InputRole::Parameter(_)));
-        let shapes = |rows| value_shapes(graph, &graph.free_sizes(rows), ROW_BYTES_MAX);
-        let [two, three] = PROBED_ROWS;
+        let shapes = |rows: u64| value_shapes(graph, &graph.free_sizes(rows), PROBE_BYTES_MAX);
         Ok(Self {
             segments: Segments::new(graph, &is_row),
             origins: value_origins(graph, &is_row, &is_parameter),
-            shapes: [shapes(two)?, shapes(three)?],
+            shapes: PROBED_ROWS.into_iter().map(shapes).collect::<Result<_, _>>()?,
         })
     }
 
@@ -123,34 +130,54 @@ impl Analysis {
     }
 
     fn kind(&self, ValueId(id): ValueId) -> Result<Crossing, String> {
-        let [two, three] = &self.shapes;
-        let (two, three) = (two.get(id as usize), three.get(id as usize));
-        match (two, three) {
-            (Some(Shaped::Number(Number::Int(two))), Some(Shaped::Number(Number::Int(three)))) => {
-                match [*two, *three] {
-                    [2, 3] => Ok(Crossing::Count),
-                    [a, b] if a == b => Ok(Crossing::Size(a)),
-                    _ => Err("a multiple of the number of rows crosses".to_owned()),
-                }
+        let shapes = self.shapes.iter().filter_map(|shapes| shapes.get(id as usize));
+        let mut sizes = Vec::new();
+        let mut tensors = Vec::new();
+        for shape in shapes {
+            match shape {
+                Shaped::Number(Number::Int(size)) => sizes.push(*size),
+                Shaped::Tensor(tensor) => tensors.push(tensor),
+                _ => {}
             }
-            (Some(Shaped::Tensor(two)), Some(Shaped::Tensor(three))) => {
-                let ([2, inner @ ..], [3, other @ ..]) = (&*two.sizes, &*three.sizes) else {
-                    return Err("a tensor that has not one part for each row crosses".to_owned());
-                };
-                if two.data_type != DataType::F32 || inner != other {
-                    return Err(format!("a tensor of {} and not of f32 crosses", two.data_type));
-                }
-                match self.origins.get(id as usize) {
-                    Some(ValueOrigin::Learned) => Ok(Crossing::Rows(inner.to_vec())),
-                    Some(ValueOrigin::Raw) => {
-                        Err("rows cross, or values that follow from them without a learned product"
-                            .to_owned())
-                    }
-                    _ => Err("a value that follows from no row crosses".to_owned()),
-                }
-            }
-            _ => Err("a value that is no tensor crosses".to_owned()),
         }
+        if sizes.len() == PROBED_ROWS.len() {
+            return kind_of_size(&sizes);
+        }
+        if tensors.len() != PROBED_ROWS.len() {
+            return Err("a value that is no tensor crosses".to_owned());
+        }
+        let mut inner: Option<&[u64]> = None;
+        for (tensor, rows) in tensors.into_iter().zip(PROBED_ROWS) {
+            if tensor.data_type != DataType::F32 {
+                return Err(format!("a tensor of {} and not of f32 crosses", tensor.data_type));
+            }
+            match tensor.sizes.as_slice() {
+                [first, own @ ..] if *first == rows && inner.is_none_or(|other| other == own) => {
+                    inner = Some(own);
+                }
+                _ => return Err("a tensor that has not one part for each row crosses".to_owned()),
+            }
+        }
+        match self.origins.get(id as usize) {
+            Some(ValueOrigin::Learned) => Ok(Crossing::Rows(inner.unwrap_or_default().to_vec())),
+            Some(ValueOrigin::Raw) => {
+                Err("rows cross, or values that follow from them without a learned product"
+                    .to_owned())
+            }
+            _ => Err("a value that follows from no row crosses".to_owned()),
+        }
+    }
+}
+
+/// A size by its values for the probed numbers of rows.
+fn kind_of_size(sizes: &[i64]) -> Result<Crossing, String> {
+    let is_count = sizes.iter().zip(PROBED_ROWS).all(|(size, rows)| *size == rows.cast_signed());
+    match sizes {
+        _ if is_count => Ok(Crossing::Count),
+        [first, others @ ..] if others.iter().all(|other| other == first) => {
+            Ok(Crossing::Size(*first))
+        }
+        _ => Err("a size that changes with the number of rows crosses".to_owned()),
     }
 }
 
@@ -183,14 +210,15 @@ impl CutGraph {
         }
         let Some((_, position)) = best else {
             let why = format!(
-                "the graph cannot be cut behind at_home = {at_home:?}: {refusal}. Let a further layer stay at home"
+                "the graph cannot be cut behind at_home = {at_home:?}: {refusal}. Choose other layers"
             );
             return Err(GraphError::new(Unsupported, why));
         };
         Self::at(graph, weights, &analysis, position)
     }
 
-    /// The cut of a graph whose rest has this digest: the model of an order that was made from it.
+    /// The cut of a graph with this rest: the model of an order that was made from it. Of the first positions alone, as long graphs
+    /// have more.
     ///
     /// # Errors
     /// [`GraphError`] for an invalid graph.
@@ -200,10 +228,10 @@ impl CutGraph {
         is_rest: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Option<Self>, GraphError> {
         let analysis = Analysis::new(graph)?;
-        let positions = (1..graph.nodes.len()).filter(|&at| analysis.crossing(at).is_ok());
-        for position in positions.take(CUTS_TRIED_MAX) {
-            let crossing = analysis.crossing(position).unwrap_or_default();
-            let (rest, _) = rest(graph, weights, position, &crossing)?;
+        let no_weights = GraphWeights::default();
+        for position in (1..graph.nodes.len()).take(CUTS_TRIED_MAX) {
+            let Ok(crossing) = analysis.crossing(position) else { continue };
+            let Ok((rest, _)) = rest(graph, &no_weights, position, &crossing) else { continue };
             if is_rest(&rest.to_bytes()) {
                 return Self::at(graph, weights, &analysis, position).map(Some);
             }
@@ -267,6 +295,10 @@ impl CutGraph {
             let to = data.rows().min(from + ROWS_AT_ONCE);
             let rows = self.inputs_of(data, from..to)?;
             let outputs = engine.row_outputs(&model, &[], &rows)?;
+            if outputs.len() != rows.rows().saturating_mul(self.crossing) {
+                let (rows, numbers) = (rows.rows(), outputs.len());
+                return Err(ActivationError::Numbers { rows, numbers });
+            }
             for (row, outputs) in (from..to).zip(outputs.chunks_exact(self.crossing)) {
                 features.extend(outputs.iter().map(|&number| number as f32));
                 features.extend_from_slice(&data.row(row)[self.inputs()..]);
@@ -384,8 +416,9 @@ fn rest(
         }
     }
     part.add_nodes(nodes);
-    let outputs = graph.outputs.iter().map(|output| part.renumbered(output)).collect();
-    part.finish(outputs)
+    // Other outputs than the one that the loss reads can be values of the first part.
+    let output = output(graph).map(|id| part.renumbered(&Argument::Value(id)));
+    part.finish(output.into_iter().collect())
 }
 
 /// A part of a graph, with numbers of its own for the values.
@@ -473,7 +506,8 @@ impl PartOfGraph {
 
     /// An argument with the numbers of this part.
     fn renumbered(&self, argument: &Argument) -> Argument {
-        let number = |id: &ValueId| self.numbers.get(id).copied().unwrap_or(*id);
+        // A value that is not there has a number that the check refuses.
+        let number = |id: &ValueId| self.numbers.get(id).copied().unwrap_or(ValueId(u32::MAX));
         let size = |id: &ValueId| self.sizes.get(id).copied();
         match argument {
             Argument::Value(id) => {

@@ -149,3 +149,30 @@ fn targets_stay_behind_the_activations() {
     let refused = cut.activations(&narrow, &mut Reference::new()).unwrap_err();
     assert!(matches!(refused, ActivationError::Width { width: 1, .. }), "{refused}");
 }
+
+#[test]
+fn sizes_are_recognised_at_several_numbers_of_rows() {
+    let of = |size: fn(i64) -> i64| {
+        let sizes: Vec<i64> = PROBED_ROWS.iter().map(|rows| size(rows.cast_signed())).collect();
+        kind_of_size(&sizes)
+    };
+    assert_eq!(of(|rows| rows), Ok(Crossing::Count));
+    assert_eq!(of(|_| 7), Ok(Crossing::Size(7)));
+    for other in
+        [|rows| rows / 2, |rows| rows / 4, |rows: i64| rows.min(4), |rows: i64| rows.max(2) + 1]
+    {
+        assert!(of(other).is_err());
+    }
+}
+
+#[test]
+fn an_output_that_no_loss_reads_is_not_in_the_rest() {
+    let (mut graph, weights) = archive("resnet");
+    let patterns = ["stem.*".to_owned()];
+    let alone = CutGraph::new(&graph, &weights, &patterns).unwrap();
+    // A value of the first part is a second output.
+    let first = graph.nodes[0].outputs[0].values()[0];
+    graph.outputs.push(Argument::Value(first));
+    let cut = CutGraph::new(&graph, &weights, &patterns).unwrap();
+    assert_eq!((cut.rest.outputs.len(), cut.rest), (1, alone.rest));
+}

@@ -238,7 +238,7 @@ fn value_ranges(graph: &Graph, is_row: &[bool]) -> Vec<ValueRange> {
 }
 
 /// The first output of a graph that is not a number: the one that a loss reads.
-fn output(graph: &Graph) -> Option<ValueId> {
+pub(super) fn output(graph: &Graph) -> Option<ValueId> {
     let is_number = |id: &ValueId| {
         let makes = |node: &&Node| node.outputs.iter().any(|output| output.values().contains(id));
         graph.nodes.iter().find(makes).is_some_and(|node| match &node.operation {

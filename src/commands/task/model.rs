@@ -95,9 +95,8 @@ pub(in crate::commands) fn write_whole(
     let (graph, weights) = read_archive_from(open()?).map_err(invalid)?;
     let is_trained = |graph: &[u8]| blob_digest(graph) == declared.graph.digest;
     // Of an order with a split the rest alone was trained.
-    if !is_trained(&graph.to_bytes())
-        && CutGraph::find(&graph, &weights, &is_trained).map_err(invalid)?.is_none()
-    {
+    let is_rest = || CutGraph::find(&graph, &weights, &is_trained).is_ok_and(|cut| cut.is_some());
+    if !is_trained(&graph.to_bytes()) && !is_rest() {
         let message = format!("{} is not the model that was trained", from.display());
         return Err(Failure::input("WRONG_MODEL_FILE", message).into());
     }

@@ -37,8 +37,7 @@ impl OrderSplit {
 pub(super) fn inputs(model: &GraphModel, cut: Option<&CutGraph>) -> Result<u32, TaskFileError> {
     let Some(cut) = cut else { return Ok(model.inputs) };
     if matches!(model.loss, ModelLoss::TokenCrossEntropy { .. }) && model.targets == 0 {
-        let right = "state targets: with [split] the tokens stay at home, so that the provider cannot take its targets \
-                     from them. A row then has its targets behind its tokens";
+        let right = "a model whose tokens are their own targets has no split: the targets are sent, and they would be the rows";
         return Err(TaskFileError::key("model.targets", "nothing", right));
     }
     Ok(u32::try_from(cut.inputs()).unwrap_or(u32::MAX))
