@@ -204,10 +204,13 @@ pub(crate) fn read_file(path: &Path) -> Result<ProcessTrace, TraceReadError> {
 
 fn read_bounded(path: &Path, events_max: usize) -> Result<ProcessTrace, TraceReadError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
-    let file = BufReader::new(file.take(FILE_BYTES_MAX.saturating_add(LINE_BYTES_MAX)));
-    let trace = read_lines(file, events_max).map_err(|error| unreadable(path, error))?;
+    let limit = FILE_BYTES_MAX.saturating_add(LINE_BYTES_MAX);
+    let mut file = BufReader::new(file.take(limit));
+    let trace = read_lines(&mut file, events_max).map_err(|error| unreadable(path, error))?;
+    let is_longer = file.get_ref().limit() == 0;
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut trace = ProcessTrace { file, ..trace };
+    trace.damage.reached_limit |= is_longer;
     trace.recover_process();
     Ok(trace)
 }

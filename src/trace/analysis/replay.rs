@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::path::PhaseMessages;
 use super::round::TracedRound;
-use super::spares::{SpareMember, spare_members};
+use super::spares::{SpareMember, spare_members, usual_upload};
 
 /// A change of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) fn replay(
         _ => None,
     };
     let until = upload_time.map(|by| by.saturating_sub(commits.time).max(0));
-    let updates = replay_updates(round, &commits, until);
+    let updates = replay_updates(round, all, &commits, until);
     let measured = round.update_arrivals().len();
     let value_time = match updates.members.len() {
         number if number < least => Some(0),
@@ -85,7 +85,7 @@ pub(crate) fn replay(
             .into_iter()
             .fold(commits.time, i64::saturating_add),
         is_abandoned: updates.members.len() < least,
-        is_lower_bound: commits.is_lower_bound || value_time.is_none(),
+        is_lower_bound: commits.is_lower_bound || updates.is_lower_bound || value_time.is_none(),
         members: updates.members.into_iter().map(str::to_owned).collect(),
     })
 }
@@ -112,7 +112,9 @@ fn replay_commits<'a>(
     let spares: Vec<SpareMember<'_>> = spare_members(round, all);
     let remain = round.cohort.iter().filter(|member| Some(member.as_str()) != without).count();
     let need = phase.need.min(remain);
-    let known = phase.arrivals.iter().map(|(at, member)| (at - phase.start, *member, None));
+    // Later ones had no effect, and are spares.
+    let counted = phase.arrivals.iter().take(phase.need);
+    let known = counted.map(|(at, member)| (at - phase.start, *member, None));
     let spare = spares.iter().map(|spare| (spare.commit, spare.member, Some(spare)));
     let mut arrivals: Vec<_> = known.chain(spare).collect();
     arrivals.retain(|(_, member, _)| Some(*member) != without);
@@ -124,7 +126,7 @@ fn replay_commits<'a>(
     PredictedPhase {
         time,
         uploads: used().map(|spare| (spare.member, spare.upload)).collect(),
-        is_lower_bound: members.len() == need && used().any(|spare| spare.is_lower_bound),
+        is_lower_bound: used().any(|spare| spare.is_lower_bound),
         members,
     }
 }
@@ -132,6 +134,7 @@ fn replay_commits<'a>(
 /// The phase of the updates of the members that committed.
 fn replay_updates<'a>(
     round: &'a TracedRound,
+    all: &[TracedRound],
     commits: &PredictedPhase<'a>,
     until: Option<i64>,
 ) -> PredictedPhase<'a> {
@@ -141,9 +144,16 @@ fn replay_updates<'a>(
     let known = known.map(|(at, member)| (at - phase.start, *member));
     let mut times: Vec<_> =
         known.chain(commits.uploads.iter().map(|(member, upload)| (*upload, *member))).collect();
+    // A round that was given up in its first phase has no uploads.
+    let is_guessed = round.reveal_end == round.commit_end;
+    if is_guessed {
+        let there: BTreeSet<&str> = times.iter().map(|(_, member)| *member).collect();
+        let without = committed.iter().filter(|member| !there.contains(*member));
+        times.extend(without.map(|member| (usual_upload(round, all, member), *member)));
+    }
     times.sort_unstable();
     let (time, members) = end_of_phase(&phase, &times, commits.members.len(), until);
-    PredictedPhase { time, members, uploads: BTreeMap::new(), is_lower_bound: false }
+    PredictedPhase { time, members, uploads: BTreeMap::new(), is_lower_bound: is_guessed }
 }
 
 /// The duration of a phase in which messages arrive at these times after its start, and the members

@@ -290,7 +290,9 @@ impl MemberMessages {
     /// The latest commit is refused. After one that counts it has no effect.
     fn refuse_commit(&mut self) {
         if self.commit_arrived == self.commit_last {
-            self.commit_refused = self.commit_arrived.take().or(self.commit_refused);
+            // The first one is when it would have counted.
+            let arrived = self.commit_arrived.take();
+            self.commit_refused = self.commit_refused.or(arrived);
         }
     }
 }

@@ -29,9 +29,10 @@ pub(crate) fn spare_members<'a>(
     all: &[TracedRound],
 ) -> Vec<SpareMember<'a>> {
     let phase = PhaseMessages::of_commits(round);
-    let counted: BTreeSet<&str> = phase.arrivals.iter().map(|(_, member)| *member).collect();
+    let counted = phase.arrivals.iter().take(phase.need);
+    let counted: BTreeSet<&str> = counted.map(|(_, member)| *member).collect();
     let Some(closed) = end_of_commits(round, &phase) else { return Vec::new() };
-    let (delays, usual) = (commit_delays(round), median_upload(round));
+    let delays = commit_delays(round);
     let (delay, longest) = (median(&delays).unwrap_or(0), delays.last().copied().unwrap_or(0));
     let spare = |member: &'a String| {
         if let Some(times) = round.spares.get(member) {
@@ -53,7 +54,7 @@ pub(crate) fn spare_members<'a>(
             (None, Some(trained)) => (trained.saturating_add(delay), false),
             (None, None) => (closed, true),
         };
-        let upload = own_upload(round, all, member).unwrap_or(usual);
+        let upload = usual_upload(round, all, member);
         Some(SpareMember { member, commit: at.max(closed) - round.start, is_lower_bound, upload })
     };
     round
@@ -72,6 +73,11 @@ fn end_of_commits(round: &TracedRound, phase: &PhaseMessages<'_>) -> Option<i64>
         Some((at, _)) => Some(at),
         None => Some(deadline()?.max(round.commit_end)),
     }
+}
+
+/// The usual time of a member's upload: its own in other rounds, or the median of the round.
+pub(super) fn usual_upload(round: &TracedRound, all: &[TracedRound], member: &str) -> i64 {
+    own_upload(round, all, member).unwrap_or_else(|| median_upload(round))
 }
 
 /// The times from the ends of trainings to the arrivals of their commits, the shortest first.
