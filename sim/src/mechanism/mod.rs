@@ -119,6 +119,7 @@ impl RoundScorer {
         let entries = refl::weighted_entries(inputs, parameters)
             .map_err(|source| WorkError::Input { what: "an update".to_owned(), source })?;
         spec.rounds.staleness.weight = StalenessWeight::Equal;
+        // The entries have the task's limit already.
         spec.rounds.preprocessing.weight_cap = 0;
         let inputs = ValuationInputs { spec: &spec, entries: &entries, ..*inputs };
         value_and_aggregate(&inputs, engine)

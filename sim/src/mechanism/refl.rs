@@ -29,11 +29,23 @@ pub(super) fn weighted_entries(
     }
     let staleness: Vec<u32> = inputs.entries.iter().map(|entry| entry.staleness).collect();
     let factors = factors(&deltas, &staleness);
+    let limit = weight_limit(inputs);
     let weighted = inputs.entries.iter().zip(factors).map(|(entry, factor)| {
-        let rows_counted = (entry.rows_counted as f64 * PARTS * factor).round() as u64;
+        let rows = entry.rows_counted.min(limit) as f64;
+        let rows_counted = (rows * PARTS * factor).round() as u64;
         UpdateEntry { rows_counted, ..entry.clone() }
     });
     Ok(weighted.collect())
+}
+
+/// The task's limit of an update's rows: a multiple of their lower median.
+fn weight_limit(inputs: &ValuationInputs<'_>) -> u64 {
+    let cap = u64::from(inputs.spec.rounds.preprocessing.weight_cap);
+    let rows = inputs.entries.iter().map(|entry| entry.rows_counted).filter(|rows| *rows > 0);
+    let mut rows: Vec<u64> = rows.collect();
+    rows.sort_unstable();
+    let median = rows.get(rows.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    if cap == 0 { u64::MAX } else { median.saturating_mul(cap) }
 }
 
 fn factors(deltas: &[Vec<f32>], staleness: &[u32]) -> Vec<f64> {

@@ -116,6 +116,10 @@ impl Scenario {
         self.check_learning()?;
         self.check_terms()?;
         self.task.check_selection()?;
+        let weighs = matches!(self.mechanism, Mechanism::Florin | Mechanism::CutAtZero);
+        let right = "replaces the weights of mechanism.rule = florin or cut_at_zero alone";
+        let has_rule = self.task.stale_weights.is_none() || weighs;
+        Check::require(has_rule, "task.stale_weights", &"refl", right)?;
         let groups = self.population.len();
         let right = "must have 1 to 64 groups";
         Check::require((1..=GROUPS_MAX).contains(&groups), "population", &groups, right)?;
@@ -418,7 +422,7 @@ fn check_group(name: &str, group: &Group, most: u32) -> Result<(), ScenarioError
         Availability::Churn { online_hours, offline_hours } => {
             for (name, hours) in [("online_hours", online_hours), ("offline_hours", offline_hours)]
             {
-                Check::require_range(key(&format!("online.{name}")), hours, 1e-3, 1e6)?;
+                Check::require_range(key(&format!("online.{name}")), hours, 0.05, 1e6)?;
             }
         }
         Availability::Daily { low, high, peak, shift_hours } => {

@@ -151,7 +151,8 @@ impl Simulation<'_> {
                 again.push(member.number);
             }
             let hoards = member.strategy == Strategy::Hoard && !identities.is_empty();
-            let comes = comes && (!hoards || habits.is_fast(seconds));
+            let is_wanted = !hoards || habits.is_fast(seconds);
+            let comes = comes && is_wanted;
             match (identities.is_empty(), comes) {
                 (false, true) => there.push((member.number, identities)),
                 (false, false) => habits.must_re_enrol = true,
