@@ -22,6 +22,8 @@ use super::graph_section::{BuffersName, LossName};
 const CROSS_CHECK_PAIRS: u8 = 1;
 /// Default of `training.betas`.
 const ADAM_BETAS: [Micro; 2] = [Micro(900_000), Micro(999_000)];
+/// The largest learning rate, in millionths.
+const LEARNING_RATE_MAX: u64 = 100_000_000;
 /// Batches for which a learning rate can be stated.
 const BATCHES: std::ops::RangeInclusive<u32> = 1..=65_536;
 /// Default of `rounds.stall`, in milliseconds: a day.
@@ -196,15 +198,26 @@ impl TrainingSection {
         }
         let (rate, batch, of) = (u128::from(stated.0), u128::from(self.batch), u128::from(of));
         let scaled = match self.optimizer {
-            OptimizerKind::Sgd => rate.saturating_mul(batch) / of,
+            OptimizerKind::Sgd => (rate.saturating_mul(batch) + of / 2) / of,
             // In parts of a thousandth: a root of whole millionths would round small rates.
             OptimizerKind::Adam | OptimizerKind::AdamW => {
                 (rate.saturating_mul(rate).saturating_mul(1_000_000).saturating_mul(batch) / of)
                     .isqrt()
+                    .saturating_add(500)
                     / 1_000
             }
         };
-        Ok(Micro(u64::try_from(scaled).unwrap_or(u64::MAX)))
+        match u64::try_from(scaled) {
+            Ok(scaled @ 1..=LEARNING_RATE_MAX) => Ok(Micro(scaled)),
+            _ => {
+                let right = format!(
+                    "learning_rate {stated} for a batch of {of} is {} for one of {}: above 0, at most 100",
+                    Micro(u64::try_from(scaled).unwrap_or(u64::MAX)),
+                    self.batch
+                );
+                Err(TaskFileError::key("training.learning_rate_batch", of.to_string(), right))
+            }
+        }
     }
 
     fn optimizer(&self) -> Result<Optimizer, TaskFileError> {

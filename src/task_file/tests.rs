@@ -159,7 +159,11 @@ fn a_learning_rate_grows_with_the_batch_beyond_the_one_for_which_it_is_stated() 
         assert!(message.contains("training.learning_rate_batch"), "{message}");
     }
     let beyond = rate("sgd", 65_536, "learning_rate_batch = 1\n").unwrap_err();
-    assert!(beyond.message(Path::new("task.toml"), "").contains("learning_rate"));
+    let message = beyond.message(Path::new("task.toml"), "");
+    assert!(
+        message.contains("training.learning_rate_batch") && message.contains("65536"),
+        "{message}"
+    );
 }
 
 #[test]
