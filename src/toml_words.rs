@@ -21,6 +21,13 @@ pub(crate) fn in_words(message: &str) -> String {
 }
 
 fn line_in_words(line: &str) -> String {
+    // A line of the file, which the parser shows behind its number.
+    let of_file = line
+        .split_once('|')
+        .is_some_and(|(number, _)| number.trim().bytes().all(|byte| byte.is_ascii_digit()));
+    if of_file {
+        return line.to_owned();
+    }
     let Some((before, expected)) = line.rsplit_once("expected ") else { return line.to_owned() };
     let word = WORDS.iter().find(|(name, _)| *name == expected).map(|(_, word)| *word);
     let is_table = ["struct ", "internally tagged enum "].iter().any(|of| expected.starts_with(of));
@@ -56,6 +63,7 @@ mod tests {
                 "unknown field `a`, expected one of `b`, `c`",
             ),
             ("expected `.`, `=`", "expected `.`, `=`"),
+            ("12 | x = -1 # expected u32", "12 | x = -1 # expected u32"),
         ] {
             assert_eq!(in_words(message), expected);
         }

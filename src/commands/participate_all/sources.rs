@@ -25,7 +25,12 @@ pub(super) fn check(policy: &Path, sources: &[PolicySource]) -> anyhow::Result<(
             std::fs::metadata(file).with_context(named)?;
         }
         let Some(range) = rows else { continue };
-        let Some(count) = row_count(source)? else { continue };
+        // A pipe can be read once.
+        if !files(source).iter().all(|file| file.is_file() || file.is_dir()) {
+            continue;
+        }
+        let named = || format!("{}: the source {source}", policy.display());
+        let Some(count) = row_count(source).with_context(named)? else { continue };
         if range.end > count {
             let (from, to) = (range.start, range.end);
             let message = format!(

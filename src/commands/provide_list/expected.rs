@@ -65,7 +65,8 @@ fn doubt(offer: &ListingOffer, machine: &MachineFacts) -> Option<String> {
             "the machine has {threads} threads: a probe of {devices} devices would be late. List fewer"
         ));
     }
-    (filled > machine.memory_available_bytes).then(|| {
+    let limit = machine.memory_limit_bytes.unwrap_or(u64::MAX);
+    (filled > machine.memory_available_bytes.min(limit)).then(|| {
         format!(
             "probes fill {} MiB, more than the memory that is available: list fewer devices, or less memory_mib",
             filled >> 20
@@ -161,5 +162,7 @@ mod tests {
         assert_eq!(doubt(&offer(2, 2_048), &machine), None);
         assert!(doubt(&offer(3, 1), &machine).unwrap().contains("2 threads"));
         assert!(doubt(&offer(2, 2_049), &machine).unwrap().contains("256 MiB"));
+        let limited = MachineFacts { memory_limit_bytes: Some(1 << 27), ..machine };
+        assert!(doubt(&offer(2, 1_025), &limited).is_some());
     }
 }
