@@ -68,12 +68,15 @@ impl MachineFacts {
         format!("{name}{cores}{} thread{plural}", self.threads)
     }
 
-    /// The memory in a few words.
+    /// The memory in a few words, without the part that is available: that changes at any moment.
     pub(crate) fn memory_text(&self) -> String {
-        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
         let limit = self.memory_limit_bytes.map(|limit| format!(", limited to {}", gib(limit)));
-        let (all, available) = (gib(self.memory_bytes), gib(self.memory_available_bytes));
-        format!("{all}, {available} available{}", limit.unwrap_or_default())
+        format!("{}{}", gib(self.memory_bytes), limit.unwrap_or_default())
+    }
+
+    /// The memory that is available in a few words.
+    pub(crate) fn available_text(&self) -> String {
+        gib(self.memory_available_bytes)
     }
 
     /// The GPUs in a few words; `None` without any.
@@ -83,6 +86,10 @@ impl MachineFacts {
         let names: Vec<String> = self.gpus.iter().map(gpu).collect();
         (!names.is_empty()).then(|| names.join("; "))
     }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / GIB)
 }
 
 #[cfg(test)]
@@ -101,7 +108,8 @@ mod tests {
             gpus: vec![GpuFacts { name: "Some GPU".to_owned(), memory_bytes: 16 << 30 }],
         };
         assert_eq!(facts.processor_text(), "Some CPU, 2 cores, 4 threads");
-        assert_eq!(facts.memory_text(), "8.0 GiB, 1.5 GiB available, limited to 4.0 GiB");
+        assert_eq!(facts.memory_text(), "8.0 GiB, limited to 4.0 GiB");
+        assert_eq!(facts.available_text(), "1.5 GiB");
         assert_eq!(facts.gpus_text().as_deref(), Some("Some GPU, 16 GiB"));
         let bare = MachineFacts {
             processor: String::new(),

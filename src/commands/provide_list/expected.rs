@@ -79,7 +79,7 @@ fn print(offer: &ListingOffer, deposits: &ListingDeposits, expected: Option<&Exp
     let machine = MachineFacts::read();
     show::facts(&[
         ("devices", format!("{} of {}", offer.devices, machine.processor_text())),
-        ("memory", machine.memory_text()),
+        ("memory", format!("{} of {} available", machine.available_text(), machine.memory_text())),
         (
             "stake",
             format!("{}, which returns unless leases contradict the bids", fln(deposits.stake)),
