@@ -96,6 +96,10 @@ impl std::fmt::Debug for Simulation<'_> {
     }
 }
 
+fn selector_state(scenario: &Scenario) -> Option<SelectorState> {
+    scenario.task.selector.map(|selector| SelectorState::new(selector, scenario.rounds))
+}
+
 impl<'a> Simulation<'a> {
     /// Opens the market of `scenario` for `population`.
     ///
@@ -184,10 +188,7 @@ impl<'a> Simulation<'a> {
             trained: 0,
             late: BTreeMap::new(),
             work: WorkDone::default(),
-            selector: scenario
-                .task
-                .selector
-                .map(|selector| SelectorState::new(selector, scenario.rounds)),
+            selector: selector_state(scenario),
             report: None,
         };
         game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;

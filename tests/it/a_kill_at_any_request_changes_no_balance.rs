@@ -33,7 +33,7 @@ enum Victim {
 
 /// How rounds run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum RoundMode {
     Synchronous,
     /// Every two updates make a version.
     Buffered,
@@ -68,9 +68,9 @@ struct WatchedRound {
 }
 
 impl WatchedRound {
-    fn open(victim: Victim, mode: Mode) -> Self {
+    fn open(victim: Victim, mode: RoundMode) -> Self {
         let market = TestMarket::open(plan());
-        if mode == Mode::Buffered {
+        if mode == RoundMode::Buffered {
             market.make_buffered(2, 2, 8);
         }
         let (task, wire) = (market.publish(), Tripwire::before(market.address()));
@@ -147,7 +147,7 @@ impl WatchedRound {
 }
 
 /// The cases to try: each request, with a kill before or after it.
-fn cases(victim: Victim, mode: Mode, requests: usize) -> Vec<(usize, KillPoint)> {
+fn cases(victim: Victim, mode: RoundMode, requests: usize) -> Vec<(usize, KillPoint)> {
     let both = |nth| [(nth, KillPoint::BeforeRequest), (nth, KillPoint::AfterResponse)];
     let all: Vec<_> = (0..requests).flat_map(both).collect();
     let wanted = std::env::var("FLORIN_TEST_KILLS").unwrap_or_default();
@@ -158,8 +158,8 @@ fn cases(victim: Victim, mode: Mode, requests: usize) -> Vec<(usize, KillPoint)>
     let seed: u64 = wanted.parse().unwrap_or(now);
     eprintln!("use FLORIN_TEST_KILLS={seed} to repeat this run");
     let drawn = match mode {
-        Mode::Synchronous => DRAWN,
-        Mode::Buffered => DRAWN_BUFFERED,
+        RoundMode::Synchronous => DRAWN,
+        RoundMode::Buffered => DRAWN_BUFFERED,
     };
     // One case from each part of the round.
     let part = all.len() / drawn;
@@ -171,18 +171,18 @@ fn cases(victim: Victim, mode: Mode, requests: usize) -> Vec<(usize, KillPoint)>
     (0..drawn).map(draw).collect()
 }
 
-type Balances = BTreeMap<&'static str, (Amount, Amount)>;
-
 /// All final balances without a kill.
-static UNDISTURBED: LazyLock<Balances> = LazyLock::new(|| undisturbed(Mode::Synchronous));
-static UNDISTURBED_BUFFERED: LazyLock<Balances> = LazyLock::new(|| undisturbed(Mode::Buffered));
+static UNDISTURBED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
+    LazyLock::new(|| undisturbed(RoundMode::Synchronous));
+static UNDISTURBED_BUFFERED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
+    LazyLock::new(|| undisturbed(RoundMode::Buffered));
 
-fn undisturbed(mode: Mode) -> Balances {
+fn undisturbed(mode: RoundMode) -> BTreeMap<&'static str, (Amount, Amount)> {
     WatchedRound::open(Victim::Participant, mode).play(None).balances
 }
 
 /// Kills each victim in some cases, most of which happen.
-fn check_kills(victims: &[Victim], mode: Mode) {
+fn check_kills(victims: &[Victim], mode: RoundMode) {
     let counts: Vec<[usize; 2]> = victims.iter().map(|victim| kill(*victim, mode)).collect();
     let [sprung, cases] = [0, 1].map(|at| counts.iter().map(|count| count[at]).sum::<usize>());
     // A slow machine polls more often, so that a late request may not exist in every run.
@@ -190,10 +190,10 @@ fn check_kills(victims: &[Victim], mode: Mode) {
 }
 
 /// Returns how many kills happened, of how many cases.
-fn kill(victim: Victim, mode: Mode) -> [usize; 2] {
+fn kill(victim: Victim, mode: RoundMode) -> [usize; 2] {
     let expected = match mode {
-        Mode::Synchronous => &*UNDISTURBED,
-        Mode::Buffered => &*UNDISTURBED_BUFFERED,
+        RoundMode::Synchronous => &*UNDISTURBED,
+        RoundMode::Buffered => &*UNDISTURBED_BUFFERED,
     };
     let undisturbed = WatchedRound::open(victim, mode).play(None);
     assert_eq!(undisturbed.balances, *expected, "two rounds of the same plan have equal balances");
@@ -212,33 +212,33 @@ fn kill(victim: Victim, mode: Mode) -> [usize; 2] {
 
 #[test]
 fn a_participant_killed_at_any_request_is_paid_once() {
-    check_kills(&[Victim::Participant], Mode::Synchronous);
+    check_kills(&[Victim::Participant], RoundMode::Synchronous);
 }
 
 #[test]
 fn a_provider_killed_at_any_request_is_paid_once() {
-    check_kills(&[Victim::Provider], Mode::Synchronous);
+    check_kills(&[Victim::Provider], RoundMode::Synchronous);
 }
 
 #[test]
 fn a_coordinator_killed_at_any_request_pays_once() {
-    check_kills(&[Victim::Coordinator], Mode::Synchronous);
+    check_kills(&[Victim::Coordinator], RoundMode::Synchronous);
 }
 
 #[test]
 fn any_process_killed_at_any_request_of_a_buffered_version_is_paid_once() {
-    check_kills(&[Victim::Participant, Victim::Provider, Victim::Coordinator], Mode::Buffered);
+    check_kills(&[Victim::Participant, Victim::Provider, Victim::Coordinator], RoundMode::Buffered);
 }
 
 /// A process that starts waits for the coordinator at each of its requests, not only at the first.
 #[test]
 fn a_coordinator_killed_while_a_participant_enrols_is_waited_for() {
     let victim = Victim::CoordinatorOfParticipant;
-    let undisturbed = WatchedRound::open(victim, Mode::Synchronous).play(None).requests;
+    let undisturbed = WatchedRound::open(victim, RoundMode::Synchronous).play(None).requests;
     let enrols = |request: &String| request.starts_with("POST") && request.ends_with("/enrol");
     let last = undisturbed.iter().position(enrols).expect("the participant enrolled");
     for nth in 0..=last {
-        let ended = WatchedRound::open(victim, Mode::Synchronous)
+        let ended = WatchedRound::open(victim, RoundMode::Synchronous)
             .play(Some((nth, KillPoint::BeforeRequest)));
         eprintln!("killed at {:?}", ended.killed_at);
         assert!(ended.killed_at.is_some());

@@ -92,7 +92,7 @@ enum Crossing {
     Size(i64),
 }
 
-/// What a graph's analysis has for each value.
+/// The analysis of a graph: cuts, origins and shapes of its values.
 struct Analysis {
     segments: Segments,
     origins: Vec<ValueOrigin>,
