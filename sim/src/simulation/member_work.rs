@@ -133,7 +133,9 @@ impl Simulation<'_> {
         for (member, identity) in begins.filter_map(|who| self.owner.get(who)) {
             asked.entry(*member).or_default().push(*identity);
         }
-        let seconds = self.expected_seconds(&offer.cohort);
+        // Only hoarding members look at it.
+        let can_hoard = self.groups.iter().any(|group| group.strategy == Strategy::Hoard);
+        let seconds = if can_hoard { self.expected_seconds(&offer.cohort) } else { 0.0 };
         let (moment, now) = (self.availability_index(), self.market.now().0);
         let (mut there, mut again) = (Vec::new(), Vec::new());
         (self.online, self.too_small) = (0, 0);
