@@ -1,7 +1,7 @@
 //! `florin provide --list FILE --dry-run`: the deposits of a listing, and the expected earnings, before anything is
 //! deposited.
 
-use florin_compute::MarketStatistics;
+use florin_compute::{MarketStatistics, PROBE_MATRIX_BYTES};
 use florin_participant::listings::{ListingDeposits, ListingOffer};
 use serde_json::json;
 
@@ -15,8 +15,6 @@ use crate::show;
 
 const HOUR_MS: f64 = 3_600_000.0;
 const MINUTE_MS: f64 = 60_000.0;
-/// Bytes of a filled state of a probe.
-const STATE_BYTES: u64 = 65_536;
 
 /// A time in words.
 fn length(ms: u64) -> String {
@@ -59,7 +57,7 @@ pub(super) fn run(arguments: &Provide, offer: &ListingOffer) -> anyhow::Result<E
 /// Why a probe of this offer would probably be late on this machine.
 fn doubt(offer: &ListingOffer, machine: &MachineFacts) -> Option<String> {
     let (devices, threads) = (offer.devices as usize, machine.threads);
-    let filled = u64::from(offer.devices) * u64::from(offer.filled) * STATE_BYTES;
+    let filled = u64::from(offer.devices) * u64::from(offer.filled) * PROBE_MATRIX_BYTES as u64;
     if devices > threads {
         return Some(format!(
             "the machine has {threads} threads: a probe of {devices} devices would be late. List fewer"
