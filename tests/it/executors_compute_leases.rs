@@ -86,6 +86,27 @@ fn two_leases_are_computed_at_a_time_by_executors(on: On) {
     assert_eq!(left, 0, "no work of an executor stays");
 }
 
+#[test]
+fn two_leases_share_a_device() {
+    let run = LeaseRun::open(On::Embedded);
+    write_policy(&run, "devices = 1\nleases_per_device = 2");
+    let before = run.tokens();
+    let (_helpers, provider) = (run.helpers(), run.daemon("provider", "executors.toml"));
+    let orders = [1, 2].map(|nonce| {
+        run.write_order(nonce, PATIENT);
+        run.place(None)
+    });
+    for id in orders {
+        expect_undisturbed(&run, id);
+    }
+    assert_eq!(run.tokens(), before);
+    let lines = provider.log();
+    let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let started: Vec<Value> = events.filter(|event| event["event"] == "executor_started").collect();
+    assert!(started.iter().all(|event| event["devices"] == 1), "{started:?}");
+    assert!(started.iter().any(|event| event["shared"] == true), "{started:?}");
+}
+
 /// All files below a folder.
 fn walk(folder: &std::path::Path) -> Vec<String> {
     let mut found = Vec::new();

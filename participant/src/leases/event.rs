@@ -80,6 +80,9 @@ pub enum LeaseEvent {
         handle: String,
         /// Its devices.
         devices: u32,
+        /// Whether another lease has its device, too.
+        #[serde(rename = "shared")]
+        is_shared: bool,
     },
     /// A segment is delivered.
     SegmentDelivered {
@@ -282,9 +285,13 @@ impl fmt::Display for LeaseEvent {
             Self::BidOpened { .. } => f.write_str("opened the bid"),
             Self::Awarded { .. } => f.write_str("awarded to this provider"),
             Self::Funded { .. } => f.write_str("funded; computing the segments"),
-            Self::ExecutorStarted { backend, handle, devices, .. } => {
+            Self::ExecutorStarted { backend, handle, devices, is_shared, .. } => {
                 let plural = if *devices == 1 { "" } else { "s" };
-                write!(f, "started executor {handle} ({backend}) on {devices} device{plural}")
+                let beside = if *is_shared { ", beside another lease" } else { "" };
+                write!(
+                    f,
+                    "started executor {handle} ({backend}) on {devices} device{plural}{beside}"
+                )
             }
             Self::SegmentDelivered { segment, of, .. } => {
                 write!(f, "delivered segment {} of {of}", segment.saturating_add(1))

@@ -256,9 +256,10 @@ impl LeaseDaemon<'_, '_> {
         }
         let end = work.order.steps_before(work.order.segments).min(work.job.steps());
         let blobs = self.work_blobs(order, &work, order.folder.path())?;
-        // A bid states a margin above the measured time.
+        // A bid states a margin above the measured time, for as many leases as may share the device.
         let bid = order.folder.bid()?.map(|bid| bid.times.useful_us());
-        let step_us = bid.map(|us| us.saturating_mul(100) / CARD_MARGIN_PERCENT);
+        let stated = CARD_MARGIN_PERCENT.saturating_mul(self.config.policy.sharing().into());
+        let step_us = bid.map(|us| (us.saturating_mul(100) / stated.max(1)).max(1));
         self.request(&RequestedWork {
             shape: job_shape(&work.job),
             steps: end.saturating_sub(start.state().step()),

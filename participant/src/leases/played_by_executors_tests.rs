@@ -6,7 +6,8 @@ use super::*;
 use crate::leases::executors::DeviceSupply;
 use crate::leases::executors::thread_backend::{ThreadBackend, ThreadFault};
 
-const MACHINE: DeviceSupply = DeviceSupply::Machine { devices: 2, launches: true };
+const MACHINE: DeviceSupply =
+    DeviceSupply::Machine { devices: 2, launches: true, leases_of_each: 1 };
 
 fn run(market: &PlayedMarket, supply: DeviceSupply, backend: &ThreadBackend) -> RunningDaemon {
     let policy = LeasePolicy { executors: Some(supply), ..policy(PROVIDER) };

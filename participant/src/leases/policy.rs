@@ -178,11 +178,14 @@ impl LeasePolicy {
         Ok(())
     }
 
-    /// Leases that share a device: with executors each has its own.
+    /// Leases that may share a device. With executors no more share one than are left beside a lease on each.
     #[must_use]
     pub fn sharing(&self) -> u32 {
         match (self.executors, self.bid) {
             (None, Some(rule)) => rule.orders_max,
+            (Some(DeviceSupply::Machine { devices, leases_of_each, .. }), Some(rule)) => {
+                if rule.orders_max > devices { leases_of_each } else { 1 }
+            }
             (Some(_), _) | (None, None) => 1,
         }
     }

@@ -195,6 +195,20 @@ fn leases_at_the_same_time_share_the_device_at_one_price() {
 }
 
 #[test]
+fn leases_share_a_device_of_executors_where_the_policy_takes_more_than_devices() {
+    let sharing = |orders_max, executors| {
+        let bid = policy().bid.map(|rule| BidRule { orders_max, ..rule });
+        LeasePolicy { bid, executors, ..policy() }.sharing()
+    };
+    let machine =
+        |leases_of_each| Some(DeviceSupply::Machine { devices: 2, launches: true, leases_of_each });
+    let batch = Some(DeviceSupply::Batch { of_each: 1, queue_ms: 1 });
+    assert_eq!((sharing(3, None), sharing(3, batch)), (3, 1));
+    assert_eq!([2, 3, 4].map(|orders| sharing(orders, machine(2))), [1, 2, 2]);
+    assert_eq!(sharing(2, machine(1)), 1);
+}
+
+#[test]
 fn a_bid_that_cannot_win_is_refused_with_the_reason() {
     let bid = |per_second: u128, us: u64| Bid {
         per_second: units(per_second),

@@ -25,6 +25,7 @@ const POD_LIMITS_MAX: usize = 16;
 pub(super) struct ExecutorsTable {
     backend: Option<ExecutorKind>,
     devices: Option<u32>,
+    leases_per_device: Option<u32>,
     launcher: Option<Vec<String>>,
     arguments: Option<Vec<String>>,
     queue_max: Option<String>,
@@ -90,7 +91,9 @@ impl ExecutorsTable {
         let (supply, kubernetes) = match kind {
             ExecutorKind::Processes => {
                 let devices = self.devices.unwrap_or_else(cores);
-                (DeviceSupply::Machine { devices, launches: self.launcher.is_some() }, None)
+                let leases_of_each = self.leases_per_device.unwrap_or(1);
+                let launches = self.launcher.is_some();
+                (DeviceSupply::Machine { devices, launches, leases_of_each }, None)
             }
             ExecutorKind::Slurm => (batch, None),
             ExecutorKind::Kubernetes => (batch, Some(self.pods(of_each)?)),
@@ -106,6 +109,7 @@ impl ExecutorsTable {
         for (key, is_set, of) in [
             ("arguments", self.arguments.is_some(), &[Slurm][..]),
             ("queue_max", self.queue_max.is_some(), &[Slurm, Kubernetes]),
+            ("leases_per_device", self.leases_per_device.is_some(), &[Processes]),
             ("launcher", self.launcher.is_some(), &[Processes, Kubernetes]),
             ("kubernetes", self.kubernetes.is_some(), &[Kubernetes]),
         ] {
@@ -185,11 +189,17 @@ mod tests {
 
     #[test]
     fn the_table_and_the_command_line_choose_the_backend() {
-        let machine = |devices, launches| DeviceSupply::Machine { devices, launches };
+        let shared = |devices, launches, leases_of_each| DeviceSupply::Machine {
+            devices,
+            launches,
+            leases_of_each,
+        };
+        let machine = |devices, launches| shared(devices, launches, 1);
         let batch = |of_each, queue_ms| DeviceSupply::Batch { of_each, queue_ms };
         let supply = |text: &str, asked| plan(text, asked).unwrap().supply;
         assert_eq!(supply("devices = 3", None), machine(3, false));
         assert_eq!(supply("devices = 3\nlauncher = [\"mpirun\"]", None), machine(3, true));
+        assert_eq!(supply("devices = 3\nleases_per_device = 2", None), shared(3, false, 2));
         assert_eq!(supply("", Some(ExecutorKind::Slurm)), batch(1, QUEUE_MS));
         let slurm = "backend = \"slurm\"\ndevices = 2\nqueue_max = \"1 min\"\n\
                      arguments = [\"--partition=gpu\"]";
@@ -209,6 +219,10 @@ mod tests {
             (
                 "backend = \"slurm\"\nlauncher = [\"mpirun\"]",
                 "executors.launcher is for backend = \"processes\" or \"kubernetes\"",
+            ),
+            (
+                "backend = \"slurm\"\nleases_per_device = 2",
+                "executors.leases_per_device is for backend = \"processes\"",
             ),
             ("backend = \"kubernetes\"", "add [executors.kubernetes]"),
             ("[kubernetes]\nimage = \"a\"\nclaim = \"b\"", "executors.kubernetes is for"),

@@ -1,22 +1,29 @@
-//! Which devices of this machine compute which leases: MARBLE's rule, with a device promised to each lease.
+//! Which devices of this machine compute which leases: MARBLE's rule, with a device, or its half, promised to each lease.
 //!
-//! A lease was won by the time of a step on one device, so that each has at least one: the number of leases is at
-//! most that of the devices. A lease starts on its equal part at most. The scheduler's rule divides the rest: free
-//! devices go to leases up to their knees, and a new lease takes some back. An executor that gets other devices starts
-//! anew from the last state. To grow it ends behind its segment; to shrink it is cancelled.
+//! A lease was won by the time of a step on one device, so that each has at least one. A lease starts on its equal part
+//! at most. The scheduler's rule divides the rest: free devices go to leases up to their knees, and a new lease takes
+//! some back. An executor that gets other devices starts anew from the last state. To grow it ends behind its segment;
+//! to shrink it is cancelled.
+//!
+//! Where the policy lets leases share, a lease that finds each device taken by one other lease alone starts beside the
+//! one with which the sum of their rates is the largest. It leaves for a free device like a lease that grows.
 
 use std::collections::BTreeMap;
 
+use florin_protocol::Digest;
 use florin_scheduler::limits::NODE_DEVICES_MAX;
 use florin_scheduler::{
     Allotment, AllotmentChange, ClusterState, DeviceKind, DeviceNode, DeviceSet, MarbleSettings,
-    OrderId, PackingTable, ScheduleDecision, SchedulePolicy, StepProfile, TrainingOrder, Trigger,
+    OrderId, PackingClass, ScheduleDecision, SchedulePolicy, StepProfile, TrainingOrder, Trigger,
     decide,
 };
 
+use super::pairs::{PairTimes, SharingLease};
+
 /// Most devices of a machine.
 pub(crate) const MACHINE_DEVICES_MAX: u32 = NODE_DEVICES_MAX;
-/// The settings of docs/compute.md, without shared devices: a lease was promised a whole one.
+/// The settings of docs/compute.md. Leases share where more run than there are devices, and not by these settings: any
+/// other lease has a device that the bid states.
 const SETTINGS: MarbleSettings = MarbleSettings {
     relaxed_milli: 0,
     strict_milli: 800,
@@ -32,6 +39,17 @@ const SLOWER_PERCENT: u64 = 110;
 /// The only node, and its kind.
 const NODE: usize = 0;
 const KIND: DeviceKind = DeviceKind(0);
+
+/// The devices of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MachineDevices {
+    /// Their number.
+    pub(crate) count: u32,
+    /// Whether one executor may have several.
+    pub(crate) launches: bool,
+    /// Most leases of each.
+    pub(crate) leases_of_each: u32,
+}
 
 /// A lease that needs devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +68,15 @@ pub(crate) struct LeaseDemand {
     pub(crate) devices: DeviceSet,
     /// Whether its executor was asked to end behind its segment.
     pub(crate) is_ending: bool,
+    /// The shape of its job; `None` shares no device.
+    pub(crate) shape: Option<Digest>,
+}
+
+impl LeaseDemand {
+    fn sharing(&self) -> Option<SharingLease> {
+        let alone_us = self.times.get(&1).copied()?;
+        self.shape.map(|shape| SharingLease { shape, alone_us })
+    }
 }
 
 /// A change of an executor.
@@ -80,14 +107,14 @@ fn profile(times: &BTreeMap<u32, u64>, most: u32) -> Option<StepProfile> {
     StepProfile::new(&nano).ok()
 }
 
-/// The changes of all executors on a machine of `devices` devices. `launches` is whether one executor may have several.
-/// A start anew costs `pause_ms`.
+/// The changes of all executors on a machine. A start anew costs `pause_ms`.
 pub(crate) fn changes(
-    (devices, launches): (u32, bool),
+    machine: MachineDevices,
     demands: &[LeaseDemand],
+    pairs: &PairTimes,
     pause_ms: u64,
 ) -> Vec<ExecutorChange> {
-    let Some((state, waiting)) = cluster((devices, launches), demands, pause_ms) else {
+    let Some((state, waiting)) = cluster(machine, demands, pairs, pause_ms) else {
         return Vec::new();
     };
     let decision = decide(&state, &SchedulePolicy::Marble(SETTINGS), Trigger::Change);
@@ -105,7 +132,8 @@ pub(crate) fn changes(
             AllotmentChange::Rescale { order, allotment } => {
                 let before = state.running().get(&order).map(|running| running.allotment.devices);
                 let (count, number) = (allotment.devices.len(), order.0);
-                found.push(match before.is_some_and(|before| count > before.len()) {
+                // A lease that leaves a shared device has as many as before.
+                found.push(match before.is_some_and(|before| count >= before.len()) {
                     true => ExecutorChange::Resize(number, count),
                     false => ExecutorChange::Interrupt(number),
                 });
@@ -124,10 +152,48 @@ pub(crate) fn changes(
         // A lease waits: it is late by a whole segment of another one, unless that one is interrupted.
         found.retain(|change| !matches!(change, ExecutorChange::Resize(..)));
         if !found.iter().any(|change| matches!(change, ExecutorChange::Interrupt(_))) {
-            found.extend(largest(demands));
+            match largest(demands) {
+                Some(change) => found.push(change),
+                None => share(machine, demands, pairs, &mut found),
+            }
         }
     }
     found
+}
+
+/// Starts the leases that wait on devices of one other lease each, where the policy lets leases share.
+fn share(
+    machine: MachineDevices,
+    demands: &[LeaseDemand],
+    pairs: &PairTimes,
+    found: &mut Vec<ExecutorChange>,
+) {
+    let mut taken: Vec<DeviceSet> = demands.iter().map(|demand| demand.devices).collect();
+    for (demand, devices) in demands.iter().zip(&mut taken) {
+        let own = found.iter().find_map(|change| match change {
+            ExecutorChange::Start(number, devices) if *number == demand.number => Some(*devices),
+            _ => None,
+        });
+        *devices = own.unwrap_or(*devices);
+    }
+    for at in 0..demands.len() {
+        let (Some(demand), Some(devices)) = (demands.get(at), taken.get(at)) else { continue };
+        let Some(own) = demand.sharing().filter(|_| devices.is_empty()) else { continue };
+        let beside = (0..machine.count).filter_map(|index| {
+            let device = DeviceSet::from_index(index);
+            let mut tenants = demands.iter().zip(&taken);
+            let mut next = || tenants.find(|(_, taken)| !taken.intersection(device).is_empty());
+            let (Some((other, taken)), None) = (next(), next()) else { return None };
+            let has_place = *taken == device && machine.leases_of_each > 1;
+            other.sharing().filter(|_| has_place).map(|other| (pairs.sum_milli(own, other), index))
+        });
+        // Of equal sums the first device.
+        let best = beside.min_by_key(|(sum, index)| (std::cmp::Reverse(*sum), *index));
+        if let (Some((_, index)), Some(devices)) = (best, taken.get_mut(at)) {
+            *devices = DeviceSet::from_index(index);
+            found.push(ExecutorChange::Start(demand.number, *devices));
+        }
+    }
 }
 
 fn running(demands: &[LeaseDemand]) -> impl Iterator<Item = &LeaseDemand> {
@@ -147,18 +213,23 @@ fn slower(demands: &[LeaseDemand]) -> impl Iterator<Item = ExecutorChange> + '_ 
 
 /// The cluster of one node with the leases that have devices, and the number of those that wait.
 fn cluster(
-    (devices, launches): (u32, bool),
+    MachineDevices { count: devices, launches, .. }: MachineDevices,
     demands: &[LeaseDemand],
+    pairs: &PairTimes,
     pause_ms: u64,
 ) -> Option<(ClusterState, usize)> {
     let node = DeviceNode { kind: KIND, devices, memory_bytes: u64::MAX };
     let pause = pause_ms.saturating_mul(1_000_000);
-    let mut state = ClusterState::new(vec![node], PackingTable::default(), pause).ok()?;
+    let class = |at: usize| u16::try_from(at).ok().map(PackingClass);
+    let sharing = demands.iter().enumerate();
+    let sharing = sharing.filter_map(|(at, demand)| Some((class(at)?, demand.sharing()?)));
+    let table = pairs.table(KIND, &sharing.collect::<Vec<_>>()).ok()?;
+    let mut state = ClusterState::new(vec![node], table, pause).ok()?;
     let mut starts = Vec::new();
     let mut waiting = 0_usize;
     let leases = u32::try_from(demands.len()).unwrap_or(u32::MAX).max(1);
     let equal = (devices / leases).max(1);
-    for demand in demands {
+    for (at, demand) in demands.iter().enumerate() {
         let id = OrderId(demand.number);
         let most = if launches { devices.min(demand.most.max(1)) } else { 1 };
         // A lease that starts takes at most its equal part, or its grant: guesses would let the first one take all.
@@ -167,7 +238,9 @@ fn cluster(
             false => most.max(demand.devices.len()),
         };
         let profiles = BTreeMap::from([(KIND, profile(&demand.times, count)?)]);
-        state.submit(TrainingOrder::new(id, profiles, demand.steps.max(1)).ok()?).ok()?;
+        let mut order = TrainingOrder::new(id, profiles, demand.steps.max(1)).ok()?;
+        order.class = class(at).filter(|_| demand.shape.is_some());
+        state.submit(order).ok()?;
         match demand.devices.is_empty() {
             true => waiting = waiting.saturating_add(1),
             false => {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use florin_compute::ComputeOrder;
+use florin_compute::{ComputeJob, ComputeOrder};
 
 use super::*;
 use crate::leases::measuring::job_shape;
@@ -140,7 +140,7 @@ fn a_long_queue_refuses_bids_until_it_is_forgotten() {
     test.recorded().state = Some(ExecutorState::Running);
     executors.turn();
     assert_eq!(executors.refuse_start(), None);
-    let machine = DeviceSupply::Machine { devices: 1, launches: false };
+    let machine = DeviceSupply::Machine { devices: 1, launches: false, leases_of_each: 1 };
     executors.supply = machine;
     executors.waited_at = Some(Instant::now());
     assert_eq!(executors.refuse_start(), None, "a machine has no queue");
@@ -177,7 +177,8 @@ fn an_executor_without_progress_is_replaced() {
 #[test]
 fn a_count_that_is_tried_has_the_time_of_one_device() {
     let test = TestExecutors::new();
-    let mut executors = test.open(DeviceSupply::Machine { devices: 2, launches: true });
+    let mut executors =
+        test.open(DeviceSupply::Machine { devices: 2, launches: true, leases_of_each: 1 });
     let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
     executors.turn();
     executors.turn();
@@ -232,7 +233,8 @@ fn a_new_daemon_waits_for_a_job_as_long_as_the_one_before() {
 #[test]
 fn an_executor_of_several_devices_that_computes_nothing_is_the_last_one() {
     let test = TestExecutors::new();
-    let mut executors = test.open(DeviceSupply::Machine { devices: 4, launches: true });
+    let mut executors =
+        test.open(DeviceSupply::Machine { devices: 4, launches: true, leases_of_each: 1 });
     let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
     executors.turn();
     test.recorded().state = Some(ExecutorState::Ended("mpirun refuses root".to_owned()));
@@ -249,7 +251,8 @@ fn an_executor_of_several_devices_that_computes_nothing_is_the_last_one() {
 #[test]
 fn devices_of_an_executor_that_has_ended_are_free() {
     let test = TestExecutors::new();
-    let mut executors = test.open(DeviceSupply::Machine { devices: 1, launches: false });
+    let mut executors =
+        test.open(DeviceSupply::Machine { devices: 1, launches: false, leases_of_each: 1 });
     let first = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
     executors.turn();
     let second = TestExecutors::request(&mut executors, work(2, WorkKind::Segments));
@@ -260,6 +263,74 @@ fn devices_of_an_executor_that_has_ended_are_free() {
     executors.turn();
     assert_eq!(test.recorded().started.len(), 2);
     assert!(executors.has_work(first) && !executors.is_ended(second));
+}
+
+#[test]
+fn leases_on_one_device_have_times_of_their_own() {
+    let test = TestExecutors::new();
+    let machine = DeviceSupply::Machine { devices: 1, launches: false, leases_of_each: 2 };
+    let mut executors = test.open(machine);
+    let other = || ComputeJob { virtual_workers: 2, ..job() };
+    let second = ExecutorWork { job: other(), ..work(2, WorkKind::Segments) };
+    let shapes = [job_shape(&job()), job_shape(&other())];
+    let one = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
+    let is_shared = |events: Vec<LeaseEvent>| -> Vec<bool> {
+        let of = |event: &LeaseEvent| match event {
+            LeaseEvent::ExecutorStarted { is_shared, .. } => Some(*is_shared),
+            _ => None,
+        };
+        events.iter().filter_map(of).collect()
+    };
+    assert_eq!(is_shared(executors.turn()), [false]);
+    let add = |executors: &Executors, order: Digest, times: &[u64]| {
+        let folder = executors.folder(order).unwrap();
+        times.iter().for_each(|us| folder.add_time(1, *us).unwrap());
+    };
+    add(&executors, one, &[1_000]);
+    executors.turn();
+    let two = TestExecutors::request(&mut executors, second);
+    assert_eq!(is_shared(executors.turn()), [true]);
+    // The first segments of both began before they had the device together.
+    add(&executors, one, &[1_500]);
+    add(&executors, two, &[3_000]);
+    executors.turn();
+    assert_eq!(executors.pairs, PairTimes::default());
+    add(&executors, one, &[1_900, 2_000]);
+    add(&executors, two, &[4_000]);
+    executors.turn();
+    let mut expected = PairTimes::default();
+    expected.record(shapes[0], shapes[1], 2_000);
+    expected.record(shapes[1], shapes[0], 4_000);
+    assert_eq!(executors.pairs, expected);
+    assert_eq!(executors.times[&shapes[0]], BTreeMap::from([(1, 1_000)]));
+    // The first one is over: the next segment of the other began beside it.
+    executors.works.get_mut(&one).unwrap().ended = Some("done".to_owned());
+    add(&executors, two, &[3_500]);
+    executors.turn();
+    add(&executors, two, &[900]);
+    executors.turn();
+    assert_eq!(executors.pairs, expected);
+    assert_eq!(executors.times[&shapes[1]], BTreeMap::from([(1, 900)]));
+}
+
+#[test]
+fn a_lease_beside_another_one_may_take_twice_the_time() {
+    let test = TestExecutors::new();
+    let machine = DeviceSupply::Machine { devices: 1, launches: false, leases_of_each: 2 };
+    let mut executors = test.open(machine);
+    let orders =
+        [1, 2].map(|nonce| TestExecutors::request(&mut executors, work(nonce, WorkKind::Segments)));
+    executors.turn();
+    executors.turn();
+    // Three segments of ten steps of two milliseconds, and four starts.
+    let limit = Duration::from_millis(60 + 4 * EXECUTOR_START_MS);
+    let mut set = |by: Duration| {
+        executors.works.get_mut(&orders[1]).unwrap().progress_at = Instant::now().checked_sub(by);
+        executors.turn();
+        executors.is_ended(orders[1])
+    };
+    assert!(!set(limit - Duration::from_millis(20)));
+    assert!(set(limit + Duration::from_millis(20)));
 }
 
 #[test]
@@ -285,14 +356,15 @@ fn one_measurement_runs_at_a_time_and_none_beside_a_lease_that_waits() {
     executors.turn();
     executors.turn();
     assert!(executors.may_measure(), "it runs");
-    executors.supply = DeviceSupply::Machine { devices: 4, launches: false };
+    executors.supply = DeviceSupply::Machine { devices: 4, launches: false, leases_of_each: 1 };
     assert!(!executors.may_measure(), "devices of a machine must be idle");
 }
 
 #[test]
 fn a_launcher_that_hangs_is_used_once() {
     let test = TestExecutors::new();
-    let mut executors = test.open(DeviceSupply::Machine { devices: 2, launches: true });
+    let mut executors =
+        test.open(DeviceSupply::Machine { devices: 2, launches: true, leases_of_each: 1 });
     let order = TestExecutors::request(&mut executors, work(1, WorkKind::Segments));
     executors.turn();
     executors.turn();
@@ -309,9 +381,18 @@ fn a_launcher_that_hangs_is_used_once() {
 
 #[test]
 fn devices_of_a_policy_are_checked() {
-    let machine = |devices| DeviceSupply::Machine { devices, launches: false };
+    let machine = |devices| DeviceSupply::Machine { devices, launches: false, leases_of_each: 1 };
     let batch = |of_each, queue_ms| DeviceSupply::Batch { of_each, queue_ms };
+    let shared = |devices, leases_of_each| DeviceSupply::Machine {
+        devices,
+        launches: false,
+        leases_of_each,
+    };
     for (supply, orders, key) in [
+        (shared(2, 2), Some(4), None),
+        (shared(2, 2), Some(5), Some("bid.orders_max")),
+        (shared(2, 0), Some(1), Some("executors.leases_per_device")),
+        (shared(2, 3), Some(1), Some("executors.leases_per_device")),
         (machine(1), Some(1), None),
         (machine(64), Some(8), None),
         (machine(0), None, Some("executors.devices")),

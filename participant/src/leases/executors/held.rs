@@ -7,6 +7,7 @@ use florin_protocol::Digest;
 use florin_scheduler::DeviceSet;
 
 use super::RequestedWork;
+use super::pairs::DEVICE_LEASES_MAX;
 use super::work::{ExecutorWork, WorkFolder, WorkKind};
 use crate::leases::measuring::job_shape;
 
@@ -40,6 +41,10 @@ pub(super) struct HeldWork {
     pub(super) ended: Option<String>,
     /// Lines of its file of times that were read.
     pub(super) times_read: usize,
+    /// The shape of the lease that shared its device at the last look.
+    partner: Option<Digest>,
+    /// Whether that changed within its current segment.
+    is_mixed: bool,
     /// Its last progress, since it runs.
     pub(super) progress_at: Option<Instant>,
     /// Why it was replaced without progress.
@@ -76,6 +81,8 @@ impl HeldWork {
             waits_since: Some(Instant::now()),
             ended: None,
             times_read: 0,
+            partner: None,
+            is_mixed: false,
             progress_at: None,
             stalled: None,
             is_damaged: false,
@@ -110,6 +117,24 @@ impl HeldWork {
         self.steps.saturating_sub(done).max(1)
     }
 
+    /// Of fresh times those of segments that had one partner, or none, all the time.
+    pub(super) fn alike(
+        &mut self,
+        partner: Option<Digest>,
+        fresh: &[(u32, u64)],
+    ) -> Vec<(u32, u64)> {
+        self.is_mixed |= partner != self.partner;
+        self.partner = partner;
+        let Some((_, rest)) = fresh.split_first() else { return Vec::new() };
+        let alike = if std::mem::take(&mut self.is_mixed) { rest } else { fresh };
+        alike.to_vec()
+    }
+
+    /// Whether its executor has devices.
+    pub(super) const fn runs(&self) -> bool {
+        self.handle.is_some() && self.ended.is_none()
+    }
+
     pub(super) const fn is_waiting(&self) -> bool {
         self.handle.is_none() && self.ended.is_none()
     }
@@ -126,6 +151,9 @@ impl HeldWork {
             false => (times.values().max(), STALL_SEGMENTS, STALL_STARTS),
         };
         let Some(us) = predicted else { return false };
+        // Beside another lease a step may take as many times as long as a device has leases.
+        let leases = if self.partner.is_some() { u64::from(DEVICE_LEASES_MAX) } else { 1 };
+        let us = us.saturating_mul(leases);
         let segment_us = us.saturating_mul(self.steps_of_segment.into());
         let segments_ms = segment_us.div_ceil(1_000).saturating_mul(segments);
         let starts_ms = self.start_ms.saturating_mul(starts);

@@ -16,6 +16,7 @@ mod execute;
 #[cfg(test)]
 mod executors_tests;
 mod held;
+mod pairs;
 mod processes;
 mod slurm;
 mod supply;
@@ -36,6 +37,7 @@ pub use backend::{
     executor_log_end,
 };
 pub use execute::{ExecuteError, LoadedWork, write_failure};
+pub use pairs::DEVICE_LEASES_MAX;
 pub use processes::{LAUNCHER_ARGUMENTS_MAX, PARENT_VARIABLE, ProcessBackend};
 pub use slurm::{SBATCH_ARGUMENTS_MAX, SlurmBackend, refuse_argument};
 pub use supply::{BATCH_DEVICES_MAX, DeviceSupply, MACHINE_DEVICES_MAX};
@@ -43,8 +45,9 @@ pub use supply::{BATCH_DEVICES_MAX, DeviceSupply, MACHINE_DEVICES_MAX};
 use super::event::LeaseEvent;
 use super::measuring::MEASURED_SHAPES_MAX;
 use crate::atomic_file::{self, FileError};
-use allotment::{ExecutorChange, LeaseDemand};
+use allotment::{ExecutorChange, LeaseDemand, MachineDevices};
 use held::HeldWork;
+use pairs::PairTimes;
 pub(super) use supply::check_supply;
 pub(super) use work::{ExecutorWork, WorkFolder, WorkKind, blob_name};
 
@@ -69,8 +72,9 @@ pub(super) struct Executors {
     root: PathBuf,
     works: BTreeMap<Digest, HeldWork>,
     next: u64,
-    /// Microseconds of a step by shape and devices.
+    /// Microseconds of a step by shape and devices, which no other lease shared.
     times: BTreeMap<Digest, BTreeMap<u32, u64>>,
+    pairs: PairTimes,
     /// The devices on which the next executor of an order starts.
     granted: BTreeMap<Digest, u32>,
     /// The last wait in a queue that was too long.
@@ -129,6 +133,7 @@ impl Executors {
             works,
             next: 0,
             times,
+            pairs: PairTimes::default(),
             granted: BTreeMap::new(),
             waited_at: None,
             has_failed_launch: false,
@@ -291,7 +296,10 @@ impl Executors {
             self.look(order);
         }
         match self.supply {
-            DeviceSupply::Machine { devices, launches } => self.allot(devices, launches),
+            DeviceSupply::Machine { devices, launches, leases_of_each } => {
+                let launches = launches && !self.has_failed_launch;
+                self.allot(MachineDevices { count: devices, launches, leases_of_each });
+            }
             DeviceSupply::Batch { of_each, .. } => {
                 let waiting = self.works.iter().filter(|(_, held)| held.is_waiting());
                 let waiting: Vec<Digest> = waiting.map(|(order, _)| *order).collect();
@@ -303,12 +311,24 @@ impl Executors {
         std::mem::take(&mut self.events).into()
     }
 
+    /// The shape of another lease that has some of these devices of the machine.
+    fn beside(&self, order: Digest, devices: DeviceSet) -> Option<Digest> {
+        let beside = self.works.iter().find(|(other, held)| {
+            **other != order && held.runs() && !held.devices.intersection(devices).is_empty()
+        });
+        beside.map(|(_, held)| held.shape)
+    }
+
     /// Reads the state of an executor and the times of its segments.
     fn look(&mut self, order: Digest) {
+        let is_batch = self.is_batch();
+        let devices = self.works.get(&order).map(|held| held.devices).unwrap_or_default();
+        let partner = self.beside(order, devices).filter(|_| !is_batch);
         let Some(held) = self.works.get_mut(&order) else { return };
         let Some(handle) = held.handle.clone().filter(|_| held.ended.is_none()) else { return };
         let times = held.folder.times();
-        let fresh: Vec<(u32, u64)> = times.iter().skip(held.times_read).copied().collect();
+        let fresh = times.get(held.times_read..).unwrap_or_default();
+        let alike = held.alike(partner, fresh);
         held.times_read = times.len();
         self.is_proven |= held.times_read > 0;
         if !fresh.is_empty() {
@@ -329,7 +349,6 @@ impl Executors {
             Ok(ExecutorState::Running) => {
                 held.waits_since = None;
                 held.progress_at.get_or_insert_with(Instant::now);
-                let is_batch = matches!(self.supply, DeviceSupply::Batch { .. });
                 let is_stalled = held.is_stalled(self.times.get(&held.shape), is_batch);
                 stalled = is_stalled.then_some("it added no segment for too long");
             }
@@ -338,8 +357,13 @@ impl Executors {
         }
         held.stalled = stalled;
         let shape = held.shape;
-        for (devices, us) in fresh {
-            self.times_of(shape).insert(devices, us);
+        for (devices, us) in alike {
+            match partner {
+                Some(other) => self.pairs.record(shape, other, us),
+                None => {
+                    self.times_of(shape).insert(devices, us);
+                }
+            }
         }
         if let Some(why) = stalled {
             tracing::warn!(order = %order.short(), why, "an executor is replaced");
@@ -355,8 +379,11 @@ impl Executors {
         self.times.entry(shape).or_default()
     }
 
-    fn allot(&mut self, devices: u32, launches: bool) {
-        let launches = launches && !self.has_failed_launch;
+    const fn is_batch(&self) -> bool {
+        matches!(self.supply, DeviceSupply::Batch { .. })
+    }
+
+    fn allot(&mut self, machine: MachineDevices) {
         let demand = |(order, held): (&Digest, &HeldWork)| {
             let mut times = self.times.get(&held.shape).cloned().unwrap_or_default();
             times.entry(1).or_insert(STEP_US_GUESS);
@@ -368,11 +395,12 @@ impl Executors {
                 granted: self.granted.get(order).copied(),
                 devices: held.devices,
                 is_ending: held.is_ending,
+                shape: (held.kind == WorkKind::Segments).then_some(held.shape),
             }
         };
         let open = self.works.iter().filter(|(_, held)| held.ended.is_none());
         let demands: Vec<LeaseDemand> = open.map(demand).collect();
-        for change in allotment::changes((devices, launches), &demands, EXECUTOR_START_MS) {
+        for change in allotment::changes(machine, &demands, &self.pairs, EXECUTOR_START_MS) {
             let (ExecutorChange::Start(number, _)
             | ExecutorChange::Resize(number, _)
             | ExecutorChange::Interrupt(number)) = change;
@@ -396,6 +424,7 @@ impl Executors {
     }
 
     fn start(&mut self, order: Digest, devices: DeviceSet) {
+        let is_shared = !self.is_batch() && self.beside(order, devices).is_some();
         let Some(held) = self.works.get_mut(&order).filter(|held| held.is_waiting()) else {
             return;
         };
@@ -417,6 +446,7 @@ impl Executors {
                     backend,
                     handle: handle.clone(),
                     devices: count,
+                    is_shared,
                 };
                 self.events.push_back(event);
                 (held.handle, held.devices) = (Some(handle), devices);

@@ -1,6 +1,7 @@
 //! The devices of executors.
 
 use super::allotment;
+use super::pairs::DEVICE_LEASES_MAX;
 
 /// Most devices of one machine.
 pub const MACHINE_DEVICES_MAX: u32 = allotment::MACHINE_DEVICES_MAX;
@@ -16,6 +17,8 @@ pub enum DeviceSupply {
         devices: u32,
         /// Whether a launcher starts executors on several devices.
         launches: bool,
+        /// Most leases of each, from 1 to [`DEVICE_LEASES_MAX`].
+        leases_of_each: u32,
     },
     /// Devices of a batch system, which has a queue of its own.
     Batch {
@@ -35,14 +38,20 @@ pub(in crate::leases) fn check_supply(
     orders_max: Option<u32>,
 ) -> Result<(), (&'static str, String)> {
     match supply {
-        DeviceSupply::Machine { devices, .. } => {
+        DeviceSupply::Machine { devices, leases_of_each, .. } => {
             if !(1..=MACHINE_DEVICES_MAX).contains(&devices) {
                 let why = format!("{devices}: use 1 to {MACHINE_DEVICES_MAX} devices");
                 return Err(("executors.devices", why));
             }
-            if let Some(orders) = orders_max.filter(|orders| *orders > devices) {
+            if !(1..=DEVICE_LEASES_MAX).contains(&leases_of_each) {
+                let why = format!("{leases_of_each}: use 1 to {DEVICE_LEASES_MAX} leases");
+                return Err(("executors.leases_per_device", why));
+            }
+            let most = devices.saturating_mul(leases_of_each);
+            if let Some(orders) = orders_max.filter(|orders| *orders > most) {
                 let why = format!(
-                    "{orders}: each lease needs a device, and executors.devices is {devices}"
+                    "{orders}: use at most {most}, as executors.devices is {devices} and \
+                     executors.leases_per_device {leases_of_each}"
                 );
                 return Err(("bid.orders_max", why));
             }
