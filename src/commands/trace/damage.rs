@@ -10,7 +10,7 @@ pub(super) fn lines(found: &TraceFolder) -> Vec<String> {
     let used = found.traces.iter().filter(|trace| trace.damage.is_any());
     let used = used.map(|trace| format!("{}: {}", trace.file, missing(&trace.damage)));
     let left_out = found.left_out.iter().map(|(file, damage)| match damage.unreadable_lines {
-        0 => format!("{file} is left out: no line of it is an event of a known process"),
+        0 => format!("{file} is left out: it has no event of a known process"),
         lines => format!(
             "{file} is left out: {} unreadable, and no other is an event of a known process",
             count(lines, "line is", "lines are")
@@ -27,9 +27,9 @@ fn missing(damage: &FileDamage) -> String {
     match (unreadable_lines, is_last_unreadable) {
         (0, _) => {}
         (1, true) => parts.push("its last line is cut, and unreadable".to_owned()),
+        (1, false) => parts.push("1 line is unreadable, and its event is missing".to_owned()),
         (lines, _) => {
-            let lines = count(lines, "line is", "lines are");
-            parts.push(format!("{lines} unreadable, and their events are missing"));
+            parts.push(format!("{lines} lines are unreadable, and their events are missing"));
         }
     }
     if dropped_events > 0 {

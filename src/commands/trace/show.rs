@@ -313,15 +313,18 @@ fn find<'a>(text: &str, members: &[&'a str]) -> Result<&'a str, Failure> {
         return Ok(member);
     }
     let lower = text.to_lowercase();
-    let like: Vec<_> =
-        members.iter().filter(|member| member.to_lowercase().starts_with(&lower)).collect();
+    let is_like = |member: &&&str| number.is_none() && member.to_lowercase().starts_with(&lower);
+    let like: Vec<_> = members.iter().filter(is_like).collect();
     match like[..] {
         [one] => Ok(one),
         _ => {
+            let found = match text.parse::<usize>() {
+                Ok(_) => "no member has this number".to_owned(),
+                Err(_) => format!("{} accounts begin like this", like.len()),
+            };
             let message = format!(
-                "--without {text}: {} members begin like this; give a number from 1 to {}, or the \
-                 first digits of one account",
-                like.len(),
+                "--without {text}: {found}; give a number from 1 to {}, or the first digits of one \
+                 account",
                 members.len()
             );
             Err(Failure::input("UNKNOWN_MEMBER", message))

@@ -14,6 +14,8 @@ use crate::trace::writer::FILE_BYTES_MAX;
 
 /// Maximum number of files of a folder.
 const FILES_MAX: usize = 10_000;
+/// Maximum number of files that an error names.
+const FILES_NAMED_MAX: usize = 3;
 /// Maximum number of events of all files together.
 const EVENTS_MAX: usize = 20_000_000;
 /// Maximum length of a line, in bytes.
@@ -37,8 +39,13 @@ pub(crate) enum TraceReadError {
         source: io::Error,
     },
     /// No file of the folder has an event of a trace.
-    #[error("{0} has no trace: give the folder of --trace")]
-    Empty(PathBuf),
+    #[error("{path} has no trace{}: give the folder of --trace", unusable(files))]
+    Empty {
+        /// The folder.
+        path: PathBuf,
+        /// The first of its files, none of which has an event of a known process.
+        files: Vec<String>,
+    },
     /// The folder has more files or events than this program reads.
     #[error("{path} has more than {limit} {what}: move some of its files away")]
     TooLarge {
@@ -56,9 +63,17 @@ impl TraceReadError {
     pub(crate) const fn code(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "TRACE_UNREADABLE",
-            Self::Empty(_) => "TRACE_EMPTY",
+            Self::Empty { .. } => "TRACE_EMPTY",
             Self::TooLarge { .. } => "TRACE_TOO_LARGE",
         }
+    }
+}
+
+/// The names of files without an event, for an error.
+fn unusable(files: &[String]) -> String {
+    match files {
+        [] => String::new(),
+        files => format!(" (no line of {} is an event of a known process)", files.join(", ")),
     }
 }
 
@@ -184,12 +199,13 @@ pub(crate) fn read_folder(folder: &Path) -> Result<TraceFolder, TraceReadError> 
         }
         if !trace.role.is_empty() && !trace.events.is_empty() {
             found.traces.push(trace);
-        } else if trace.damage.is_any() || trace.role.is_empty() {
+        } else {
             found.left_out.push((trace.file, trace.damage));
         }
     }
     if found.traces.is_empty() {
-        return Err(TraceReadError::Empty(folder.into()));
+        let files = found.left_out.into_iter().map(|(file, _)| file).take(FILES_NAMED_MAX);
+        return Err(TraceReadError::Empty { path: folder.into(), files: files.collect() });
     }
     Ok(found)
 }
@@ -383,12 +399,19 @@ mod tests {
     fn a_folder_without_a_trace_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("other.json"), "{}").unwrap();
-        assert_eq!(read_folder(folder.path()).unwrap_err().code(), "TRACE_EMPTY");
+        let error = read_folder(folder.path()).unwrap_err();
+        assert_eq!(error.code(), "TRACE_EMPTY");
+        assert!(error.to_string().contains("no line of other.json is an event"), "{error}");
         let missing = folder.path().join("missing");
         assert_eq!(read_folder(&missing).unwrap_err().code(), "TRACE_UNREADABLE");
         std::fs::write(folder.path().join("a.json"), FILE).unwrap();
         let read = read_folder(folder.path()).unwrap();
         assert_eq!((read.traces.len(), read.left_out.len()), (1, 1));
+        // The file of a process that was killed before its first event.
+        std::fs::write(folder.path().join("participant-0x02-8.json"), "[]").unwrap();
+        let read = read_folder(folder.path()).unwrap();
+        let left_out: Vec<&str> = read.left_out.iter().map(|(file, _)| file.as_str()).collect();
+        assert_eq!(left_out, ["other.json", "participant-0x02-8.json"]);
     }
 
     #[test]

@@ -141,8 +141,13 @@ impl TracedRound {
 /// The clocks are aligned.
 pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
     let mut found = BTreeMap::new();
-    for trace in traces.iter().filter(|trace| trace.role != "participant") {
-        add_phases(&mut found, trace);
+    let mut hosts: Vec<_> = traces.iter().filter(|trace| trace.role != "participant").collect();
+    // A coordinator that starts again has another file, and goes on with the phase of the one before.
+    let at = |event: Option<&TracedEvent>| event.map(|event| event.at);
+    hosts.sort_by_key(|trace| (at(trace.events.first()), at(trace.events.last())));
+    let mut running = BTreeMap::new();
+    for trace in hosts {
+        add_phases(&mut found, &mut running, trace);
     }
     found.retain(|_, round: &mut TracedRound| round.end > round.start);
     for trace in traces {
@@ -168,16 +173,17 @@ pub(crate) fn rounds(traces: &[ProcessTrace]) -> Vec<TracedRound> {
 
 type RoundMap = BTreeMap<(String, u64), TracedRound>;
 
-fn add_phases(rounds: &mut RoundMap, trace: &ProcessTrace) {
-    let mut running: BTreeMap<String, u64> = BTreeMap::new();
+/// Adds the phases of a process. `running` has the round of each task that has not ended.
+fn add_phases(rounds: &mut RoundMap, running: &mut BTreeMap<String, u64>, trace: &ProcessTrace) {
     for event in &trace.events {
         let phase = event.text("phase");
         if phase.is_empty() || event.kind == EventKind::End {
             continue;
         }
         let (task, number) = (event.text("task").to_owned(), event.number("round"));
-        // A phase that no round has ends the settlement of the one before.
+        // A phase that no round has ends the settlement of the one before. A coordinator that starts again repeats one.
         if let Some(before) = running.get(&task)
+            && (phase, number) != ("commit", *before)
             && let Some(round) = rounds.get_mut(&(task.clone(), *before))
         {
             round.end_phase(phase, event.at);
@@ -228,11 +234,10 @@ impl TracedRound {
             "settle" => 2,
             _ => 3,
         };
-        // A round that was given up has no later phases before its settlement.
-        for (number, end) in ends.into_iter().enumerate() {
-            if number == last || number < last && *end == 0 {
-                *end = at;
-            }
+        // A round that was given up has no later phases before its settlement; a coordinator that starts again repeats
+        // one.
+        for end in ends.into_iter().take(last + 1).filter(|end| **end == 0) {
+            *end = at;
         }
     }
 }

@@ -483,3 +483,43 @@ fn a_refused_commit_has_not_arrived() {
     files.refusal(1, member, arrived + 3 * MS);
     assert_eq!(arrival(&files), Some(arrived));
 }
+
+#[test]
+fn a_coordinator_that_starts_again_loses_no_round() {
+    for seed in 0..100 {
+        let mut files = Market::random(seed).play();
+        let whole = rounds(&aligned(files.clone()));
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x2E57);
+        let events = &files[0].events;
+        let cut = rng.random_range(1..events.len());
+        let phase = events[..cut].iter().rev().find(|event| event.kind == EventKind::Begin);
+        let mut repeated = phase.cloned().unwrap();
+        repeated.at = events[cut].at;
+        let mut later = files[0].events.split_off(cut);
+        // It announces the phase again, unless that ends at the same moment.
+        if seed % 2 == 0 {
+            later.insert(0, repeated);
+        }
+        let again = ProcessTrace { events: later, ..files[0].clone() };
+        // The later process has the name that is read first.
+        files.insert(0, again);
+        let found = rounds(&aligned(files));
+        assert_eq!(found.len(), whole.len(), "seed {seed}, cut {cut}");
+        for (found, whole) in found.iter().zip(&whole) {
+            let ends = |round: &TracedRound| {
+                [round.start, round.commit_end, round.reveal_end, round.value_end, round.end]
+            };
+            assert_eq!(ends(found), ends(whole), "seed {seed}, round {}", whole.number);
+            assert_eq!(
+                (found.updates, found.commits),
+                (whole.updates, whole.commits),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+fn aligned(mut files: Vec<ProcessTrace>) -> Vec<ProcessTrace> {
+    clocks::align(&mut files);
+    files
+}
