@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use florin_ledger::{BondState, Ledger, LedgerError, StakeState};
 use florin_protocol::{
     Address, Amount, AmountError, ErrorCode, MissingReason, Report, RoundNumber, RoundRules,
-    Statement, TaskId,
+    Statement, TaskHistory, TaskId,
 };
 
 use crate::client::{Client, ClientError};
@@ -47,24 +47,30 @@ pub(crate) fn statement_line(
     write!(f, ". {}", statement.explanation)
 }
 
-/// The statement of `account` from `report`. To a member without a commit it explains how the commits
-/// ended, and whether the update of a training that goes on can count in a later round.
+/// The statement of `account` from `report`, behind a history of the rounds before it. To a member without a commit it
+/// explains how the commits ended, and whether the update of a training that goes on can count in a later round.
 #[must_use]
 pub fn explained_statement(
     report: &Report,
     account: Address,
     rules: &RoundRules,
+    history: &TaskHistory,
 ) -> Option<Statement> {
     let mut statement = Statement::from_report(report, account)?;
     let is_silent = report.missing.contains(&(account, MissingReason::NoCommit));
     let other = statement.explanation.strip_prefix(NO_COMMIT).map(str::to_owned);
     if let (true, Some(other)) = (is_silent, other) {
-        statement.explanation = explain_no_commit(report, rules) + &other;
+        statement.explanation = explain_no_commit(report, account, rules, history) + &other;
     }
     Some(statement)
 }
 
-fn explain_no_commit(report: &Report, rules: &RoundRules) -> String {
+fn explain_no_commit(
+    report: &Report,
+    account: Address,
+    rules: &RoundRules,
+    history: &TaskHistory,
+) -> String {
     let (times, round) = (&report.times, report.scope.round.0);
     let mut why = match (times.commits_closed < times.commit_by, report.commits.len()) {
         (false, _) => "No commit arrived before the deadline, so ".to_owned(),
@@ -77,12 +83,18 @@ fn explain_no_commit(report: &Report, rules: &RoundRules) -> String {
     if late == 0 || round >= rules.count {
         return why + "there is no pay. The bond is unchanged.";
     }
-    let rounds = if late == 1 { "round" } else { "rounds" };
-    why.push_str(&format!(
-        "this round pays nothing for the account. The bond is unchanged. The update of a training \
-         that goes on can still count: up to {late} {rounds} after the one in which the training \
-         began."
-    ));
+    why.push_str("this round pays nothing for the account. The bond is unchanged. ");
+    let since = history.member(account).ongoing.map_or(round, |ongoing| ongoing.since.0);
+    let last = since.saturating_add(late).min(rules.count);
+    why.push_str(&match history.may_continue(rules.staleness, account, report.scope.round) {
+        true => format!(
+            "The update of the training that began in round {since} can still count, up to round {last}."
+        ),
+        false => format!(
+            "The training that began in round {since} was too slow: its update counts no more. That is \
+             a failure, after which the account may be left out of some rounds."
+        ),
+    });
     why
 }
 
@@ -135,10 +147,15 @@ pub fn statements(
         infrastructure: Amount::ZERO,
         debit: Amount::ZERO,
     };
-    for round in *rounds.start().max(&1)..=*rounds.end().min(&reported) {
+    let rules = &view.spec.rounds;
+    // A training may have begun before the first of these rounds.
+    let first = if rules.staleness.admits_late() { &1 } else { rounds.start() };
+    let mut history = TaskHistory::default();
+    for round in *first.max(&1)..=*rounds.end().min(&reported) {
         let report = client.report(task, RoundNumber(round))?;
-        let rules = &view.spec.rounds;
-        if let Some(line) = explained_statement(&report.body, account, rules) {
+        let line = explained_statement(&report.body, account, rules, &history);
+        history.add_round(rules.staleness, &report.body);
+        if let Some(line) = line.filter(|_| rounds.contains(&round)) {
             let counted = report.body.score(account).filter(|score| !score.excluded);
             all.add(line, counted.map_or(0, |score| score.score_nano))?;
         }
@@ -308,18 +325,44 @@ mod tests {
         rules.count = 9;
         let mut why = |closed: u64, late: u32, count: u32| {
             (rules.staleness.rounds, rules.count) = (late, count);
-            explained_statement(&report(closed), SILENT, &rules).unwrap().explanation
+            let history = TaskHistory::default();
+            explained_statement(&report(closed), SILENT, &rules, &history).unwrap().explanation
         };
         assert_eq!(why(30, 0, 9), NO_COMMIT);
         let complete = "The round was complete with 2 commits, before the deadline, so ";
         assert_eq!(why(20, 0, 9), format!("{complete}there is no pay. The bond is unchanged."));
         for late in [why(20, 8, 9), why(30, 8, 9)] {
-            assert!(late.contains("can still count: up to 8 rounds after"), "{late}");
+            assert!(late.contains("began in round 1 can still count, up to round 9"), "{late}");
             assert!(!late.contains("there is no pay"), "{late}");
         }
-        assert!(why(20, 1, 9).contains("up to 1 round after"));
+        assert!(why(20, 1, 9).contains("up to round 2"));
+        assert!(why(20, 8, 4).contains("up to round 4"), "the task has no more");
         assert!(why(20, 8, 9).starts_with(complete));
         assert_eq!(why(30, 8, 1), NO_COMMIT, "no round follows");
+    }
+
+    #[test]
+    fn a_member_whose_training_was_too_slow_reads_that_its_update_counts_no_more() {
+        let mut rules = TaskSpec::example().rounds;
+        (rules.count, rules.staleness.rounds) = (9, 2);
+        let mut history = TaskHistory::default();
+        let mut why = |round: u32| {
+            let mut report = report(20);
+            report.scope.round = RoundNumber(round);
+            let found = explained_statement(&report, SILENT, &rules, &history).unwrap();
+            history.add_round(rules.staleness, &report);
+            found.explanation
+        };
+        for round in [3, 4] {
+            assert!(why(round).contains("began in round 3 can still count, up to round 5"));
+        }
+        let last = why(5);
+        assert!(
+            last.contains("began in round 3 was too slow: its update counts no more"),
+            "{last}"
+        );
+        // It was asked again.
+        assert!(why(6).contains("began in round 6 can still count, up to round 8"));
     }
 
     #[test]
@@ -329,10 +372,10 @@ mod tests {
         let mut other = report(20);
         other.missing = vec![(SILENT, MissingReason::NoReveal)];
         assert_eq!(
-            explained_statement(&other, SILENT, &rules),
+            explained_statement(&other, SILENT, &rules, &TaskHistory::default()),
             Statement::from_report(&other, SILENT)
         );
         other.missing = Vec::new();
-        assert_eq!(explained_statement(&other, SILENT, &rules), None);
+        assert_eq!(explained_statement(&other, SILENT, &rules, &TaskHistory::default()), None);
     }
 }

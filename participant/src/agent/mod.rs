@@ -44,8 +44,8 @@ use florin_learning::graph::GraphModel;
 use florin_learning::{Dataset, Engine, Execution};
 use florin_ledger::{Ledger, LedgerError, Settlement};
 use florin_protocol::{
-    Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Statement, TaskId, TaskPhase,
-    TaskSpec, TaskView, UploadReceipt, WalletSigner,
+    Address, Amount, Digest, Invitation, Offer, Report, RoundNumber, Statement, TaskHistory,
+    TaskId, TaskPhase, TaskSpec, TaskView, UploadReceipt, WalletSigner,
 };
 
 pub(crate) use claiming::claim_pay;
@@ -212,6 +212,7 @@ pub fn participate(
             loss_micronats: None,
         },
         last_report: None,
+        history: TaskHistory::default(),
         settlements: Vec::new(),
         unchanged_rounds: 0,
         reports_read: 0,
@@ -263,6 +264,7 @@ struct Agent<'a, 'p> {
     current: CurrentRound,
     /// The last report that was read, if any.
     last_report: Option<Report>,
+    history: TaskHistory,
     /// The settlements that the reports read so far imply, oldest first.
     settlements: Vec<Settlement>,
     /// Number of consecutive rounds, up to the last one read, that left the model unchanged.

@@ -42,7 +42,10 @@ impl Agent<'_, '_> {
         };
         self.remove_spent_updates(round)?;
         self.remove_spent_residuals(&report.body)?;
-        match explained_statement(&report.body, self.me, &self.spec.rounds) {
+        let rules = &self.spec.rounds;
+        let statement = explained_statement(&report.body, self.me, rules, &self.history);
+        self.history.add_round(rules.staleness, &report.body);
+        match statement {
             Some(statement) => {
                 let boxed = Box::new(statement.clone());
                 self.statements.push(statement);
