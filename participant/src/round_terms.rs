@@ -31,26 +31,18 @@ impl From<&RoundRules> for RoundTerms {
 }
 
 impl RoundTerms {
-    /// Whether rounds are buffered: they wait for no slow participant.
-    const fn is_buffered(self) -> bool {
-        self.staleness.admits_late() && self.over_selection > 0
-    }
-
-    /// The mode of the rounds, and the number of participants that are asked.
+    /// When a round ends, and how many participants train at a time. A published task has rules and no name of a mode.
     #[must_use]
-    pub fn mode(self) -> String {
+    pub fn end(self) -> String {
         let (updates, more) = (counted(self.cohort_target, "update"), self.over_selection);
         let asked = self.cohort_target.saturating_add(more);
-        match (self.is_buffered(), more) {
-            (true, _) => format!(
-                "buffered: each {updates} complete a round, and {asked} participants train at the \
-                 same time"
-            ),
-            (false, 0) => format!("synchronous: a round ends with {updates}"),
-            (false, _) => {
-                format!(
-                    "synchronous: a round ends with {updates}, and asks up to {asked} participants"
-                )
+        let end = format!("a round ends with {updates}");
+        match (self.staleness.admits_late(), more) {
+            (false, 0) => end,
+            (false, _) => format!("{end}, and asks up to {asked} participants"),
+            (true, 0) => format!("{end}, and slower trainings go on"),
+            (true, _) => {
+                format!("{end}, and up to {asked} participants train at the same time")
             }
         }
     }
@@ -115,25 +107,26 @@ mod tests {
     #[test]
     fn synchronous_rounds_end_with_the_target_and_lose_late_updates() {
         let plain = terms(|_| ());
-        assert_eq!(plain.mode(), "synchronous: a round ends with 4 updates");
+        assert_eq!(plain.end(), "a round ends with 4 updates");
         assert_eq!(plain.lateness(), "an update that misses its round is lost");
         assert_eq!(plain.deadline(), "2 min after the offer");
         assert_eq!(plain.selected(), "random: all with the same probability");
-        let more = terms(|rules| rules.over_selection = 2).mode();
+        let more = terms(|rules| rules.over_selection = 2).end();
         assert!(more.ends_with("asks up to 6 participants"), "{more}");
     }
 
     #[test]
-    fn buffered_rounds_name_their_concurrency_and_the_weight_of_late_updates() {
+    fn rounds_with_late_updates_name_their_concurrency_and_the_weight_of_late_updates() {
         let buffered = terms(|rules| {
             (rules.over_selection, rules.staleness.rounds) = (8, 1);
             rules.selection = Selection { knob: SelectionKnob::Fast, explore: Micro(100_000) };
             rules.deadline =
                 DeadlineRule::Predicted { quantile: Micro(900_000), slack: Micro(1_500_000) };
         });
-        let mode =
-            "buffered: each 4 updates complete a round, and 12 participants train at the same time";
-        assert_eq!(buffered.mode(), mode);
+        let end = "a round ends with 4 updates, and up to 12 participants train at the same time";
+        assert_eq!(buffered.end(), end);
+        let patient = terms(|rules| rules.staleness.rounds = 1).end();
+        assert!(patient.ends_with("and slower trainings go on"), "{patient}");
         assert!(buffered.lateness().starts_with("an update counts up to 1 round late, with"));
         assert_eq!(buffered.selected(), "fast; 0.1 of the places explore");
         assert!(buffered.deadline().starts_with("1.5 times the 0.9-quantile"));

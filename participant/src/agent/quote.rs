@@ -111,8 +111,8 @@ impl fmt::Display for ParticipationQuote {
             "offer: {rounds_left} rounds left; the next one pays at most {} FLN, {} FLN each at an \
              equal split, of which {} FLN as floor; at most {} FLN per nat. Risk: a bond of {} FLN \
              for {rows_covered} of {rows} rows; debits take at most {} FLN per round, {} FLN in \
-             total, and slashes by the arbiter {} at most {} FLN. The bond comes back {} after the task's last settlement, or {} after you leave. Rounds are \
-             {}; {}; selection is {}; commits are due {}",
+             total, and slashes by the arbiter {} at most {} FLN. The bond comes back {} after the task's last settlement, or {} after you leave. Here {}; \
+             {}; selection is {}; commits are due {}",
             pool.short(),
             equal_share.short(),
             floor_share.short(),
@@ -124,7 +124,7 @@ impl fmt::Display for ParticipationQuote {
             slashes_max.short(),
             format_ms(self.returned_after_ms),
             format_ms(self.unbond_ms),
-            self.terms.mode(),
+            self.terms.end(),
             self.terms.lateness(),
             self.terms.selected(),
             self.terms.deadline()
@@ -181,7 +181,7 @@ mod tests {
         );
         let text = quote.to_string();
         assert!(text.contains("0.5 FLN as floor") && text.contains("4 min after you leave"));
-        assert!(text.contains("Rounds are synchronous: a round ends with 4 updates"), "{text}");
+        assert!(text.contains("Here a round ends with 4 updates; "), "{text}");
         let small = quote_for(Some(fln("1")));
         assert_eq!((small.bond, small.rows_covered, small.debits_max), (fln("1"), 20, fln("1")));
         let large = quote_for(Some(fln("9")));
@@ -191,7 +191,7 @@ mod tests {
         let buffered = ParticipationQuote::new(&spec, None, 40, None, &ArbiterPolicy::default());
         let text = buffered.unwrap().to_string();
         assert!(
-            text.contains("buffered: each 4 updates") && text.contains("8 rounds late"),
+            text.contains("4 updates, and up to 12 participants") && text.contains("8 rounds late"),
             "{text}"
         );
     }

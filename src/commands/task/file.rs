@@ -158,7 +158,7 @@ pub(super) fn describe(spec: &TaskSpec) -> anyhow::Result<()> {
                 format_ms(spec.rounds.train_ms)
             ),
         ),
-        ("mode", terms.mode()),
+        ("end of a round", terms.end()),
         ("late updates", terms.lateness()),
         ("selection", terms.selected()),
         ("commits due", terms.deadline()),
