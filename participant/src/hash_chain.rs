@@ -33,7 +33,7 @@ type Link = [u8; LINK_BYTES];
 pub enum HashChainError {
     /// Another process has the file open.
     #[error(
-        "{path} is in use by another process: stop that process, or choose another data folder",
+        "{path} is in use by another process: stop that process first",
         path = path.display()
     )]
     InUse {

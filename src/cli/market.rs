@@ -105,7 +105,7 @@ pub(crate) struct Coordinate {
 )]
 pub(crate) struct Participate {
     /// Task id, or its first digits (6 or more)
-    #[arg(long, value_name = "ID", required_unless_present = "all")]
+    #[arg(long, value_name = "ID", required_unless_present_any = ["all", "policy", "dry_run"])]
     pub(crate) task: Option<String>,
     /// Take part in the tasks that pay best for this device and these rows, by a policy, until stopped;
     /// see docs/policy.md
@@ -115,10 +115,10 @@ pub(crate) struct Participate {
         "rank_private"])]
     pub(crate) all: bool,
     /// With --all: the policy (TOML): which rows may go to which tasks, and the limits
-    #[arg(long, value_name = "FILE", requires = "all")]
+    #[arg(long, value_name = "FILE", requires = "all", conflicts_with = "task")]
     pub(crate) policy: Option<PathBuf>,
     /// With --all: only show which tasks would be joined, and why the others are not
-    #[arg(long, requires = "all")]
+    #[arg(long, requires = "all", conflicts_with = "task")]
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) market: MarketArg,
@@ -128,7 +128,7 @@ pub(crate) struct Participate {
     /// npy:FEATURES,LABELS, npz:FILE#LABELS, safetensors:FILE#LABELS, idx:IMAGES,LABELS, cifar10:FILE,…, images:FOLDER, text:FILE, text:FILE#LENGTH, florin:FILE, digits.
     /// Rows that a running program writes: growing:FOLDER#LABEL, unix:PATH#LABEL,
     /// tcp:127.0.0.1:PORT#LABEL; see docs/producers.md
-    #[arg(long, value_name = "SOURCE", required_unless_present_any = ["shard", "all"])]
+    #[arg(long, value_name = "SOURCE", required_unless_present_any = ["shard", "all", "policy", "dry_run"])]
     pub(crate) data: Option<RowSource>,
     #[command(flatten)]
     pub(crate) reservoir: ReservoirArg,

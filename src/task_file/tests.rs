@@ -371,6 +371,10 @@ fn a_mistake_inside_a_table_of_rounds_is_named_with_key_value_and_valid_values()
             "rounds.selection.explore = -0.1: a share",
         ),
         (
+            selection(r#"{ knob = "random", explore = 0.3 }"#),
+            "rounds.selection.explore = 0.3: nothing",
+        ),
+        (
             selection(r#"{ knob = "fast", explore = nan }"#),
             "rounds.selection.explore = NaN: a share",
         ),

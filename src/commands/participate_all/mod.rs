@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use anyhow::Context;
 use florin_learning::Engine;
 use florin_participant::policy::{
-    DryRun, ManyConfig, ManyContext, ManyEvent, ManySummary, Obstacle, TaskDecision, TaskVerdict,
-    examine_market, participate_in_many,
+    DryRun, ManyConfig, ManyContext, ManyEvent, ManySummary, Obstacle, TaskDecision,
+    TaskPrediction, TaskVerdict, examine_market, participate_in_many,
 };
 use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{Amount, TaskId, TaskSpec};
@@ -190,9 +190,29 @@ fn decision_json(one: &TaskDecision) -> Value {
         "code": refused.map(|why| why.code()),
         "reason": refused.map(ToString::to_string),
         "data": one.data,
-        "prediction": one.prediction,
+        "prediction": one.prediction.as_ref().map(prediction_json),
         "bond": one.bond.map(show::units),
     })
+}
+
+/// A prediction, with its amounts in base units like all others.
+fn prediction_json(found: &TaskPrediction) -> Value {
+    json!({
+        "pay": predicted_units(found.pay),
+        "per_hour": predicted_units(found.per_hour),
+        "seconds": found.seconds,
+        "chance": found.chance,
+        "rounds_known": found.rounds_known,
+    })
+}
+
+/// Base units of a florin.
+const UNITS_PER_FLORIN: f64 = 1e18;
+
+/// A predicted amount in base units, as text; a loss has a sign.
+fn predicted_units(florins: f64) -> String {
+    // Saturates; a prediction has fewer digits than a float.
+    format!("{}", (florins * UNITS_PER_FLORIN) as i128)
 }
 
 fn print_table(decisions: &[TaskDecision]) {
@@ -208,7 +228,7 @@ fn print_table(decisions: &[TaskDecision]) {
         "reason",
     ]);
     for one in decisions {
-        let figure = |text: &dyn Fn(&florin_participant::policy::TaskPrediction) -> String| {
+        let figure = |text: &dyn Fn(&TaskPrediction) -> String| {
             one.prediction.as_ref().map_or_else(String::new, text)
         };
         let reason = match &one.verdict {

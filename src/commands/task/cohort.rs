@@ -60,6 +60,9 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
             "stalled": history.is_stalled(),
             "agrees": agrees,
             "class_losses_nano": classes.losses(),
+            "opened": offer.opened,
+            "commit_by": offer.commit_by,
+            "commits_due_ms": offer.commit_by.ms_since(offer.opened),
             "candidates": rows,
         }))?;
     } else {

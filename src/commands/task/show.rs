@@ -124,10 +124,10 @@ fn money(books: &TaskState) -> anyhow::Result<()> {
         show::fln(locked)
     ));
     if !books.pending.is_empty() {
-        show::hint(&format!(
-            "{} settlements are still in their challenge window.",
-            books.pending.len()
-        ));
+        show::hint(&match books.pending.len() {
+            1 => "1 settlement is still in its challenge window.".to_owned(),
+            count => format!("{count} settlements are still in their challenge windows."),
+        });
     }
     Ok(())
 }

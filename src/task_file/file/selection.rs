@@ -118,7 +118,13 @@ pub(super) fn selection(value: &Value) -> Result<Selection, TaskFileError> {
     let knob = keys.required("knob", &SelectionKnob::ALL.map(|knob| (knob.name(), knob)))?;
     let right = "a share of the places from 0 to 1 with at most six decimals, such as 0.1";
     let explore = keys.decimal("explore", right)?;
-    let default = if knob == SelectionKnob::Random { Micro::ZERO } else { EXPLORE };
+    let is_random = knob == SelectionKnob::Random;
+    if let Some(explore) = explore.filter(|explore| is_random && *explore != Micro::ZERO) {
+        let right =
+            "nothing: \"random\" draws all places alike; remove explore, or choose another knob";
+        return Err(keys.wrong("explore", explore.to_string(), right));
+    }
+    let default = if is_random { Micro::ZERO } else { EXPLORE };
     Ok(Selection { knob, explore: explore.unwrap_or(default) })
 }
 
