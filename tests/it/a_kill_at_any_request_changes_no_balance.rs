@@ -13,13 +13,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use florin_participant::ParticipantEvent;
 use florin_protocol::{Amount, TaskId, TaskPhase, blob_digest};
 
-use crate::support::process::until;
+use crate::support::market::digits_graph;
+use crate::support::process::{free_port, rank, until};
 use crate::support::tripwire::{KillPoint, Tripwire};
 use crate::support::{On, Process, TestMarket, TestPlan};
 
-/// Number of random cases per process, in synchronous rounds and in buffered ones.
+/// Number of random cases per process, in synchronous rounds and in others.
 const DRAWN: usize = 3;
-const DRAWN_BUFFERED: usize = 1;
+const DRAWN_OTHERS: usize = 1;
 
 /// The process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,8 @@ enum RoundMode {
     Synchronous,
     /// Every two updates make a version.
     Buffered,
+    /// One of the participants is a silo of two processes, whose pay is split.
+    Silo,
 }
 
 /// The result of a round.
@@ -48,10 +51,14 @@ struct Ended {
     killed_at: Option<String>,
 }
 
-fn plan() -> TestPlan {
+fn plan(mode: RoundMode) -> TestPlan {
     let mut plan = TestPlan::honest(On::Embedded, 1);
     plan.participants.truncate(2);
     plan.target = 2;
+    if mode == RoundMode::Silo {
+        plan.graph = Some(digits_graph());
+        plan.others = vec!["deb"];
+    }
     plan
 }
 
@@ -61,6 +68,10 @@ struct WatchedRound {
     victim: Victim,
     // Declared before the market, so that processes are stopped before its folder is removed.
     all: Vec<Process>,
+    /// The second process of a silo. Its head is the participant.
+    second: Option<Process>,
+    /// The port at which both meet.
+    port: u16,
     market: TestMarket,
     task: TaskId,
     wire: Tripwire,
@@ -69,12 +80,49 @@ struct WatchedRound {
 
 impl WatchedRound {
     fn open(victim: Victim, mode: RoundMode) -> Self {
-        let market = TestMarket::open(plan());
+        let market = TestMarket::open(plan(mode));
         if mode == RoundMode::Buffered {
             market.make_buffered(2, 2, 8);
         }
         let (task, wire) = (market.publish(), Tripwire::before(market.address()));
-        Self { victim, market, task, wire, all: Vec::new(), revived: false }
+        let mut round = Self {
+            victim,
+            market,
+            task,
+            wire,
+            all: Vec::new(),
+            second: None,
+            port: free_port(),
+            revived: false,
+        };
+        if mode == RoundMode::Silo {
+            round.start_second();
+        }
+        round
+    }
+
+    /// Ann's account is a silo: Ann and Deb share its pay, and a second process computes half of its steps.
+    fn start_second(&mut self) {
+        let share = |name, share| format!("{}={share}", self.market.account(name));
+        let (ann, deb, task) = (share("ann", "0.4"), share("deb", "0.6"), self.task.to_string());
+        let call = ["silo", "split", "--task", &task, "--member", &ann, "--member", &deb];
+        self.market.run_command_as("ann", &call).expect(0);
+        self.second = Some(self.rank("second", &self.market.url, 1));
+    }
+
+    /// A process of the silo.
+    fn rank(&self, name: &str, url: &str, number: usize) -> Process {
+        let mut call = self.market.participant_call(url, self.task, "ann");
+        call.extend(["--rank-interface", "lo"].map(str::to_owned));
+        Process::start_in(self.market.folder(), name, &call, &rank(number, 2, self.port))
+    }
+
+    /// Starts Ann: a participant, or the head of the silo.
+    fn ann(&self, url: &str) -> Process {
+        match self.second {
+            None => self.market.participant_through(url, self.task, "ann"),
+            Some(_) => self.rank("ann", url, 0),
+        }
     }
 
     /// The URL at which a process reaches the coordinator.
@@ -105,7 +153,7 @@ impl WatchedRound {
             self.all[0].log().contains(ParticipantEvent::READY_PREFIX).then_some(())
         });
         let url = self.url(Victim::Participant);
-        self.all.push(self.market.participant_through(&url, self.task, "ann"));
+        self.all.push(self.ann(&url));
         match self.victim {
             Victim::Participant => set(&self.wire, &self.all[1]),
             Victim::CoordinatorOfParticipant => set(&self.wire, &self.market.coordinator),
@@ -118,7 +166,7 @@ impl WatchedRound {
             (!self.all.iter_mut().any(Process::runs)).then_some(())
         });
         self.restart_victim();
-        self.all.iter_mut().for_each(Process::finish);
+        self.all.iter_mut().chain(&mut self.second).for_each(Process::finish);
         self.ended()
     }
 
@@ -133,7 +181,11 @@ impl WatchedRound {
                 self.market.restart_coordinator();
             }
             Victim::Provider => self.all[0].restart(),
-            Victim::Participant => self.all[1].restart(),
+            // A launcher starts all processes of a silo again.
+            Victim::Participant => {
+                self.all[1].restart();
+                self.second.iter_mut().for_each(Process::restart);
+            }
         }
     }
 
@@ -159,7 +211,7 @@ fn cases(victim: Victim, mode: RoundMode, requests: usize) -> Vec<(usize, KillPo
     eprintln!("use FLORIN_TEST_KILLS={seed} to repeat this run");
     let drawn = match mode {
         RoundMode::Synchronous => DRAWN,
-        RoundMode::Buffered => DRAWN_BUFFERED,
+        RoundMode::Buffered | RoundMode::Silo => DRAWN_OTHERS,
     };
     // One case from each part of the round.
     let part = all.len() / drawn;
@@ -176,6 +228,8 @@ static UNDISTURBED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
     LazyLock::new(|| undisturbed(RoundMode::Synchronous));
 static UNDISTURBED_BUFFERED: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
     LazyLock::new(|| undisturbed(RoundMode::Buffered));
+static UNDISTURBED_SILO: LazyLock<BTreeMap<&'static str, (Amount, Amount)>> =
+    LazyLock::new(|| undisturbed(RoundMode::Silo));
 
 fn undisturbed(mode: RoundMode) -> BTreeMap<&'static str, (Amount, Amount)> {
     WatchedRound::open(Victim::Participant, mode).play(None).balances
@@ -194,6 +248,7 @@ fn kill(victim: Victim, mode: RoundMode) -> [usize; 2] {
     let expected = match mode {
         RoundMode::Synchronous => &*UNDISTURBED,
         RoundMode::Buffered => &*UNDISTURBED_BUFFERED,
+        RoundMode::Silo => &*UNDISTURBED_SILO,
     };
     let undisturbed = WatchedRound::open(victim, mode).play(None);
     assert_eq!(undisturbed.balances, *expected, "two rounds of the same plan have equal balances");
@@ -228,6 +283,13 @@ fn a_coordinator_killed_at_any_request_pays_once() {
 #[test]
 fn any_process_killed_at_any_request_of_a_buffered_version_is_paid_once() {
     check_kills(&[Victim::Participant, Victim::Provider, Victim::Coordinator], RoundMode::Buffered);
+}
+
+#[test]
+fn any_process_killed_at_any_request_of_a_silo_round_pays_its_members_once() {
+    check_kills(&[Victim::Participant, Victim::Provider, Victim::Coordinator], RoundMode::Silo);
+    let of = |name| UNDISTURBED_SILO[name].0;
+    assert!(of("deb") > "50".parse().unwrap(), "Deb has a part of the pay: {}", of("deb"));
 }
 
 /// A process that starts waits for the coordinator at each of its requests, not only at the first.

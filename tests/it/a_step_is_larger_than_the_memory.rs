@@ -1,6 +1,7 @@
 //! A participant whose memory is smaller than a step: it is quoted before the bond, trains by a plan to the
 //! same update, or is refused without a deposit.
 
+use crate::support::market::digits_graph;
 use crate::support::process::until;
 use crate::support::{On, Process, TestMarket, TestPlan};
 
@@ -11,10 +12,7 @@ fn market(rounds: u32) -> TestMarket {
     let mut plan = TestPlan::honest(On::Embedded, rounds);
     plan.provider = false;
     plan.target = 2;
-    let folder = env!("CARGO_MANIFEST_DIR");
-    plan.graph = Some(format!(
-        "kind = \"graph\"\nfile = \"{folder}/examples/images/digits.pt2\"\nbuffers = \"average\"\n"
-    ));
+    plan.graph = Some(digits_graph());
     TestMarket::open(plan)
 }
 

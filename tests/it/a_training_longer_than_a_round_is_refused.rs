@@ -1,6 +1,7 @@
 //! A participant whose training takes longer than a round of the task is refused before its deposit, unless it
 //! accepts that.
 
+use crate::support::market::digits_graph;
 use crate::support::process::until;
 use crate::support::{On, Process, TestMarket, TestPlan};
 
@@ -12,10 +13,7 @@ fn a_training_longer_than_a_round_deposits_nothing_unless_accepted() {
     let mut plan = TestPlan::honest(On::Embedded, 1);
     plan.provider = false;
     plan.train_ms = TRAIN_MS;
-    let folder = env!("CARGO_MANIFEST_DIR");
-    plan.graph = Some(format!(
-        "kind = \"graph\"\nfile = \"{folder}/examples/images/digits.pt2\"\nbuffers = \"average\"\n"
-    ));
+    plan.graph = Some(digits_graph());
     let market = TestMarket::open(plan);
     let task = market.publish();
     let call = market.participant_call(&market.url, task, "ann");

@@ -1,33 +1,16 @@
 //! One member of a market trains on several processes: a launcher starts the same command for each, and
 //! the market sees one account with one update.
 
-use crate::support::process::{free_port, until};
+use crate::support::market::digits_graph;
+use crate::support::process::{free_port, rank, until};
 use crate::support::{On, Process, TestMarket, TestPlan, florin};
-
-fn graph() -> String {
-    let folder = env!("CARGO_MANIFEST_DIR");
-    format!(
-        "kind = \"graph\"\nfile = \"{folder}/examples/images/digits.pt2\"\nbuffers = \"average\"\n"
-    )
-}
 
 fn market(rounds: u32) -> TestMarket {
     let mut plan = TestPlan::honest(On::Embedded, rounds);
     plan.provider = false;
     plan.target = 2;
-    plan.graph = Some(graph());
+    plan.graph = Some(digits_graph());
     TestMarket::open(plan)
-}
-
-/// The variables of torchrun for a rank.
-fn rank(rank: usize, size: usize, port: u16) -> Vec<(String, String)> {
-    let pairs = [
-        ("RANK", rank.to_string()),
-        ("WORLD_SIZE", size.to_string()),
-        ("MASTER_ADDR", "127.0.0.1".to_owned()),
-        ("MASTER_PORT", port.to_string()),
-    ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Starts the ranks of a member.

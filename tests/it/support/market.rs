@@ -475,6 +475,14 @@ impl TestMarket {
     }
 }
 
+/// The model of a task: a convolutional graph on handwritten digits.
+pub(crate) fn digits_graph() -> String {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    format!(
+        "kind = \"graph\"\nfile = \"{folder}/examples/images/digits.pt2\"\nbuffers = \"average\"\n"
+    )
+}
+
 impl Drop for TestMarket {
     /// Prints the ends of all logs if the test fails.
     fn drop(&mut self) {

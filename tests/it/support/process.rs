@@ -10,6 +10,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Poll interval of a wait.
 const POLL: Duration = Duration::from_millis(5);
 
+/// The variables of torchrun for a rank.
+pub(crate) fn rank(rank: usize, size: usize, port: u16) -> Vec<(String, String)> {
+    let pairs = [
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", size.to_string()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", port.to_string()),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// A port of this machine on which nothing listens now.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
