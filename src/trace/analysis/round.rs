@@ -181,9 +181,10 @@ fn add_phases(rounds: &mut RoundMap, running: &mut BTreeMap<String, u64>, trace:
             continue;
         }
         let (task, number) = (event.text("task").to_owned(), event.number("round"));
-        // A phase that no round has ends the settlement of the one before. A coordinator that starts again repeats one.
+        // A phase that no round has ends the settlement of the one before. A coordinator that starts again repeats one;
+        // a task that starts anew has no end of the round before.
         if let Some(before) = running.get(&task)
-            && (phase, number) != ("commit", *before)
+            && !(phase == "commit" && number <= *before)
             && let Some(round) = rounds.get_mut(&(task.clone(), *before))
         {
             round.end_phase(phase, event.at);
