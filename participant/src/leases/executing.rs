@@ -35,7 +35,7 @@ impl LeaseDaemon<'_, '_> {
         backend: Option<Box<dyn ExecutorBackend>>,
     ) -> Result<(), LeaseServeError> {
         let root = self.store.executors();
-        let Some((supply, backend)) = self.config.policy.executors.zip(backend) else {
+        let Some((supply, backend)) = self.config.policy.supply().zip(backend) else {
             return Ok(atomic_file::remove_folder(&root)?);
         };
         // Open deposits are served without executors, if it must be.

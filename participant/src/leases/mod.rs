@@ -336,8 +336,12 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
     /// Whether another lease may be computed at the same time.
     fn has_place(&self) -> bool {
         let Some(rule) = self.config.policy.bid else { return false };
-        let leases = self.orders.values().filter_map(|order| order.lease.as_ref());
-        let computing = leases.filter(|lease| decide::is_computing(lease.lease(), self.me)).count();
+        // A bid whose record was not read yet, behind a restart, may have won.
+        let is_computing = |order: &&FollowedOrder| match &order.lease {
+            Some(recorded) => decide::is_computing(recorded.lease(), self.me),
+            None => order.folder.has_bid(),
+        };
+        let computing = self.orders.values().filter(is_computing).count();
         u32::try_from(computing).is_ok_and(|computing| computing < rule.orders_max)
     }
 

@@ -178,15 +178,20 @@ impl LeasePolicy {
         Ok(())
     }
 
-    /// Leases that may share a device. With executors no more share one than are left beside a lease on each.
+    /// The devices of executors, as the leases of the policy use them.
+    #[must_use]
+    pub(in crate::leases) fn supply(&self) -> Option<DeviceSupply> {
+        let orders = self.bid.map_or(0, |rule| rule.orders_max);
+        self.executors.map(|supply| supply.for_leases(orders))
+    }
+
+    /// Leases that may share a device.
     #[must_use]
     pub fn sharing(&self) -> u32 {
-        match (self.executors, self.bid) {
+        match (self.supply(), self.bid) {
+            (Some(supply), _) => supply.leases_of_each(),
             (None, Some(rule)) => rule.orders_max,
-            (Some(DeviceSupply::Machine { devices, leases_of_each, .. }), Some(rule)) => {
-                if rule.orders_max > devices { leases_of_each } else { 1 }
-            }
-            (Some(_), _) | (None, None) => 1,
+            (None, None) => 1,
         }
     }
 

@@ -206,6 +206,9 @@ fn leases_share_a_device_of_executors_where_the_policy_takes_more_than_devices()
     assert_eq!((sharing(3, None), sharing(3, batch)), (3, 1));
     assert_eq!([2, 3, 4].map(|orders| sharing(orders, machine(2))), [1, 2, 2]);
     assert_eq!(sharing(2, machine(1)), 1);
+    // A device that was promised whole is shared by no lease.
+    let alone = LeasePolicy { executors: machine(2), ..policy() };
+    assert_eq!(alone.supply(), machine(1));
 }
 
 #[test]

@@ -199,6 +199,11 @@ impl OrderFolder {
         read.map_err(|error| FileError::new("read", &path, error.into()))
     }
 
+    /// Whether a bid was stored.
+    pub(super) fn has_bid(&self) -> bool {
+        self.folder.join("bid.json").exists()
+    }
+
     /// Stores a bid, before it is sealed.
     pub(super) fn write_bid(&self, bid: &Bid) -> Result<(), FileError> {
         let path = self.folder.join("bid.json");

@@ -151,6 +151,20 @@ fn the_newest_orders_of_others_are_followed_beside_each_own_one() {
 }
 
 #[test]
+fn a_bid_of_an_earlier_run_has_a_place_until_its_record_is_read() {
+    let market = TurnMarket::start();
+    market.with_daemon(PROVIDER, |daemon| {
+        let id = market.own(daemon, 60_000, &market.view.order.windows);
+        assert!(daemon.has_place());
+        let bid = daemon.config.policy.bid.unwrap().bid(100, 1).unwrap();
+        let folder = &daemon.orders[&id].folder;
+        folder.create().unwrap();
+        folder.write_bid(&bid).unwrap();
+        assert!(!daemon.has_place(), "the policy takes one lease");
+    });
+}
+
+#[test]
 fn due_orders_with_deposits_come_first_by_their_deadlines() {
     let market = TurnMarket::start();
     market.with_daemon(PROVIDER, |daemon| {

@@ -114,9 +114,49 @@ pub(crate) fn changes(
     pairs: &PairTimes,
     pause_ms: u64,
 ) -> Vec<ExecutorChange> {
-    let Some((state, waiting)) = cluster(machine, demands, pairs, pause_ms) else {
-        return Vec::new();
-    };
+    let leaving = decided(machine, demands, pairs, (pause_ms, Growth::OfSharing));
+    let Some((mut found, waiting)) = leaving else { return Vec::new() };
+    if found.is_empty() {
+        // No lease gains by leaving a shared device.
+        let all = decided(machine, demands, pairs, (pause_ms, Growth::OfAll));
+        found = all.map(|(found, _)| found).unwrap_or_default();
+    }
+    found.extend(slower(demands));
+    let is_ending = demands.iter().any(|demand| demand.is_ending);
+    if is_ending {
+        // One running executor changes at a time: its devices come free first.
+        found.retain(|change| matches!(change, ExecutorChange::Start(..)));
+    }
+    let starts = found.iter().filter(|change| matches!(change, ExecutorChange::Start(..))).count();
+    if starts < waiting {
+        // A lease waits: it is late by a whole segment of another one, unless that one is interrupted.
+        found.retain(|change| !matches!(change, ExecutorChange::Resize(..)));
+        if !found.iter().any(|change| matches!(change, ExecutorChange::Interrupt(_))) {
+            match largest(demands) {
+                Some(change) => found.push(change),
+                None => share(machine, demands, pairs, &mut found),
+            }
+        }
+    }
+    found
+}
+
+/// The leases that may get more devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// Those that share one, if there are any, and all otherwise.
+    OfSharing,
+    OfAll,
+}
+
+/// The changes by the scheduler's rule, and the number of leases that wait.
+fn decided(
+    machine: MachineDevices,
+    demands: &[LeaseDemand],
+    pairs: &PairTimes,
+    (pause_ms, growth): (u64, Growth),
+) -> Option<(Vec<ExecutorChange>, usize)> {
+    let (state, waiting) = cluster(machine, demands, pairs, (pause_ms, growth))?;
     let decision = decide(&state, &SchedulePolicy::Marble(SETTINGS), Trigger::Change);
     let taken =
         running(demands).fold(DeviceSet::default(), |all, demand| all.union(demand.devices));
@@ -141,24 +181,7 @@ pub(crate) fn changes(
             AllotmentChange::Preempt { order } => found.push(ExecutorChange::Interrupt(order.0)),
         }
     }
-    found.extend(slower(demands));
-    let is_ending = demands.iter().any(|demand| demand.is_ending);
-    if is_ending {
-        // One running executor changes at a time: its devices come free first.
-        found.retain(|change| matches!(change, ExecutorChange::Start(..)));
-    }
-    let starts = found.iter().filter(|change| matches!(change, ExecutorChange::Start(..))).count();
-    if starts < waiting {
-        // A lease waits: it is late by a whole segment of another one, unless that one is interrupted.
-        found.retain(|change| !matches!(change, ExecutorChange::Resize(..)));
-        if !found.iter().any(|change| matches!(change, ExecutorChange::Interrupt(_))) {
-            match largest(demands) {
-                Some(change) => found.push(change),
-                None => share(machine, demands, pairs, &mut found),
-            }
-        }
-    }
-    found
+    Some((found, waiting))
 }
 
 /// Starts the leases that wait on devices of one other lease each, where the policy lets leases share.
@@ -216,7 +239,7 @@ fn cluster(
     MachineDevices { count: devices, launches, .. }: MachineDevices,
     demands: &[LeaseDemand],
     pairs: &PairTimes,
-    pause_ms: u64,
+    (pause_ms, growth): (u64, Growth),
 ) -> Option<(ClusterState, usize)> {
     let node = DeviceNode { kind: KIND, devices, memory_bytes: u64::MAX };
     let pause = pause_ms.saturating_mul(1_000_000);
@@ -229,13 +252,16 @@ fn cluster(
     let mut waiting = 0_usize;
     let leases = u32::try_from(demands.len()).unwrap_or(u32::MAX).max(1);
     let equal = (devices / leases).max(1);
+    let is_sharing = demands.iter().any(|demand| shares(demands, demand));
     for (at, demand) in demands.iter().enumerate() {
         let id = OrderId(demand.number);
         let most = if launches { devices.min(demand.most.max(1)) } else { 1 };
+        let grows = growth == Growth::OfAll || shares(demands, demand) || !is_sharing;
         // A lease that starts takes at most its equal part, or its grant: guesses would let the first one take all.
         let count = match demand.devices.is_empty() {
             true => most.min(demand.granted.unwrap_or(equal)),
-            false => most.max(demand.devices.len()),
+            false if grows => most.max(demand.devices.len()),
+            false => demand.devices.len(),
         };
         let profiles = BTreeMap::from([(KIND, profile(&demand.times, count)?)]);
         let mut order = TrainingOrder::new(id, profiles, demand.steps.max(1)).ok()?;
@@ -253,9 +279,16 @@ fn cluster(
     Some((state, waiting))
 }
 
-/// The lease with the most devices, if it can spare one; one that is about to end first.
+/// Whether another lease has a device of this one.
+fn shares(demands: &[LeaseDemand], one: &LeaseDemand) -> bool {
+    let others = demands.iter().filter(|other| other.number != one.number);
+    others.into_iter().any(|other| !other.devices.intersection(one.devices).is_empty())
+}
+
+/// The lease with the most devices, if it can spare one; one that is about to end first. One with a single device frees
+/// none: it needs another one at once.
 fn largest(demands: &[LeaseDemand]) -> Option<ExecutorChange> {
-    let several = running(demands).filter(|demand| demand.devices.len() > 1 || demand.is_ending);
+    let several = running(demands).filter(|demand| demand.devices.len() > 1);
     let key = |demand: &&LeaseDemand| (demand.is_ending, demand.devices.len(), demand.number);
     several.max_by_key(key).map(|demand| ExecutorChange::Interrupt(demand.number))
 }

@@ -206,11 +206,41 @@ fn the_last_lease_takes_a_device_even_if_the_scheduler_would_let_it_wait() {
 
 #[test]
 fn a_lease_that_waits_interrupts_one_that_was_asked_to_end() {
-    let ending = LeaseDemand { is_ending: true, granted: Some(2), ..demand(1, first(1)) };
-    let other = demand(2, DeviceSet::from_index(1));
-    assert_eq!(of(2, &[ending.clone(), other.clone()]), [], "no lease waits");
+    let ending = LeaseDemand { is_ending: true, granted: Some(1), ..demand(1, first(2)) };
+    let other = demand(2, DeviceSet::from_index(2));
+    assert_eq!(of(3, &[ending.clone(), other.clone()]), [], "no lease waits");
     let waiting = demand(3, none());
-    assert_eq!(of(2, &[ending, other, waiting]), [ExecutorChange::Interrupt(1)]);
+    assert_eq!(of(3, &[ending, other, waiting]), [ExecutorChange::Interrupt(1)]);
+}
+
+#[test]
+fn a_lease_that_leaves_a_shared_device_is_not_interrupted_for_a_new_one() {
+    let ending = LeaseDemand { is_ending: true, granted: Some(1), ..demand(1, first(1)) };
+    let (pair, second) = ([ending, demand(2, first(1))], DeviceSet::from_index(1));
+    // The device for which it leaves has a lease by now: the next one shares that.
+    let three = [&pair[..], &[demand(3, second), demand(4, none())]].concat();
+    assert_eq!(on(shared(2), &three), [ExecutorChange::Start(4, second)]);
+    // Both arrive at the same time.
+    let both = [&pair[..], &[demand(3, none()), demand(4, none())]].concat();
+    let starts = [ExecutorChange::Start(3, second), ExecutorChange::Start(4, second)];
+    assert_eq!(on(shared(2), &both), starts);
+    // A lease with several devices gives one up, and no other is interrupted.
+    let several =
+        [&pair[..], &[demand(3, second.union(DeviceSet::from_index(2))), demand(4, none())]];
+    assert_eq!(on(shared(3), &several.concat()), [ExecutorChange::Interrupt(3)]);
+}
+
+#[test]
+fn a_lease_that_shares_gets_a_free_device_before_a_longer_one_grows() {
+    let short = |number| LeaseDemand { steps: 1_000, ..demand(number, first(1)) };
+    let leases = [short(1), short(2), demand(3, DeviceSet::from_index(1))];
+    assert_eq!(on(shared(3), &leases), [ExecutorChange::Resize(1, 1)]);
+    let mut pairs = PairTimes::default();
+    let shapes = [leases[0].shape.unwrap(), leases[1].shape.unwrap()];
+    pairs.record(shapes[0], shapes[1], 10_000);
+    pairs.record(shapes[1], shapes[0], 10_000);
+    // Neither of the pair would gain.
+    assert_eq!(changes(shared(3), &leases, &pairs, 1_000), [ExecutorChange::Resize(3, 2)]);
 }
 
 #[test]

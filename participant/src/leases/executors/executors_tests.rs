@@ -298,6 +298,7 @@ fn leases_on_one_device_have_times_of_their_own() {
     add(&executors, one, &[1_900, 2_000]);
     add(&executors, two, &[4_000]);
     executors.turn();
+    executors.turn();
     let mut expected = PairTimes::default();
     expected.record(shapes[0], shapes[1], 2_000);
     expected.record(shapes[1], shapes[0], 4_000);
@@ -305,7 +306,7 @@ fn leases_on_one_device_have_times_of_their_own() {
     assert_eq!(executors.times[&shapes[0]], BTreeMap::from([(1, 1_000)]));
     // The first one is over: the next segment of the other began beside it.
     executors.works.get_mut(&one).unwrap().ended = Some("done".to_owned());
-    add(&executors, two, &[3_500]);
+    add(&executors, two, &[3_500, 3_600]);
     executors.turn();
     add(&executors, two, &[900]);
     executors.turn();

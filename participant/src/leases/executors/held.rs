@@ -117,17 +117,13 @@ impl HeldWork {
         self.steps.saturating_sub(done).max(1)
     }
 
-    /// Of fresh times those of segments that had one partner, or none, all the time.
-    pub(super) fn alike(
-        &mut self,
-        partner: Option<Digest>,
-        fresh: &[(u32, u64)],
-    ) -> Vec<(u32, u64)> {
+    /// Whether it had this partner, or none, in its whole last segments. `has_added` is whether some ended now.
+    pub(super) fn had_partner(&mut self, partner: Option<Digest>, has_added: bool) -> bool {
         self.is_mixed |= partner != self.partner;
         self.partner = partner;
-        let Some((_, rest)) = fresh.split_first() else { return Vec::new() };
-        let alike = if std::mem::take(&mut self.is_mixed) { rest } else { fresh };
-        alike.to_vec()
+        let is_mixed = self.is_mixed;
+        self.is_mixed &= !has_added;
+        !is_mixed
     }
 
     /// Whether its executor has devices.

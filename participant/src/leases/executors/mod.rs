@@ -292,8 +292,11 @@ impl Executors {
 
     /// Looks at all executors, then starts and ends some. Returns what happened.
     pub(super) fn turn(&mut self) -> Vec<LeaseEvent> {
-        for order in self.works.keys().copied().collect::<Vec<_>>() {
-            self.look(order);
+        let orders: Vec<Digest> = self.works.keys().copied().collect();
+        let fresh: Vec<Vec<(u32, u64)>> = orders.iter().map(|order| self.look(*order)).collect();
+        // Behind all looks: a neighbour may have ended.
+        for (order, times) in orders.into_iter().zip(fresh) {
+            self.record_times(order, times);
         }
         match self.supply {
             DeviceSupply::Machine { devices, launches, leases_of_each } => {
@@ -319,16 +322,15 @@ impl Executors {
         beside.map(|(_, held)| held.shape)
     }
 
-    /// Reads the state of an executor and the times of its segments.
-    fn look(&mut self, order: Digest) {
+    /// Reads the state of an executor and the times of its segments, and returns those that are new.
+    fn look(&mut self, order: Digest) -> Vec<(u32, u64)> {
         let is_batch = self.is_batch();
-        let devices = self.works.get(&order).map(|held| held.devices).unwrap_or_default();
-        let partner = self.beside(order, devices).filter(|_| !is_batch);
-        let Some(held) = self.works.get_mut(&order) else { return };
-        let Some(handle) = held.handle.clone().filter(|_| held.ended.is_none()) else { return };
+        let Some(held) = self.works.get_mut(&order) else { return Vec::new() };
+        let Some(handle) = held.handle.clone().filter(|_| held.ended.is_none()) else {
+            return Vec::new();
+        };
         let times = held.folder.times();
-        let fresh = times.get(held.times_read..).unwrap_or_default();
-        let alike = held.alike(partner, fresh);
+        let fresh = times.get(held.times_read..).unwrap_or_default().to_vec();
         held.times_read = times.len();
         self.is_proven |= held.times_read > 0;
         if !fresh.is_empty() {
@@ -356,18 +358,29 @@ impl Executors {
             Err(error) => tracing::warn!(%error, "the state of an executor is not known"),
         }
         held.stalled = stalled;
+        if let Some(why) = stalled {
+            tracing::warn!(order = %order.short(), why, "an executor is replaced");
+            self.interrupt(order);
+        }
+        fresh
+    }
+
+    /// Records the times of segments that had one neighbour, or none, from their beginning to their end.
+    fn record_times(&mut self, order: Digest, fresh: Vec<(u32, u64)>) {
+        let devices = self.works.get(&order).map(|held| held.devices).unwrap_or_default();
+        let partner = self.beside(order, devices).filter(|_| !self.is_batch());
+        let Some(held) = self.works.get_mut(&order) else { return };
         let shape = held.shape;
-        for (devices, us) in alike {
+        if !held.had_partner(partner, !fresh.is_empty()) {
+            return;
+        }
+        for (devices, us) in fresh {
             match partner {
                 Some(other) => self.pairs.record(shape, other, us),
                 None => {
                     self.times_of(shape).insert(devices, us);
                 }
             }
-        }
-        if let Some(why) = stalled {
-            tracing::warn!(order = %order.short(), why, "an executor is replaced");
-            self.interrupt(order);
         }
     }
 

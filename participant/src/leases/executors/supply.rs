@@ -29,6 +29,27 @@ pub enum DeviceSupply {
     },
 }
 
+impl DeviceSupply {
+    /// The same devices for at most `orders_max` leases: none is shared where each lease can have its own.
+    #[must_use]
+    pub(in crate::leases) const fn for_leases(self, orders_max: u32) -> Self {
+        match self {
+            Self::Machine { devices, launches, .. } if orders_max <= devices => {
+                Self::Machine { devices, launches, leases_of_each: 1 }
+            }
+            supply => supply,
+        }
+    }
+
+    /// Most leases that share a device.
+    pub(in crate::leases) const fn leases_of_each(self) -> u32 {
+        match self {
+            Self::Machine { leases_of_each, .. } => leases_of_each,
+            Self::Batch { .. } => 1,
+        }
+    }
+}
+
 /// Checks the devices of executors.
 ///
 /// # Errors
