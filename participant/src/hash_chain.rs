@@ -10,12 +10,11 @@
 //! tail. Any other inconsistency is damage, and the file is refused. The log cannot detect that
 //! whole records are missing at its end, for example after restoring an old backup.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
 use crate::atomic_file::{self, FileError};
+use crate::locked_file::{LockError, LockedFile};
 
 /// Longest record, in bytes.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -31,15 +30,9 @@ type Link = [u8; LINK_BYTES];
 /// Errors of the log.
 #[derive(Debug, thiserror::Error)]
 pub enum HashChainError {
-    /// Another process has the file open.
-    #[error(
-        "{path} is in use by another process: stop that process first",
-        path = path.display()
-    )]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
+    /// Another process has the file open, or it cannot be opened.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The records are inconsistent.
     #[error(
         "{path} is damaged at byte {at}: {what}. It records what was signed, so nothing is \
@@ -70,7 +63,7 @@ impl HashChainError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::InUse { .. } => "DATA_FOLDER_IN_USE",
+            Self::Lock(error) => error.code(),
             Self::Damaged { .. } => "GUARD_CORRUPT",
             Self::Failed { .. } => "FILE_ERROR",
             Self::File(error) => error.code(),
@@ -153,51 +146,6 @@ impl HashChainLog {
         self.write_failed = false;
         self.link = link;
         Ok(())
-    }
-}
-
-/// A file that this process alone has open, until this value is dropped.
-#[derive(Debug)]
-struct LockedFile(File);
-
-impl LockedFile {
-    fn open(path: &Path) -> Result<Self, HashChainError> {
-        let file = atomic_file::private_open_options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(|source| FileError::new("open", path, source))?;
-        file.try_lock().map_err(|error| match error {
-            std::fs::TryLockError::WouldBlock => HashChainError::InUse { path: path.to_owned() },
-            std::fs::TryLockError::Error(source) => FileError::new("lock", path, source).into(),
-        })?;
-        Ok(Self(file))
-    }
-}
-
-impl Deref for LockedFile {
-    type Target = File;
-
-    fn deref(&self) -> &File {
-        &self.0
-    }
-}
-
-impl DerefMut for LockedFile {
-    fn deref_mut(&mut self) -> &mut File {
-        &mut self.0
-    }
-}
-
-impl Drop for LockedFile {
-    /// Closing the file would not end the lock while a child process, between its fork and its
-    /// exec, has a copy of the descriptor.
-    fn drop(&mut self) {
-        if let Err(error) = self.0.unlock() {
-            tracing::warn!(%error, "a lock ends only with the processes that have its file");
-        }
     }
 }
 

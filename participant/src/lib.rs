@@ -52,6 +52,7 @@ mod guard;
 mod hash_chain;
 pub mod leases;
 pub mod listings;
+mod locked_file;
 pub mod policy;
 mod privacy;
 mod producer;

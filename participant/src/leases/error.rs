@@ -11,6 +11,7 @@ use super::policy::LeasePolicyError;
 use crate::agent::ClaimError;
 use crate::atomic_file::FileError;
 use crate::client::ClientError;
+use crate::locked_file::LockError;
 use crate::retry::Transient;
 
 /// Errors of the daemon that takes part in leases. Those of one order only delay that order.
@@ -38,6 +39,9 @@ pub enum LeaseServeError {
     /// The data folder.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Another process has the data folder.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// A rule of the lease.
     #[error(transparent)]
     Lease(#[from] LeaseError),
@@ -84,6 +88,7 @@ impl LeaseServeError {
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::File(error) => error.code(),
+            Self::Lock(error) => error.code(),
             Self::Lease(error) => error.code(),
             Self::Training(_) => "SEGMENT_FAILED",
             Self::State(_) => "INVALID_STATE",
@@ -113,6 +118,7 @@ impl LeaseServeError {
                 | Self::Executor(_)
                 | Self::Policy(_)
                 | Self::File(_)
+                | Self::Lock(_)
                 | Self::Client(
                     ClientError::CoordinatorChanged { .. }
                         | ClientError::BadUrl { .. }

@@ -294,7 +294,8 @@ impl fmt::Display for LeaseEvent {
                 )
             }
             Self::SegmentDelivered { segment, of, .. } => {
-                write!(f, "delivered segment {} of {of}", segment.saturating_add(1))
+                let count = segment.saturating_add(1);
+                write!(f, "delivered segment {segment}: {count} of {of}")
             }
             Self::StartServed { segment, .. } => {
                 write!(f, "served the start of the drawn segment {segment}")
@@ -376,6 +377,6 @@ mod tests {
             assert!(text.starts_with(&format!("{{\"event\":\"{name}\"")), "{text}");
             assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
         }
-        assert!(delivered.to_string().ends_with(": delivered segment 3 of 9"), "{delivered}");
+        assert!(delivered.to_string().ends_with(": delivered segment 2: 3 of 9"), "{delivered}");
     }
 }

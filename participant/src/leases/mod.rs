@@ -152,6 +152,7 @@ pub fn serve_orders_by(
     shutdown: &Shutdown,
     on_event: &mut dyn FnMut(&LeaseEvent),
 ) -> Result<LeaseSummary, LeaseServeError> {
+    let _lock = LeaseStore::lock(&config.folder, config.only)?;
     let mut daemon = LeaseDaemon::open(config, context, shutdown, on_event)?;
     daemon.open_executors(backend)?;
     let mut wait_ms = config.backoff.initial_ms.max(1);

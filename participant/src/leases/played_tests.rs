@@ -284,7 +284,25 @@ fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
     assert_eq!(summary.returned, fln("120"));
     assert_eq!(market.gained(PROVIDER), summary.paid.units() as i128 / 1_000_000_000_000);
     let folder = market.config(PROVIDER).folder.join("leases");
-    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+    let left: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"]);
+}
+
+#[test]
+fn a_second_daemon_of_an_account_is_refused_before_it_deposits() {
+    let market = PlayedMarket::start();
+    let first = market.run(PROVIDER, None);
+    let config = market.config(PROVIDER);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let folder = &config.folder;
+    let refused = store::LeaseStore::lock(folder, None).unwrap_err();
+    assert_eq!(refused.code(), "DATA_FOLDER_IN_USE");
+    assert!(LeaseServeError::from(refused).is_final());
+    // The audit of one order has a lock of its own.
+    store::LeaseStore::lock(folder, Some(Digest([1; 32]))).unwrap();
+    first.stop();
+    store::LeaseStore::lock(folder, None).unwrap();
 }
 
 #[test]

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::LeaseRole;
 use crate::atomic_file::{self, FileError};
+use crate::locked_file::{LockError, LockedFile};
 
 /// Longest file with a bid, in bytes.
 const BID_BYTES_MAX: u64 = 64 * 1024;
@@ -62,6 +63,13 @@ impl LeaseStore {
         let folder = folder.join("leases");
         atomic_file::create_folder(&folder)?;
         Ok(Self { folder })
+    }
+
+    /// Locks the folder for a process that takes part in all orders, or in one: two would deposit twice.
+    pub(super) fn lock(folder: &Path, only: Option<Digest>) -> Result<LockedFile, LockError> {
+        let Self { folder } = Self::open(folder)?;
+        let name = only.map_or_else(|| "lock".to_owned(), |order| format!("lock-{order}"));
+        LockedFile::open(&folder.join(name))
     }
 
     /// The folder of an order.

@@ -7,6 +7,7 @@ use florin_protocol::{Address, Amount, SignError};
 use crate::agent::ClaimError;
 use crate::atomic_file::FileError;
 use crate::client::ClientError;
+use crate::locked_file::LockError;
 use crate::retry::{DepositPending, Transient};
 
 /// Errors of a provider that lists devices.
@@ -72,6 +73,9 @@ pub enum ListError {
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// Another process proves the listings of this folder.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// The folder with the stored terms.
     #[error(transparent)]
     File(#[from] FileError),
@@ -101,6 +105,7 @@ impl ListError {
             Self::Rule(error) => error.code(),
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
+            Self::Lock(error) => error.code(),
             Self::File(error) => error.code(),
             Self::Signing(_) => "SIGNING_FAILED",
             Self::Claim(error) => error.code(),

@@ -115,6 +115,7 @@ impl ListingNews {
 impl fmt::Display for ListingNews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Measuring { devices: 1 } => f.write_str("measuring a device"),
             Self::Measuring { devices } => write!(f, "measuring {devices} devices at once"),
             Self::Measured { card } => {
                 let times: Vec<String> = (1..)

@@ -12,7 +12,7 @@ use florin_work::{ComputedProbe, ProbeDevices, ProbeProgress};
 
 use super::error::ListError;
 use super::event::ListingNews;
-use super::store::{aside, forget, measure_storage, set_aside, store, stored};
+use super::store::{aside, forget, lock, measure_storage, set_aside, store, stored};
 use super::{ListConfig, ListingContext, card, measured};
 use crate::agent::{BondStatus, withdraw_bond};
 use crate::client::ClientError;
@@ -55,6 +55,11 @@ pub fn serve_listing(
     shutdown: &Shutdown,
     on_news: &mut dyn FnMut(&ListingNews),
 ) -> Result<ListingSummary, ListError> {
+    // A withdrawal is also possible beside the process that proves the listing.
+    let _lock = match config.withdraw {
+        true => None,
+        false => Some(lock(&config.folder)?),
+    };
     let mut provider = Provider { config, context, shutdown, on_news, computed: None, drift: 0 };
     let resumed = provider.resumed()?;
     let ended = provider.return_ended()?;

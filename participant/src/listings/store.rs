@@ -10,6 +10,7 @@ use florin_protocol::Digest;
 use crate::atomic_file::{
     FileError, create_folder, private_open_options, read_limited, sync_parent, write_atomically,
 };
+use crate::locked_file::{LockError, LockedFile};
 
 /// The file with the terms of the newest listing.
 const FILE: &str = "listing.json";
@@ -21,6 +22,12 @@ const ASIDE_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of the file that measures the storage: 16 MiB.
 const STORAGE_BYTES: usize = 16 << 20;
+
+/// Locks the folder for the process that proves its listings: two would answer each probe, and open two listings.
+pub(super) fn lock(folder: &Path) -> Result<LockedFile, LockError> {
+    create_folder(folder)?;
+    LockedFile::open(&folder.join("listing.lock"))
+}
 
 /// The stored terms of the newest listing; `None` without one, or if they are of another version.
 pub(super) fn stored(folder: &Path) -> Result<Option<ListingTerms>, FileError> {
