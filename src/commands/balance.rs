@@ -1,6 +1,8 @@
 //! `florin balance`: prints an account's balance, bonds, stake and unclaimed earnings.
 
+use florin_ledger::{BondState, Ledger, lease_task, listing_task};
 use florin_participant::{TaskBalance, balance};
+use florin_protocol::{Address, Digest};
 use serde_json::json;
 
 use crate::cli::Balance;
@@ -15,6 +17,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     let ledger = market.ledger()?;
     let owns = balance(Some(&market), &*ledger, account, None)?;
+    let others = lease_bonds(&market, &*ledger, account)?;
     if arguments.json.json {
         let tasks: Vec<_> = owns.tasks.iter().map(as_json).collect();
         show::json(&json!({
@@ -22,6 +25,7 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
             "balance": show::units(owns.wallet),
             "stake": show::units(owns.stake.amount),
             "tasks": tasks,
+            "leases": others.iter().map(LeaseBond::to_json).collect::<Vec<_>>(),
         }))?;
         return Ok(Exit::Done);
     }
@@ -45,10 +49,65 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         anstream::println!();
         table.print();
     }
+    if !others.is_empty() {
+        let mut table = TextTable::new(&["order or listing", ">bond, FLN", "returns"]);
+        for LeaseBond { kind, id, bond } in &others {
+            let returns = match bond.release {
+                Some(at) => show::date(at),
+                None => "behind its end".to_owned(),
+            };
+            let name = format!("{kind} {}", id.short());
+            table.row([name.into(), show::fln(bond.amount).into(), returns.into()]);
+        }
+        anstream::println!();
+        table.print();
+    }
     for task in &owns.tasks {
         print_split(ledger.split_of(task.task, account)?.len(), task.task, account);
     }
     Ok(Exit::Done)
+}
+
+/// The bond of an account in an order, or the stake of its listing.
+struct LeaseBond {
+    kind: &'static str,
+    id: Digest,
+    bond: BondState,
+}
+
+impl LeaseBond {
+    fn to_json(&self) -> serde_json::Value {
+        json!({
+            "kind": self.kind,
+            "id": self.id,
+            "bond": show::units(self.bond.amount),
+            "release": self.bond.release,
+        })
+    }
+}
+
+/// The bonds of an account in the orders and listings of a market.
+fn lease_bonds(
+    market: &MarketConnection,
+    ledger: &dyn Ledger,
+    account: Address,
+) -> anyhow::Result<Vec<LeaseBond>> {
+    let orders = market.orders()?.into_iter().map(|view| {
+        let task = lease_task(&view.order);
+        ("order", view.id, task)
+    });
+    let listings = market.listings()?.into_iter().map(|view| {
+        let id = view.listing.id();
+        ("listing", id, listing_task(id))
+    });
+    let mut found = Vec::new();
+    for (kind, id, task) in orders.chain(listings) {
+        let bond = ledger.bond_of(task, account)?;
+        if !bond.amount.is_zero() {
+            found.push(LeaseBond { kind, id, bond });
+        }
+    }
+    Ok(found)
 }
 
 fn as_json(task: &TaskBalance) -> serde_json::Value {
