@@ -91,7 +91,7 @@ impl OrderQuote {
             (
                 "escrow",
                 format!(
-                    "{}: at most {} for the training and {} for audits",
+                    "{}: at most {} for the training (the price with a single bid), and {} for audits",
                     fln(self.escrow),
                     fln(self.order.price_max),
                     fln(self.audit_budget)
@@ -126,10 +126,13 @@ impl OrderQuote {
             (
                 "audits",
                 format!(
-                    "{} of {} segments by {} auditors each; one fake segment is found in {} of leases",
+                    "{} of {} segments by {} each; one fake segment is found in {} of leases",
                     self.audited,
                     self.order.segments,
-                    audit.auditors,
+                    match audit.auditors {
+                        1 => "1 auditor".to_owned(),
+                        count => format!("{count} auditors"),
+                    },
                     percent(self.detection)
                 ),
             ),

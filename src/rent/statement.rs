@@ -24,6 +24,8 @@ pub(crate) struct AccountStatement {
     pub(crate) returned: Amount,
     /// Deposits that are still locked.
     pub(crate) locked: Amount,
+    /// The part of the escrow that others were paid.
+    pub(crate) spent: Amount,
     /// The reason of each payment and each loss.
     pub(crate) transfers: Vec<LeaseTransfer>,
 }
@@ -48,10 +50,15 @@ fn statement(history: &LeaseHistory, account: Address) -> Result<AccountStatemen
     let books = lease.books();
     let is_provider = lease.award().is_some_and(|award| award.provider == account);
     let has_stake = is_provider && history.observed().ran().is_some();
+    // The bond of a bid becomes a part of the stake, which is one bond on the ledger.
+    let (bid_bond, returned_bond) = match has_stake {
+        true => (Amount::ZERO, order.deposits.bid_bond),
+        false => (order.deposits.bid_bond, Amount::ZERO),
+    };
     let parts = [
         ("renter", account == order.renter, order.escrow()?),
         ("referee", account == order.referee, Amount::ZERO),
-        ("bidder", history.bidders().contains(&account), order.deposits.bid_bond),
+        ("bidder", history.bidders().contains(&account), bid_bond),
         ("provider", has_stake, order.deposits.stake),
         ("auditor", history.auditors().contains(&account), order.deposits.audit_bond),
     ];
@@ -69,28 +76,36 @@ fn statement(history: &LeaseHistory, account: Address) -> Result<AccountStatemen
         true => books.balance(ComputeAccount::Escrow),
         false => Amount::ZERO,
     };
+    let (lost, locked) = (books.balance(ComputeAccount::Forfeited(account)), own.plus(escrow)?);
+    let returned = books.balance(ComputeAccount::Returned(account)).minus(returned_bond)?;
+    let spent = Amount::total([lost, locked, returned])?;
     let own_transfers = history.transfers().iter().filter(|transfer| transfer.account == account);
     Ok(AccountStatement {
         account,
         roles,
         deposited,
         paid: books.balance(ComputeAccount::Owed(account)),
-        lost: books.balance(ComputeAccount::Forfeited(account)),
-        returned: books.balance(ComputeAccount::Returned(account)),
-        locked: own.plus(escrow)?,
+        lost,
+        returned,
+        locked,
+        spent: deposited.minus(spent)?,
         transfers: own_transfers.cloned().collect(),
     })
 }
 
 impl AccountStatement {
-    /// A sentence for each payment and each loss.
+    /// A sentence for each payment and each loss, and one for what the renter spent.
     pub(crate) fn sentences(&self) -> Vec<String> {
+        let spent = (!self.spent.is_zero()).then(|| {
+            let (account, spent) = (self.account.short(), show::fln(self.spent));
+            format!("{account} spent {spent} FLN of its escrow: the pay of provider and auditors.")
+        });
         let sentence = |transfer: &LeaseTransfer| {
             let verb = if transfer.is_loss { "loses" } else { "earns" };
             let (at, amount) = (show::date(transfer.at), show::fln(transfer.amount));
             format!("{at}: {} {verb} {amount} FLN: {}.", self.account.short(), transfer.reason)
         };
-        self.transfers.iter().map(sentence).collect()
+        self.transfers.iter().map(sentence).chain(spent).collect()
     }
 
     /// The statement as JSON, with amounts in base units.
@@ -104,6 +119,7 @@ impl AccountStatement {
             "lost": show::units(self.lost),
             "returned": show::units(self.returned),
             "locked": show::units(self.locked),
+            "spent": show::units(self.spent),
             "reasons": transfers,
         })
     }

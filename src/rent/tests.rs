@@ -192,7 +192,14 @@ fn an_honest_lease_pays_provider_and_auditors() {
     let ann = play.statement(ANN);
     assert_eq!((ann.roles.as_slice(), ann.lost), (&["bidder", "provider"][..], units(0)));
     // Two steps of 10 µs at 110 units a microsecond: the second price.
-    assert_eq!((ann.paid, ann.returned), (units(2_200), units(102_000)));
+    // The bond of the bid is a part of the stake.
+    assert_eq!(
+        (ann.paid, ann.deposited, ann.returned),
+        (units(2_200), units(100_000), units(100_000))
+    );
+    let renter = play.statement(RENTER);
+    assert_eq!(renter.spent, units(2_200 + 2 * 700));
+    assert!(renter.sentences().iter().any(|line| line.contains("of its escrow: the pay of")));
     assert!(ann.sentences()[0].ends_with("2 of 2 segments delivered."), "{:?}", ann.sentences());
     let auditor = play.statement(AUDITORS[0]);
     assert_eq!((auditor.paid, auditor.roles.as_slice()), (units(700), &["auditor"][..]));

@@ -27,6 +27,10 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
         image: arguments.image.map(|image| image.0),
         tokens: None,
     };
+    if arguments.price.is_zero() {
+        let message = "--price 0: use more than 0, at least one base unit for each segment";
+        return Err(Failure::input("INVALID_ORDER", message).into());
+    }
     let order = NewOrder {
         referee: arguments.referee,
         price_max: arguments.price,

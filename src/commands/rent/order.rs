@@ -62,6 +62,15 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
             open_with_retries(&market, &request, &Shutdown::new())?
         }
     };
+    if view.outcome.is_some() {
+        let message = format!(
+            "order {} of this file is over: florin rent statement {} explains it. For another order, change nonce in {}",
+            id.short(),
+            id.short(),
+            arguments.file.display()
+        );
+        return Err(Failure::negative("ORDER_OVER", message).into());
+    }
     upload(&market, &ready.draft, &view)?;
     report(arguments, &ready, id)?;
     if ready.order.data_class == DataClass::Private {

@@ -1,12 +1,12 @@
 //! `florin rent statement`: explains deposits, pay and losses of the accounts of an order.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::RentStatement;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::rent::records;
-use crate::rent::{AccountStatement, account_statements, outcome_text};
+use crate::rent::{AccountStatement, account_statements, ended_text};
 use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
@@ -26,21 +26,30 @@ pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
         }
     }
     if arguments.json.json {
-        let rows: Vec<Value> = statements.iter().map(AccountStatement::to_json).collect();
+        let row = |statement: &AccountStatement| {
+            let mut row = statement.to_json();
+            row["order"] = json!(view.id);
+            row["outcome"] = json!(history.lease().outcome());
+            row
+        };
+        let rows: Vec<Value> = statements.iter().map(row).collect();
         show::json(&rows)?;
         return Ok(Exit::Done);
     }
-    let (lease, segments) = (history.lease(), history.lease().order().segments);
-    let state = match lease.outcome() {
-        Some(outcome) => outcome_text(outcome, segments),
-        None => format!("{}: amounts are still locked", lease.phase().0.name()),
-    };
+    let lease = history.lease();
+    let state = ended_text(lease)
+        .unwrap_or_else(|| format!("{}: amounts are still locked", lease.phase().0.name()));
     show::sentence(&format!("Order {id}: {state}."));
     anstream::println!();
     table(&statements).print();
     anstream::println!();
     let sentences = statements.iter().flat_map(AccountStatement::sentences);
     sentences.for_each(|sentence| show::sentence(&sentence));
+    if lease.outcome().is_some() {
+        show::hint(
+            "The ledger releases what returned once the settlement is final; florin balance shows the bonds until then.",
+        );
+    }
     Ok(Exit::Done)
 }
 
@@ -51,6 +60,7 @@ fn table(statements: &[AccountStatement]) -> TextTable {
         ">deposited, FLN",
         ">paid, FLN",
         ">lost, FLN",
+        ">spent, FLN",
         ">returned, FLN",
         ">locked, FLN",
     ]);
@@ -61,6 +71,7 @@ fn table(statements: &[AccountStatement]) -> TextTable {
             show::fln(statement.deposited).into(),
             show::fln(statement.paid).into(),
             show::fln(statement.lost).into(),
+            show::fln(statement.spent).into(),
             show::fln(statement.returned).into(),
             show::fln(statement.locked).into(),
         ]);

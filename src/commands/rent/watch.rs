@@ -9,7 +9,7 @@ use crate::cli::{MarketArg, RentWatch};
 use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::rent::records;
-use crate::rent::{LeaseNews, LeaseTransfer, outcome_text};
+use crate::rent::{LeaseNews, LeaseTransfer, ended_text};
 use crate::show::{self, BAD, GOOD, JsonEvent, NOTE};
 
 /// How long a request waits for the next record, and the pause between two looks at a view, in
@@ -52,8 +52,11 @@ pub(super) fn follow(at: &MarketArg, order: Digest, is_json: bool) -> anyhow::Re
     while history.lease().outcome().is_none() {
         let next = || records::follow(&market, &mut history, POLL_MS);
         for news in with_retries(&shutdown, &mut on_event, next)? {
-            screen.news(&news, view.order.segments);
+            screen.news(&news);
         }
+    }
+    if let (Some(text), false) = (ended_text(history.lease()), is_json) {
+        anstream::println!("the lease is over: {text}");
     }
     let mut money = None;
     loop {
@@ -99,7 +102,7 @@ impl Screen {
         anstream::println!("{opened}: the bids begin");
     }
 
-    fn news(&self, news: &LeaseNews, segments: u32) {
+    fn news(&self, news: &LeaseNews) {
         if self.is_json {
             let transfers: Vec<_> = news.transfers.iter().map(LeaseTransfer::to_json).collect();
             let fields = json!({
@@ -126,9 +129,6 @@ impl Screen {
             let (style, verb) = if *is_loss { (BAD, "loses") } else { (GOOD, "earns") };
             let (account, amount) = (account.short(), show::fln(*amount));
             anstream::println!("{style}  {account} {verb} {amount} FLN: {reason}{style:#}");
-        }
-        if let Some(outcome) = news.outcome {
-            anstream::println!("the lease is over: {}", outcome_text(outcome, segments));
         }
     }
 

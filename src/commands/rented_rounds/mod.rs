@@ -79,6 +79,15 @@ pub(super) fn read(
     let Some(file) = &arguments.rent else { return Ok(None) };
     let rounds = read_rented(file)?;
     market.check_confidential(rounds.data_class)?;
+    let least = rounds.price_max();
+    if rounds.spend_max < least {
+        let message = format!(
+            "spend_max = {} pays for no order: each may cost {least} FLN and its audits; raise spend_max, or lower \
+             order.price_max",
+            rounds.spend_max
+        );
+        return Err(Failure::input(RENT_LIMIT, message).into());
+    }
     let unsupported = |why: &str| {
         let message = format!("--rent: {why}. Take part without it, on a device of your own");
         Err(Failure::input("RENT_UNSUPPORTED", message).into())
@@ -329,12 +338,9 @@ impl RentedTrainer<'_> {
         self.orders.end(id, Some(lease.lease()))?;
         let result = match (lease.lease().outcome(), lease.lease().result()) {
             (Some(LeaseOutcome::Settled), Some(result)) => result,
-            (outcome, _) => {
-                let segments = order.segments;
-                let text = outcome.map_or_else(
-                    || "the lease has no outcome".to_owned(),
-                    |outcome| crate::rent::outcome_text(outcome, segments),
-                );
+            _ => {
+                let text = crate::rent::ended_text(lease.lease());
+                let text = text.unwrap_or_else(|| "the lease has no outcome".to_owned());
                 return Ok(Attempt::Failed(text));
             }
         };

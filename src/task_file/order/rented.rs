@@ -97,6 +97,11 @@ fn from_text(text: &str) -> Result<RentedRounds, Refused> {
 }
 
 impl RentedRounds {
+    /// The most that an order costs without its audits.
+    pub(crate) const fn price_max(&self) -> Amount {
+        self.terms.order.price_max
+    }
+
     /// The order of a job, with the blobs of the job. `start` is its state before the first step, and `attempt`
     /// distinguishes orders of the same job.
     pub(crate) fn draft(
