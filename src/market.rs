@@ -14,7 +14,7 @@ use florin_protocol::{Digest, LedgerInfo, Report, RoundNumber, TaskId};
 
 use crate::cli::{MarketArg, WalletArg, WeightsArg};
 use crate::compose;
-use crate::failure::Failure;
+use crate::failure::{Failure, classify};
 
 /// Minimum number of digits of a shortened id.
 const ID_DIGITS_MIN: usize = 6;
@@ -132,7 +132,16 @@ impl MarketConnection {
     /// # Errors
     /// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
     pub(crate) fn find(&self, text: &str) -> anyhow::Result<TaskId> {
-        find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()))
+        let found = find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()));
+        match found {
+            Err(error) if classify(&error).0 == TASKS.unknown && self.find_order(text).is_ok() => {
+                let message = format!(
+                    "{text} is an order of the market for compute: `florin rent statement {text}` explains it"
+                );
+                Err(Failure::negative(TASKS.unknown, message).into())
+            }
+            found => found,
+        }
     }
 
     /// Finds an order by its whole or shortened id.
@@ -233,7 +242,7 @@ fn find(
     let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !hex || digits.len() < ID_DIGITS_MIN || digits.len() > 64 {
         let message = format!(
-            "{text:?} is not the id of a {noun}: write its 64 hexadecimal digits, or at least the first \
+            "{text:?} is no {noun} id: write its 64 hexadecimal digits, or at least the first \
              {ID_DIGITS_MIN}"
         );
         return Err(Failure::input("INVALID_ID", message).into());

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use florin_compute::PROBE_MATRIX_BYTES;
+use florin_compute::{LISTING_MS_MAX, LISTING_MS_MIN, PROBE_MATRIX_BYTES, PROBE_STATES_MAX};
 use florin_participant::listings::ListingOffer;
-use florin_protocol::{Address, Amount};
+use florin_protocol::{Address, Amount, format_ms};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -17,6 +17,8 @@ const FILE: SmallFile =
     SmallFile { kind: "a listing file", code: "INVALID_LISTING", bytes_max: 1 << 20 };
 /// States of a mebibyte.
 const STATES_PER_MIB: u32 = (1 << 20) / PROBE_MATRIX_BYTES as u32;
+/// States of a probe for each filled one: itself, and three that read it.
+const STATES_OF_FILLED: u64 = 4;
 /// Memory of a device that probes fill, unless the file has another one (MiB).
 const MEMORY_MIB: u32 = 64;
 /// Life of a listing, unless the file has another one: seven days.
@@ -57,6 +59,9 @@ fn from_text(text: &str) -> Result<ListingOffer, String> {
     };
     let cores = u32::try_from(florin_learning::cores()).unwrap_or(u32::MAX);
     let devices = file.devices.unwrap_or(cores.min(florin_compute::LISTED_DEVICES_MAX));
+    if devices == 0 {
+        return Err("devices = 0: use 1 or more".to_owned());
+    }
     if devices > cores {
         return Err(format!(
             "devices = {devices}: this machine has {cores} cores, and a probe has each device work at once"
@@ -65,13 +70,25 @@ fn from_text(text: &str) -> Result<ListingOffer, String> {
     let memory = file.memory_mib.unwrap_or(MEMORY_MIB);
     let filled = memory.checked_mul(STATES_PER_MIB).filter(|filled| *filled > 0);
     let filled = filled.ok_or_else(|| format!("memory_mib = {memory}: use 1 MiB or more"))?;
+    // A probe reads each filled state three times, of each device.
+    let most = PROBE_STATES_MAX / STATES_OF_FILLED / u64::from(devices) / u64::from(STATES_PER_MIB);
+    if u64::from(memory) > most {
+        return Err(format!(
+            "memory_mib = {memory}: a probe fills at most {most} MiB of each of {devices} devices"
+        ));
+    }
+    let life_ms = ms("life", file.life.as_deref(), LIFE_MS)?;
+    if !(LISTING_MS_MIN..=LISTING_MS_MAX).contains(&life_ms) {
+        let (least, most) = (format_ms(LISTING_MS_MIN), format_ms(LISTING_MS_MAX));
+        return Err(format!("life = {}: use {least} to {most}", format_ms(life_ms)));
+    }
     Ok(ListingOffer {
         referee: file.referee,
         devices,
         filled,
         stake: file.stake,
         fees_max: file.fees_max,
-        life_ms: ms("life", file.life.as_deref(), LIFE_MS)?,
+        life_ms,
         challenge_ms: ms("challenge", file.challenge.as_deref(), CHALLENGE_MS)?,
     })
 }
@@ -105,6 +122,10 @@ mod tests {
     fn wrong_files_say_what_to_change() {
         for (added, expected) in [
             ("devices = 100000", "cores"),
+            ("devices = 0", "devices = 0: use 1 or more"),
+            ("life = \"30 d\"", "life = 30 d: use 1 min to 20 d"),
+            ("life = \"1 s\"", "life = 1 s: use 1 min"),
+            ("devices = 1\nmemory_mib = 99999999", "a probe fills at most"),
             ("memory_mib = 0", "memory_mib = 0: use 1 MiB or more"),
             ("memory_mib = 4294967295", "use 1 MiB or more"),
             ("life = \"soon\"", "life: "),

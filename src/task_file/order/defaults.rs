@@ -5,11 +5,15 @@ use florin_compute::{AuditTerms, ComputeOrder, DataClass, Deposits, LeaseError, 
 use florin_protocol::{Amount, AmountError};
 
 use super::sections::{AuditSection, DepositSection, WindowSection};
+use crate::task_file::TaskFileError;
+use crate::task_file::file::Decimal;
 
 /// The smallest share of audited segments, in parts per million.
 const SHARE: u32 = 50_000;
 /// The largest share that an order may have, in parts per million.
 const SHARE_MAX: u32 = 333_333;
+/// The largest share of auditors that could work for the provider, in parts per million.
+const COLLUDING_MAX: u64 = 999_999;
 /// Auditors of an audited segment.
 const AUDITORS: u32 = 2;
 /// The share of auditors that could work for the provider, in parts per million.
@@ -45,6 +49,24 @@ pub(super) fn part_up(
     match down.mul_div_down(denominator, numerator.max(1))? == amount {
         true => Ok(down),
         false => down.plus(Amount::from_units(1)),
+    }
+}
+
+/// Checks the audits of a file, on which the least stake depends.
+pub(super) fn check_audit(section: &AuditSection) -> Result<(), TaskFileError> {
+    let decimal = |key, found: Option<Decimal>, least: u64, most: u64, right: &str| match found {
+        Some(Decimal(micro)) if !(least..=most).contains(&micro.0) => {
+            Err(TaskFileError::key(key, micro.to_string(), right))
+        }
+        _ => Ok(()),
+    };
+    let share = "a share of the segments from 0.000001 to 0.333333";
+    decimal("audit.share", section.share, 1, SHARE_MAX.into(), share)?;
+    let colluding = "a share of the auditors from 0 to 0.999999";
+    decimal("audit.colluding", section.colluding, 0, COLLUDING_MAX, colluding)?;
+    match section.auditors {
+        Some(0) => Err(TaskFileError::key("audit.auditors", "0", "a whole number from 1 to 16")),
+        _ => Ok(()),
     }
 }
 

@@ -392,6 +392,7 @@ impl OrderDraft {
         let overflow = |error| wrong(LeaseError::from(error));
         let (left, all) = (part.segments.into(), whole.max(1).into());
         let price = defaults::part_up(section.price_max, left, all).map_err(overflow)?;
+        defaults::check_audit(audit)?;
         let audit =
             defaults::audit(audit, (part.segments, self.data_class), price).map_err(overflow)?;
         let order = ComputeOrder {
