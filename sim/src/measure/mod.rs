@@ -82,7 +82,7 @@ pub const MEASURES: &[(&str, &str)] = &[
         "round_seconds",
         "predicted seconds of a member's round by its devices, of members that hold a step",
     ),
-    ("round_duration", "seconds from the offer of a round to its last update or deadline"),
+    (ROUND_DURATION, "seconds from the offer of a round to its last update or deadline"),
     ("balanced", "1 if the total of all accounts equals the supply"),
 ];
 
@@ -91,6 +91,12 @@ pub const MEASURES: &[(&str, &str)] = &[
 /// ratios.
 pub const RATIOS: &[(&str, &str, &str)] = &[
     ("spent_per_nat", "spent", "improvement"),
+/// The measure of the duration of rounds.
+pub(crate) const ROUND_DURATION: &str = "round_duration";
+/// Measures that exist only with devices; of them [`ROUND_DURATION`] has no group.
+pub(crate) const DEVICE_MEASURES: [&str; 4] =
+    ["late", "too_small", "round_seconds", ROUND_DURATION];
+
     ("spent_per_accuracy_point", "spent", "accuracy_gain"),
 ];
 
@@ -165,7 +171,7 @@ fn device_measures(played: &SimulationOutcome) -> Vec<(&'static str, f64)> {
     let mut measures = times(&all);
     if !measures.is_empty() {
         let durations = played.rounds.iter().map(|round| round.duration_ms as f64 / 1e3);
-        measures.push(("round_duration", mean(durations)));
+        measures.push((ROUND_DURATION, mean(durations)));
     }
     measures
 }

@@ -90,6 +90,10 @@ impl Check {
             let bounded = [rule.at_least, rule.at_most].into_iter().flatten().any(f64::is_finite);
             let right = "a criterion needs at_least or at_most";
             Self::require(bounded, key("at_least"), &"none", right)?;
+            let (least, most) =
+                (rule.at_least.unwrap_or(f64::NEG_INFINITY), rule.at_most.unwrap_or(f64::INFINITY));
+            let right = format!("no value is in the bounds: must be at most at_most = {most}");
+            Self::require(least <= most, key("at_least"), &least, &right)?;
         }
         Ok(())
     }
@@ -128,6 +132,7 @@ impl Scenario {
         }
         self.check_earlier_task()?;
         self.check_devices()?;
+        self.check_selector()?;
         let members: u64 = self.population.values().map(|group| u64::from(group.count)).sum();
         let most = self.members_max();
         let right = format!("must have 2 to {most} members in all");
@@ -171,6 +176,7 @@ impl Scenario {
                      the others";
         let is_florin = matches!(self.mechanism, Mechanism::Florin);
         Check::require(is_florin, "mechanism.rule", &self.mechanism.name(), right)?;
+        self.check_surrogate_selection()?;
         for (name, group) in &self.population {
             let adapts = matches!(group.strategy, Strategy::AdaptiveEffort | Strategy::Hoard)
                 || group.outside_option.is_some();
@@ -294,6 +300,7 @@ impl Scenario {
     fn check_criteria(&self) -> Result<(), ScenarioError> {
         let has_group = |group: &str| self.population.contains_key(group);
         Check::require_criteria(&self.criteria, MEASURES, has_group)?;
+        self.check_device_criteria()?;
         if let Mechanism::Tokenised(rules) = &self.mechanism {
             for (key, value) in
                 [("mechanism.endowment", rules.endowment), ("mechanism.price", rules.price)]

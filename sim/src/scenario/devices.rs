@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::check::Check;
 use super::file::path_inside;
 use super::{Group, MachineSettings, Scenario, ScenarioError};
+use crate::measure::{DEVICE_MEASURES, ROUND_DURATION};
 
 /// Maximum number of devices of a member.
 const DEVICES_MAX: u32 = 8;
@@ -323,6 +324,30 @@ impl Scenario {
             let right = "is replaced by devices: leave it out";
             let plain = group.machine == MachineSettings::default();
             Check::require(plain, format!("population.{name}.machine"), &"set", right)?;
+        }
+        Ok(())
+    }
+
+    /// Criteria on measures of devices need devices: without them they have no value and cannot hold.
+    pub(super) fn check_device_criteria(&self) -> Result<(), ScenarioError> {
+        let of_devices = self.criteria.iter().enumerate();
+        for (at, rule) in
+            of_devices.filter(|(_, rule)| DEVICE_MEASURES.contains(&rule.measure.as_str()))
+        {
+            let (holds, right) = match &rule.group {
+                None => (
+                    self.has_devices(),
+                    "is measured only with devices of a group: give one devices",
+                ),
+                Some(_) if rule.measure == ROUND_DURATION => {
+                    (false, "is a measure of the whole market: leave out the criterion's group")
+                }
+                Some(name) => (
+                    self.population.get(name).is_some_and(|group| group.devices.is_some()),
+                    "is measured only in groups with devices: give the group devices",
+                ),
+            };
+            Check::require(holds, format!("criteria[{at}].measure"), &rule.measure, right)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::random::uniform;
 use crate::scenario::Selector;
 use oort::Oort;
+pub(crate) use tifl::TIERS;
 use tifl::Tifl;
 
 /// A member that a selector may select.

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{MemberFeedback, SelectableMember, weighted_sample};
 use crate::random::uniform;
 
-const TIERS: usize = 5;
+pub(crate) const TIERS: usize = 5;
 /// Rounds between two changes of the probabilities.
 const INTERVAL: usize = 10;
 /// A tier's credits, as a multiple of an equal share of the rounds.

@@ -34,6 +34,22 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
             "criteria[0].measure = luck: unknown measure",
         ),
         ("criteria=[{measure=\"gini\"}]", "a criterion needs at_least or at_most"),
+        (
+            "criteria=[{measure=\"gini\", at_least=0.9, at_most=0.5}]",
+            "criteria[0].at_least = 0.9: no value is in the bounds: must be at most at_most = 0.5",
+        ),
+        (
+            "criteria=[{measure=\"late\", group=\"honest\", at_most=0.5}]",
+            "criteria[0].measure = late: is measured only in groups with devices",
+        ),
+        (
+            "criteria=[{measure=\"round_duration\", at_most=5}]",
+            "criteria[0].measure = round_duration: is measured only with devices of a group",
+        ),
+        (
+            "task.staleness={rounds=0, weight=\"inverse\"}",
+            "task.staleness.rounds = 0: must be 1 to 64; without late updates leave out",
+        ),
         ("name=a b", "name = a b"),
         (
             "population.honest.strategy={kind=\"copy_earlier_task\", copies=\"last_model\"}",
@@ -59,6 +75,52 @@ fn errors_name_the_unknown_key_or_the_invalid_value() {
         let message = refused(&[change]);
         assert!(message.contains(expected), "{change}: {message}");
     }
+}
+
+#[test]
+fn a_surrogate_refuses_each_key_that_it_does_not_use() {
+    let staleness = "task.staleness={ rounds = 8, weight = \"inverse_root\" }";
+    for (changes, key) in [
+        (vec!["task.selector=refl"], "task.selector"),
+        (vec!["task.selection.knob=fast"], "task.selection"),
+        (vec!["task.over_selection=2"], "task.over_selection"),
+        (vec!["task.deadline={ quantile = 0.9 }"], "task.deadline"),
+        (vec![staleness], "task.staleness"),
+        (vec![staleness, "task.stale_weights=refl"], "task.stale_weights"),
+        (vec!["population.honest.quote=0.1"], "population.honest.quote"),
+    ] {
+        let message = refused(&[changes, vec!["mode=surrogate"]].concat());
+        let expected = "has no effect in mode = surrogate: leave it out, or use mode = real";
+        assert!(message.starts_with(&format!("{key} = ")), "{key}: {message}");
+        assert!(message.contains(expected), "{key}: {message}");
+    }
+}
+
+#[test]
+fn tiers_below_cohort_min_are_refused() {
+    let tifl = |count: u32| {
+        let text = format!(
+            "name = 'a'\nquestion = 'Which tier?'\nrounds = 2\n[task]\ncohort = 4\ncohort_min = 3\n\
+             selector = 'tifl'\n[population.members]\ncount = {count}\nrows = [10, 10]\n"
+        );
+        Scenario::read(&text, &[]).map_err(|error| error.to_string())
+    };
+    let message = tifl(14).unwrap_err();
+    let expected = "task.selector = tifl: selects a tier, a fifth of the members: of 14 that is \
+        fewer than task.cohort_min = 3; have at least 15 members, or lower task.cohort_min";
+    assert!(message.contains(expected), "{message}");
+    assert!(tifl(15).is_ok());
+}
+
+#[test]
+fn the_remedy_for_stale_weights_without_late_updates_works() {
+    let message = refused(&["task.stale_weights=refl"]);
+    let (_, remedy) = message.split_once("add ").unwrap();
+    let change = remedy.trim_end_matches(" [SCENARIO_VALUE]");
+    let changes: Vec<SettingOverride> =
+        ["task.stale_weights=refl", change].iter().map(|text| text.parse().unwrap()).collect();
+    let text = built_in("honest").unwrap().text;
+    assert!(Scenario::read(text, &changes).is_ok(), "{change}");
 }
 
 #[test]
