@@ -120,4 +120,7 @@ pub struct SimulationOutcome {
     pub returned: f64,
     /// Whether the total of all accounts equals the supply at the end.
     pub balanced: bool,
+    /// Number of rounds in which the scenario's selector had fewer than `cohort_min` members, so that
+    /// the market's cohort was asked.
+    pub market_cohorts: u32,
 }

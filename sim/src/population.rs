@@ -361,4 +361,26 @@ impl Member {
             }
         }
     }
+
+    /// The probability that a member that is online when a round opens is also online when one opens
+    /// `later_ms` later.
+    #[must_use]
+    pub fn probability_still_online(
+        &self,
+        online: &Availability,
+        round: u64,
+        at_ms: u64,
+        later_ms: u64,
+    ) -> f64 {
+        let later = self.probability_online(
+            online,
+            round.saturating_add(1),
+            at_ms.saturating_add(later_ms),
+        );
+        let Availability::Churn { online_hours, offline_hours } = *online else { return later };
+        // The spells are those of a Markov chain with two states.
+        let hours = later_ms as f64 / HOUR_MS;
+        let forgotten = (-hours * (online_hours.recip() + offline_hours.recip())).exp();
+        later + (1.0 - later) * forgotten
+    }
 }

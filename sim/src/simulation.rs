@@ -77,6 +77,9 @@ pub struct Simulation<'a> {
     work: WorkDone,
     /// The selector in place of the market's, if the scenario names one.
     selector: Option<SelectorState>,
+    /// Number of rounds in which the selector had too few members, so that the market's cohort was
+    /// asked.
+    market_cohorts: u32,
     /// The report of the last round.
     report: Option<Report>,
 }
@@ -189,6 +192,7 @@ impl<'a> Simulation<'a> {
             late: BTreeMap::new(),
             work: WorkDone::default(),
             selector: selector_state(scenario),
+            market_cohorts: 0,
             report: None,
         };
         game.accuracy_before = game.accuracy(&start.unwrap_or_default())?;
@@ -207,7 +211,7 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// [`SimError`].
     pub fn run_round(&mut self, threads: usize) -> Result<(), SimError> {
-        self.replace_cohort()?;
+        self.replace_cohort();
         let base = self.market.base_model()?;
         let offer = self.market.offer().map(|offer| (offer.opened, offer.base_model));
         let begun = offer.unwrap_or_default();
@@ -390,6 +394,7 @@ impl<'a> Simulation<'a> {
             backdoor: hits as f64 / marked.rows().max(1) as f64,
             returned: self.market.refunded_budget(),
             balanced: self.market.is_balanced(),
+            market_cohorts: self.market_cohorts,
         })
     }
 }

@@ -289,10 +289,15 @@ impl SimulatedMarket {
     /// Replaces the open offer's cohort, for comparisons with another selection. A real coordinator
     /// could not: its auditors recompute the cohort.
     pub fn replace_cohort(&mut self, cohort: Vec<Address>) {
+        let reason = |account: &Address| match self.training_goes_on(*account) {
+            true => SelectionReason::Continues,
+            false => SelectionReason::Drawn,
+        };
+        let reasons = cohort.iter().map(reason).collect();
         let mut state = self.engine.state().clone();
         let stage = state.tasks.get_mut(&self.id).map(|task| &mut task.stage);
         if let Some(TaskStage::Committing(running)) = stage {
-            running.offer.reasons = vec![SelectionReason::Drawn; cohort.len()];
+            running.offer.reasons = reasons;
             running.offer.cohort = cohort;
             running.offer_digest = running.offer.digest();
         }

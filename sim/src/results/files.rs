@@ -106,6 +106,7 @@ impl Results {
             "criteria": criteria_json(&self.criteria, program),
             "passed": self.verdict().passed(),
             "fits": self.fits,
+            "selector": self.selector_rounds(),
         })
     }
 

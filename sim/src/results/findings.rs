@@ -1,7 +1,7 @@
 //! The findings of an experiment in words: what the members of each group earn, per row against the
 //! honest members, and whether their deviation pays.
 
-use super::{Results, format_number};
+use super::{Results, SelectorRounds, format_number};
 use crate::measure::{ConfidenceInterval, MeasureSummary, earned_per_row, ratio};
 use crate::mechanism::Mechanism;
 use crate::outcome::{MemberOutcome, SimulationOutcome};
@@ -117,7 +117,20 @@ impl Results {
             let point = format_number(price.mean);
             text += &format!(", {point} per percentage point of accuracy{}", range(&price));
         }
-        text + "."
+        text + "." + &self.describe_selector()
+    }
+
+    /// The rounds in which the scenario's selector could select no cohort; empty without any.
+    fn describe_selector(&self) -> String {
+        let Some(SelectorRounds { rounds, market_cohorts, .. }) =
+            self.selector_rounds().filter(|rounds| rounds.market_cohorts > 0)
+        else {
+            return String::new();
+        };
+        format!(
+            " In {market_cohorts} of {rounds} rounds the selector had fewer than cohort_min \
+             members, and the market's cohort was asked."
+        )
     }
 
     /// An amount with its unit.
@@ -195,6 +208,7 @@ mod tests {
         }
     }
 
+            market_cohorts: 0,
     /// The copier's findings, when it earns `copying` in each seed, and `working` if it is honest.
     fn findings(copying: &[f64], working: &[f64]) -> Vec<Finding> {
         results(copying, working).findings()

@@ -13,9 +13,11 @@ mod parquet;
 mod replay;
 mod table;
 
+use serde::Serialize;
+
 use crate::measure::{MeasureSummary, MeasureValues, summarise_seeds};
 use crate::outcome::SimulationOutcome;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Selector};
 use crate::surrogate::MarketFit;
 
 pub use crate::program::{Program, RunId, UNKNOWN};
@@ -31,6 +33,18 @@ pub use number_format::{format_bounds, format_count};
 pub(crate) use page::{criteria_html, measures_html};
 pub use replay::{ReplayError, ReplayMismatch, ReplayReport};
 pub(crate) use table::ResultTable;
+
+/// The rounds of an experiment whose scenario has a selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SelectorRounds {
+    /// The selector.
+    pub selector: Selector,
+    /// Number of rounds of all seeds.
+    pub rounds: usize,
+    /// How many of them had fewer members to select than `cohort_min`, so that the market's cohort was
+    /// asked.
+    pub market_cohorts: u32,
+}
 
 /// The results of an experiment.
 #[derive(Clone, Debug)]
@@ -86,5 +100,14 @@ impl Results {
     #[must_use]
     pub fn measure(&self, measure: &str, group: Option<&str>) -> Option<&MeasureSummary> {
         find_measure(&self.measures, measure, group)
+    }
+
+    /// The rounds of the scenario's selector; `None` without one.
+    #[must_use]
+    pub fn selector_rounds(&self) -> Option<SelectorRounds> {
+        let selector = self.scenario.task.selector?;
+        let rounds = self.outcomes.iter().map(|outcome| outcome.rounds.len()).sum();
+        let market_cohorts = self.outcomes.iter().map(|outcome| outcome.market_cohorts).sum();
+        Some(SelectorRounds { selector, rounds, market_cohorts })
     }
 }

@@ -1,6 +1,6 @@
 //! Selectors of the literature beside the market's own: they replace the cohort of an open round.
-//! Unlike the market's, they may use what only a laboratory knows: a member's own loss, its true
-//! time and its availability.
+//! Unlike the market's, they may use what only a laboratory knows: which members are online, a
+//! member's own loss, its true time and its later availability.
 
 mod oort;
 mod refl;
@@ -14,15 +14,15 @@ use oort::Oort;
 pub(crate) use tifl::TIERS;
 use tifl::Tifl;
 
-/// A member that a selector may select.
+/// A member that a selector may select: it is online.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SelectableMember {
     /// Index in the population.
     pub(crate) number: usize,
     /// Seconds from an offer to its commit.
     pub(crate) seconds: f64,
-    /// Probability that it is online.
-    pub(crate) availability: f64,
+    /// Probability that it is online one expected round later.
+    pub(crate) later: f64,
 }
 
 /// A selected member's result in a round.

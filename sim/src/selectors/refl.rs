@@ -1,5 +1,6 @@
 //! REFL: A. M. Abdelmoniem, A. N. Sahu, M. Canini and S. A. Fahmy, "REFL: Resource-Efficient
-//! Federated Learning", EuroSys 2023: the members that are least likely to be available come first.
+//! Federated Learning", EuroSys 2023: of the members that are online, those that are least likely to
+//! be online one expected round later come first.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -13,6 +14,6 @@ pub(super) fn select(
 ) -> Vec<usize> {
     let mut all: Vec<&SelectableMember> = members.iter().collect();
     shuffle(rng, &mut all);
-    all.sort_by(|one, other| one.availability.total_cmp(&other.availability));
+    all.sort_by(|one, other| one.later.total_cmp(&other.later));
     all.into_iter().take(places).map(|member| member.number).collect()
 }

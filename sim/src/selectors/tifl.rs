@@ -52,14 +52,15 @@ impl Tifl {
     ) -> Vec<usize> {
         let mut by_time: Vec<&SelectableMember> = members.iter().collect();
         by_time.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-        let size = by_time.len().div_ceil(TIERS).max(1);
-        self.tiers =
-            by_time.iter().enumerate().map(|(at, member)| (member.number, at / size)).collect();
+        // Tiers of equal size, but for one member.
+        let tier_of = |at: usize| at * TIERS / by_time.len();
+        let tiers = by_time.iter().enumerate().map(|(at, member)| (member.number, tier_of(at)));
+        self.tiers = tiers.collect();
         let tier = self.next_tier(rng);
         self.current = tier;
         self.credits[tier] = self.credits[tier].saturating_sub(1);
-        let of_tier: Vec<(usize, f64)> =
-            by_time.iter().skip(tier * size).take(size).map(|m| (m.number, 1.0)).collect();
+        let of_tier = by_time.iter().enumerate().filter(|(at, _)| tier_of(*at) == tier);
+        let of_tier: Vec<(usize, f64)> = of_tier.map(|(_, m)| (m.number, 1.0)).collect();
         weighted_sample(&of_tier, places, rng)
     }
 

@@ -231,7 +231,7 @@ impl Simulation<'_> {
     }
 
     /// The latest time at which a member can commit.
-    fn commit_deadline_ms(&self) -> u64 {
+    pub(super) fn commit_deadline_ms(&self) -> u64 {
         (self.scenario.task.train_s * 1e3).floor() as u64
     }
 

@@ -14,6 +14,8 @@ use crate::scenario::{Group, Scenario};
 use crate::selectors::{MemberFeedback, SelectableMember};
 
 const MS_PER_SECOND: f64 = 1e3;
+/// Weight of the earlier rounds in the moving average of their durations, as in REFL.
+const EARLIER_ROUNDS: f64 = 0.25;
 
 /// A member's signed prediction of its time from an offer to its commit, in milliseconds.
 pub(super) fn quoted_ms(
@@ -51,34 +53,17 @@ impl Simulation<'_> {
         seconds.get(needed.min(seconds.len()).saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Replaces the cohort of the open round by that of the scenario's selector, if it has one.
-    pub(super) fn replace_cohort(&mut self) -> Result<(), SimError> {
-        let (Some(state), Some(candidates)) = (self.selector.as_mut(), self.market.candidates())
-        else {
-            return Ok(());
-        };
-        let moment = self.rounds.len() as u64 + 1 + self.waits;
-        let now = self.market.now().0;
-        let bytes = super::member_work::update_bytes(self.scenario, &self.model);
-        let eligible = candidates.accounts.iter().filter(|(_, candidate)| {
-            matches!(candidate.standing, Standing::Eligible | Standing::Newcomer)
-        });
-        let mut members = Vec::new();
-        let mut seen = BTreeSet::new();
-        for (number, _) in eligible.filter_map(|(account, _)| self.owner.get(account)) {
-            let member = &self.population.members[*number];
-            if member.sends_nothing() || !seen.insert(*number) {
-                continue;
-            }
-            let online = &self.groups[member.group].online;
-            members.push(SelectableMember {
-                number: *number,
-                seconds: honest_seconds(self.scenario, member, bytes),
-                availability: member.probability_online(online, moment, now),
-            });
-        }
+    /// Replaces the cohort of the open round by that of the scenario's selector, if it has one. Members
+    /// whose trainings go on stay; with fewer members than a round needs the market's cohort stays.
+    pub(super) fn replace_cohort(&mut self) {
+        let Some(mut state) = self.selector.take() else { return };
+        let asked = self.market.offer().map(|offer| offer.cohort.clone()).unwrap_or_default();
+        let goes_on = |account: &Address| self.market.training_goes_on(*account);
+        let mut cohort: BTreeSet<Address> = asked.into_iter().filter(goes_on).collect();
+        let members = self.selectable_members(&cohort);
         let rules = &self.market.spec().rounds;
-        let places = rules.selection_size() as usize;
+        let places = (rules.selection_size() as usize).saturating_sub(cohort.len());
+        let least = rules.cohort_min as usize;
         let round = self.rounds.len() as u64 + 1;
         let rng = &mut stream(self.seed, "selector", [round, 0]);
         let selected = state.select(&members, places.min(members.len()), round, rng);
@@ -86,11 +71,52 @@ impl Simulation<'_> {
             let count = self.population.members[number].strategy.identities();
             (0..count).map(move |identity| account(number, identity))
         };
-        let cohort: BTreeSet<Address> = selected.into_iter().flat_map(identities).collect();
-        if cohort.len() >= rules.cohort_min as usize {
+        cohort.extend(selected.into_iter().flat_map(identities));
+        self.selector = Some(state);
+        if cohort.len() >= least {
             self.market.replace_cohort(cohort.into_iter().collect());
+        } else {
+            self.market_cohorts += 1;
         }
-        Ok(())
+    }
+
+    /// The members that a selector may select: those that the market may ask and that check in now, by
+    /// the draw that decides which members answer the offer. Not those of `continuing` accounts.
+    fn selectable_members(&mut self, continuing: &BTreeSet<Address>) -> Vec<SelectableMember> {
+        let Some(candidates) = self.market.candidates() else { return Vec::new() };
+        let eligible = candidates.accounts.iter().filter(|(account, candidate)| {
+            matches!(candidate.standing, Standing::Eligible | Standing::Newcomer)
+                && !continuing.contains(account)
+        });
+        let (moment, now) = (self.availability_index(), self.market.now().0);
+        let later_ms = self.expected_round_ms();
+        let bytes = super::member_work::update_bytes(self.scenario, &self.model);
+        let mut members = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (number, _) in eligible.filter_map(|(account, _)| self.owner.get(account)) {
+            let member = &self.population.members[*number];
+            let group = self.groups[member.group];
+            let checks_in = member.is_online(&group.online, moment, now, self.seed)
+                && self.habits[*number].participates(group.outside_option, moment);
+            if !checks_in || !seen.insert(*number) {
+                continue;
+            }
+            members.push(SelectableMember {
+                number: *number,
+                seconds: honest_seconds(self.scenario, member, bytes),
+                later: member.probability_still_online(&group.online, moment, now, later_ms),
+            });
+        }
+        members
+    }
+
+    /// REFL's estimate of a round's duration: a moving average of the durations so far; before the first
+    /// round the longest time of a training.
+    fn expected_round_ms(&self) -> u64 {
+        let durations = self.rounds.iter().map(|round| round.duration_ms as f64);
+        let average = durations
+            .reduce(|average, last| last * (1.0 - EARLIER_ROUNDS) + average * EARLIER_ROUNDS);
+        average.map_or_else(|| self.commit_deadline_ms(), |ms| ms as u64)
     }
 
     /// Shows the selector the round's results: the losses of the senders on their own rows.

@@ -412,6 +412,7 @@ impl<'a> SurrogateSimulation<'a> {
             members: self.members,
             rounds: self.rounds,
             timelines: Vec::new(),
+            market_cohorts: 0,
         })
     }
 }

@@ -9,6 +9,7 @@ mod incentives;
 mod measures;
 mod replay;
 mod scenario_validation;
+mod selectors;
 mod strategies;
 mod unequal_members;
 mod workload;
