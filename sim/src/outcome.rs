@@ -30,7 +30,7 @@ pub struct MemberOutcome {
     pub error: f64,
     /// Pay minus debits in each round.
     pub by_round: Vec<f64>,
-    /// How many of its updates arrived after a deadline.
+    /// How many of its trainings ended too late for every round that could count them.
     pub late: u32,
     /// Its honest work by its devices; `None` without devices.
     pub devices: Option<DeviceRound>,
@@ -89,7 +89,7 @@ pub struct RoundOutcomeRow {
     pub spent: f64,
     /// Accuracy of the new model on the test rows.
     pub accuracy: f64,
-    /// Number of updates that arrived after a deadline.
+    /// Number of trainings that ended with this round, too late for every round that could count them.
     pub late: usize,
     /// Number of selected accounts whose devices have too little memory for a step.
     pub too_small: usize,

@@ -9,7 +9,7 @@ mod selection;
 mod token_settlement;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use florin_learning::{Evaluator, ModelSpec, Reference};
 use florin_participant::required_bond;
@@ -232,7 +232,7 @@ impl<'a> Simulation<'a> {
         let in_tokens = self.settle_tokens(&base, &sent, &done)?;
         self.remember_late(sent, begun, &done.report);
         self.record_round(&done, in_tokens);
-        let late = self.record_late(&senders, &done.report);
+        let late = self.record_late(&senders, &done);
         let at_ms = self.market.now().0;
         self.rounds.push(RoundOutcomeRow {
             late,
@@ -245,19 +245,6 @@ impl<'a> Simulation<'a> {
         self.timelines.push(done.timeline);
         self.report = Some(done.report);
         Ok(())
-    }
-
-    /// Counts the senders whose updates arrived after a deadline.
-    fn record_late(&mut self, senders: &[Address], report: &Report) -> usize {
-        let missing: BTreeSet<Address> = report.missing.iter().map(|(who, _)| *who).collect();
-        let late = senders.iter().filter(|sender| missing.contains(sender));
-        let owners = late.filter_map(|sender| self.owner.get(sender));
-        let mut count = 0;
-        for (member, _) in owners {
-            self.members[*member].late += 1;
-            count += 1;
-        }
-        count
     }
 
     /// Updates that members trained so far, also those that arrived too late.

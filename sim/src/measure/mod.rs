@@ -76,7 +76,11 @@ pub const MEASURES: &[(&str, &str)] = &[
         "backdoor",
         "fraction of triggered rows that the final model assigns to the backdoor's target class",
     ),
-    ("late", "updates that arrived after a deadline, per selection into a cohort"),
+    (
+        "late",
+        "trainings that were too late for every round that could count them, per selection into a \
+         cohort",
+    ),
     ("too_small", "fraction of members whose devices have too little memory for a step"),
     (
         "round_seconds",

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use florin_protocol::{Address, Digest, Report, Timestamp};
+use florin_protocol::{Address, Digest, MissingReason, Report, Timestamp};
 
 use super::Simulation;
-use crate::market::Arrival;
+use crate::market::{Arrival, RoundResult};
 
 /// A training that was not over when its round's commits ended.
 #[derive(Clone, Debug)]
@@ -55,5 +55,37 @@ impl Simulation<'_> {
                 Some((*account, LateArrival { ready, arrival }))
             })
             .collect();
+    }
+
+    /// Counts the senders whose trainings ended with this round, too late for it: each training once.
+    pub(super) fn record_late(&mut self, senders: &[Address], done: &RoundResult) -> usize {
+        let missing = &done.report.missing;
+        let mut count = 0;
+        for (account, reason) in missing.iter().filter(|(account, _)| senders.contains(account)) {
+            let is_late = self.is_too_late(*account, *reason, done);
+            if let Some((member, _)) = self.owner.get(account).filter(|_| is_late) {
+                self.members[*member].late += 1;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Whether a training that the round does not count was too late: for the commits, which waited for
+    /// it until their deadline; for the last round of the task's rule of late updates; or with its upload.
+    /// Not a training that goes on, nor one for which a complete round did not wait.
+    fn is_too_late(&self, account: Address, reason: MissingReason, done: &RoundResult) -> bool {
+        let times = &done.report.times;
+        let closed_at_deadline = times.commits_closed >= times.commit_by;
+        let may_be_late = self.market.spec().rounds.staleness.admits_late();
+        // Uploads were asked for only if there were enough commits.
+        let had_uploads = done.timeline.updates_closed > done.timeline.commits_closed;
+        match reason {
+            MissingReason::NoCommit => {
+                (closed_at_deadline || may_be_late) && !self.market.training_goes_on(account)
+            }
+            MissingReason::NoReveal => had_uploads,
+            MissingReason::Rejected(_) => false,
+        }
     }
 }

@@ -48,6 +48,43 @@ fn a_late_member_pays_for_its_work_and_earns_nothing() {
 }
 
 #[test]
+fn a_training_is_late_once_and_only_after_its_last_round() {
+    // A training of 120 seconds, for rounds of 60: a late update of the second round counts.
+    let slow = "population.other.devices.speed.median=0.25";
+    let late =
+        |rounds: u32| format!("task.staleness={{ rounds = {rounds}, weight = \"inverse_root\" }}");
+    let counted = played(&[slow, &late(8)]);
+    assert!(counted.members.iter().all(|member| member.late == 0 && member.rounds > 0));
+    assert!(counted.rounds.iter().all(|round| round.late == 0));
+    // One of 600 seconds is too late also for the round after its own.
+    let slower = "population.other.devices.speed.median=0.05";
+    let lost = played(&[slower, &late(1), "rounds=2", "learning.holdout_rows=120"]);
+    assert_eq!(rounds(&lost), [(2, 0), (2, 0), (2, 0), (2, 0), (0, 1), (0, 1)]);
+    assert_eq!(lost.rounds.iter().map(|round| round.late).collect::<Vec<_>>(), [0, 2]);
+    assert!(lost.members[4..].iter().all(|member| member.selected == 1));
+}
+
+#[test]
+fn a_spare_of_a_complete_round_is_not_late() {
+    let slow = "population.other.devices.speed.median=0.6";
+    let spare = played(&[slow, "task.cohort=4", "task.over_selection=2"]);
+    assert_eq!(rounds(&spare), [(4, 0), (4, 0), (4, 0), (4, 0), (0, 0), (0, 0)]);
+    let scenario = read(&[slow, "task.cohort=4", "task.over_selection=2"]);
+    let results = run_experiment(&scenario, 1, &|_, _| {}).unwrap();
+    let finding = results.findings().into_iter().find(|one| one.subject == "other").unwrap();
+    assert!(finding.text.ends_with("and 0 % of its selections end too late."), "{finding:?}");
+}
+
+#[test]
+fn a_commit_in_time_is_not_late_if_too_few_others_commit() {
+    let slow = "population.other.devices.speed.median=0.25";
+    let few = played(&[slow, "task.cohort_min=5"]);
+    assert!(few.rounds.iter().all(|round| !round.settled));
+    assert!(few.members[..4].iter().all(|member| member.late == 0));
+    assert!(few.members[4..].iter().all(|member| member.late > 0));
+}
+
+#[test]
 fn the_engine_counts_a_member_at_exactly_the_deadline() {
     // 30 seconds of training and 24.3 milliseconds for the model, of which 20 are latency.
     let exact = played(&["task.train_s=30.024"]);
