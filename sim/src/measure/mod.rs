@@ -11,7 +11,8 @@ use crate::devices::{DeviceRound, DeviceVerdict};
 use crate::outcome::{MemberOutcome, SimulationOutcome};
 
 pub use statistics::{
-    ConfidenceBounds, ConfidenceInterval, auroc, confidence_interval, gini, ratio, spearman,
+    ConfidenceBounds, ConfidenceInterval, auroc, confidence_interval, gini, mean_and_error, ratio,
+    spearman, upper_bound,
 };
 
 /// Identifies a measured value: the measure and the group; no group for the whole market.
@@ -90,17 +91,17 @@ pub const MEASURES: &[(&str, &str)] = &[
     ("balanced", "1 if the total of all accounts equals the supply"),
 ];
 
-/// Measures that are ratios of two measures. The ratio of the means over all seeds is taken, not
-/// the mean of the ratios, because a seed with almost no improvement would dominate a mean of
-/// ratios.
-pub const RATIOS: &[(&str, &str, &str)] = &[
-    ("spent_per_nat", "spent", "improvement"),
 /// The measure of the duration of rounds.
 pub(crate) const ROUND_DURATION: &str = "round_duration";
 /// Measures that exist only with devices; of them [`ROUND_DURATION`] has no group.
 pub(crate) const DEVICE_MEASURES: [&str; 4] =
     ["late", "too_small", "round_seconds", ROUND_DURATION];
 
+/// Measures that are ratios of two measures. The ratio of the means over all seeds is taken, not
+/// the mean of the ratios, because a seed with almost no improvement would dominate a mean of
+/// ratios.
+pub const RATIOS: &[(&str, &str, &str)] = &[
+    ("spent_per_nat", "spent", "improvement"),
     ("spent_per_accuracy_point", "spent", "accuracy_gain"),
 ];
 
@@ -248,6 +249,23 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     if count > 0.0 { sum / count } else { f64::NAN }
 }
 
+/// Measures from 0 to 1.
+const FRACTIONS: [&str; 13] = [
+    "rational",
+    "participation",
+    "rejected",
+    "accuracy",
+    "wasted",
+    "gini",
+    "detection",
+    "false_rejections",
+    "false_debits",
+    "backdoor",
+    "late",
+    "too_small",
+    "balanced",
+];
+
 /// A measure summarised over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeasureSummary {
@@ -257,6 +275,18 @@ pub struct MeasureSummary {
     /// Its mean and 95 % confidence interval.
     #[serde(flatten)]
     pub interval: ConfidenceInterval,
+}
+
+impl MeasureSummary {
+    /// The interval with bounds that the measure can have, for display.
+    #[must_use]
+    pub fn shown_interval(&self) -> ConfidenceInterval {
+        match self.key.measure {
+            measure if FRACTIONS.contains(&measure) => self.interval.within((0.0, 1.0)),
+            "pay_rank_correlation" => self.interval.within((-1.0, 1.0)),
+            _ => self.interval,
+        }
+    }
 }
 
 /// Summarises every measure over the seeds that have it. A ratio is present only if its denominator

@@ -2,15 +2,44 @@
 
 use serde::{Deserialize, Serialize};
 
-/// 97.5 % quantiles of Student's t distribution, by degrees of freedom from 1.
-const STUDENT: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
-    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
-    2.052, 2.048, 2.045, 2.042,
-];
-/// The same for more degrees of freedom: the normal quantile with the first term of its expansion.
-const NORMAL: f64 = 1.960;
-const EXPANSION: f64 = 2.372;
+/// A quantile of Student's t distribution, by degrees of freedom.
+struct StudentQuantile {
+    /// For 1 to 30 degrees of freedom.
+    exact: [f64; 30],
+    /// For more: the normal quantile, and the first term of its expansion.
+    normal: f64,
+    expansion: f64,
+}
+
+/// 97.5 %: the bounds of a two-sided interval of 95 %.
+const TWO_SIDED: StudentQuantile = StudentQuantile {
+    exact: [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ],
+    normal: 1.960,
+    expansion: 2.372,
+};
+
+/// 95 %: a bound on one side.
+const ONE_SIDED: StudentQuantile = StudentQuantile {
+    exact: [
+        6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
+        1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706,
+        1.703, 1.701, 1.699, 1.697,
+    ],
+    normal: 1.645,
+    expansion: 1.524,
+};
+
+impl StudentQuantile {
+    /// The quantile with `freedom` degrees of freedom, which must be at least one.
+    fn of(&self, freedom: usize) -> f64 {
+        let exact = self.exact.get(freedom.saturating_sub(1)).copied();
+        exact.unwrap_or(self.normal + self.expansion / freedom as f64)
+    }
+}
 
 /// A mean with its 95 % confidence interval over independent seeds, from Student's t distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +110,17 @@ impl ConfidenceInterval {
         Self { mean: self.mean * factor, bounds: self.bounds.map(scale), count: self.count }
     }
 
+    /// The same with the bounds inside `range`; the mean stays as it is.
+    #[must_use]
+    pub fn within(&self, range: (f64, f64)) -> Self {
+        let (low, high) = range;
+        let cut = |bounds: ConfidenceBounds| ConfidenceBounds {
+            low: bounds.low.clamp(low, high),
+            high: bounds.high.clamp(low, high),
+        };
+        Self { bounds: self.bounds.map(cut), ..*self }
+    }
+
     /// Whether both have an interval and the two intervals are disjoint.
     #[must_use]
     pub fn is_disjoint_from(&self, other: &Self) -> bool {
@@ -92,26 +132,31 @@ impl ConfidenceInterval {
 /// Mean and 95 % confidence interval of `values`.
 #[must_use]
 pub fn confidence_interval(values: &[f64]) -> ConfidenceInterval {
-    let count = values.len();
-    let n = count as f64;
-    let mean = values.iter().sum::<f64>() / n.max(1.0);
-    if count < 2 {
-        return ConfidenceInterval { mean, bounds: None, count };
-    }
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let half = student(count - 1) * (variance / n).sqrt();
-    ConfidenceInterval {
-        mean,
-        bounds: Some(ConfidenceBounds { low: mean - half, high: mean + half }),
-        count,
-    }
+    let (mean, error) = mean_and_error(values);
+    let bounds = error.map(|error| {
+        let half = TWO_SIDED.of(values.len() - 1) * error;
+        ConfidenceBounds { low: mean - half, high: mean + half }
+    });
+    ConfidenceInterval { mean, bounds, count: values.len() }
 }
 
-/// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom, which must be
-/// at least one.
-fn student(freedom: usize) -> f64 {
-    let exact = STUDENT.get(freedom.saturating_sub(1)).copied();
-    exact.unwrap_or(NORMAL + EXPANSION / freedom as f64)
+/// The upper bound of 95 % of the mean of `values`, on one side; `None` for fewer than two.
+#[must_use]
+pub fn upper_bound(values: &[f64]) -> Option<f64> {
+    let (mean, error) = mean_and_error(values);
+    error.map(|error| mean + ONE_SIDED.of(values.len() - 1) * error)
+}
+
+/// The mean of `values` and its standard error, which fewer than two do not have.
+#[must_use]
+pub fn mean_and_error(values: &[f64]) -> (f64, Option<f64>) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n.max(1.0);
+    if values.len() < 2 {
+        return (mean, None);
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, Some((variance / n).sqrt()))
 }
 
 /// The ratio of the means of paired values with its 95 % confidence interval (E. C. Fieller, 1954).
@@ -135,7 +180,7 @@ pub fn ratio(above: &[f64], below: &[f64]) -> Option<ConfidenceInterval> {
     };
     let (yy, xx, xy) =
         (products(above, above, y, y), products(below, below, x, x), products(below, above, x, y));
-    let t = student(count - 1);
+    let t = TWO_SIDED.of(count - 1);
     // The ratios r that a t-test of y − r·x does not reject lie between the roots of a quadratic
     // equation.
     let a = x * x - t * t * xx;
@@ -252,6 +297,16 @@ mod tests {
             serde_json::from_value::<ConfidenceInterval>(serde_json::json!(two)).unwrap(),
             two
         );
+    }
+
+    #[test]
+    fn an_upper_bound_is_wider_with_fewer_values() {
+        // The standard error of 1 and 3 is 1, that of eight times the same is 1 / √15.
+        near(upper_bound(&[1.0, 3.0]).unwrap(), 2.0 + 6.314);
+        near(upper_bound(&[1.0, 3.0].repeat(8)).unwrap(), 2.0 + 1.753 / 15_f64.sqrt());
+        let many = upper_bound(&[1.0, 3.0].repeat(20)).unwrap();
+        near(many, 2.0 + (1.645 + 1.524 / 39.0) / 39_f64.sqrt());
+        assert_eq!(upper_bound(&[1.0]), None);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use crate::measure::{ConfidenceInterval, MeasureSummary, earned_per_row, ratio};
 use crate::mechanism::Mechanism;
 use crate::outcome::{MemberOutcome, SimulationOutcome};
 
+/// The values of a fraction.
+const FRACTION: (f64, f64) = (0.0, 1.0);
+
 /// A finding about one group, or about the whole market.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -43,7 +46,7 @@ impl Results {
         text += ". ";
         let share = self.share_of_honest(index).filter(|_| of("gain").is_some());
         if let Some(share) = share.filter(|share| share.mean > 0.0) {
-            let of_honest = percent(&share, 0, f64::INFINITY);
+            let of_honest = percent(&share, 0);
             text += &format!("Per row, that is {of_honest} of the earnings of an honest member. ");
         }
         text += &self.describe_devices(name);
@@ -55,13 +58,14 @@ impl Results {
         let of = |measure: &str| self.measure(measure, Some(name)).map(|one| &one.interval);
         let mut text = String::new();
         if let Some(small) = of("too_small").filter(|small| small.mean > 0.0) {
-            let members = percent(small, 0, 1.0);
+            let members = percent(&small.within(FRACTION), 0);
             text += &format!("A step fits into no device of {members} of the members. ");
         }
         if let Some(seconds) = of("round_seconds") {
             let (mean, bounds) = (format_number(seconds.mean), range(seconds));
             text += &format!("A round takes a member {mean} seconds{bounds}");
-            let late = of("late").map(|late| percent(late, 0, 1.0)).unwrap_or_default();
+            let late =
+                of("late").map(|late| percent(&late.within(FRACTION), 0)).unwrap_or_default();
             text += &format!(", and {late} of its selections end too late. ");
         }
         text
@@ -107,7 +111,7 @@ impl Results {
             |measure: &str| self.measure(measure, None).map(|one: &MeasureSummary| one.interval);
         let mut text = String::new();
         if let Some(accuracy) = of("accuracy") {
-            let right = percent(&accuracy, 1, 1.0);
+            let right = percent(&accuracy.within(FRACTION), 1);
             text += &format!("The final model classifies {right} of the test rows correctly. ");
         }
         if let Some(spent) = of("spent") {
@@ -162,10 +166,9 @@ fn range(interval: &ConfidenceInterval) -> String {
     wide.map(|ends| bounds(ends.low, ends.high)).unwrap_or_default()
 }
 
-/// A fraction in per cent with its bounds, which are cut at `most`.
-fn percent(interval: &ConfidenceInterval, decimals: usize, most: f64) -> String {
-    let shown =
-        |fraction: f64| format!("{:.decimals$}", 100.0 * fraction.min(most)).replace('-', "−");
+/// A fraction in per cent with its bounds.
+fn percent(interval: &ConfidenceInterval, decimals: usize) -> String {
+    let shown = |fraction: f64| format!("{:.decimals$}", 100.0 * fraction).replace('-', "−");
     let mean = shown(interval.mean);
     let wide = interval.bounds.filter(|ends| ends.low < ends.high);
     let bounds = |low, high| format!("{mean} % ({} to {} %)", shown(low), shown(high));
@@ -205,10 +208,10 @@ mod tests {
             backdoor: 0.0,
             returned: 0.0,
             balanced: true,
+            market_cohorts: 0,
         }
     }
 
-            market_cohorts: 0,
     /// The copier's findings, when it earns `copying` in each seed, and `working` if it is honest.
     fn findings(copying: &[f64], working: &[f64]) -> Vec<Finding> {
         results(copying, working).findings()
@@ -271,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_an_accuracy_ends_at_a_hundred_per_cent() {
+    fn the_interval_of_an_accuracy_is_from_nothing_to_a_hundred_per_cent() {
         let interval = crate::measure::confidence_interval(&[0.8, 1.0]);
-        assert_eq!(percent(&interval, 1, 1.0), "90.0 % (−37.1 to 100.0 %)");
+        assert_eq!(percent(&interval.within(FRACTION), 1), "90.0 % (0.0 to 100.0 %)");
     }
 }

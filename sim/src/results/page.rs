@@ -267,7 +267,7 @@ pub(crate) fn measures_html(measures: &[MeasureSummary], descriptions: &[(&str, 
             escape_html(measured.key.group.as_deref().unwrap_or("–")),
             measured.key.measure.replace('_', " "),
             format_number(i.mean),
-            format_bounds(i),
+            format_bounds(&measured.shown_interval()),
             meaning.map_or("", |(_, text)| text)
         );
     }

@@ -1,5 +1,6 @@
 //! Measures are complete under every mechanism and with absent members.
 
+use florin_sim::measure::{MeasureKey, MeasureValues, summarise_seeds};
 use florin_sim::results::{Program, Results, Verdict};
 use florin_sim::run_experiment;
 use florin_sim::{Scenario, simulate};
@@ -144,4 +145,17 @@ fn a_criterion_on_an_interval_is_undecided_with_one_seed() {
     assert!(json["passed"].is_null() && json["criteria"][0]["passed"].is_null(), "{json}");
     // A failed criterion decides the whole.
     assert_eq!(ran(&text(2.0)).verdict(), Verdict::Failed);
+}
+
+#[test]
+fn shown_bounds_of_a_fraction_are_from_0_to_1() {
+    let seed = |accuracy: f64, improvement: f64| {
+        let key = |measure| MeasureKey { group: None, measure };
+        MeasureValues::from([(key("accuracy"), accuracy), (key("improvement"), improvement)])
+    };
+    let measures = summarise_seeds(&[seed(0.8, 0.8), seed(1.0, 1.0)]);
+    let bounds = |at: usize| measures[at].shown_interval().bounds.unwrap();
+    assert_eq!((bounds(0).low, bounds(0).high), (0.0, 1.0));
+    assert!(measures[0].interval.high().unwrap() > 1.0, "files have the interval as it is");
+    assert!(bounds(1).high > 1.0, "an improvement is no fraction");
 }

@@ -154,7 +154,7 @@ pub(super) fn mean(measured: Option<&MeasureSummary>) -> Cell {
 
 pub(super) fn range(measured: Option<&MeasureSummary>) -> Cell {
     Cell::styled(
-        measured.map_or_else(String::new, |measured| format_bounds(&measured.interval)),
+        measured.map_or_else(String::new, |measured| format_bounds(&measured.shown_interval())),
         DIM,
     )
 }

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use florin_sim::Scenario;
+use florin_sim::measure::upper_bound;
 use florin_sim::scenario::Availability;
 use florin_sim::strategy::Strategy;
 
@@ -28,8 +29,6 @@ const ATTACKS: [Deviation; 5] = [
 pub(super) const DEVIATING: &str = "deviating";
 /// The upper bound of a gain, in percent of the honest earnings.
 pub(super) const GAIN_MAX: f64 = 2.0;
-/// Standard errors of a one-sided bound of 95 %.
-const UPPER: f64 = 1.645;
 
 /// A deviation of a few members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +124,7 @@ pub(super) fn gains(
     let trials = trials.collect::<anyhow::Result<Vec<Trial>>>()?;
     let mut rows = Vec::new();
     for ((market, attack), trials) in cases().zip(trials.chunks(usize::try_from(seeds.tasks)?)) {
-        let Gain { mean, upper } = upper_bound(market.honest, trials);
+        let Gain { mean, upper } = gain_over(market.honest, trials);
         let name = |what: &str| format!("{}, {}: {what}", market.label, attack.name());
         rows.push(Measurement::plain(name("gain"), mean, "%"));
         rows.push(Measurement::at_most(name("upper bound of the gain"), upper, "%", GAIN_MAX));
@@ -143,12 +142,12 @@ pub(super) fn of_all_seeds(scenarios: &[Scenario], seeds: &BenchPay) -> Vec<(Sce
 pub(super) struct Gain {
     /// Its mean over the seeds.
     pub(super) mean: f64,
-    /// Its upper bound of 95 %.
+    /// Its upper bound of 95 % (Student's t).
     pub(super) upper: f64,
 }
 
 /// The gain of the deviating members beyond their honest earnings with the same seeds.
-fn upper_bound(honest: &[Trial], trials: &[Trial]) -> Gain {
+fn gain_over(honest: &[Trial], trials: &[Trial]) -> Gain {
     let earned = |of: &[Trial]| of.iter().map(|one| one.earned_by(DEVIATING)).collect::<Vec<_>>();
     upper_bound_of(&earned(honest), &earned(trials))
 }
@@ -159,7 +158,5 @@ pub(super) fn upper_bound_of(before: &[f64], after: &[f64]) -> Gain {
     let gains: Vec<f64> =
         after.iter().zip(before).map(|(one, other)| (one - other) / base * 100.0).collect();
     let gain = mean(gains.iter().copied());
-    let count = gains.len() as f64;
-    let variance = gains.iter().map(|one| (one - gain).powi(2)).sum::<f64>() / (count - 1.0);
-    Gain { mean: gain, upper: gain + UPPER * (variance / count).sqrt() }
+    Gain { mean: gain, upper: upper_bound(&gains).unwrap_or(f64::INFINITY) }
 }
