@@ -54,6 +54,12 @@ fn results_outlive_a_trace_that_cannot_be_written() {
     let printed: serde_json::Value = serde_json::from_str(&output.out).unwrap();
     let written = fs::read_to_string(format!("{out}/results.json")).unwrap();
     assert_eq!(printed, serde_json::from_str::<serde_json::Value>(&written).unwrap());
+    // A second trace would mix its rounds with those of the first one.
+    let traces = folder.path().join("traces");
+    let again = ["sim", "run", &scenario, "--trace", traces.to_str().unwrap()];
+    florin(&again).expect(0);
+    let output = florin(&again).refused(2, "TRACE_FOLDER_IN_USE");
+    assert!(output.err.contains("give a new folder with --trace") && output.out.is_empty());
     // A simulation that draws scores is refused before its first seed.
     let drawn = folder.path().join("drawn");
     let call = ["sim", "run", "million", "--trace", "/proc", "--out", drawn.to_str().unwrap()];

@@ -22,6 +22,7 @@ pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> 
             scores has no messages";
         return Err(Failure::input("TRACE_UNSUPPORTED", message).into());
     }
+    traces.map_or(Ok(()), check_trace_folder)?;
     check_results_folder(command.out.as_deref(), &scenario, RESULTS)?;
     let results = run_simulations(&scenario, threads(command.play.threads), &scenario.name)?;
     if let Some(folder) = &command.out {
@@ -39,6 +40,20 @@ pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> 
     // After the results, which a trace that cannot be written must not lose.
     write_traces(&results, traces)?;
     Ok(if results.verdict() == Verdict::Passed { Exit::Done } else { Exit::Negative })
+}
+
+/// Refuses a folder that has traces: `florin trace show` would put the rounds of two runs together.
+fn check_trace_folder(folder: &Path) -> anyhow::Result<()> {
+    // A folder that cannot be read is refused when the trace is written.
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    let is_trace =
+        |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "json");
+    if !entries.flatten().any(is_trace) {
+        return Ok(());
+    }
+    let why = "already has traces, whose rounds would mix with those of this run: give a new folder \
+        with --trace, or remove its files that end in .json";
+    Err(Failure::input("TRACE_FOLDER_IN_USE", format!("{} {why}", folder.display())).into())
 }
 
 /// Writes the rounds of each seed as a trace in virtual time.
