@@ -79,6 +79,9 @@ pub(crate) struct BenchCompute {
     pub(crate) choose: bool,
 }
 
+/// Largest first seed: all seeds of a benchmark are below 2^63, as in a scenario.
+const FIRST_SEED_MAX: u64 = 1 << 62;
+
 /// Options of `florin-bench pay`, `rounds`, `compute` and `models`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchPay {
@@ -87,7 +90,8 @@ pub(crate) struct BenchPay {
           value_parser = clap::value_parser!(u64).range(2..=1_000))]
     pub(crate) tasks: u64,
     /// pay, rounds: seed of the first task
-    #[arg(long, value_name = "SEED", default_value_t = 101)]
+    #[arg(long, value_name = "SEED", default_value_t = 101,
+          value_parser = clap::value_parser!(u64).range(..=FIRST_SEED_MAX))]
     pub(crate) first_seed: u64,
     /// pay, rounds: only the markets whose name contains this text; compute: only such parts (schedule,
     /// decision, cores, leases, orders, listings, valuation); models --library: only such models, by one of several texts with commas
@@ -315,6 +319,13 @@ pub(crate) enum BenchName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_seed_without_room_for_more_is_refused() {
+        let parse = |seed: &str| BenchArgs::try_parse_from(["b", "rounds", "--first-seed", seed]);
+        assert!(parse("18446744073709551615").is_err());
+        assert_eq!(parse("101").unwrap().pay.first_seed, 101);
+    }
 
     #[test]
     fn a_text_of_only_that_is_in_no_name_is_refused_with_the_names() {

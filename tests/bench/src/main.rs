@@ -47,7 +47,7 @@ const FLOWER_ROUNDS: u32 = 5;
 struct Measurement {
     /// Name of the measurement.
     name: String,
-    /// The value; one that is not finite is a text, since JSON has no such number.
+    /// The value; NaN if it is undefined. JSON has neither: an infinite one is a text, NaN is null.
     #[serde(serialize_with = "number_or_text")]
     value: f64,
     /// The unit.
@@ -81,6 +81,11 @@ impl Measurement {
         Self { holds: Some(false), ..Self::plain(name, value, unit) }
     }
 
+    /// The same without a value, which is undefined: its target is neither met nor missed.
+    fn undefined(self) -> Self {
+        Self { value: f64::NAN, holds: None, ..self }
+    }
+
     /// Adds an aspirational value beyond the target.
     fn aiming_at(mut self, aim: f64) -> Self {
         self.bar = format!("{}, aim {}", self.bar, format_value(aim));
@@ -97,12 +102,16 @@ impl Measurement {
 fn number_or_text<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     match value.is_finite() {
         true => serializer.serialize_f64(*value),
+        false if value.is_nan() => serializer.serialize_none(),
         false => serializer.collect_str(value),
     }
 }
 
 /// Formats a number with about four significant digits.
 fn format_value(value: f64) -> String {
+    if value.is_nan() {
+        return "–".to_owned();
+    }
     let decimals = match value.abs() {
         v if v >= 1_000.0 => 0,
         v if v >= 100.0 => 1,
@@ -169,6 +178,7 @@ fn run(arguments: &BenchArgs) -> anyhow::Result<Exit> {
         let (mark, style) = match row.holds {
             Some(true) => ("met", GOOD),
             Some(false) => ("MISSED", BAD),
+            None if row.value.is_nan() => ("undefined", show::DIM),
             None => ("", show::DIM),
         };
         table.row([
@@ -234,6 +244,9 @@ mod tests {
         assert_eq!(value(f64::INFINITY)["value"], "inf");
         assert_eq!(value(f64::NEG_INFINITY)["value"], "-inf");
         assert_eq!(value(1.5)["value"], 1.5);
+        let undefined = Measurement::at_most("a", f64::INFINITY, "%", 10.0).undefined();
+        assert_eq!((undefined.holds, format_value(undefined.value)), (None, "–".to_owned()));
+        assert_eq!(serde_json::to_value(undefined).unwrap()["value"], serde_json::Value::Null);
     }
 
     #[test]

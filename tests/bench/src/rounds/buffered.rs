@@ -1,12 +1,14 @@
 //! Buffered rounds beside synchronous ones, with members whose speeds are as 1 to 2 to 4 and a few
 //! that are ten times slower: time to accuracy, utilisation, and pay for each useful row.
 
-use anyhow::Context;
+use std::path::Path;
+
 use florin_sim::Scenario;
+use florin_sim::measure::mean_and_error;
 
 use super::attacks::{AttackedMarket, DEVIATING, Deviation, gains, of_all_seeds};
 use super::trial::{Trial, mean};
-use super::{Measurement, TARGET, run_all};
+use super::{Measurement, TARGET, read_scenario, run_all};
 use crate::arguments::{BenchPay, BenchRounds};
 use crate::statistics::median;
 
@@ -174,7 +176,7 @@ baseline_epochs = 0
         cohort = mode.cohort(),
         keys = mode.keys(),
     );
-    Scenario::read(&text, &[]).context("a scenario of the benchmark")
+    read_scenario(Path::new("."), &text)
 }
 
 /// Runs the comparison, and the attacks on buffered rounds.
@@ -268,31 +270,59 @@ fn compare(
     });
     let wasted = median(trials.iter().map(Trial::wasted)) * 100.0;
     rows.push(Measurement::plain(name("trained in vain"), wasted, "%"));
+    rows.extend(compare_pay(mode, trials));
+    let repeats = mean(trials.iter().map(Trial::repeats)) * 100.0;
+    rows.push(Measurement::plain(name("honest updates taken for repeats"), repeats, "%"));
+    rows
+}
+
+/// Whether the mean over the seeds is above its standard error: a ratio to a smaller one is undefined.
+fn is_above_error(values: impl Iterator<Item = f64>) -> bool {
+    let (mean, error) = mean_and_error(&values.collect::<Vec<f64>>());
+    error.is_some_and(|error| mean > error)
+}
+
+/// The pay and the scores of fast members for each useful row, beyond those of slow ones.
+fn compare_pay(mode: Mode, trials: &[Trial]) -> Vec<Measurement> {
+    let name = |what: &str| format!("{NAME}: {}: {what}", mode.name());
+    let mut rows = Vec::new();
     let per_row = |trial: &Trial| {
         let (fast, slow) = (trial.pay_and_useful_rows("fast"), trial.pay_and_useful_rows("slow"));
         [fast.0, fast.1, slow.0, slow.1]
     };
     let ratio = |[fast, fast_rows, slow, slow_rows]: [f64; 4]| fast / fast_rows * slow_rows / slow;
     let (difference, error) = beyond(trials, per_row, ratio);
-    let label = name("pay per useful row, fast beyond slow members");
-    rows.push(Measurement::plain(label, difference, "%"));
     let within = |trial: &Trial| {
         let (fast, slow) = trial.scores_within_rounds("fast", "slow");
         [fast, slow]
     };
     let (same, same_error) = beyond(trials, within, |[fast, slow]| fast / slow);
-    for (label, value) in [
-        ("  its standard error", error),
-        ("  score per useful row of the same round, fast beyond slow", same),
-        ("    its standard error", same_error),
+    let is_paid = is_above_error(trials.iter().map(|trial| per_row(trial)[2]));
+    let has_scores = is_above_error(trials.iter().map(|trial| within(trial)[1]));
+    for (label, value, is_defined) in [
+        ("pay per useful row, fast beyond slow members", difference, is_paid),
+        ("  its standard error", error, is_paid),
+        ("  score per useful row of the same round, fast beyond slow", same, has_scores),
+        ("    its standard error", same_error, has_scores),
     ] {
-        if value.is_finite() {
-            rows.push(Measurement::plain(name(label), value, "%"));
-        }
+        let row = Measurement::plain(name(label), value, "%");
+        rows.push(if is_defined { row } else { row.undefined() });
     }
     let label = name("difference of that pay");
-    rows.push(Measurement::at_most(label, difference.abs(), "%", PAY_DIFFERENCE_MAX));
-    let repeats = mean(trials.iter().map(Trial::repeats)) * 100.0;
-    rows.push(Measurement::plain(name("honest updates taken for repeats"), repeats, "%"));
+    let row = Measurement::at_most(label, difference.abs(), "%", PAY_DIFFERENCE_MAX);
+    rows.push(if is_paid { row } else { row.undefined() });
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_needs_a_denominator_above_its_standard_error() {
+        let is_defined = |values: &[f64]| is_above_error(values.iter().copied());
+        assert!(is_defined(&[1.0, 3.0, 2.0]));
+        assert!(!is_defined(&[0.0, 0.0]), "no slow member has pay");
+        assert!(!is_defined(&[0.0, 2.0]) && !is_defined(&[1.0]));
+    }
 }

@@ -7,6 +7,7 @@ use florin_sim::random::{normal, stream};
 use florin_sim::{GraphTask, Scenario};
 
 use super::attacks::DEVIATING;
+use super::read_scenario;
 use crate::arguments::BenchRounds;
 
 /// The members of a market.
@@ -193,5 +194,5 @@ machine = {{ steps_per_second = 0.1, megabits_per_second = 0.1, spread = {spread
     );
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("rows.csv"), table())?;
-    Scenario::read_in(folder.path(), &text, &[]).context("a scenario of the benchmark")
+    read_scenario(folder.path(), &text)
 }

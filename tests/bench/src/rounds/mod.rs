@@ -12,6 +12,9 @@ mod silos;
 mod tasks;
 mod trial;
 
+use std::path::Path;
+
+use florin::failure::Failure;
 use florin::progress::progress_bar;
 use florin_learning::parallel_map;
 use florin_sim::{GraphTask, Scenario};
@@ -44,25 +47,41 @@ pub(super) fn run(seeds: &BenchPay, size: &BenchRounds) -> anyhow::Result<Vec<Me
     let parts = [attacks::NAME, buffered::NAME, silos::NAME, tasks::NAME];
     let kinds = MarketKind::ALL.iter().map(|kind| kind.name());
     check_only(seeds.only.as_deref(), &kinds.chain(parts).collect::<Vec<_>>())?;
+    let is_chosen =
+        |name: &str| seeds.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    if is_chosen(silos::NAME) {
+        silos::check(size)?;
+    }
     let mut rows = Vec::new();
     for kind in MarketKind::ALL {
-        if seeds.only.as_ref().is_none_or(|only| kind.name().contains(only.as_str())) {
+        if is_chosen(kind.name()) {
             rows.extend(compare(kind, seeds, size)?);
         }
     }
-    if seeds.only.as_ref().is_none_or(|only| attacks::NAME.contains(only.as_str())) {
+    if is_chosen(attacks::NAME) {
         rows.extend(attacks::run(seeds, size)?);
     }
-    if seeds.only.as_ref().is_none_or(|only| buffered::NAME.contains(only.as_str())) {
+    if is_chosen(buffered::NAME) {
         rows.extend(buffered::run(seeds, size)?);
     }
-    if seeds.only.as_ref().is_none_or(|only| silos::NAME.contains(only.as_str())) {
+    if is_chosen(silos::NAME) {
         rows.extend(silos::run(seeds, size)?);
     }
-    if seeds.only.as_ref().is_none_or(|only| tasks::NAME.contains(only.as_str())) {
+    if is_chosen(tasks::NAME) {
         rows.extend(tasks::run(seeds, size));
     }
     Ok(rows)
+}
+
+/// Reads a scenario of the benchmark, with its files in `folder`.
+///
+/// # Errors
+/// The cause with its key and value, for a size that no market has.
+fn read_scenario(folder: &Path, text: &str) -> anyhow::Result<Scenario> {
+    Scenario::read_in(folder, text, &[]).map_err(|error| {
+        let message = format!("a scenario of the benchmark is not valid: {error}");
+        Failure::input(error.code(), message).into()
+    })
 }
 
 /// The trials of one rule, seed by seed.

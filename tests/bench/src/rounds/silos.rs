@@ -4,12 +4,14 @@
 //! Inside a silo each batch is divided among the devices as virtual workers are, in whole workers, and
 //! gradients and parameters cross the stated link. Towards the market a silo is one member.
 
-use anyhow::Context;
+use std::path::Path;
+
+use florin::failure::Failure;
 use florin_sim::Scenario;
 
 use super::attacks::of_all_seeds;
 use super::trial::Trial;
-use super::{Measurement, TARGET, run_all};
+use super::{Measurement, TARGET, read_scenario, run_all};
 use crate::arguments::{BenchPay, BenchRounds};
 use crate::statistics::median;
 
@@ -33,6 +35,13 @@ const PARAMETERS: u32 = 1_000_000;
 const COMPUTING_MIN: f64 = 90.0;
 /// The least accuracy beyond synchronous rounds after as many samples, in points.
 const BEYOND_MIN: f64 = -1.0;
+
+/// Least number of updates of a round.
+const COHORT_MIN: u32 = 3;
+/// Silos of the smallest version divide all silos by this number.
+const PART_MAX: u32 = 10;
+/// The least members of the benchmark with enough silos.
+const MEMBERS_MIN: u32 = (COHORT_MIN * PART_MAX * 100).div_ceil(SILOS_PERCENT);
 
 /// How the devices take part.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +96,7 @@ const MODES: [DeviceMode; 10] = {
         DeviceMode {
             name: "silos with 10 Gbit/s, versions of a tenth",
             silos: Some((10 * LINK, WORKERS)),
-            part: 10,
+            part: PART_MAX,
             ..silos
         },
         DeviceMode {
@@ -165,7 +174,7 @@ feature_noise = 0.5
 
 [task]
 cohort = {cohort}
-cohort_min = 3
+cohort_min = {COHORT_MIN}
 over_selection = {over}
 train_s = 3600
 reveal_s = 300
@@ -182,7 +191,20 @@ seconds = {seconds}
         over = mode.places(members) - cohort,
         seconds = f64::from(BATCH_SECONDS) / f64::from(workers),
     );
-    Scenario::read(&text, &[]).context("a scenario of the benchmark")
+    read_scenario(Path::new("."), &text)
+}
+
+/// Refuses a market with too few members for silos.
+pub(super) fn check(size: &BenchRounds) -> Result<(), Failure> {
+    if size.members >= MEMBERS_MIN {
+        return Ok(());
+    }
+    let message = format!(
+        "--members {}: silos need at least {MEMBERS_MIN}, so that a version of a tenth of them has \
+         {COHORT_MIN} updates; raise it, or choose other markets with --only",
+        size.members
+    );
+    Err(Failure::input("TOO_FEW_MEMBERS", message))
 }
 
 /// Runs the comparison.
@@ -250,4 +272,23 @@ fn compare(
         Measurement::plain(name("trained in vain"), percent(&Trial::wasted), "%"),
         Measurement::plain(name("virtual time"), median(trials.iter().map(seconds)) / 60.0, "min"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_members_for_silos_are_refused_with_the_least_number() {
+        let size = |members| BenchRounds { members, rounds: 5 };
+        assert!(check(&size(MEMBERS_MIN)).is_ok());
+        let read =
+            |members| MODES.iter().try_for_each(|mode| scenario(mode, &size(members)).map(drop));
+        assert!(read(MEMBERS_MIN).is_ok());
+        let refused = check(&size(MEMBERS_MIN - 1)).unwrap_err().to_string();
+        assert!(refused.contains("--members 199") && refused.contains("at least 200"), "{refused}");
+        // Without that check the cause has the key and the value.
+        let cause = read(MEMBERS_MIN - 1).unwrap_err().to_string();
+        assert!(cause.contains("task.cohort_min = 3: must be 2 to task.cohort"), "{cause}");
+    }
 }
