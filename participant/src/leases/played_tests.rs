@@ -290,11 +290,11 @@ fn an_order_that_the_coordinator_forgot_is_paid_by_the_stored_claim() {
 }
 
 #[test]
-fn a_second_daemon_of_an_account_is_refused_before_it_deposits() {
-    let market = PlayedMarket::start();
+fn a_second_daemon_finds_the_folder_locked() {
+    let mut market = PlayedMarket::start();
     let first = market.run(PROVIDER, None);
     let config = market.config(PROVIDER);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    market.wait_for(PROVIDER, |event| matches!(event, LeaseEvent::Serving { .. }));
     let folder = &config.folder;
     let refused = store::LeaseStore::lock(folder, None).unwrap_err();
     assert_eq!(refused.code(), "DATA_FOLDER_IN_USE");

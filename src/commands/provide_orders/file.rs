@@ -97,11 +97,6 @@ fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, 
         (None, None) => None,
         (table, backend) => Some(table.unwrap_or_default().plan(backend)?),
     };
-    if executors.is_some() && bid.is_none() {
-        return Err(
-            "executors: they compute leases, and the policy has no [bid]: add it".to_owned()
-        );
-    }
     let policy = LeasePolicy {
         bid,
         audit,
