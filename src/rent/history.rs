@@ -161,6 +161,19 @@ impl LeaseHistory {
         self.observed.bidders()
     }
 
+    /// How the lease ended, in a few words, with the reason if it was not awarded; `None` while it runs.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let order = self.lease().order();
+        // The lease has no auditors once it is over.
+        let (found, wanted) = (self.auditors.len(), order.audit.auditors);
+        let has_auditors = u32::try_from(found).is_ok_and(|found| found >= wanted);
+        Some(match self.lease().outcome()? {
+            LeaseOutcome::Unawarded if has_auditors => "not awarded: no provider".to_owned(),
+            LeaseOutcome::Unawarded => format!("not awarded: {found} of {wanted} auditors"),
+            outcome => outcome_text(outcome, order.segments),
+        })
+    }
+
     /// Accounts that joined as auditors.
     pub(crate) const fn auditors(&self) -> &BTreeSet<Address> {
         &self.auditors
@@ -195,10 +208,8 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
             let price = bid
                 .price(order)
                 .map_or("too much".to_owned(), |price| format!("{} FLN", show::fln(price)));
-            {
-                let devices = if bid.devices == 1 { "device" } else { "devices" };
-                format!("opens its bid: {price} for the order on {} {devices}", bid.devices)
-            }
+            let devices = if bid.devices == 1 { "device" } else { "devices" };
+            format!("opens its bid: {price} for the order on {} {devices}", bid.devices)
         }
         ComputeAction::SealBid(_) => "seals a bid".to_owned(),
         ComputeAction::JoinAudit => "joins as an auditor".to_owned(),
@@ -219,23 +230,10 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
     }
 }
 
-/// How a lease ended, in a few words, with the reason if it was not awarded; `None` while it runs.
-pub(crate) fn ended_text(lease: &Lease) -> Option<String> {
-    let (found, wanted) = (lease.auditor_count(), lease.order().audit.auditors);
-    let has_auditors = u32::try_from(found).is_ok_and(|found| found >= wanted);
-    Some(match lease.outcome()? {
-        LeaseOutcome::Unawarded if !has_auditors => {
-            format!("not awarded: {found} of {wanted} auditors")
-        }
-        LeaseOutcome::Unawarded => "not awarded: no provider".to_owned(),
-        outcome => outcome_text(outcome, lease.order().segments),
-    })
-}
-
 /// How a lease ended, in a few words.
 pub(crate) fn outcome_text(outcome: LeaseOutcome, segments: u32) -> String {
     match outcome {
-        LeaseOutcome::Unawarded => "not awarded".to_owned(),
+        LeaseOutcome::Unawarded => "not awarded: no provider, or too few auditors".to_owned(),
         LeaseOutcome::Settled => "all segments delivered".to_owned(),
         LeaseOutcome::Defaulted { delivered } => {
             format!("stopped after {delivered} of {segments} segments")

@@ -12,7 +12,7 @@ mod statement;
 mod tests;
 
 pub(crate) use expectation::ExpectedEarnings;
-pub(crate) use history::{LeaseHistory, LeaseNews, LeaseTransfer, ended_text, outcome_text};
+pub(crate) use history::{LeaseHistory, LeaseNews, LeaseTransfer, outcome_text};
 pub(crate) use market_order::{MarketOrder, statistics_json};
 pub(crate) use quote::{OrderQuote, percent};
 pub(crate) use statement::{AccountStatement, account_statements};

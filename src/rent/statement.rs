@@ -79,16 +79,19 @@ fn statement(history: &LeaseHistory, account: Address) -> Result<AccountStatemen
     let (lost, locked) = (books.balance(ComputeAccount::Forfeited(account)), own.plus(escrow)?);
     let returned = books.balance(ComputeAccount::Returned(account)).minus(returned_bond)?;
     let spent = Amount::total([lost, locked, returned])?;
+    let paid = books.balance(ComputeAccount::Owed(account));
+    // Of private rows the renter is its own auditor.
+    let own_fee = if account == order.renter { paid } else { Amount::ZERO };
     let own_transfers = history.transfers().iter().filter(|transfer| transfer.account == account);
     Ok(AccountStatement {
         account,
         roles,
         deposited,
-        paid: books.balance(ComputeAccount::Owed(account)),
+        paid,
         lost,
         returned,
         locked,
-        spent: deposited.minus(spent)?,
+        spent: deposited.minus(spent)?.minus(own_fee)?,
         transfers: own_transfers.cloned().collect(),
     })
 }

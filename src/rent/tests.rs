@@ -107,6 +107,16 @@ impl Play {
         play
     }
 
+    /// Only these auditors join before the bids end.
+    fn bidding_ended(auditors: &[usize]) -> Self {
+        let mut play = Self::open();
+        auditors.iter().for_each(|auditor| drop(play.act(*auditor, ComputeAction::JoinAudit)));
+        while play.history.lease().outcome().is_none() {
+            play.expire();
+        }
+        play
+    }
+
     /// The state after the segments before a number.
     fn state(&self, segment: u32) -> Digest {
         match segment {
@@ -207,6 +217,19 @@ fn an_honest_lease_pays_provider_and_auditors() {
     let last = play.news.last().unwrap();
     assert_eq!(last.phase.map(|(phase, _)| phase), Some(Phase::Over));
     assert_eq!(last.transfers.len(), 3);
+}
+
+#[test]
+fn an_order_that_is_not_awarded_has_the_reason() {
+    // Two auditors, and no winner that funds.
+    let mut play = Play::awarded();
+    assert_eq!(play.history.ended(), None);
+    play.expire();
+    play.expire();
+    assert_eq!(play.history.lease().outcome(), Some(LeaseOutcome::Unawarded));
+    assert_eq!(play.history.ended().unwrap(), "not awarded: no provider");
+    let alone = Play::bidding_ended(&[AUDITORS[0]]);
+    assert_eq!(alone.history.ended().unwrap(), "not awarded: 1 of 2 auditors");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::progress::Progress;
 use crate::rent::records::history;
-use crate::rent::{MarketOrder, ended_text, percent, statistics_json};
+use crate::rent::{MarketOrder, percent, statistics_json};
 use crate::show::{self, DIM, NOTE, TextTable};
 use page::MarketPage;
 
@@ -338,8 +338,8 @@ fn order_table(orders: &[MarketOrder]) -> TextTable {
         let lease = order.history.as_ref().map(|history| history.lease());
         let provider = lease.and_then(|lease| lease.award()).map(|award| award.provider.short());
         let delivered = order.observed().map_or(0, |lease| lease.delivered());
-        let end = lease.map_or_else(String::new, |lease| {
-            ended_text(lease).unwrap_or_else(|| show::date(lease.phase().1))
+        let end = order.history.as_ref().map_or_else(String::new, |history| {
+            history.ended().unwrap_or_else(|| show::date(history.lease().phase().1))
         });
         table.row([
             order.id.short().into(),

@@ -13,7 +13,7 @@ use crate::commands::task::write_whole;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
-use crate::rent::ended_text;
+use crate::rent::outcome_text;
 use crate::rent::records;
 use crate::show;
 
@@ -107,7 +107,7 @@ fn result(lease: &Lease) -> Result<(Digest, u32), Failure> {
         Some(LeaseOutcome::Settled) => lease.order().segments,
         Some(LeaseOutcome::Defaulted { delivered }) => delivered,
         Some(LeaseOutcome::Unawarded) => {
-            let why = ended_text(lease).unwrap_or_default();
+            let why = outcome_text(LeaseOutcome::Unawarded, lease.order().segments);
             let message = format!("order {} was {why}; its escrow is refunded", id.short());
             return Err(Failure::negative("NO_RESULT", message));
         }

@@ -62,7 +62,9 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
             open_with_retries(&market, &request, &Shutdown::new())?
         }
     };
-    if view.outcome.is_some() {
+    // An audit, and a watch, go on until the settlement is final.
+    let goes_on = ready.order.data_class == DataClass::Private || place.follow;
+    if view.outcome.is_some() && (view.money.is_final() || !goes_on) {
         let message = format!(
             "order {} of this file is over: florin rent statement {} explains it. For another order, change nonce in {}",
             id.short(),

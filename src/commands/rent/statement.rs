@@ -1,12 +1,13 @@
 //! `florin rent statement`: explains deposits, pay and losses of the accounts of an order.
 
+use florin_compute::OrderMoney;
 use serde_json::{Value, json};
 
 use crate::cli::RentStatement;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::rent::records;
-use crate::rent::{AccountStatement, account_statements, ended_text};
+use crate::rent::{AccountStatement, account_statements};
 use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
@@ -37,7 +38,8 @@ pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let lease = history.lease();
-    let state = ended_text(lease)
+    let state = history
+        .ended()
         .unwrap_or_else(|| format!("{}: amounts are still locked", lease.phase().0.name()));
     show::sentence(&format!("Order {id}: {state}."));
     anstream::println!();
@@ -45,10 +47,14 @@ pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
     anstream::println!();
     let sentences = statements.iter().flat_map(AccountStatement::sentences);
     sentences.for_each(|sentence| show::sentence(&sentence));
-    if lease.outcome().is_some() {
-        show::hint(
+    match view.money {
+        OrderMoney::Cancelled => show::hint(
+            "The referee cancelled the settlement: nothing was paid or lost, and escrow and deposits returned.",
+        ),
+        money if lease.outcome().is_some() && !money.is_final() => show::hint(
             "The ledger releases what returned once the settlement is final; florin balance shows the bonds until then.",
-        );
+        ),
+        _ => {}
     }
     Ok(Exit::Done)
 }

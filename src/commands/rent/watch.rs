@@ -9,7 +9,7 @@ use crate::cli::{MarketArg, RentWatch};
 use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::rent::records;
-use crate::rent::{LeaseNews, LeaseTransfer, ended_text};
+use crate::rent::{LeaseNews, LeaseTransfer};
 use crate::show::{self, BAD, GOOD, JsonEvent, NOTE};
 
 /// How long a request waits for the next record, and the pause between two looks at a view, in
@@ -55,7 +55,7 @@ pub(super) fn follow(at: &MarketArg, order: Digest, is_json: bool) -> anyhow::Re
             screen.news(&news);
         }
     }
-    if let (Some(text), false) = (ended_text(history.lease()), is_json) {
+    if let (Some(text), false) = (history.ended(), is_json) {
         anstream::println!("the lease is over: {text}");
     }
     let mut money = None;
