@@ -10,14 +10,21 @@ use crate::commands::silo::print_split;
 use crate::commands::wallet;
 use crate::failure::Exit;
 use crate::market::MarketConnection;
-use crate::show::{self, TextTable};
+use crate::show::{self, NOTE, TextTable};
 
 pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
     let market = MarketConnection::connect(&arguments.market)?;
     let ledger = market.ledger()?;
     let owns = balance(Some(&market), &*ledger, account, None)?;
-    let others = lease_bonds(&market, &*ledger, account)?;
+    let others = lease_bonds(&market, &*ledger, account);
+    if let Err(error) = &others {
+        anstream::eprintln!(
+            "{NOTE}the bonds of orders and listings cannot be shown: {error:#}{NOTE:#}"
+        );
+    }
+    let is_known = others.is_ok();
+    let LeaseBonds { bonds, left_out } = others.unwrap_or_default();
     if arguments.json.json {
         let tasks: Vec<_> = owns.tasks.iter().map(as_json).collect();
         show::json(&json!({
@@ -25,7 +32,8 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
             "balance": show::units(owns.wallet),
             "stake": show::units(owns.stake.amount),
             "tasks": tasks,
-            "leases": others.iter().map(LeaseBond::to_json).collect::<Vec<_>>(),
+            "leases": is_known.then(|| bonds.iter().map(LeaseBond::to_json).collect::<Vec<_>>()),
+            "leases_left_out": left_out,
         }))?;
         return Ok(Exit::Done);
     }
@@ -49,9 +57,9 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         anstream::println!();
         table.print();
     }
-    if !others.is_empty() {
+    if !bonds.is_empty() {
         let mut table = TextTable::new(&["order or listing", ">bond, FLN", "returns"]);
-        for LeaseBond { kind, id, bond } in &others {
+        for LeaseBond { kind, id, bond } in &bonds {
             let returns = match bond.release {
                 Some(at) => show::date(at),
                 None => "behind its end".to_owned(),
@@ -61,6 +69,9 @@ pub(super) fn run(arguments: &Balance) -> anyhow::Result<Exit> {
         }
         anstream::println!();
         table.print();
+    }
+    if left_out > 0 {
+        show::hint(&format!("{left_out} older orders and listings were not asked for."));
     }
     for task in &owns.tasks {
         print_split(ledger.split_of(task.task, account)?.len(), task.task, account);
@@ -86,28 +97,39 @@ impl LeaseBond {
     }
 }
 
-/// The bonds of an account in the orders and listings of a market.
+/// Most orders and listings whose bonds are asked for: each takes a request to the ledger.
+const LEASES_ASKED_MAX: usize = 256;
+
+/// The bonds of an account in the newest orders and listings of a market.
+#[derive(Default)]
+struct LeaseBonds {
+    bonds: Vec<LeaseBond>,
+    /// Orders and listings beyond the limit.
+    left_out: usize,
+}
+
 fn lease_bonds(
     market: &MarketConnection,
     ledger: &dyn Ledger,
     account: Address,
-) -> anyhow::Result<Vec<LeaseBond>> {
-    let orders = market.orders()?.into_iter().map(|view| {
-        let task = lease_task(&view.order);
-        ("order", view.id, task)
-    });
+) -> anyhow::Result<LeaseBonds> {
+    let orders = market.orders()?.into_iter();
+    let orders = orders.map(|view| (view.opened, "order", view.id, lease_task(&view.order)));
     let listings = market.listings()?.into_iter().map(|view| {
-        let id = view.listing.id();
-        ("listing", id, listing_task(id))
+        let (id, at) = (view.listing.id(), view.listing.last());
+        (Some(at), "listing", id, listing_task(id))
     });
-    let mut found = Vec::new();
-    for (kind, id, task) in orders.chain(listings) {
+    let mut all: Vec<_> = orders.chain(listings).collect();
+    all.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+    let left_out = all.len().saturating_sub(LEASES_ASKED_MAX);
+    let mut bonds = Vec::new();
+    for (_, kind, id, task) in all.into_iter().take(LEASES_ASKED_MAX) {
         let bond = ledger.bond_of(task, account)?;
         if !bond.amount.is_zero() {
-            found.push(LeaseBond { kind, id, bond });
+            bonds.push(LeaseBond { kind, id, bond });
         }
     }
-    Ok(found)
+    Ok(LeaseBonds { bonds, left_out })
 }
 
 fn as_json(task: &TaskBalance) -> serde_json::Value {
