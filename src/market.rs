@@ -14,7 +14,7 @@ use florin_protocol::{Digest, LedgerInfo, Report, RoundNumber, TaskId};
 
 use crate::cli::{MarketArg, WalletArg, WeightsArg};
 use crate::compose;
-use crate::failure::{Failure, classify};
+use crate::failure::Failure;
 
 /// Minimum number of digits of a shortened id.
 const ID_DIGITS_MIN: usize = 6;
@@ -132,16 +132,7 @@ impl MarketConnection {
     /// # Errors
     /// `INVALID_ID`, `UNKNOWN_TASK`, `AMBIGUOUS_ID`.
     pub(crate) fn find(&self, text: &str) -> anyhow::Result<TaskId> {
-        let found = find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()));
-        match found {
-            Err(error) if classify(&error).0 == TASKS.unknown && self.find_order(text).is_ok() => {
-                let message = format!(
-                    "{text} is an order of the market for compute: `florin rent statement {text}` explains it"
-                );
-                Err(Failure::negative(TASKS.unknown, message).into())
-            }
-            found => found,
-        }
+        find_task(text, || Ok(self.tasks()?.iter().map(|task| task.id).collect()))
     }
 
     /// Finds an order by its whole or shortened id.

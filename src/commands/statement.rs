@@ -11,15 +11,30 @@ use crate::cli;
 use crate::commands::participate::state_folder;
 use crate::commands::silo::print_split;
 use crate::commands::wallet;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, classify};
 use crate::market::MarketConnection;
 use crate::show::{self, TextTable};
+
+/// The code of an id that names no task.
+const UNKNOWN_TASK: &str = "UNKNOWN_TASK";
 
 pub(super) fn run(arguments: &cli::Statement) -> anyhow::Result<Exit> {
     let account = wallet::account(arguments.account, arguments.wallet.as_deref())?;
     let market = MarketConnection::connect(&arguments.market)?;
-    let task = market.find(&arguments.task)?;
-    let all = statements(&market, task, account, None)?;
+    let text = &arguments.task;
+    let found = market.find(text).and_then(|task| {
+        let all = statements(&market, task, account, None)?;
+        Ok((task, all))
+    });
+    let (task, all) = match found {
+        Err(error) if classify(&error).0 == UNKNOWN_TASK && market.find_order(text).is_ok() => {
+            let message = format!(
+                "{text} is an order of the market for compute: `florin rent statement {text}` explains it"
+            );
+            return Err(Failure::negative(UNKNOWN_TASK, message).into());
+        }
+        found => found?,
+    };
     if all.lines.is_empty() {
         let message = format!("no report of task {} mentions {account} yet", task.short());
         return Err(Failure::negative("NOT_FOUND", message).into());

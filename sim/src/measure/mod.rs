@@ -312,3 +312,15 @@ pub fn summarise_seeds(all: &[MeasureValues]) -> Vec<MeasureSummary> {
     measures.sort_by(|a, b| a.key.cmp(&b.key));
     measures
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fraction_is_a_measure() {
+        for name in FRACTIONS {
+            assert!(MEASURES.iter().any(|(measure, _)| *measure == name), "{name}");
+        }
+    }
+}

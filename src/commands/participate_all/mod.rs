@@ -209,10 +209,10 @@ fn prediction_json(found: &TaskPrediction) -> Value {
 /// Base units of a florin.
 const UNITS_PER_FLORIN: f64 = 1e18;
 
-/// A predicted amount in base units, as text; a loss has a sign.
-fn predicted_units(florins: f64) -> String {
-    // Saturates; a prediction has fewer digits than a float.
-    format!("{}", (florins * UNITS_PER_FLORIN) as i128)
+/// A predicted amount in base units, as text; a loss has a sign, and a number that is not finite is left out.
+fn predicted_units(florins: f64) -> Option<String> {
+    // A prediction has fewer digits than a float.
+    florins.is_finite().then(|| format!("{}", (florins * UNITS_PER_FLORIN) as i128))
 }
 
 fn print_table(decisions: &[TaskDecision]) {

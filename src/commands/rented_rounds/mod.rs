@@ -80,7 +80,9 @@ pub(super) fn read(
     let rounds = read_rented(file)?;
     market.check_confidential(rounds.data_class)?;
     let least = rounds.price_max();
-    if rounds.spend_max < least {
+    // A lower limit also ends a participation whose open orders go on.
+    let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
+    if rounds.spend_max < least && !RentedOrders::is_recorded(&folder) {
         let message = format!(
             "spend_max = {} pays for no order: each may cost {least} FLN and its audits; raise spend_max, or lower \
              order.price_max",
@@ -338,9 +340,12 @@ impl RentedTrainer<'_> {
         self.orders.end(id, Some(lease.lease()))?;
         let result = match (lease.lease().outcome(), lease.lease().result()) {
             (Some(LeaseOutcome::Settled), Some(result)) => result,
-            _ => {
-                let text = crate::rent::ended_text(lease.lease());
-                let text = text.unwrap_or_else(|| "the lease has no outcome".to_owned());
+            (outcome, _) => {
+                let segments = order.segments;
+                let text = outcome.map_or_else(
+                    || "the lease has no outcome".to_owned(),
+                    |outcome| crate::rent::outcome_text(outcome, segments),
+                );
                 return Ok(Attempt::Failed(text));
             }
         };

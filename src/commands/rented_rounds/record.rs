@@ -77,6 +77,11 @@ impl RentedOrders {
         open.map(|rented| rented.order.clone()).collect()
     }
 
+    /// Whether a folder has a record of orders.
+    pub(super) fn is_recorded(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
     /// The cost of all orders.
     pub(super) fn spent(&self) -> Result<Amount, AmountError> {
         Amount::total(self.orders.iter().map(|rented| rented.cost))

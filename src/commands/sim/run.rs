@@ -12,6 +12,7 @@ use super::{PROGRAM, check_results_folder, not_written, run_simulations, threads
 use crate::cli::SimRun;
 use crate::failure::{Exit, Failure};
 use crate::show::{self, BAD, Cell, DIM, GOOD, HEAD, NOTE, TextTable};
+use crate::trace::analysis::read::is_trace_name;
 use crate::trace::{trace_not_written, write_simulation};
 
 pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> {
@@ -46,13 +47,12 @@ pub(super) fn run(command: &SimRun, scenario: Scenario) -> anyhow::Result<Exit> 
 fn check_trace_folder(folder: &Path) -> anyhow::Result<()> {
     // A folder that cannot be read is refused when the trace is written.
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
-    let is_trace =
-        |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "json");
+    let is_trace = |entry: std::fs::DirEntry| is_trace_name(&entry.file_name().to_string_lossy());
     if !entries.flatten().any(is_trace) {
         return Ok(());
     }
     let why = "already has traces, whose rounds would mix with those of this run: give a new folder \
-        with --trace, or remove its files that end in .json";
+        with --trace, or remove its traces";
     Err(Failure::input("TRACE_FOLDER_IN_USE", format!("{} {why}", folder.display())).into())
 }
 

@@ -173,6 +173,12 @@ struct FileEvent {
     args: Map<String, Value>,
 }
 
+/// Whether a file has the name of a process's trace.
+pub(crate) fn is_trace_name(name: &str) -> bool {
+    let role = name.split('-').next().unwrap_or_default();
+    name.ends_with(".json") && ROLES.contains(&role)
+}
+
 /// Reads all files of a folder that end in `.json`.
 ///
 /// # Errors
