@@ -46,7 +46,7 @@ await play(async (browser, faults) => {
 
   /** Presses a button by the beginning of its text. */
   async function press(page, text) {
-    await page.waitForFunction((text) => [...document.querySelectorAll("#main button")].some((button) => button.textContent.startsWith(text)), { timeout: 20_000 }, text);
+    await page.waitForFunction((text) => [...document.querySelectorAll("#main button")].some((button) => button.textContent.startsWith(text)), { timeout: 60_000 }, text);
     await page.evaluate((text) => [...document.querySelectorAll("#main button")].find((button) => button.textContent.startsWith(text)).click(), text);
   }
 
@@ -76,12 +76,12 @@ await play(async (browser, faults) => {
   await press(claimer, "Claim ");
   await press(claimer, "Ask the wallet");
   await shows(claimer, "Done: 0x");
-  await claimer.waitForFunction((before) => document.querySelector(".card b").textContent !== before, { timeout: 20_000 }, before);
+  await claimer.waitForFunction((before) => document.querySelector(".card b").textContent !== before, { timeout: 60_000 }, before);
   check("a claim pays", sent.length === 1 && sent[0].data.startsWith("0x099eb904"), JSON.stringify(sent));
   await claimer.close();
 
   const bonding = await withWallet(bonder);
-  await bonding.waitForSelector("input[id^=bond-]", { timeout: 20_000 });
+  await bonding.waitForSelector("input[id^=bond-]", { timeout: 60_000 });
   await bonding.type("input[id^=bond-]", "x");
   await press(bonding, "Deposit a bond");
   await shows(bonding, "an amount is a number of florins");
