@@ -91,11 +91,13 @@ fn two_leases_share_a_device() {
     let run = LeaseRun::open(On::Embedded);
     write_policy(&run, "devices = 1\nleases_per_device = 2");
     let before = run.tokens();
-    let (_helpers, provider) = (run.helpers(), run.daemon("provider", "executors.toml"));
+    let _helpers = run.helpers();
+    // Both are funded at about the same time: the second one starts before the executor of the first one has ended.
     let orders = [1, 2].map(|nonce| {
-        run.write_order(nonce, PATIENT);
+        run.write_order(nonce, BATCH);
         run.place(None)
     });
+    let provider = run.daemon("provider", "executors.toml");
     for id in orders {
         expect_undisturbed(&run, id);
     }
