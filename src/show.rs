@@ -126,6 +126,13 @@ pub(crate) fn date(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest % 3_600 / 60)
 }
 
+/// Formats a time as a date in UTC, to the second.
+pub(crate) fn moment(at: Timestamp) -> String {
+    let date = date(at);
+    let minute = date.trim_end_matches(" UTC");
+    format!("{minute}:{:02} UTC", at.0 / 1_000 % 60)
+}
+
 /// Prints a value as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     anstream::println!("{}", serde_json::to_string_pretty(value)?);

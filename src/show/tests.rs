@@ -140,6 +140,8 @@ fn text_is_wrapped_at_spaces_and_long_words_are_cut() {
 fn ticks_are_printed_as_dates() {
     assert_eq!(date(Timestamp(0)), "1970-01-01 00:00 UTC");
     assert_eq!(date(Timestamp(1_709_210_096_000)), "2024-02-29 12:34 UTC");
+    assert_eq!(moment(Timestamp(1_709_210_096_999)), "2024-02-29 12:34:56 UTC");
+    assert_eq!(moment(Timestamp(60_000)), "1970-01-01 00:01:00 UTC");
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Screen {
             let fields = json!({ "order": self.order, "opened": opened, "segments": segments });
             return show::json_line(&JsonEvent { event: "opened", fields });
         }
-        let opened = view.opened.map(show::date).unwrap_or_default();
+        let opened = view.opened.map(show::moment).unwrap_or_default();
         anstream::println!("{opened}: the bids begin");
     }
 
@@ -120,11 +120,11 @@ impl Screen {
         let by = news.by.map_or_else(String::new, |by| format!("{} ", by.short()));
         let phase = match news.phase {
             Some((phase, deadline)) if news.outcome.is_none() => {
-                format!("; {} until {}", phase.name(), show::date(deadline))
+                format!("; {} until {}", phase.name(), show::moment(deadline))
             }
             _ => String::new(),
         };
-        anstream::println!("{}: {by}{}{phase}", show::date(news.at), news.action);
+        anstream::println!("{}: {by}{}{phase}", show::moment(news.at), news.action);
         for LeaseTransfer { account, amount, is_loss, reason, .. } in &news.transfers {
             let (style, verb) = if *is_loss { (BAD, "loses") } else { (GOOD, "earns") };
             let (account, amount) = (account.short(), show::fln(*amount));
