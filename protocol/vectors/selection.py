@@ -12,7 +12,7 @@ def smooth(known, new):
 
 class History:
     def __init__(self, reports, late_rounds):
-        self.members, self.improvements, self.too_few = {}, [], False
+        self.members, self.improvements, self.too_few, self.asked = {}, [], False, 0
         self.losses, self.shares = [], {}
         self.late_rounds = late_rounds
         for report in reports:
@@ -31,6 +31,8 @@ class History:
         for account, member in self.members.items():
             if account not in cohort:
                 member["since"] = 0
+        if not self.late_rounds:
+            self.add_attendance(report, len(cohort))
         for account in cohort:
             member = self.members.setdefault(account, self.member(account))
             if not member["since"]:
@@ -78,6 +80,19 @@ class History:
         effects = report["valuation"] and report["valuation"]["evidence"]["class_effects"]
         if effects:
             self.add_classes(report, effects)
+
+    def add_attendance(self, report, cohort):
+        """Participants to ask for each commit, in parts of 256."""
+        commits = len(report["commits"])
+        if report["times"]["commits_closed"] < report["times"]["commit_by"]:
+            self.asked -= -(-self.asked // 32)
+        elif commits:
+            self.asked = min(cohort * 256 * 3 // (commits * 2), 16 * 256)
+        else:
+            self.asked = min(max(self.asked, 256) * 2, 16 * 256)
+
+    def asked_for(self, wanted):
+        return -(-wanted * max(self.asked, 256) // 256)
 
     def add_classes(self, report, effects):
         known = self.losses or [0] * len(effects["losses_nano"])
@@ -299,6 +314,7 @@ def select(rules, number, candidates, history):
     if knob != "random" and not history.late_rounds:
         total = sum(reliability(history.member(account)) for account in eligible)
         needed = rules["cohort_target"] * len(eligible) * LEVEL // total if total else most
+        needed = max(needed, history.asked_for(rules["cohort_target"]))
         places = min(max(needed, rules["cohort_target"]), most)
     places = max(places - len(goes_on), 0)
     if knob == "random" or len(eligible) <= places:

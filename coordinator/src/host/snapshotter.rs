@@ -21,7 +21,7 @@ const EXPECTED_GROWTH_PARTS: u64 = 2;
 
 /// Version of the state's encoding. Increment it whenever [`EngineState`] gets other fields, or when the
 /// same events lead to another state. Recovery ignores snapshots of another version.
-pub const STATE_VERSION: u32 = 21;
+pub const STATE_VERSION: u32 = 22;
 
 /// Encodes a state as a snapshot's bytes; `None` if the encoding fails.
 #[must_use]

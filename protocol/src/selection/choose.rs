@@ -142,8 +142,8 @@ fn continuing(rules: &RoundRules, candidates: &Candidates, history: &TaskHistory
 }
 
 /// Number of participants to select. Random selection, and every rule by which late updates count,
-/// take the whole over-selection; every other knob as many as deliver `cohort_target` updates,
-/// predicted by the mean reliability.
+/// take the whole over-selection; every other knob as many as deliver `cohort_target` updates, predicted by the
+/// mean reliability and by the part of earlier cohorts that committed, whichever are more.
 fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Address]) -> usize {
     let most = size(rules.selection_size());
     if rules.selection.knob == SelectionKnob::Random || rules.staleness.admits_late() {
@@ -155,6 +155,7 @@ fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Addre
     let needed = u128::from(rules.cohort_target)
         .saturating_mul(all.into())
         .checked_div(sum.into())
+        .map(|needed| needed.max(history.asked_for(rules.cohort_target).into()))
         .and_then(|needed| usize::try_from(needed).ok());
     needed.unwrap_or(most).clamp(size(rules.cohort_target), most)
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
+use super::attendance::Attendance;
 use crate::class_effects::SHARE_PARTS;
 use crate::id::{Address, RoundNumber};
 use crate::message::{AbandonReason, MissingReason, RoundOutcome};
@@ -64,6 +65,7 @@ pub struct TaskHistory {
     improvements: Vec<u64>,
     /// Whether the last round was abandoned with too few updates.
     too_few_updates: bool,
+    attendance: Attendance,
     classes: ClassHistory,
 }
 
@@ -150,6 +152,12 @@ impl TaskHistory {
         self.too_few_updates
     }
 
+    /// How many participants to ask so that `wanted` commit, by the part of earlier cohorts that did.
+    #[must_use]
+    pub fn asked_for(&self, wanted: u32) -> u64 {
+        self.attendance.asked_for(wanted)
+    }
+
     /// The participants whose trainings go on, ascending.
     pub fn continuing(&self) -> impl Iterator<Item = Address> + '_ {
         self.members
@@ -184,6 +192,9 @@ impl TaskHistory {
             if !cohort.contains(account) {
                 member.ongoing = None;
             }
+        }
+        if !rule.admits_late() {
+            self.attendance.add_round(report, cohort.len());
         }
         for account in cohort {
             let member = self.members.entry(account).or_default();

@@ -11,6 +11,7 @@
 //! are small integers: a coordinator that states a time or a score a little wrong changes none of
 //! most participants.
 
+mod attendance;
 mod choose;
 mod cohort;
 mod complement;

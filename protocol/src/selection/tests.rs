@@ -128,6 +128,31 @@ fn a_small_error_in_a_time_or_a_score_changes_few_cohorts() {
     }
 }
 
+/// Half of a cohort of 12 commit before the deadline: 30 are asked for 10 updates then, as far as the task's
+/// places go.
+#[test]
+fn where_members_are_away_the_spare_places_are_used() {
+    let commits: Vec<(u8, u64)> = (0..6).map(|number| (number, 10)).collect();
+    let missing: Vec<_> = (6..12).map(|number| (number, MissingReason::NoCommit)).collect();
+    let (at_deadline, early) = (report(100, &commits, &missing), report(99, &commits, &missing));
+    let size = |knob, over_selection, rule: StalenessRule, report: &Report| {
+        let mut history = TaskHistory::default();
+        history.add_round(rule, report);
+        let rules = RoundRules { over_selection, staleness: rule, ..rules(knob) };
+        select_cohort(&rules, LATE, &candidates(1, |_| 0), &history).len()
+    };
+    let none = StalenessRule::default();
+    for knob in SelectionKnob::ALL {
+        let is_random = knob == SelectionKnob::Random;
+        assert_eq!(size(knob, 30, none, &at_deadline), if is_random { 40 } else { 30 });
+        assert_eq!(size(knob, 5, none, &at_deadline), 15, "{knob:?}: the task's places");
+        assert_eq!(size(knob, 30, none, &early), if is_random { 40 } else { 11 });
+        // Where late updates count, all places are used in any case, and no round is waited for.
+        let late = StalenessRule { rounds: 2, ..none };
+        assert_eq!(size(knob, 5, late, &at_deadline), 15);
+    }
+}
+
 #[test]
 fn exploration_has_its_share_of_the_places() {
     let known = history(|i| (3, 1_000, 0, i.into()));

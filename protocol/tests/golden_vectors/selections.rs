@@ -179,55 +179,58 @@ fn candidates(round: u32) -> Candidates {
     Candidates { seed, accounts: (0..MEMBERS).map(one).collect() }
 }
 
+/// The cohort of a round, with all that it follows from.
+fn vector(
+    knob: SelectionKnob,
+    round: u32,
+    (target, over): (u32, u32),
+    late: u32,
+    classes: bool,
+) -> Value {
+    let example = settled_report();
+    let reports: Vec<Report> = (1..round).map(|round| report(&example, round, classes)).collect();
+    let mut history = TaskHistory::default();
+    let staleness = StalenessRule { rounds: late, weight: StalenessWeight::default() };
+    reports.iter().for_each(|report| history.add_round(staleness, report));
+    let rules = RoundRules {
+        cohort_target: target,
+        cohort_min: if target > 38 { target } else { 3 },
+        over_selection: over,
+        train_ms: 600_000,
+        selection: Selection { knob, explore: Micro(100_000) },
+        deadline: match round % 2 {
+            0 => DeadlineRule::Fixed,
+            _ => DeadlineRule::Predicted { quantile: Micro(900_000), slack: Micro(1_500_000) },
+        },
+        staleness,
+        ..TaskSpec::example().rounds
+    };
+    let candidates = candidates(round);
+    let number = RoundNumber(round);
+    let selected = select_cohort(&rules, number, &candidates, &history);
+    let cohort: Vec<Address> = selected.iter().map(|one| one.account).collect();
+    let reasons: Vec<SelectionReason> = selected.iter().map(|one| one.reason).collect();
+    let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
+    json!({
+        "name": format!(
+            "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}{}",
+            knob.name(),
+            if classes { ", with classes" } else { "" }
+        ),
+        "rules": rules,
+        "round": round,
+        "reports": reports.iter().map(history_part).collect::<Vec<_>>(),
+        "candidates": candidates,
+        "candidates_digest": candidates.digest(),
+        "cohort": cohort,
+        "reasons": reasons,
+        "commit_ms": commit_ms,
+    })
+}
+
 /// Cohorts by every knob in early and late rounds.
 pub(super) fn selections() -> Value {
-    let example = settled_report();
-    let of_classes = |knob: SelectionKnob,
-                      round: u32,
-                      (target, over): (u32, u32),
-                      late: u32,
-                      classes: bool| {
-        let reports: Vec<Report> =
-            (1..round).map(|round| report(&example, round, classes)).collect();
-        let mut history = TaskHistory::default();
-        let staleness = StalenessRule { rounds: late, weight: StalenessWeight::default() };
-        reports.iter().for_each(|report| history.add_round(staleness, report));
-        let rules = RoundRules {
-            cohort_target: target,
-            cohort_min: if target > 38 { target } else { 3 },
-            over_selection: over,
-            train_ms: 600_000,
-            selection: Selection { knob, explore: Micro(100_000) },
-            deadline: match round % 2 {
-                0 => DeadlineRule::Fixed,
-                _ => DeadlineRule::Predicted { quantile: Micro(900_000), slack: Micro(1_500_000) },
-            },
-            staleness,
-            ..TaskSpec::example().rounds
-        };
-        let candidates = candidates(round);
-        let number = RoundNumber(round);
-        let selected = select_cohort(&rules, number, &candidates, &history);
-        let cohort: Vec<Address> = selected.iter().map(|one| one.account).collect();
-        let reasons: Vec<SelectionReason> = selected.iter().map(|one| one.reason).collect();
-        let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
-        json!({
-            "name": format!(
-                "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}{}",
-                knob.name(),
-                if classes { ", with classes" } else { "" }
-            ),
-            "rules": rules,
-            "round": round,
-            "reports": reports.iter().map(history_part).collect::<Vec<_>>(),
-            "candidates": candidates,
-            "candidates_digest": candidates.digest(),
-            "cohort": cohort,
-            "reasons": reasons,
-            "commit_ms": commit_ms,
-        })
-    };
-    let one = |knob, round, places, late| of_classes(knob, round, places, late, false);
+    let one = |knob, round, places, late| vector(knob, round, places, late, false);
     let mut all = Vec::new();
     for knob in SelectionKnob::ALL {
         all.push(one(knob, 1, (8, 2), 0));
@@ -238,15 +241,21 @@ pub(super) fn selections() -> Value {
     all.push(one(SelectionKnob::Random, 2, (40, 4), 0));
     // The same members deliver and fail.
     all.push(one(SelectionKnob::FairWork, 17, (8, 2), 0));
+    // Spare places for members that are away.
+    for knob in [SelectionKnob::Fast, SelectionKnob::FairWork] {
+        for round in [2, 4, 9] {
+            all.push(one(knob, round, (5, 25), 0));
+        }
+    }
     // Late updates count. The windows of two rounds overlap.
     for (knob, late) in SelectionKnob::ALL.into_iter().zip([1, 2, 3, 8, 64]) {
         all.push(one(knob, 5, (10, 6), late));
     }
     for knob in [SelectionKnob::FairAccuracy, SelectionKnob::Performance] {
-        all.push(of_classes(knob, 2, (8, 2), 0, true));
-        all.push(of_classes(knob, 7, (8, 2), 0, true));
-        all.push(of_classes(knob, 16, (12, 4), 0, true));
-        all.push(of_classes(knob, 9, (10, 6), 2, true));
+        all.push(vector(knob, 2, (8, 2), 0, true));
+        all.push(vector(knob, 7, (8, 2), 0, true));
+        all.push(vector(knob, 16, (12, 4), 0, true));
+        all.push(vector(knob, 9, (10, 6), 2, true));
     }
     all.into()
 }

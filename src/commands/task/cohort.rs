@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use florin_protocol::{
-    Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, SCORE_PARTS,
-    ScorePart, SelectionReason, Standing, TaskHistory, explain_cohort,
+    Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, RoundRules,
+    SCORE_PARTS, ScorePart, SelectionKnob, SelectionReason, Standing, TaskHistory, explain_cohort,
 };
 use serde_json::{Value, json};
 
@@ -58,6 +58,7 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
             "round": round,
             "knob": rules.selection.knob.name(),
             "stalled": history.is_stalled(),
+            "asked_by_attendance": asked_by_attendance(rules, &history),
             "agrees": agrees,
             "class_losses_nano": classes.losses(),
             "opened": offer.opened,
@@ -66,9 +67,16 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
             "candidates": rows,
         }))?;
     } else {
-        print(&offer, (rules.selection.knob.name(), &history), &explained, agrees);
+        print(&offer, (rules, &history), &explained, agrees);
     }
     Ok(if agrees { Exit::Done } else { Exit::Negative })
+}
+
+/// The number of participants that the attendance of earlier cohorts asks for, if it is more than the target.
+fn asked_by_attendance(rules: &RoundRules, history: &TaskHistory) -> Option<u64> {
+    let asked = history.asked_for(rules.cohort_target);
+    let counts = rules.selection.knob != SelectionKnob::Random && !rules.staleness.admits_late();
+    (counts && asked > rules.cohort_target.into()).then_some(asked)
 }
 
 /// Whether the offer has the recomputed cohort and reasons.
@@ -149,7 +157,7 @@ fn main_classes(classes: &ClassHistory, account: Address) -> String {
 
 fn print(
     offer: &Offer,
-    (knob, history): (&str, &TaskHistory),
+    (rules, history): (&RoundRules, &TaskHistory),
     explained: &[ExplainedCandidate],
     agrees: bool,
 ) {
@@ -196,6 +204,14 @@ fn print(
         };
         show::sentence(&format!("score = {formula}, with levels from 0 to 16{stalled}"));
     }
+    if let Some(asked) = asked_by_attendance(rules, history) {
+        let RoundRules { cohort_target: wanted, over_selection: more, .. } = rules;
+        show::sentence(&format!(
+            "{asked} participants are asked for {wanted} updates, as far as there are places (at most {more} more): \
+             an earlier round had too few commits at its deadline"
+        ));
+    }
+    let knob = rules.selection.knob.name();
     let wait = offer.commit_by.ms_since(offer.opened);
     let wait = florin_protocol::format_ms(wait);
     let round = offer.scope.round;

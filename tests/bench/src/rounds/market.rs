@@ -48,7 +48,9 @@ impl MarketKind {
         use Rule::*;
         match self {
             Self::Speeds => &[Random, Fast, Oort, Tifl],
-            Self::Daily => &[Random, FairWork, Fast, Oort, Refl],
+            Self::Daily => {
+                &[Random, FairWork, Fast, RandomSpare, FairWorkSpare, FastSpare, Oort, Refl]
+            }
             Self::Graph => &[Random, Fast, Performance, Oort],
             Self::Skewed => &[Random, Performance, FairAccuracy, Fast, Oort],
         }
@@ -63,10 +65,17 @@ pub(super) enum Rule {
     FairWork,
     FairAccuracy,
     Performance,
+    /// The same knobs with [`SPARE_PLACES`] and a predicted deadline.
+    RandomSpare,
+    FastSpare,
+    FairWorkSpare,
     Oort,
     Tifl,
     Refl,
 }
+
+/// Places beyond the cohort, for members that are away.
+const SPARE_PLACES: u32 = 120;
 
 impl Rule {
     pub(super) const fn name(self) -> &'static str {
@@ -76,14 +85,34 @@ impl Rule {
             Self::FairWork => "fair_work",
             Self::FairAccuracy => "fair_accuracy",
             Self::Performance => "performance",
+            Self::RandomSpare => "random with spare places",
+            Self::FastSpare => "fast with spare places",
+            Self::FairWorkSpare => "fair_work with spare places",
             Self::Oort => "Oort",
             Self::Tifl => "TiFL",
             Self::Refl => "REFL",
         }
     }
 
-    const fn is_of_the_literature(self) -> bool {
-        matches!(self, Self::Oort | Self::Tifl | Self::Refl)
+    /// The keys of a scenario's task.
+    fn keys(self) -> String {
+        let name = self.name();
+        let (knob, has_spare) = match name.strip_suffix(" with spare places") {
+            Some(knob) => (knob, true),
+            None => (name, false),
+        };
+        let selection = match self {
+            Self::Random | Self::RandomSpare => String::new(),
+            Self::Oort | Self::Tifl | Self::Refl => {
+                format!("selector = \"{}\"\n", name.to_lowercase())
+            }
+            _ => format!("selection = {{ knob = \"{knob}\", explore = 0.1 }}\n"),
+        };
+        let (spare, deadline) = match has_spare {
+            true => (SPARE_PLACES, "deadline = { quantile = 0.9, slack = 1.5 }\n"),
+            false => (6, ""),
+        };
+        format!("{selection}{deadline}over_selection = {spare}\n")
     }
 }
 
@@ -136,13 +165,6 @@ pub(super) fn scenario(
     rule: Rule,
     size: &BenchRounds,
 ) -> anyhow::Result<Scenario> {
-    let selection = match rule {
-        Rule::Random => String::new(),
-        _ if rule.is_of_the_literature() => {
-            format!("selector = \"{}\"", rule.name().to_lowercase())
-        }
-        _ => format!("selection = {{ knob = \"{}\", explore = 0.1 }}", rule.name()),
-    };
     let data = match kind {
         MarketKind::Graph => "table = { file = \"rows.csv\", label = \"class\" }",
         _ => "",
@@ -176,12 +198,10 @@ feature_noise = 0.5
 [task]
 cohort = 20
 cohort_min = 5
-over_selection = 6
 train_s = 1200
 reveal_s = 300
 baseline_epochs = 0
-{selection}
-
+{keys}
 [population.members]
 count = {members}
 rows = {rows}
@@ -190,6 +210,7 @@ machine = {{ steps_per_second = 0.1, megabits_per_second = 0.1, spread = {spread
 {online}
 "#,
         holdout = 64 * rounds,
+        keys = rule.keys(),
         rows = if kind == MarketKind::Daily { "[40, 40]" } else { "[20, 60]" },
     );
     let folder = tempfile::tempdir()?;
