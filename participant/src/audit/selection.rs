@@ -1,11 +1,12 @@
 //! The audit of a round's cohort: it must follow from the published candidates, the task's rule and
 //! the reports of all earlier rounds.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use florin_protocol::{
-    Address, Candidate, Candidates, Canonical, Digest, Mismatch, Offer, Report, RoundTimes,
-    Standing, TaskHistory, TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
+    Address, Candidate, Candidates, Canonical, Digest, Mismatch, MissingReason, Offer, Report,
+    RoundTimes, Standing, TaskHistory, TaskSpec, Timestamp, commit_deadline_ms, select_cohort,
 };
 
 use super::{AuditError, Auditor};
@@ -79,6 +80,10 @@ impl SelectionAudit {
         let commit_by = offer.opened.saturating_add_ms(allowed);
         if offer.commit_by != commit_by {
             found.push(Mismatch::new("offer.commit_by", &offer.commit_by, &commit_by));
+        }
+        if !has_all_commits(report) {
+            let line = "commits of the entries and of those that are missing after one";
+            found.push(Mismatch::new(line, &false, &true));
         }
         found.extend(
             time_fault(spec, offer, report).map(|why| Mismatch::new("times", &why, &"in order")),
@@ -160,12 +165,33 @@ impl std::fmt::Display for Listed<'_> {
     }
 }
 
-/// Whether the commits ended with the last one that the round waited for.
-fn ends_early(spec: &TaskSpec, offer: &Offer, report: &Report) -> bool {
+/// Whether the commits are those of the entries and of the members that are missing after one, ascending: the number
+/// of commits decides how many members later rounds ask.
+fn has_all_commits(report: &Report) -> bool {
+    let missing = report.missing.iter().filter(|(_, why)| *why != MissingReason::NoCommit);
+    let senders = report.entries.iter().map(|entry| entry.sender);
+    let mut senders: Vec<Address> = senders.chain(missing.map(|(sender, _)| *sender)).collect();
+    senders.sort_unstable();
+    senders.iter().eq(report.commits.iter().map(|(sender, _)| sender))
+}
+
+/// The fault in the end of the commits, if there is one: they end with the last one that the round waits for, or at
+/// the deadline. An earlier end would leave members out, and a later one would have more asked in later rounds.
+fn end_fault(spec: &TaskSpec, offer: &Offer, report: &Report) -> Option<&'static str> {
     let target = usize::try_from(spec.rounds.cohort_target).unwrap_or(usize::MAX);
-    let last = report.times.commits.iter().max();
-    report.commits.len() >= target.min(offer.cohort.len())
-        && last == Some(&report.times.commits_closed)
+    let needed = target.min(offer.cohort.len());
+    let RoundTimes { commits, commits_closed: closed, .. } = &report.times;
+    match report.commits.len().cmp(&needed) {
+        Ordering::Less if *closed < offer.commit_by => {
+            Some("the commits ended early without a reason")
+        }
+        Ordering::Less => None,
+        Ordering::Equal if commits.iter().max() == Some(closed) => None,
+        Ordering::Equal => {
+            Some("the commits did not end with the last one that the round waited for")
+        }
+        Ordering::Greater => Some("more commits than the round waited for"),
+    }
 }
 
 /// The fault in the times of a report, if there is one.
@@ -185,8 +211,8 @@ fn time_fault(spec: &TaskSpec, offer: &Offer, report: &Report) -> Option<&'stati
         Some("a commit outside its phase")
     } else if commits.iter().any(|at| at > commits_closed) {
         Some("a commit after the end of its phase")
-    } else if *commits_closed < offer.commit_by && !ends_early(spec, offer, report) {
-        Some("the commits ended early without a reason")
+    } else if let Some(fault) = end_fault(spec, offer, report) {
+        Some(fault)
     } else if !within(updates, *commits_closed, offer.reveal_by) {
         Some("an update outside its phase")
     } else if !by_position.is_sorted_by_key(|(_, at)| *at) {

@@ -25,12 +25,23 @@ fn spec() -> TaskSpec {
 }
 
 /// An honest round after those of `audit`: its offer, candidates and report, in which each member
-/// commits after as many milliseconds as its number.
+/// commits after as many milliseconds as its number, until the round has its updates.
 fn round(
     audit: &SelectionAudit,
     spec: &TaskSpec,
     number: u32,
     before: Option<&Report>,
+) -> (Offer, Candidates, Report) {
+    round_with(audit, spec, number, before, u32::MAX)
+}
+
+/// The same with at most this many commits; with fewer than the target it waits for its deadline.
+fn round_with(
+    audit: &SelectionAudit,
+    spec: &TaskSpec,
+    number: u32,
+    before: Option<&Report>,
+    most: u32,
 ) -> (Offer, Candidates, Report) {
     let one = |i: u8| (account(i), Candidate { standing: Standing::Eligible, quote_ms: i.into() });
     let seed = audit.seed.unwrap_or(Digest([9; 32]));
@@ -54,9 +65,20 @@ fn round(
         pool: Amount::ZERO,
     };
     let at = |who: &Address| opened.saturating_add_ms(who.0[0].into());
-    let commits: Vec<_> = accounts.iter().map(|who| (*who, Digest::default())).collect();
-    let missing: Vec<_> = accounts.iter().map(|who| (*who, MissingReason::NoReveal)).collect();
-    let closed = accounts.iter().map(at).max().unwrap();
+    let mut by_time = accounts.clone();
+    by_time.sort_unstable_by_key(at);
+    let wanted = spec.rounds.cohort_target.min(u32::try_from(accounts.len()).unwrap());
+    by_time.truncate(usize::try_from(wanted.min(most)).unwrap());
+    let last = by_time.iter().map(at).max();
+    let closed = last.filter(|_| most >= wanted).unwrap_or(commit_by.saturating_add_ms(1));
+    let committed: Vec<Address> =
+        accounts.iter().copied().filter(|who| by_time.contains(who)).collect();
+    let commits: Vec<_> = committed.iter().map(|who| (*who, Digest::default())).collect();
+    let reason = |who: &Address| match by_time.contains(who) {
+        true => MissingReason::NoReveal,
+        false => MissingReason::NoCommit,
+    };
+    let missing: Vec<_> = accounts.iter().map(|who| (*who, reason(who))).collect();
     let report = close_round(&ReportInputs {
         spec,
         offer: &offer,
@@ -64,7 +86,7 @@ fn round(
         commits: &commits,
         entries: &[],
         times: &RoundTimes {
-            commits: accounts.iter().map(at).collect(),
+            commits: committed.iter().map(at).collect(),
             commits_closed: closed,
             ..RoundTimes::default()
         },
@@ -163,13 +185,15 @@ fn lies_about_the_candidates_are_found() {
 fn times_outside_their_phases_are_found() {
     type Lie = fn(&mut Report);
     let (audit, spec, honest) = three_rounds();
-    let lies: [Lie; 5] = [
+    let lies: [Lie; 6] = [
         |report| report.times.commits.truncate(3),
         |report| report.times.commits[0] = Timestamp(0),
         |report| report.times.commits[0] = report.times.commits_closed.saturating_add_ms(1),
         |report| {
             report.times.commits_closed = report.times.commits_closed.saturating_add_ms(1);
         },
+        // A round that had its updates and stayed open would have more asked in the next ones.
+        |report| report.times.commits_closed = report.times.commit_by,
         |report| report.times.updates.push(Timestamp(1)),
     ];
     for (number, lie) in lies.iter().enumerate() {
@@ -180,15 +204,86 @@ fn times_outside_their_phases_are_found() {
     }
 }
 
+/// The number of commits decides how many members are asked.
+#[test]
+fn made_up_and_withheld_commits_are_found() {
+    type Lie = fn(&mut Report);
+    let line = "commits of the entries and of those that are missing after one";
+    let (audit, spec) = (SelectionAudit::default(), spec());
+    let honest = round_with(&audit, &spec, 1, None, 6);
+    assert_eq!(audit.check(&spec, &honest.0, &honest.1, &honest.2), []);
+    let lies: [(Lie, &[&str]); 4] = [
+        (
+            |report| {
+                report.commits.insert(0, report.commits[0]);
+                report.times.commits.insert(0, report.times.commits[0]);
+            },
+            &[line],
+        ),
+        (
+            |report| {
+                report.commits.pop();
+                report.times.commits.pop();
+            },
+            &[line],
+        ),
+        (
+            |report| {
+                let silent = report.missing.iter().find(|(_, why)| *why == MissingReason::NoCommit);
+                report.commits.push((silent.unwrap().0, Digest::default()));
+                report.times.commits.push(report.times.commits[0]);
+            },
+            &[line],
+        ),
+        (
+            |report| report.times.commits_closed = Timestamp(report.times.commit_by.0 - 1),
+            &["times"],
+        ),
+    ];
+    for (number, (lie, lines)) in lies.into_iter().enumerate() {
+        let (offer, candidates, mut report) = honest.clone();
+        lie(&mut report);
+        let found = audit.check(&spec, &offer, &candidates, &report);
+        assert_eq!(fields(&found), lines, "lie {number}");
+    }
+    // More commits than the round waits for.
+    let generous = TaskSpec {
+        rounds: florin_protocol::RoundRules { cohort_target: 11, ..spec.rounds },
+        ..spec.clone()
+    };
+    let (offer, candidates, report) = round(&audit, &generous, 1, None);
+    let found = audit.check(&spec, &offer, &candidates, &report);
+    assert!(fields(&found).contains(&"times"), "{found:?}");
+}
+
+/// Six of eleven commit before the deadline: the next round asks for more, and an offer that asks as many as
+/// before is found.
+#[test]
+fn a_cohort_that_does_not_grow_after_a_deadline_is_found() {
+    let mut spec = spec();
+    spec.rounds.over_selection = 40;
+    let mut audit = SelectionAudit::default();
+    let (first, _, report) = round_with(&audit, &spec, 1, None, 6);
+    audit.advance(&spec, &report);
+    let (offer, candidates, next) = round(&audit, &spec, 2, Some(&report));
+    assert_eq!(audit.check(&spec, &offer, &candidates, &next), []);
+    assert_eq!((first.cohort.len(), offer.cohort.len()), (11, 28));
+    let mut short = offer;
+    short.cohort.truncate(11);
+    short.reasons.truncate(11);
+    let found = audit.check(&spec, &short, &candidates, &next);
+    assert!(fields(&found).contains(&"offer.cohort"), "{found:?}");
+}
+
 #[test]
 fn a_training_that_goes_on_cannot_be_dropped() {
     let mut spec = spec();
     let rule = StalenessRule { rounds: 2, weight: StalenessWeight::Equal };
     spec.rounds.staleness = rule;
     let mut audit = SelectionAudit::default();
-    let (offer, _, mut first) = round(&audit, &spec, 1, None);
+    let (_, _, mut first) = round(&audit, &spec, 1, None);
     // One of the cohort is still training when the commits end.
-    let late = offer.cohort[0];
+    let late = first.commits[0].0;
     first.missing.iter_mut().filter(|(who, _)| *who == late).for_each(|(_, why)| {
         *why = MissingReason::NoCommit;
     });
