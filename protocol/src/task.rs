@@ -90,7 +90,7 @@ pub struct RoundRules {
     pub cohort_min: u32,
     /// Target number of updates; the commit phase ends early when it is reached.
     pub cohort_target: u32,
-    /// Participants selected beyond the target, to compensate for stragglers.
+    /// Most participants selected beyond the target, for those that are slow or away.
     pub over_selection: u32,
     /// How the cohort is selected.
     pub selection: Selection,
@@ -423,7 +423,7 @@ impl RoundRules {
         self.train_ms.saturating_add(self.reveal_ms).saturating_add(self.value_ms)
     }
 
-    /// Number of participants selected for a round: target plus over-selection.
+    /// Most participants selected for a round: target plus over-selection.
     #[must_use]
     pub const fn selection_size(&self) -> u32 {
         match self.cohort_target.checked_add(self.over_selection) {

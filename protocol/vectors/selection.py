@@ -32,7 +32,7 @@ class History:
             if account not in cohort:
                 member["since"] = 0
         if not self.late_rounds:
-            self.add_attendance(report, len(cohort))
+            self.add_attendance(report, len(set(cohort)))
         for account in cohort:
             member = self.members.setdefault(account, self.member(account))
             if not member["since"]:
@@ -83,13 +83,15 @@ class History:
 
     def add_attendance(self, report, cohort):
         """Participants to ask for each commit, in parts of 256."""
-        commits = len(report["commits"])
+        commits, outcome = len(report["commits"]), report["outcome"]
+        reason = outcome["abandoned"] if "abandoned" in outcome else None
+        needed = reason["too_few_updates"]["needed"] if reason and "too_few_updates" in reason else 1
         if report["times"]["commits_closed"] < report["times"]["commit_by"]:
             self.asked -= -(-self.asked // 32)
-        elif commits:
-            self.asked = min(cohort * 256 * 3 // (commits * 2), 16 * 256)
-        else:
+        elif commits < needed:
             self.asked = min(max(self.asked, 256) * 2, 16 * 256)
+        else:
+            self.asked = min(cohort * 256 * 3 // (commits * 2), 16 * 256)
 
     def asked_for(self, wanted):
         return -(-wanted * max(self.asked, 256) // 256)
@@ -314,7 +316,8 @@ def select(rules, number, candidates, history):
     if knob != "random" and not history.late_rounds:
         total = sum(reliability(history.member(account)) for account in eligible)
         needed = rules["cohort_target"] * len(eligible) * LEVEL // total if total else most
-        needed = max(needed, history.asked_for(rules["cohort_target"]))
+        asked = history.asked_for(rules["cohort_target"])
+        needed = max(needed, min(asked, 128) if knob in ("fair_accuracy", "performance") else asked)
         places = min(max(needed, rules["cohort_target"]), most)
     places = max(places - len(goes_on), 0)
     if knob == "random" or len(eligible) <= places:

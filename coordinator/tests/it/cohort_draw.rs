@@ -30,7 +30,13 @@ fn in_cohort(world: &EngineFixture) -> Vec<u8> {
 /// Plays the running round, `pause` milliseconds between any two events, with salts that follow
 /// from `salt`. The late members enrol when the commits are closed.
 fn play(world: &mut EngineFixture, pause: u64, salt: u8, late: &[u8]) {
-    let cohort = in_cohort(world);
+    play_with(world, pause, salt, late, usize::MAX);
+}
+
+/// The same with at most this many commits; with fewer than the round waits for, it waits for its deadline.
+fn play_with(world: &mut EngineFixture, pause: u64, salt: u8, late: &[u8], most: usize) {
+    let mut cohort = in_cohort(world);
+    cohort.truncate(most);
     let header = |world: &EngineFixture, i: u8| UpdateHeader {
         salt: Digest([salt ^ i; 32]),
         ..world.header(i)
@@ -44,6 +50,10 @@ fn play(world: &mut EngineFixture, pause: u64, salt: u8, late: &[u8]) {
     }
     for i in late {
         world.apply(world.enrol_event(*i)).unwrap();
+    }
+    if most < usize::MAX {
+        world.now = world.offer().commit_by.saturating_add_ms(1);
+        world.apply(Event::Tick).unwrap();
     }
     for i in &cohort {
         wait(world);
@@ -215,5 +225,22 @@ fn every_knob_selects_by_the_published_candidates_and_the_reports() {
             assert_eq!(Some(&report.times.commits_closed), report.times.commits.iter().max());
             history.add_round(rules.staleness, report);
         }
+    }
+}
+
+/// Two of the four that were asked commit before the deadline: the next round asks all that are left, and not
+/// four again.
+#[test]
+fn where_members_are_away_the_next_round_asks_more() {
+    for (knob, asked) in [(SelectionKnob::FairWork, 7), (SelectionKnob::Fast, 7)] {
+        let mut spec = TaskSpec { expires: Timestamp(9_000_000), ..spec() };
+        spec.rounds.selection = Selection { knob, explore: Micro::ZERO };
+        spec.rounds.over_selection = 4;
+        let mut world = EngineFixture::with_published_spec(spec, 9);
+        (1..=9).for_each(|i| drop(world.apply(world.enrol_event(i)).unwrap()));
+        let first = world.offer().cohort.len();
+        play_with(&mut world, 7, 1, &[], 2);
+        assert_eq!((first, world.offer().cohort.len()), (4, asked), "{knob:?}");
+        assert_eq!(world.offer().scope.round, RoundNumber(2));
     }
 }

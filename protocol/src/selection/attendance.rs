@@ -6,6 +6,7 @@
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
+use crate::message::{AbandonReason, RoundOutcome};
 use crate::report::Report;
 
 /// Parts of a participant.
@@ -34,17 +35,25 @@ impl Attendance {
         self.asked.max(PARTS)
     }
 
-    /// Adds a reported round that asked `cohort` participants. After a deadline without a commit the number
-    /// doubles: the coordinator may have been away itself.
+    /// Adds a reported round that asked `cohort` participants. After a deadline with too few commits for a round
+    /// the number doubles, and follows from nothing: the coordinator may have been away itself.
     pub(super) fn add_round(&mut self, report: &Report, cohort: usize) {
         if report.times.commits_closed < report.times.commit_by {
             self.asked = self.asked.saturating_sub(self.asked.div_ceil(DECAY));
             return;
         }
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let sufficed = count(cohort).saturating_mul(PARTS).saturating_mul(MARGIN_HALVES);
-        let asked = sufficed.checked_div(count(report.commits.len()).saturating_mul(2));
-        let asked = asked.unwrap_or_else(|| self.for_each().saturating_mul(2));
+        let committed = count(report.commits.len());
+        let needed = match report.outcome {
+            RoundOutcome::Abandoned(AbandonReason::TooFewUpdates { needed, .. }) => needed,
+            _ => 1,
+        };
+        let asked = if committed < needed.into() {
+            self.for_each().saturating_mul(2)
+        } else {
+            let halves = count(cohort).saturating_mul(PARTS).saturating_mul(MARGIN_HALVES);
+            halves.checked_div(committed.saturating_mul(2)).unwrap_or_default()
+        };
         self.asked = asked.min(ASKED_MAX.saturating_mul(PARTS));
     }
 }
@@ -92,6 +101,23 @@ mod tests {
         let mut many = vec![(20, 50); 200];
         many.insert(0, (1, 100));
         assert_eq!(after(&many), 20);
+    }
+
+    /// The first commits of a round whose coordinator stopped then.
+    #[test]
+    fn too_few_commits_for_a_round_double_the_number() {
+        let after = |commits: u8, needed: u32| {
+            let commits: Vec<(u8, u64)> = (0..commits).map(|number| (number, 1)).collect();
+            let mut report = report(100, &commits, &[]);
+            let reason = AbandonReason::TooFewUpdates { got: 0, needed };
+            report.outcome = RoundOutcome::Abandoned(reason);
+            let mut attendance = Attendance::default();
+            attendance.add_round(&report, COHORT);
+            attendance.asked_for(20)
+        };
+        assert_eq!(after(4, 5), 40);
+        // Enough commits, too few uploads.
+        assert_eq!(after(5, 5), 156);
     }
 
     #[test]

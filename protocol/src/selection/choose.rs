@@ -4,7 +4,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use serde::{Deserialize, Serialize};
 
 use super::complement::{POOL_FACTOR, complementary};
-use super::levels::{LEVEL_MAX, Scale, reliability_level};
+use super::levels::{BALANCED_PLACES_MAX, LEVEL_MAX, Scale, reliability_level};
 use super::race::Race;
 use super::{Candidates, SelectionKnob, Standing, TaskHistory, draw_cohort};
 use crate::id::{Address, RoundNumber};
@@ -143,7 +143,8 @@ fn continuing(rules: &RoundRules, candidates: &Candidates, history: &TaskHistory
 
 /// Number of participants to select. Random selection, and every rule by which late updates count,
 /// take the whole over-selection; every other knob as many as deliver `cohort_target` updates, predicted by the
-/// mean reliability and by the part of earlier cohorts that committed, whichever are more.
+/// mean reliability and by the part of earlier cohorts that committed, whichever are more. The latter are no more
+/// than can be chosen by classes, if the knob does that.
 fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Address]) -> usize {
     let most = size(rules.selection_size());
     if rules.selection.knob == SelectionKnob::Random || rules.staleness.admits_late() {
@@ -152,10 +153,13 @@ fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Addre
     let levels = eligible.iter().map(|account| reliability_level(&history.member(*account)));
     let sum = levels.fold(0_u64, u64::saturating_add);
     let all = u64::try_from(eligible.len()).unwrap_or(u64::MAX).saturating_mul(LEVEL_MAX);
+    let by_classes = rules.selection.knob.reads_classes();
+    let limit = if by_classes { BALANCED_PLACES_MAX } else { u64::MAX };
+    let by_attendance = history.asked_for(rules.cohort_target).min(limit);
     let needed = u128::from(rules.cohort_target)
         .saturating_mul(all.into())
         .checked_div(sum.into())
-        .map(|needed| needed.max(history.asked_for(rules.cohort_target).into()))
+        .map(|needed| needed.max(by_attendance.into()))
         .and_then(|needed| usize::try_from(needed).ok());
     needed.unwrap_or(most).clamp(size(rules.cohort_target), most)
 }

@@ -101,7 +101,8 @@ impl<'a> Scale<'a> {
         places: usize,
     ) -> Self {
         let has_classes = !history.classes().losses().is_empty();
-        let balances_classes = knob.reads_classes() && has_classes && places <= BALANCED_PLACES_MAX;
+        let is_within = u64::try_from(places).is_ok_and(|places| places <= BALANCED_PLACES_MAX);
+        let balances_classes = knob.reads_classes() && has_classes && is_within;
         let mut scale = Self {
             candidates,
             history,
@@ -226,7 +227,7 @@ impl<'a> Scale<'a> {
 
 /// Most places that are chosen by classes: the choice takes a step for each place, each of five times
 /// as many participants, and each class.
-const BALANCED_PLACES_MAX: usize = 128;
+pub(super) const BALANCED_PLACES_MAX: u64 = 128;
 
 /// The work of a participant in thirds of an update. A round that asked it in vain counts a third,
 /// so that those that are away by day get as much work. Before its first update such a round counts

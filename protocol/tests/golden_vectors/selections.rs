@@ -105,6 +105,73 @@ fn report(example: &Report, round: u32, classes: bool) -> Report {
     }
 }
 
+/// A round of twelve asked members: how many committed, how many of these sent no update, by how many
+/// milliseconds its commits closed after the deadline, and the updates that it needed, if it had too few.
+type Attended = (u8, u8, i64, Option<u32>);
+
+const ASKED: u8 = 12;
+
+fn attended(example: &Report, round: u32, (commits, silent, late, needed): Attended) -> Report {
+    let opened = Timestamp(u64::from(round) * 1_000_000);
+    let commit_by = opened.saturating_add_ms(600_000);
+    let members = |from: u8, to: u8| {
+        let mut members: Vec<Address> = (from..to).map(account).collect();
+        members.sort_unstable();
+        members
+    };
+    let committed = members(0, commits);
+    let no_commit = members(commits, ASKED).into_iter().map(|who| (who, MissingReason::NoCommit));
+    let no_reveal = members(0, silent).into_iter().map(|who| (who, MissingReason::NoReveal));
+    let mut missing: Vec<_> = no_reveal.chain(no_commit).collect();
+    missing.sort_unstable_by_key(|(who, _)| *who);
+    let entry = |sender| UpdateEntry { sender, ..example.entries[0].clone() };
+    let reason = match needed {
+        Some(needed) => AbandonReason::TooFewUpdates { got: (commits - silent).into(), needed },
+        None => AbandonReason::ValuationFailed,
+    };
+    Report {
+        scope: RoundScope { round: RoundNumber(round), ..example.scope },
+        outcome: RoundOutcome::Abandoned(reason),
+        times: RoundTimes {
+            opened,
+            commit_by,
+            commits: committed.iter().map(|_| opened.saturating_add_ms(1_000)).collect(),
+            commits_closed: Timestamp(commit_by.0.saturating_add_signed(late)),
+            ..RoundTimes::default()
+        },
+        commits: committed.iter().map(|who| (*who, Digest::default())).collect(),
+        entries: members(silent, commits).into_iter().map(entry).collect(),
+        missing,
+        valuation: None,
+        ..example.clone()
+    }
+}
+
+/// How many are asked for the target after such rounds: the number shows in the size of the cohort, up to 34
+/// eligible members.
+fn attendances() -> Vec<(u32, Vec<Attended>)> {
+    let early = (10, 0, -1, None);
+    let fading = |first: Attended, rounds: usize, last: &[Attended]| {
+        [vec![first], vec![early; rounds], last.to_vec()].concat()
+    };
+    vec![
+        (10, vec![(6, 0, 0, None)]),
+        (10, vec![(6, 0, -1, None)]),
+        (10, vec![(8, 3, 1, None)]),
+        (5, vec![(5, 0, 1, None)]),
+        (17, vec![(11, 0, 1, None)]),
+        (10, vec![(2, 0, 0, None), (7, 0, 0, None)]),
+        (2, vec![(1, 0, 0, None)]),
+        (4, vec![(0, 0, 1, Some(3)); 2]),
+        (2, vec![(2, 0, 1, Some(3)); 6]),
+        (4, vec![(3, 2, 1, Some(3))]),
+        (10, fading((6, 0, 0, None), 1, &[])),
+        (10, fading((6, 0, 0, None), 6, &[])),
+        (18, fading((8, 0, 0, None), 12, &[])),
+        (8, fading((11, 0, 0, None), 17, &[(0, 0, 1, Some(3))])),
+    ]
+}
+
 /// Effects on six classes: each member improves one or two of them, some too little to count, and some
 /// have no weight. A round has no row of one class.
 fn class_effects(delivered: &[(Address, u8)], round: u32) -> ClassEffects {
@@ -182,13 +249,12 @@ fn candidates(round: u32) -> Candidates {
 /// The cohort of a round, with all that it follows from.
 fn vector(
     knob: SelectionKnob,
-    round: u32,
     (target, over): (u32, u32),
     late: u32,
-    classes: bool,
+    reports: &[Report],
+    note: &str,
 ) -> Value {
-    let example = settled_report();
-    let reports: Vec<Report> = (1..round).map(|round| report(&example, round, classes)).collect();
+    let round = u32::try_from(reports.len()).unwrap() + 1;
     let mut history = TaskHistory::default();
     let staleness = StalenessRule { rounds: late, weight: StalenessWeight::default() };
     reports.iter().for_each(|report| history.add_round(staleness, report));
@@ -213,9 +279,8 @@ fn vector(
     let commit_ms = commit_deadline_ms(&rules, number, &candidates, &history, &cohort);
     json!({
         "name": format!(
-            "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}{}",
+            "{}, {target} + {over} of {MEMBERS} in round {round}, late by at most {late}{note}",
             knob.name(),
-            if classes { ", with classes" } else { "" }
         ),
         "rules": rules,
         "round": round,
@@ -230,7 +295,14 @@ fn vector(
 
 /// Cohorts by every knob in early and late rounds.
 pub(super) fn selections() -> Value {
-    let one = |knob, round, places, late| vector(knob, round, places, late, false);
+    let example = settled_report();
+    let of_classes = |knob, round, places, late, classes| {
+        let reports: Vec<Report> =
+            (1..round).map(|round| report(&example, round, classes)).collect();
+        let note = if classes { ", with classes" } else { "" };
+        vector(knob, places, late, &reports, note)
+    };
+    let one = |knob, round, places, late| of_classes(knob, round, places, late, false);
     let mut all = Vec::new();
     for knob in SelectionKnob::ALL {
         all.push(one(knob, 1, (8, 2), 0));
@@ -242,20 +314,20 @@ pub(super) fn selections() -> Value {
     // The same members deliver and fail.
     all.push(one(SelectionKnob::FairWork, 17, (8, 2), 0));
     // Spare places for members that are away.
-    for knob in [SelectionKnob::Fast, SelectionKnob::FairWork] {
-        for round in [2, 4, 9] {
-            all.push(one(knob, round, (5, 25), 0));
-        }
+    for (target, rounds) in attendances() {
+        let reports = (1..).zip(rounds).map(|(round, one)| attended(&example, round, one));
+        let reports: Vec<Report> = reports.collect();
+        all.push(vector(SelectionKnob::FairWork, (target, 40), 0, &reports, ", attendance"));
     }
     // Late updates count. The windows of two rounds overlap.
     for (knob, late) in SelectionKnob::ALL.into_iter().zip([1, 2, 3, 8, 64]) {
         all.push(one(knob, 5, (10, 6), late));
     }
     for knob in [SelectionKnob::FairAccuracy, SelectionKnob::Performance] {
-        all.push(vector(knob, 2, (8, 2), 0, true));
-        all.push(vector(knob, 7, (8, 2), 0, true));
-        all.push(vector(knob, 16, (12, 4), 0, true));
-        all.push(vector(knob, 9, (10, 6), 2, true));
+        all.push(of_classes(knob, 2, (8, 2), 0, true));
+        all.push(of_classes(knob, 7, (8, 2), 0, true));
+        all.push(of_classes(knob, 16, (12, 4), 0, true));
+        all.push(of_classes(knob, 9, (10, 6), 2, true));
     }
     all.into()
 }

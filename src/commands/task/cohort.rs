@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
     Ok(if agrees { Exit::Done } else { Exit::Negative })
 }
 
-/// The number of participants that the attendance of earlier cohorts asks for, if it is more than the target.
+/// The number of participants to ask by the attendance of earlier cohorts, if it is more than the target and counts.
 fn asked_by_attendance(rules: &RoundRules, history: &TaskHistory) -> Option<u64> {
     let asked = history.asked_for(rules.cohort_target);
     let counts = rules.selection.knob != SelectionKnob::Random && !rules.staleness.admits_late();
@@ -205,10 +205,11 @@ fn print(
         show::sentence(&format!("score = {formula}, with levels from 0 to 16{stalled}"));
     }
     if let Some(asked) = asked_by_attendance(rules, history) {
-        let RoundRules { cohort_target: wanted, over_selection: more, .. } = rules;
+        let (wanted, most) = (rules.cohort_target, rules.selection_size());
         show::sentence(&format!(
-            "{asked} participants are asked for {wanted} updates, as far as there are places (at most {more} more): \
-             an earlier round had too few commits at its deadline"
+            "by the part of earlier cohorts that committed, {asked} participants are to be asked for {wanted} updates; \
+             the task has {most} places, and this round asked {}",
+            offer.cohort.len()
         ));
     }
     let knob = rules.selection.knob.name();

@@ -15,8 +15,15 @@ use crate::arguments::{BenchPay, BenchRounds};
 /// The name of these measurements for `--only`.
 pub(super) const NAME: &str = "attacks";
 /// The rules that are attacked.
-const RULES: [Rule; 5] =
-    [Rule::Fast, Rule::FairWork, Rule::Random, Rule::Performance, Rule::FairAccuracy];
+const RULES: [Rule; 7] = [
+    Rule::Fast,
+    Rule::FairWork,
+    Rule::Random,
+    Rule::Performance,
+    Rule::FairAccuracy,
+    Rule::FastSpare,
+    Rule::FairWorkSpare,
+];
 /// The deviations from the selection of synchronous rounds.
 const ATTACKS: [Deviation; 5] = [
     Deviation::LyingQuote,
