@@ -18,6 +18,7 @@ mod man;
 pub(crate) mod market;
 mod model;
 mod openapi;
+mod out_file;
 mod page;
 mod participate;
 mod participate_all;

@@ -12,6 +12,7 @@ use florin_protocol::TaskSpec;
 use serde_json::{Value, json};
 
 use crate::cli::Predict;
+use crate::commands::out_file::refuse_existing;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
@@ -28,6 +29,7 @@ const COLUMNS_MAX: usize = 256;
 const CLASSES_SHOWN_MAX: usize = 12;
 
 pub(super) fn run(arguments: &Predict) -> anyhow::Result<Exit> {
+    arguments.out.as_deref().map_or(Ok(()), refuse_existing)?;
     let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let spec = &view.spec;

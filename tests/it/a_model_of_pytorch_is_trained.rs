@@ -78,6 +78,9 @@ fn predicts_digits(market: &TestMarket, task: &str) {
     let command = ["predict", task, "--data", "digits", "--rows", &rows, "--out", &file, "--json"];
     let found: Value = market.run_command(&command).expect(0).json();
     let text = std::fs::read_to_string(&file).unwrap();
+    let over_its_input = ["predict", task, "--data", "digits", "--out", &file];
+    market.run_command(&over_its_input).refused(2, "FILE_EXISTS");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let mut lines = text.lines();
     assert!(lines.next().unwrap().starts_with("prediction,p(0),p(1),"), "{text}");
     let digits = load(&DataSource::Digits).unwrap();

@@ -116,6 +116,7 @@ fn a_program_is_trained_valued_by_coalitions_paid_and_audited() {
     let measured = ["task", "model", &id, "--out", &model, "--evaluate", "digits", "--json"];
     let measured = scene.run(&measured).expect(0).json();
     assert!(measured["correct"].as_u64().unwrap() > 1_200, "{measured}");
+    market.run_command(&["task", "model", &id, "--out", &model]).refused(2, "FILE_EXISTS");
     market.run_command(&["predict", &id, "--data", "digits"]).refused(2, "PREDICT_UNSUPPORTED");
 }
 

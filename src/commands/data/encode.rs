@@ -10,6 +10,7 @@ use florin_protocol::Blob;
 use serde_json::json;
 
 use crate::cli::DataEncode;
+use crate::commands::out_file::refuse_existing;
 use crate::commands::participate::stop_on_request;
 use crate::commands::task::prepared_task;
 use crate::failure::{Exit, Failure};
@@ -100,19 +101,6 @@ impl Output<'_> {
     fn rows(&self) -> usize {
         self.writer.as_ref().map_or(0, |(writer, _)| writer.rows())
     }
-}
-
-/// # Errors
-/// `FILE_EXISTS`.
-fn refuse_existing(out: &Path) -> anyhow::Result<()> {
-    if !out.exists() {
-        return Ok(());
-    }
-    let message = format!(
-        "{} already exists, and nothing is overwritten: choose another file with --out, or remove it",
-        out.display()
-    );
-    Err(Failure::input("FILE_EXISTS", message).into())
 }
 
 /// # Errors

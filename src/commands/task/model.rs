@@ -9,6 +9,7 @@ use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
 use crate::cli::TaskModel;
+use crate::commands::out_file::refuse_existing;
 use crate::compose;
 use crate::evaluation::{ModelEvaluation, evaluate};
 use crate::failure::{Exit, Failure};
@@ -18,6 +19,10 @@ use crate::show;
 use crate::task_file::load_for_task;
 
 pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
+    // The file that the task was made from may be written again.
+    if arguments.from.as_ref() != Some(&arguments.out) {
+        refuse_existing(&arguments.out)?;
+    }
     let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
@@ -71,7 +76,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
             let accuracy = show::accuracy(correct, rows);
             facts.push(("accuracy", format!("{accuracy} ({correct} of {rows} rows)")));
         }
-        facts.push(("loss", format!("{loss:.6} {}", loss_text::loss_units(&view.spec))));
+        facts.push(("bounded loss", format!("{loss:.6} {}", loss_text::loss_units(&view.spec))));
     }
     show::facts(&facts);
     Ok(Exit::Done)
