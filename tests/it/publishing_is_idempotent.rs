@@ -2,7 +2,9 @@
 //! a new task.
 
 use florin_ledger::Terms;
-use florin_protocol::{Amount, DATA_PER_ROUND_MIN, Digest, TaskSpec, WalletSigner, blob_digest};
+use florin_protocol::{
+    Amount, DATA_PER_ROUND_MIN, Digest, TaskId, TaskSpec, WalletSigner, blob_digest,
+};
 
 use crate::support::{On, TestMarket, TestPlan, on_both};
 
@@ -27,9 +29,18 @@ fn publishing_again_locks_nothing_twice(on: On) {
     assert_eq!((market.publish(), left()), (task, after));
 
     std::fs::write(&file, from_now.replace("name = \"Test\"", "name = \"Another\"")).unwrap();
-    let other = market.publish();
+    let again = ["task", "publish", &file, "--json"];
+    let published = market.run_command_as("buyer", &again).expect(0);
+    let other: TaskId = published.json()["task"].as_str().unwrap().parse().unwrap();
+    let warning = published.json()["warnings"][0].as_str().unwrap().to_owned();
+    assert!(warning.contains("[ANOTHER_TASK]"), "{warning}");
+    assert!(warning.contains(&task.to_string()[..8]), "{warning}");
     assert_ne!(other, task);
-    assert_eq!(after.minus(left()), Ok(locked));
+    let both = left();
+    assert_eq!(after.minus(both), Ok(locked));
+    // The undone edit is the first task again.
+    std::fs::write(&file, &from_now).unwrap();
+    assert_eq!((market.publish(), left()), (task, both));
 
     // A task id may be shortened as long as it is unique.
     let short = &task.to_string()[..8];
@@ -41,6 +52,22 @@ fn publishing_again_locks_nothing_twice(on: On) {
     market
         .run_command_as("coordinator", &["task", "close", &other.to_string()])
         .refused(1, "UNAUTHORIZED");
+}
+
+/// The rows that valued the rounds of a task are public.
+#[test]
+fn a_holdout_of_an_earlier_task_is_doubtful() {
+    let market = TestMarket::open(TestPlan::honest(On::Embedded, 1));
+    let task = market.run();
+    let file = market.file("task.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("name = \"Test\"", "name = \"Another\"")).unwrap();
+    let again = ["task", "publish", &file, "--json"];
+    let published = market.run_command_as("buyer", &again).expect(0).json();
+    let warnings = published["warnings"].to_string();
+    for code in ["[HOLDOUT_DISCLOSED]", "[ANOTHER_TASK]", &task.to_string()[..8]] {
+        assert!(warnings.contains(code), "no {code} in {warnings}");
+    }
 }
 
 /// The coordinator refuses some tasks that the buyer's program cannot judge, such as one that expires

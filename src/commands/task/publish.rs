@@ -47,10 +47,11 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     }
     let secrets = arguments.wallet.secrets();
     super::graph_check::check_graph(&arguments.file, &ready, &arguments.sandbox, secrets)?;
-    store_publication(&arguments.file, &ready.spec)?;
+    let earlier = store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
-    let copyable = copyable_task(&market, &ready)?;
-    let warnings = print_warnings(spec, copyable)?;
+    let mut doubts = doubts_by_earlier_tasks(&market, &ready)?;
+    doubts.extend(earlier.map(|task| locks_another_budget(&arguments.file, task)));
+    let warnings = print_warnings(spec, doubts)?;
     let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = publish_with_retries(&market, spec)?;
@@ -82,40 +83,64 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A task of the market whose public updates would improve the new task's model too. Networks that
-/// start from the parameters of their own specification do not have that in common; softmax
-/// regressions, which start from zeros, and models that a buyer brings do.
-fn copyable_task(
+/// The doubts about a task that follow from the latest tasks of the market.
+///
+/// Public updates of a task with the same model would improve the new task's model too. Networks that start from
+/// the parameters of their own specification do not have that in common; softmax regressions, which start from
+/// zeros, and models that a buyer brings do. The rows by which rounds of a task with the same holdout were valued are
+/// public.
+fn doubts_by_earlier_tasks(
     market: &MarketConnection,
     ready: &PreparedTask,
-) -> anyhow::Result<Option<TaskId>> {
+) -> anyhow::Result<Vec<String>> {
     let spec = &ready.spec;
-    let is_softmax = matches!(spec.model, ModelArchitecture::Softmax { .. });
-    if !is_softmax && !ready.is_model_brought {
-        return Ok(None);
-    }
-    let own = spec.id();
+    let (own, is_softmax) = (spec.id(), matches!(spec.model, ModelArchitecture::Softmax { .. }));
+    let starts_alike = is_softmax || ready.is_model_brought;
+    let (mut copyable, mut disclosed) = (None, None);
     for summary in market.tasks()?.iter().rev().take(COMPARED_TASKS_MAX) {
         if summary.id == own || summary.round.0 == 0 {
             continue;
         }
         let other = market.task(summary.id)?;
-        if other.spec.model == spec.model && other.reported > 0 {
-            return Ok(Some(summary.id));
+        if other.reported == 0 {
+            continue;
+        }
+        if starts_alike && other.spec.model == spec.model {
+            copyable.get_or_insert(summary.id);
+        }
+        if other.spec.holdout.root == spec.holdout.root {
+            disclosed.get_or_insert(summary.id);
         }
     }
-    Ok(None)
+    Ok(copyable.map(copies_are_paid).into_iter().chain(disclosed.map(holdout_is_known)).collect())
 }
 
 /// Prints what is doubtful about a task, and returns it.
-fn print_warnings(spec: &TaskSpec, copyable: Option<TaskId>) -> anyhow::Result<Vec<String>> {
-    let mut warnings: Vec<String> = copyable.map(copies_are_paid).into_iter().collect();
+fn print_warnings(spec: &TaskSpec, mut warnings: Vec<String>) -> anyhow::Result<Vec<String>> {
     let doubtful = super::quote::warnings(spec, &PayLimits::new(spec)?)?;
     warnings.extend(doubtful.into_iter().map(|(code, sentence)| format!("{sentence} [{code}]")));
     for warning in &warnings {
         anstream::eprintln!("{NOTE}warning:{NOTE:#} {warning}");
     }
     Ok(warnings)
+}
+
+fn locks_another_budget(file: &Path, earlier: TaskId) -> String {
+    format!(
+        "{} was published as task {} before: this is another task with a budget of its own, and the earlier one \
+         is not changed by it. `florin task close {}` ends that one [ANOTHER_TASK]",
+        file.display(),
+        earlier.short(),
+        earlier.short()
+    )
+}
+
+fn holdout_is_known(task: TaskId) -> String {
+    format!(
+        "task {} has the same holdout, and the rows of its rounds are public: members that train on them are paid \
+         for that. Use rows that no task had [HOLDOUT_DISCLOSED]",
+        task.short()
+    )
 }
 
 fn copies_are_paid(task: TaskId) -> String {
@@ -169,33 +194,75 @@ fn open_escrow(
     }
 }
 
-/// The file that stores the task of a task file as it was published.
+/// The file that stores the task of a task file as it was last published.
 fn published_path(file: &Path) -> PathBuf {
     file.with_extension("published.json")
 }
 
-/// If the file was published before and is unchanged, continues with exactly that task; an expiry
+/// The file to which that of an earlier task is moved.
+fn earlier_path(file: &Path, task: TaskId) -> PathBuf {
+    file.with_extension(format!("published-{}.json", task.short()))
+}
+
+fn read_publication(path: &Path) -> anyhow::Result<Option<TaskSpec>> {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            Ok(Some(serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// If the file was published before and is as it was then, continues with exactly that task; an expiry
 /// relative to the publication would otherwise make a different task of it.
 fn resume_publication(file: &Path, ready: &mut PreparedTask) -> anyhow::Result<()> {
-    let path = published_path(file);
-    let earlier: TaskSpec = match std::fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| path.display().to_string()),
-    };
-    let expires = earlier.expires;
-    if earlier == (TaskSpec { expires, ..ready.spec.clone() }) {
+    for path in [vec![published_path(file)], earlier_paths(file)?].concat() {
+        let Some(TaskSpec { expires, .. }) = read_publication(&path)?.filter(|earlier| {
+            *earlier == TaskSpec { expires: earlier.expires, ..ready.spec.clone() }
+        }) else {
+            continue;
+        };
         ready.spec.expires = expires;
+        return Ok(());
     }
     Ok(())
 }
 
-/// Stores the task as it is published, before any tokens are locked.
-fn store_publication(file: &Path, spec: &TaskSpec) -> anyhow::Result<()> {
+/// The files of all earlier tasks, ascending.
+fn earlier_paths(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{stem}.published-");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry.with_context(|| folder.display().to_string())?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(&prefix) && name.ends_with(".json") {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Stores the task as it is published, before any tokens are locked. Returns the task that the file was last
+/// published as, if it was another one; that stays in a file of its own.
+fn store_publication(file: &Path, spec: &TaskSpec) -> anyhow::Result<Option<TaskId>> {
     let path = published_path(file);
+    let earlier = read_publication(&path)?.map(|earlier| earlier.id());
+    let earlier = earlier.filter(|earlier| *earlier != spec.id());
+    if let Some(task) = earlier {
+        let kept = earlier_path(file, task);
+        std::fs::rename(&path, &kept).with_context(|| kept.display().to_string())?;
+    }
     let written = path.with_extension("new");
     let bytes = serde_json::to_vec_pretty(spec)?;
     std::fs::write(&written, bytes)
         .and_then(|()| std::fs::rename(&written, &path))
-        .with_context(|| path.display().to_string())
+        .with_context(|| path.display().to_string())?;
+    Ok(earlier)
 }
