@@ -5,7 +5,7 @@
 
 use florin_participant::{ParticipantEvent, Shutdown};
 use florin_protocol::{
-    Amount, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskSpec, TaskView, nats,
+    Amount, PayLine, Report, RoundNumber, RoundOutcome, TaskId, TaskPhase, TaskSpec, TaskView, nats,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
@@ -168,7 +168,15 @@ fn round_lines(spec: &TaskSpec, report: &Report) -> anyhow::Result<Vec<String>> 
             show::reason(line.reason),
         ));
     }
+    for line in report.final_lines.iter().filter(|line| !line.payout.is_zero()) {
+        let (account, pay) = (line.account.short(), show::fln(line.payout));
+        lines.push(format!("  {account}: {pay} FLN, withheld in earlier rounds"));
+    }
     Ok(lines)
+}
+
+fn earlier_json(line: &PayLine) -> Value {
+    json!({ "account": line.account, "payout": show::units(line.payout) })
 }
 
 fn round_json(task: TaskId, report: &Report) -> anyhow::Result<JsonEvent<'static>> {
@@ -195,6 +203,7 @@ fn round_json(task: TaskId, report: &Report) -> anyhow::Result<JsonEvent<'static
         "rows": report.metrics.map(|m| m.rows),
         "paid": show::units(paid(report)?),
         "updates": updates,
+        "paid_from_earlier_rounds": report.final_lines.iter().map(earlier_json).collect::<Vec<_>>(),
     });
     Ok(JsonEvent { event: "round", fields })
 }
