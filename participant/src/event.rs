@@ -535,13 +535,11 @@ impl ParticipantEvent {
     fn fmt_payments_and_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claimed { task, drawn: ClaimSummary { paid, taken, totals } } => {
-                write!(
-                    f,
-                    "claimed {} FLN; task {} has paid {} FLN in total",
-                    paid.short(),
-                    task.short(),
-                    totals.paid.short()
-                )?;
+                match paid.is_zero() {
+                    true => f.write_str("nothing new to claim")?,
+                    false => write!(f, "claimed {} FLN", paid.short())?,
+                }
+                write!(f, "; task {} has paid {} FLN in total", task.short(), totals.paid.short())?;
                 if taken.is_zero() {
                     return Ok(());
                 }

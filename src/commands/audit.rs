@@ -60,6 +60,7 @@ pub(super) fn run(arguments: &Audit) -> anyhow::Result<Exit> {
 /// The result of a round's audit in one line, with colours.
 pub(super) fn round_line(audit: &RoundAudit) -> String {
     let how = match &audit.spot_check {
+        Some(looked) if looked.scores.1 == 0 => "all figures recomputed".to_owned(),
         Some(looked) => {
             let ((scores, of_scores), (worths, of_worths)) =
                 (looked.scores, looked.coalition_values);

@@ -30,7 +30,8 @@ impl Engine {
             if taken.commit.body == *commit {
                 return Ok(EventStatus::Duplicate);
             }
-            let message = "this round already has another commit from you; only the first counts";
+            let message = "this round already has another commit from you; only the first counts. If \
+                           another process takes part with this wallet, stop one of the two";
             return reject(ErrorCode::ConflictingMessage, message);
         }
         let by = running.offer.commit_by;
@@ -75,7 +76,8 @@ impl Engine {
             return reject(ErrorCode::NotCommitted, message);
         };
         if running.updates.contains_key(&header.sender) {
-            let message = "this round already has another update from you; only the first counts";
+            let message = "this round already has another update from you; only the first counts. If \
+                           another process takes part with this wallet, stop one of the two";
             return reject(ErrorCode::ConflictingMessage, message);
         }
         if taken.commit.body.commitment != header.commitment() {

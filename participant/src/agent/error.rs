@@ -98,7 +98,9 @@ pub enum AgentError {
         why: String,
     },
     /// The limit on the bond is below the task's minimum.
-    #[error("the bond limit leaves {limit} FLN, but the task requires at least {least} FLN")]
+    #[error(
+        "the bond limit leaves {limit} FLN, but the task requires at least {least} FLN: raise --max-bond"
+    )]
     BondLimit {
         /// The configured limit, less what was taken from earlier deposits.
         limit: Amount,

@@ -121,7 +121,7 @@ pub(super) fn selection(value: &Value) -> Result<Selection, TaskFileError> {
     let is_random = knob == SelectionKnob::Random;
     if let Some(explore) = explore.filter(|explore| is_random && *explore != Micro::ZERO) {
         let right =
-            "nothing: \"random\" draws all places alike; remove explore, or choose another knob";
+            "no key: \"random\" draws all places alike; remove explore, or choose another knob";
         return Err(keys.wrong("explore", explore.to_string(), right));
     }
     let default = if is_random { Micro::ZERO } else { EXPLORE };
