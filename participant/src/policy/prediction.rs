@@ -41,6 +41,8 @@ pub struct PayRecord {
     pub debits: f64,
     /// Number of rounds with an update of this account.
     pub own_rounds: u32,
+    /// Number of rounds that asked it; where late updates count, of those with its update.
+    pub own_asked: u32,
     /// Paid to it, less its debits, in florins.
     pub own_net: f64,
 }
@@ -70,6 +72,9 @@ impl PayRecord {
             let own = report.entries.iter().any(|entry| entry.sender == me);
             record.rounds += 1;
             record.own_rounds += u32::from(own);
+            let admits_late = spec.rounds.staleness.admits_late();
+            let in_vain = !admits_late && report.missing.iter().any(|(account, _)| *account == me);
+            record.own_asked += u32::from(own || in_vain);
             record.updates += report.entries.len() as u64;
             let rows = report.entries.iter().map(|entry| entry.rows_counted);
             record.rows = rows.fold(record.rows, u64::saturating_add);
@@ -113,7 +118,7 @@ pub struct TaskTerms {
 /// The prediction for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TaskPrediction {
-    /// Florins of a round with an update, less debits.
+    /// Florins of a round that asks this participant, less debits.
     pub pay: f64,
     /// Seconds of a training on this device.
     pub seconds: f64,
@@ -142,7 +147,11 @@ pub fn predict(terms: &TaskTerms, record: &PayRecord, seconds: f64) -> TaskPredi
     let of_all = terms.pool * share * part - debit;
     // Its own rounds show how much its rows are worth to this task.
     let own = f64::from(record.own_rounds);
-    let pay = (PRIOR_ROUNDS * of_all + record.own_net) / (PRIOR_ROUNDS + own);
+    let of_update = (PRIOR_ROUNDS * of_all + record.own_net) / (PRIOR_ROUNDS + own);
+    // A round that has enough updates of others pays its training nothing.
+    let counted =
+        (PRIOR_ROUNDS + own) / (PRIOR_ROUNDS + f64::from(record.own_asked.max(record.own_rounds)));
+    let pay = of_update * counted;
     let enrolled = f64::from(terms.others) + 1.0;
     let chance = (f64::from(terms.places) / enrolled).min(1.0);
     let seconds = seconds.max(SECONDS_MIN);
@@ -201,6 +210,15 @@ mod tests {
         let worthless = PayRecord { own_rounds: 8, own_net: -0.8, ..others };
         let (before, after) = (predict(&terms(), &others, 1.0), predict(&terms(), &worthless, 1.0));
         assert!(before.pay > 1.5 && after.pay < 0.3, "{before:?} {after:?}");
+    }
+
+    /// With spare places a round asks more than it pays.
+    #[test]
+    fn trainings_in_vain_lower_the_pay() {
+        let delivered = PayRecord { own_rounds: 6, own_asked: 6, own_net: 6.0, ..paid(8, 0.8) };
+        let half = PayRecord { own_asked: 14, ..delivered };
+        let (all, half) = (predict(&terms(), &delivered, 1.0), predict(&terms(), &half, 1.0));
+        assert_eq!(half.pay, all.pay / 2.0);
     }
 
     #[test]
