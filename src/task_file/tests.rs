@@ -372,7 +372,7 @@ fn a_mistake_inside_a_table_of_rounds_is_named_with_key_value_and_valid_values()
         ),
         (
             selection(r#"{ knob = "random", explore = 0.3 }"#),
-            "rounds.selection.explore = 0.3: nothing",
+            "rounds.selection.explore = 0.3: no key",
         ),
         (
             selection(r#"{ knob = "fast", explore = nan }"#),
