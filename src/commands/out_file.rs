@@ -4,13 +4,16 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Refuses a path at which there is something.
+/// Refuses a path at which there is a file, a folder or a broken link. A device or a pipe loses nothing.
 ///
 /// # Errors
 /// `FILE_EXISTS`.
 pub(super) fn refuse_existing(out: &Path) -> Result<(), Failure> {
-    // A link to nothing is something, too.
-    if out.symlink_metadata().is_err() {
+    let is_taken = match out.metadata() {
+        Ok(found) => found.is_file() || found.is_dir(),
+        Err(_) => out.symlink_metadata().is_ok(),
+    };
+    if !is_taken {
         return Ok(());
     }
     let message = format!(
