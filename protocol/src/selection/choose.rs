@@ -250,3 +250,29 @@ fn explored_places(least: Micro, round: RoundNumber, places: usize, untried: usi
 fn size(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{account, report, rules};
+    use super::*;
+    use crate::message::MissingReason;
+
+    /// Two of twelve commit before the deadline: nine are asked for each commit, but no more than can be chosen by
+    /// classes.
+    #[test]
+    fn attendance_asks_no_more_than_the_classes_can_choose() {
+        let missing: Vec<_> = (2..12).map(|number| (number, MissingReason::NoCommit)).collect();
+        let report = report(100, &[(0, 10), (1, 10)], &missing);
+        let places = |knob| {
+            let rules = RoundRules { cohort_target: 20, over_selection: 200, ..rules(knob) };
+            let mut history = TaskHistory::default();
+            history.add_round(rules.staleness, &report);
+            number_of_places(&rules, &history, &(0..100).map(account).collect::<Vec<_>>())
+        };
+        assert_eq!(places(SelectionKnob::FairWork), 180);
+        assert_eq!(places(SelectionKnob::Fast), 180);
+        assert_eq!(places(SelectionKnob::FairAccuracy), 128);
+        assert_eq!(places(SelectionKnob::Performance), 128);
+        assert_eq!(places(SelectionKnob::Random), 220);
+    }
+}
