@@ -147,8 +147,8 @@ pub use report_check::{Mismatch, check_draw, check_report};
 pub use selection::{
     Candidate, Candidates, ClassHistory, DeadlineRule, ExplainedCandidate, MemberHistory,
     OngoingTraining, SCORE_PARTS, ScorePart, Selected, Selection, SelectionKnob, SelectionReason,
-    SharedTask, Standing, TaskHistory, commit_deadline_ms, draw_cohort, explain_cohort,
-    first_cohort_seed, reserved_for_others, select_cohort,
+    SharedTask, Standing, TaskHistory, asked_by_attendance, commit_deadline_ms, draw_cohort,
+    explain_cohort, first_cohort_seed, reserved_for_others, select_cohort,
 };
 pub use signature::{
     CloseRequest, DecompressedKey, NodeSignature, NodeSigner, Registration, Role, SignError,

@@ -141,21 +141,28 @@ fn continuing(rules: &RoundRules, candidates: &Candidates, history: &TaskHistory
     history.continuing().filter(can_deliver).take(size(rules.selection_size())).collect()
 }
 
+/// How many participants to ask for `cohort_target` updates by the part of earlier cohorts that committed, without
+/// regard to the task's places; no more than can be chosen by classes, if the knob does that. `None` where all
+/// places are taken in any case: for random selection, and where late updates count.
+#[must_use]
+pub fn asked_by_attendance(rules: &RoundRules, history: &TaskHistory) -> Option<u64> {
+    let knob = rules.selection.knob;
+    if knob == SelectionKnob::Random || rules.staleness.admits_late() {
+        return None;
+    }
+    let limit = if knob.reads_classes() { BALANCED_PLACES_MAX } else { u64::MAX };
+    Some(history.asked_for(rules.cohort_target).min(limit))
+}
+
 /// Number of participants to select. Random selection, and every rule by which late updates count,
 /// take the whole over-selection; every other knob as many as deliver `cohort_target` updates, predicted by the
-/// mean reliability and by the part of earlier cohorts that committed, whichever are more. The latter are no more
-/// than can be chosen by classes, if the knob does that.
+/// mean reliability or by [`asked_by_attendance`], whichever are more.
 fn number_of_places(rules: &RoundRules, history: &TaskHistory, eligible: &[Address]) -> usize {
     let most = size(rules.selection_size());
-    if rules.selection.knob == SelectionKnob::Random || rules.staleness.admits_late() {
-        return most;
-    }
+    let Some(by_attendance) = asked_by_attendance(rules, history) else { return most };
     let levels = eligible.iter().map(|account| reliability_level(&history.member(*account)));
     let sum = levels.fold(0_u64, u64::saturating_add);
     let all = u64::try_from(eligible.len()).unwrap_or(u64::MAX).saturating_mul(LEVEL_MAX);
-    let by_classes = rules.selection.knob.reads_classes();
-    let limit = if by_classes { BALANCED_PLACES_MAX } else { u64::MAX };
-    let by_attendance = history.asked_for(rules.cohort_target).min(limit);
     let needed = u128::from(rules.cohort_target)
         .saturating_mul(all.into())
         .checked_div(sum.into())

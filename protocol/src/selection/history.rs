@@ -154,7 +154,7 @@ impl TaskHistory {
 
     /// How many participants to ask so that `wanted` commit, by the part of earlier cohorts that did.
     #[must_use]
-    pub fn asked_for(&self, wanted: u32) -> u64 {
+    pub(super) fn asked_for(&self, wanted: u32) -> u64 {
         self.attendance.asked_for(wanted)
     }
 

@@ -24,7 +24,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use choose::{Selected, SelectionReason, select_cohort};
+pub use choose::{Selected, SelectionReason, asked_by_attendance, select_cohort};
 pub use cohort::{draw_cohort, first_cohort_seed};
 pub use deadline::{DeadlineRule, commit_deadline_ms};
 pub use explain::{ExplainedCandidate, explain_cohort};

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use florin_protocol::{
     Address, Canonical, ClassHistory, ExplainedCandidate, Offer, RoundNumber, RoundRules,
-    SCORE_PARTS, ScorePart, SelectionKnob, SelectionReason, Standing, TaskHistory, explain_cohort,
+    SCORE_PARTS, ScorePart, SelectionReason, Standing, TaskHistory, asked_by_attendance,
+    explain_cohort,
 };
 use serde_json::{Value, json};
 
@@ -58,7 +59,7 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
             "round": round,
             "knob": rules.selection.knob.name(),
             "stalled": history.is_stalled(),
-            "asked_by_attendance": asked_by_attendance(rules, &history),
+            "asked_by_attendance": asked_beyond_target(rules, &history),
             "agrees": agrees,
             "class_losses_nano": classes.losses(),
             "opened": offer.opened,
@@ -72,11 +73,9 @@ pub(super) fn run(arguments: &TaskCohort) -> anyhow::Result<Exit> {
     Ok(if agrees { Exit::Done } else { Exit::Negative })
 }
 
-/// The number of participants to ask by the attendance of earlier cohorts, if it is more than the target and counts.
-fn asked_by_attendance(rules: &RoundRules, history: &TaskHistory) -> Option<u64> {
-    let asked = history.asked_for(rules.cohort_target);
-    let counts = rules.selection.knob != SelectionKnob::Random && !rules.staleness.admits_late();
-    (counts && asked > rules.cohort_target.into()).then_some(asked)
+/// The number of participants to ask by the attendance of earlier cohorts, if it is above the target.
+fn asked_beyond_target(rules: &RoundRules, history: &TaskHistory) -> Option<u64> {
+    asked_by_attendance(rules, history).filter(|asked| *asked > rules.cohort_target.into())
 }
 
 /// Whether the offer has the recomputed cohort and reasons.
@@ -204,7 +203,7 @@ fn print(
         };
         show::sentence(&format!("score = {formula}, with levels from 0 to 16{stalled}"));
     }
-    if let Some(asked) = asked_by_attendance(rules, history) {
+    if let Some(asked) = asked_beyond_target(rules, history) {
         let (wanted, most) = (rules.cohort_target, rules.selection_size());
         show::sentence(&format!(
             "by the part of earlier cohorts that committed, {asked} participants are to be asked for {wanted} updates; \

@@ -94,23 +94,29 @@ impl Rule {
         }
     }
 
+    /// The same knob without [`SPARE_PLACES`].
+    const fn with_six_places(self) -> Self {
+        match self {
+            Self::RandomSpare => Self::Random,
+            Self::FastSpare => Self::Fast,
+            Self::FairWorkSpare => Self::FairWork,
+            other => other,
+        }
+    }
+
     /// The keys of a scenario's task.
     fn keys(self) -> String {
-        let name = self.name();
-        let (knob, has_spare) = match name.strip_suffix(" with spare places") {
-            Some(knob) => (knob, true),
-            None => (name, false),
-        };
-        let selection = match self {
-            Self::Random | Self::RandomSpare => String::new(),
+        let of_six = self.with_six_places();
+        let selection = match of_six {
+            Self::Random => String::new(),
             Self::Oort | Self::Tifl | Self::Refl => {
-                format!("selector = \"{}\"\n", name.to_lowercase())
+                format!("selector = \"{}\"\n", of_six.name().to_lowercase())
             }
-            _ => format!("selection = {{ knob = \"{knob}\", explore = 0.1 }}\n"),
+            _ => format!("selection = {{ knob = \"{}\", explore = 0.1 }}\n", of_six.name()),
         };
-        let (spare, deadline) = match has_spare {
-            true => (SPARE_PLACES, "deadline = { quantile = 0.9, slack = 1.5 }\n"),
-            false => (6, ""),
+        let (spare, deadline) = match of_six == self {
+            true => (6, ""),
+            false => (SPARE_PLACES, "deadline = { quantile = 0.9, slack = 1.5 }\n"),
         };
         format!("{selection}{deadline}over_selection = {spare}\n")
     }
