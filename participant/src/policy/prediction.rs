@@ -41,8 +41,8 @@ pub struct PayRecord {
     pub debits: f64,
     /// Number of rounds with an update of this account.
     pub own_rounds: u32,
-    /// Number of rounds that asked it; where late updates count, of those with its update.
-    pub own_asked: u32,
+    /// Number of rounds that asked it and have no update of it; 0 where late updates count.
+    pub in_vain: u32,
     /// Paid to it, less its debits, in florins.
     pub own_net: f64,
 }
@@ -74,7 +74,7 @@ impl PayRecord {
             record.own_rounds += u32::from(own);
             let admits_late = spec.rounds.staleness.admits_late();
             let in_vain = !admits_late && report.missing.iter().any(|(account, _)| *account == me);
-            record.own_asked += u32::from(own || in_vain);
+            record.in_vain += u32::from(in_vain);
             record.updates += report.entries.len() as u64;
             let rows = report.entries.iter().map(|entry| entry.rows_counted);
             record.rows = rows.fold(record.rows, u64::saturating_add);
@@ -149,9 +149,8 @@ pub fn predict(terms: &TaskTerms, record: &PayRecord, seconds: f64) -> TaskPredi
     let own = f64::from(record.own_rounds);
     let of_update = (PRIOR_ROUNDS * of_all + record.own_net) / (PRIOR_ROUNDS + own);
     // A round that has enough updates of others pays its training nothing.
-    let counted =
-        (PRIOR_ROUNDS + own) / (PRIOR_ROUNDS + f64::from(record.own_asked.max(record.own_rounds)));
-    let pay = of_update * counted;
+    let delivered = PRIOR_ROUNDS + own;
+    let pay = of_update * delivered / (delivered + f64::from(record.in_vain));
     let enrolled = f64::from(terms.others) + 1.0;
     let chance = (f64::from(terms.places) / enrolled).min(1.0);
     let seconds = seconds.max(SECONDS_MIN);
@@ -215,8 +214,8 @@ mod tests {
     /// With spare places a round asks more than it pays.
     #[test]
     fn trainings_in_vain_lower_the_pay() {
-        let delivered = PayRecord { own_rounds: 6, own_asked: 6, own_net: 6.0, ..paid(8, 0.8) };
-        let half = PayRecord { own_asked: 14, ..delivered };
+        let delivered = PayRecord { own_rounds: 6, own_net: 6.0, ..paid(8, 0.8) };
+        let half = PayRecord { in_vain: 8, ..delivered };
         let (all, half) = (predict(&terms(), &delivered, 1.0), predict(&terms(), &half, 1.0));
         assert_eq!(half.pay, all.pay / 2.0);
     }
