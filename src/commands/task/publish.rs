@@ -49,10 +49,15 @@ pub(super) fn run(arguments: &TaskPublish) -> anyhow::Result<Exit> {
     super::graph_check::check_graph(&arguments.file, &ready, &arguments.sandbox, secrets)?;
     let earlier = store_publication(&arguments.file, &ready.spec)?;
     let spec = &ready.spec;
-    let mut doubts = doubts_by_earlier_tasks(&market, &ready)?;
-    doubts.extend(earlier.map(|task| locks_another_budget(&arguments.file, task)));
-    let warnings = print_warnings(spec, doubts)?;
     let ledger = market.signing_ledger(&wallet, &arguments.wallet)?;
+    let mut doubts = doubts_by_earlier_tasks(&market, &ready)?;
+    // A publication may have stopped before its escrow, or be of another market.
+    if let Some(task) = earlier
+        && ledger.task(task)?.is_some()
+    {
+        doubts.push(locks_another_budget(&arguments.file, task));
+    }
+    let warnings = print_warnings(spec, doubts)?;
     open_escrow(&*ledger, &wallet, spec)?;
     let view = publish_with_retries(&market, spec)?;
     let id = spec.id();
