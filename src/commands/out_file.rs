@@ -22,3 +22,11 @@ pub(super) fn refuse_existing(out: &Path) -> Result<(), Failure> {
     );
     Err(Failure::input("FILE_EXISTS", message))
 }
+
+/// The same for a trained model; the file that it was made from may be written again.
+///
+/// # Errors
+/// `FILE_EXISTS`.
+pub(super) fn refuse_existing_but(from: Option<&Path>, out: &Path) -> Result<(), Failure> {
+    if from == Some(out) { Ok(()) } else { refuse_existing(out) }
+}

@@ -168,6 +168,7 @@ fn an_order_is_locked_once_and_its_model_is_fetched() {
     let bytes = std::fs::read(&out).unwrap();
     let numbers = last.params().iter().flat_map(|number| number.to_le_bytes());
     assert!(bytes.ends_with(&numbers.collect::<Vec<u8>>()), "the file has the parameters");
+    florin(&fetch).refused(2, "FILE_EXISTS");
 
     let again = [&["rent", "continue", &id, &file, "--yes", "--json"][..], &at, &by].concat();
     florin(&again).refused(1, "ORDER_DELIVERED");

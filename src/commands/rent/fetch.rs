@@ -9,6 +9,7 @@ use florin_work::delivered_state;
 use serde_json::json;
 
 use crate::cli::RentFetch;
+use crate::commands::out_file::refuse_existing_but;
 use crate::commands::task::write_whole;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
@@ -18,6 +19,7 @@ use crate::rent::records;
 use crate::show;
 
 pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {
+    refuse_existing_but(arguments.from.as_deref(), &arguments.out)?;
     let market = MarketConnection::connect(&arguments.market)?;
     let view = market.order(market.find_order(&arguments.order)?)?;
     let history = records::history(&market, &view)?;

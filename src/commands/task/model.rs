@@ -9,7 +9,7 @@ use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
 use crate::cli::TaskModel;
-use crate::commands::out_file::refuse_existing;
+use crate::commands::out_file::refuse_existing_but;
 use crate::compose;
 use crate::evaluation::{ModelEvaluation, evaluate};
 use crate::failure::{Exit, Failure};
@@ -19,10 +19,7 @@ use crate::show;
 use crate::task_file::load_for_task;
 
 pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
-    // The file that the task was made from may be written again.
-    if arguments.from.as_ref() != Some(&arguments.out) {
-        refuse_existing(&arguments.out)?;
-    }
+    refuse_existing_but(arguments.from.as_deref(), &arguments.out)?;
     let market = MarketConnection::connect(&arguments.market)?.with_weights(&arguments.weights);
     let view = market.task(market.find(&arguments.task)?)?;
     let bytes = market.blob(view.model, florin_work::model_bytes(&view.spec))?;
