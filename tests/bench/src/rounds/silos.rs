@@ -86,7 +86,7 @@ const MODES: [DeviceMode; 10] = {
             ..silos
         },
         silos,
-        DeviceMode { name: "silos, versions of a sixth", part: 6, ..silos },
+        DeviceMode { name: "silos, versions of a tenth", part: PART_MAX, ..silos },
         DeviceMode {
             name: "silos with 10 Gbit/s",
             silos: Some((10 * LINK, WORKERS)),
