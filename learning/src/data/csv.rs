@@ -20,6 +20,7 @@ const DELIMITER_BYTES: u64 = 1 << 20;
 pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
     let bytes = read(path)?;
     let malformed = |error| malformed(path, error);
+    check_encoding(path, &bytes)?;
     let mut reader =
         ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
     let header = reader.headers().map_err(malformed)?.clone();
@@ -47,6 +48,7 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
 /// The whole file as a table: every column except `label` is a feature column.
 pub(super) fn table(path: &Path, label: &str) -> Result<Table, LoadError> {
     let bytes = read(path)?;
+    check_encoding(path, &bytes)?;
     let delimiter = delimiter(&bytes);
     let mut rows = CsvParts::new(path, label, bytes.as_slice(), delimiter)?;
     let (mut records, columns) = (Vec::new(), rows.header.len());
@@ -66,6 +68,7 @@ pub(super) fn parts(path: &Path, label: &str) -> Result<impl TableParts + use<>,
     let mut reader = open(path)?.reader;
     let mut start = Vec::new();
     reader.by_ref().take(DELIMITER_BYTES).read_to_end(&mut start).map_err(unreadable)?;
+    check_encoding(path, &start)?;
     let delimiter = delimiter(&start);
     CsvParts::new(path, label, Cursor::new(start).chain(reader), delimiter)
 }
@@ -169,11 +172,20 @@ fn column_name(name: &str, at: usize) -> String {
     if name.is_empty() { format!("unnamed {}", at + 1) } else { name.to_owned() }
 }
 
-/// The delimiter: a comma; a semicolon or a tab if the first line has one and no comma.
+/// Refuses a file without a line, and one that starts as UTF-16 does.
+fn check_encoding(path: &Path, start: &[u8]) -> Result<(), LoadError> {
+    match start {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err(LoadError::CsvUtf16 { path: path.to_owned() }),
+        text if text.trim_ascii().is_empty() => Err(LoadError::CsvEmpty { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// The delimiter: a comma; a semicolon, a tab or a bar if the first line has one and no comma.
 pub(super) fn delimiter(bytes: &[u8]) -> u8 {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let has = |delimiter: &u8| line.contains(delimiter);
-    [b',', b';', b'\t'].into_iter().find(has).unwrap_or(b',')
+    [b',', b';', b'\t', b'|'].into_iter().find(has).unwrap_or(b',')
 }
 
 /// Index of the label column, if the first line is a header that contains it.

@@ -142,6 +142,18 @@ pub enum LoadError {
         /// Line, counted from 1.
         line: u64,
     },
+    /// A text in UTF-16.
+    #[error("{path} is UTF-16; save the file as UTF-8 (iconv -f utf-16 -t utf-8)")]
+    CsvUtf16 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No line at all.
+    #[error("{path} is empty; the first line must name the columns, each other one is a row")]
+    CsvEmpty {
+        /// The file.
+        path: PathBuf,
+    },
     /// The first line contains numbers instead of column names.
     #[error("{path}, line 1: only numbers; the first line must name the columns")]
     CsvNoHeader {

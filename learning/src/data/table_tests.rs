@@ -60,8 +60,34 @@ fn cells_are_encoded_by_the_name_of_their_column() {
 fn the_order_of_columns_and_the_delimiter_do_not_matter() {
     let folder = TempDir::new().unwrap();
     let a = csv_table(&folder, "age,hue,id,y\n14,red,a,yes\n?,x,b,no\n");
-    let b = csv_table(&folder, "y;id;age;hue\nyes;a;14;red\nno;b;NaN;x\n");
-    assert_eq!(encoder().encode(&a), encoder().encode(&b));
+    for delimiter in [";", "\t", "|"] {
+        let text = "y;id;age;hue\nyes;a;14;red\nno;b;NaN;x\n".replace(';', delimiter);
+        let b = csv_table(&folder, &text);
+        assert_eq!(encoder().encode(&a), encoder().encode(&b), "{delimiter:?}");
+    }
+}
+
+#[test]
+fn a_file_without_a_line_and_one_in_utf_16_are_refused_with_the_remedy() {
+    let folder = TempDir::new().unwrap();
+    let utf_16: Vec<u8> = "\u{feff}a,y\n1,0\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let swapped: Vec<u8> = utf_16.chunks_exact(2).flat_map(|pair| [pair[1], pair[0]]).collect();
+    for (bytes, message) in [
+        (&b""[..], "t.csv is empty; the first line must name the columns"),
+        (b" \r\n\n", "t.csv is empty"),
+        (&utf_16, "t.csv is UTF-16; save the file as UTF-8 (iconv -f utf-16 -t utf-8)"),
+        (&swapped, "t.csv is UTF-16"),
+    ] {
+        let file = put(&folder, "t.csv", bytes);
+        let source = DataSource::Csv { file: file.clone(), label: "y".into() };
+        for error in [
+            load_table(&source).unwrap_err().to_string(),
+            csv::load(&file, "y").unwrap_err().to_string(),
+            csv::parts(&file, "y").err().unwrap().to_string(),
+        ] {
+            assert!(error.contains(message), "{bytes:?} gave: {error}");
+        }
+    }
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
         ("b\n0\n", "has 1 columns: must be the label and 1 to"),
         ("a,b\n1,0\n1,0,3\n", "line: 3"),
         ("a,b\n", "has no rows"),
-        ("", "no column `b`"),
+        ("", "is empty; the first line must name the columns"),
     ];
     let folder = TempDir::new().unwrap();
     for (text, message) in table {
