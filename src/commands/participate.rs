@@ -43,6 +43,9 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
         return participate_all::run(arguments, policy);
     }
     let task = arguments.task.as_deref().context("clap requires --task or --all")?;
+    let place = ranks::place()?;
+    let is_first = place.as_ref().is_none_or(|place| place.rank == 0);
+    let wallet = is_first.then(|| wallet::open(&arguments.wallet)).transpose()?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -51,13 +54,12 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let view = || Ok(market.task(market.find(task)?)?);
     let view = with_retries(&shutdown, &mut print, view)?;
     let rented = rented_rounds::read(arguments, &market, &view.spec)?;
-    let place = ranks::place()?;
     ranks::check(arguments, &view.spec, place.as_ref())?;
     producer::check(arguments, place.as_ref())?;
     let is_produced = matches!(arguments.data, Some(RowSource::Producer(_)));
     let has_rows = ranks::has_rows(arguments, place.as_ref()) && !is_produced;
     let data = has_rows.then(|| rows(arguments, &market, &view.spec)).transpose()?;
-    if place.as_ref().is_none_or(|place| place.rank == 0) {
+    if is_first {
         require_policy(arguments)?;
     }
     let size = place.as_ref().map(|place| place.size);
@@ -75,7 +77,7 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let invitation = arguments.invitation.as_deref().map(read_invitation).transpose()?;
     let privacy = privacy(&arguments.noise)?;
     let engine = engine(arguments, &view.spec, (&arguments.accept_model, ranks))?;
-    let wallet = wallet::open(&arguments.wallet)?;
+    let wallet = wallet.context("rank 0 has a wallet")?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let renter = Renter { market: &market, wallet: &wallet, ledger: &*ledger };

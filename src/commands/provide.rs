@@ -22,6 +22,7 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
         return provide_list::run(arguments, file);
     }
     let stake_max = arguments.max_stake.context("clap requires --max-stake, --orders or --list")?;
+    let wallet = wallet::open(&arguments.wallet)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
@@ -30,7 +31,6 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let tasks = || arguments.task.iter().map(|task| market.find(task)).collect();
     let tasks: Vec<_> = with_retries(&shutdown, &mut print, tasks)?;
     let tasks = arguments.task.is_some().then_some(tasks);
-    let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let state = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);

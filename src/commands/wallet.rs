@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use florin_participant::{KeystoreStrength, SECRET_BYTES_MAX, Secret, Wallet};
+use florin_participant::{KeystoreStrength, SECRET_BYTES_MAX, Secret, Wallet, WalletError};
 use florin_protocol::{Address, WalletSigner};
 use serde_json::json;
 
@@ -38,9 +38,18 @@ pub(crate) fn open(arg: &WalletArg) -> anyhow::Result<Wallet> {
 /// # Errors
 /// Those of [`open`].
 pub(crate) fn open_file(file: &Path, passphrase_arg: &PassphraseArg) -> anyhow::Result<Wallet> {
+    require(file)?;
     let question = format!("Passphrase of {}: ", file.display());
     let passphrase = passphrase(passphrase_arg, VARIABLE, &question)?;
     Ok(Wallet::open(file, &passphrase)?)
+}
+
+/// Refuses a file that does not exist, before a passphrase is asked for.
+fn require(file: &Path) -> anyhow::Result<()> {
+    match file.try_exists() {
+        Ok(false) => Err(WalletError::NoKeystore { path: file.to_owned() }.into()),
+        Ok(true) | Err(_) => Ok(()),
+    }
 }
 
 /// Reads a passphrase: from a file, otherwise from a variable, otherwise from a prompt.
@@ -170,6 +179,7 @@ pub(crate) fn keystore_address(file: &Path) -> anyhow::Result<Address> {
             format!("{} is not a keystore v3 file with an address: {what}", file.display());
         Failure::input("KEYSTORE_CORRUPT", message)
     };
+    require(file)?;
     let text = std::fs::read(file).with_context(|| file.display().to_string())?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| corrupt(&error.to_string()))?;

@@ -14,6 +14,7 @@ use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, BAD, JsonEvent, NOTE};
 
 pub(super) fn run(arguments: &ArbiterWatch) -> anyhow::Result<Exit> {
+    let wallet = wallet::open(&arguments.wallet)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut waiting = |event: &ParticipantEvent| printer.print(event);
@@ -21,7 +22,6 @@ pub(super) fn run(arguments: &ArbiterWatch) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect_with_retries(at, &shutdown, &mut waiting)?;
     let task = || arguments.task.as_ref().map(|task| market.find(task)).transpose();
     let task = with_retries(&shutdown, &mut waiting, task)?;
-    let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut waiting, ledger)?;
     let state = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);

@@ -34,12 +34,12 @@ pub(super) fn run(arguments: &Participate, policy: &Path) -> anyhow::Result<Exit
     }
     let read = file::read(policy)?;
     sources::check(policy, &read.sources)?;
+    let wallet = wallet::open(&arguments.wallet)?;
     let shutdown = participate::stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
     let market = market.with_weights(&arguments.weights);
-    let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || match arguments.dry_run {
         true => market.ledger(),
         false => market.signing_ledger(&wallet, &arguments.wallet),

@@ -37,11 +37,11 @@ pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     if arguments.dry_run {
         return expected::run(arguments, &offer);
     }
+    let wallet = wallet::open(&arguments.wallet)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
-    let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let parts = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };

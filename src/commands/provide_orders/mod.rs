@@ -27,11 +27,11 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let file::OrdersPolicy { policy, executors } = file::read(policy, arguments.backend)?;
     check_experiment(arguments, executors.is_some())?;
     let offer = arguments.list.as_deref().map(provide_list::read).transpose()?;
+    let wallet = wallet::open(&arguments.wallet)?;
     let shutdown = stop_on_request()?;
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     let mut print = |event: &ParticipantEvent| printer.print(event);
     let market = MarketConnection::connect_with_retries(&arguments.market, &shutdown, &mut print)?;
-    let wallet = wallet::open(&arguments.wallet)?;
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let mut engine = compose::engine(arguments.engine)?;
