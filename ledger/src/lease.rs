@@ -23,6 +23,9 @@ pub const LEASE_SETTLE_MS: u64 = 86_400_000;
 /// Shortest challenge window of a lease, in milliseconds.
 pub const LEASE_CHALLENGE_MS_MIN: u64 = 1_000;
 
+/// Longest challenge window of a lease, in milliseconds: a day. The coordinator's bond covers the pay for two of them.
+pub const LEASE_CHALLENGE_MS_MAX: u64 = 86_400_000;
+
 /// Time to prove the debits of a final settlement before a bond returns, in milliseconds: ten minutes.
 pub(crate) const LEASE_PROOF_MS: u64 = 600_000;
 
@@ -48,7 +51,7 @@ impl Terms {
     ) -> Result<Self, LeaseError> {
         order.check()?;
         if order.market != market {
-            return Err(LeaseError::Commitment("the market of the order"));
+            return Err(LeaseError::Mismatch("the market of the order"));
         }
         if coordinator == order.renter || coordinator == order.referee {
             let role =
@@ -60,6 +63,13 @@ impl Terms {
                 what: "the challenge window in milliseconds",
                 got: challenge_ms.into(),
                 rule: "at least a second: the referee cancels a wrong settlement within it",
+            });
+        }
+        if challenge_ms > LEASE_CHALLENGE_MS_MAX {
+            return Err(LeaseError::Invalid {
+                what: "the challenge window in milliseconds",
+                got: challenge_ms.into(),
+                rule: "at most a day: the coordinator covers the pay by a bond for two windows",
             });
         }
         let duration = order.duration_ms_max();
@@ -114,7 +124,7 @@ impl Terms {
         let differ = Self { expires: self.expires, ..own.clone() } != *self;
         let is_late = self.expires.saturating_add_ms(LEASE_SETTLE_MS / 2) < own.expires;
         match differ || is_late {
-            true => Err(LeaseError::Commitment(what)),
+            true => Err(LeaseError::Mismatch(what)),
             false => Ok(()),
         }
     }
@@ -238,6 +248,10 @@ mod tests {
         let invalid = ComputeOrder { segments: 0, ..order.clone() };
         assert_eq!(code(&invalid, HOST, CHALLENGE), "COMPUTE_INVALID");
         assert_eq!(code(&order, HOST, CHALLENGE - 1), "COMPUTE_INVALID");
+        assert_eq!(code(&order, HOST, LEASE_CHALLENGE_MS_MAX + 1), "COMPUTE_INVALID");
+        let market = order.market;
+        let longest = Terms::from_order(&order, market, HOST, LEASE_CHALLENGE_MS_MAX, Timestamp(0));
+        assert_eq!(longest.unwrap().challenge_ms, LEASE_CHALLENGE_MS_MAX);
         for host in [order.renter, order.referee] {
             assert_eq!(code(&order, host, CHALLENGE), "COMPUTE_ACCOUNT");
         }

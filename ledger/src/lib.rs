@@ -81,7 +81,9 @@ pub use embedded::{
     LedgerClock, SignedHead, SnapshotHead, Verification, follow_head, verify_served_chain,
 };
 pub use entry::{Account, Cause, Movement, Pool};
-pub use lease::{LEASE_CHALLENGE_MS_MIN, LEASE_SETTLE_MS, lease_claims, lease_task};
+pub use lease::{
+    LEASE_CHALLENGE_MS_MAX, LEASE_CHALLENGE_MS_MIN, LEASE_SETTLE_MS, lease_claims, lease_task,
+};
 pub use listing::{listing_claims, listing_task};
 pub use remote::RemoteLedger;
 pub use transaction::{

@@ -33,7 +33,7 @@ impl Terms {
     ) -> Result<Self, LeaseError> {
         listing.check()?;
         if listing.market != market {
-            return Err(LeaseError::Commitment("the market of the listing"));
+            return Err(LeaseError::Mismatch("the market of the listing"));
         }
         if coordinator == listing.provider || coordinator == listing.referee {
             let role =

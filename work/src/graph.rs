@@ -85,12 +85,17 @@ pub(crate) fn load_declared<E: From<Rejection>>(
     Ok(loaded.map_err(|error| invalid(&error.to_string()))?)
 }
 
-/// The bytes of a blob, whose digest is checked.
+/// The bytes of a blob, whose length and digest are checked.
 pub(crate) fn read_blob<E: From<Rejection>>(
     blob: Blob,
     read: &mut dyn FnMut(Digest, u64) -> Result<Vec<u8>, E>,
 ) -> Result<Vec<u8>, E> {
     let bytes = read(blob.digest, blob.bytes)?;
+    if bytes.len() as u64 != blob.bytes {
+        let Blob { digest, bytes: declared } = blob;
+        let message = format!("blob {digest} has {} bytes and not {declared}", bytes.len());
+        return Err(Rejection::new(ErrorCode::Malformed, message).into());
+    }
     if blob_digest(&bytes) != blob.digest {
         let message = format!("the bytes of blob {} have another digest", blob.digest);
         return Err(Rejection::new(ErrorCode::Malformed, message).into());

@@ -8,7 +8,7 @@ use florin_work::LeasedTraining;
 use super::hosted::HostedOrder;
 use super::store::{StoredOrder, StoredState};
 use super::{
-    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, job_blobs,
+    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, job_bytes,
     ledger_rejection, log_unremoved, unknown,
 };
 
@@ -16,9 +16,10 @@ use super::{
 const OPEN_MAX: usize = 512;
 /// Most orders that wait for blobs. A new one takes the place of the one that has waited longest.
 const WAITING_MAX: usize = 128;
-/// Most orders of one renter that are open.
-const OPEN_PER_RENTER_MAX: usize = 64;
-/// Most orders that are remembered. Then settled ones are forgotten: first those without pay, then the oldest.
+/// Most orders of one renter whose money is not final.
+const UNSETTLED_PER_RENTER_MAX: usize = 64;
+/// Most orders that are remembered. Then one is forgotten: first a settled one without pay, then one that ended without
+/// pay and is not closed, then the oldest settled one.
 const ORDERS_MAX: usize = 1_024;
 /// Most bytes of the blobs of a job: 1 GiB.
 const JOB_BYTES_MAX: u64 = 1 << 30;
@@ -38,7 +39,7 @@ impl LeaseHost {
         let job = &request.job;
         job.check().map_err(|error| invalid(error.to_string()))?;
         order.check_job(job).map_err(|error| invalid(error.to_string()))?;
-        let bytes = job_blobs(job).fold(0_u64, |all, blob| all.saturating_add(blob.bytes));
+        let bytes = job_bytes(job);
         if bytes > JOB_BYTES_MAX {
             let message = format!(
                 "the blobs of the job have {bytes} bytes; this coordinator takes {JOB_BYTES_MAX}"
@@ -46,10 +47,12 @@ impl LeaseHost {
             return Err(Rejection::new(ErrorCode::TooLarge, message));
         }
         let most = order.escrow().map_err(|error| invalid(error.to_string()))?;
+        let accepting = self.accepting();
         self.check_cover(most, ("the pay of this order", "order for less"))?;
         self.check_escrow(&request)?;
         let start = self.start_state(&request)?;
         self.remember(id, request, start)?;
+        drop(accepting);
         self.begin_if_complete(id)?;
         self.changed();
         self.view(id)
@@ -154,14 +157,15 @@ impl LeaseHost {
             let message = format!("this coordinator hosts at most {max} {what} at a time");
             Err(Rejection::new(ErrorCode::LimitReached, message))
         };
-        let open = state.orders.values().filter(|order| order.is_open());
-        let (own, begun) = open.fold((0_usize, 0_usize), |(own, begun), order| {
-            let is_own = order.stored.request.order.renter == renter;
-            let is_begun = order.lease.is_some();
-            (own.saturating_add(is_own.into()), begun.saturating_add(is_begun.into()))
+        let count = |wanted: &dyn Fn(&HostedOrder) -> bool| {
+            state.orders.values().filter(|order| wanted(order)).count()
+        };
+        let begun = count(&|order| order.is_open() && order.lease.is_some());
+        let own = count(&|order| {
+            order.stored.request.order.renter == renter && !order.stored.money.is_final()
         });
-        if own >= OPEN_PER_RENTER_MAX {
-            return full(OPEN_PER_RENTER_MAX, "open orders of one renter");
+        if own >= UNSETTLED_PER_RENTER_MAX {
+            return full(UNSETTLED_PER_RENTER_MAX, "orders of one renter that are not settled");
         }
         if begun >= OPEN_MAX {
             return full(OPEN_MAX, "leases");
@@ -180,15 +184,23 @@ impl LeaseHost {
         }
     }
 
-    /// Forgets a settled order: one without pay, or the oldest. Returns whether there was one.
+    /// Forgets an order: a settled one without pay, or one that ended without pay and is not closed, whose escrow any
+    /// account can return at its expiry, or the oldest settled one. Returns whether there was one.
     fn forget_one(&self, state: &mut HostState) -> Result<bool, Rejection> {
-        let settled = state.orders.iter().filter(|(_, order)| order.stored.money.is_final());
-        let least = settled.min_by_key(|(_, order)| {
+        let least = state.orders.iter().filter_map(|(id, order)| {
             let books = order.lease.as_ref().map(|lease| lease.lease().books());
             let is_paid = books.is_some_and(|books| !books.totals().is_empty());
-            (is_paid, order.stored.received)
+            let rank = match (order.stored.money.is_final(), is_paid) {
+                (true, false) => 0,
+                (false, false) if !order.is_open() => 1,
+                (true, true) => 2,
+                (false, _) => return None,
+            };
+            Some(((rank, order.stored.received), id))
         });
-        let Some(least) = least.map(|(id, _)| *id) else { return Ok(false) };
+        let least = least.min_by_key(|(rank, _)| *rank);
+        let least = least.map(|(_, id)| id);
+        let Some(least) = least.copied() else { return Ok(false) };
         self.inner.store.forget(least)?;
         if state.orders.remove(&least).is_some_and(|order| order.is_restricted()) {
             log_unremoved(least, self.inner.restricted.remove_all(least));
@@ -284,7 +296,13 @@ impl LeaseHost {
         let OrderRequest { order, job } = request;
         let blobs = &self.inner.parts.blobs;
         let id = order.id();
-        let read = |digest, _| {
+        let read = |digest, bytes| {
+            // Before it is read into memory: it may have arrived for an order with another length.
+            if let Some(found) = blobs.file_bytes(digest).filter(|found| *found != bytes) {
+                return Err(invalid(format!(
+                    "blob {digest} has {found} bytes, and the job names {bytes}"
+                )));
+            }
             let bytes = match is_restricted(order) && digest == job.rows.digest {
                 true => self.inner.restricted.read(id, digest),
                 false => blobs.read(digest),

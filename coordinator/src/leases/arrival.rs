@@ -1,6 +1,6 @@
 //! The bytes of jobs and states: what is wanted, what has arrived, and who may read it.
 
-use florin_compute::{DataClass, Lease, LeaseError, Phase, StateUpload};
+use florin_compute::{DataClass, Lease, LeaseError, Phase, RecordedLease, StateUpload};
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, blob_digest};
 use florin_store::{BlobError, BlobWriter, OpenedBlob};
 use florin_work::job_state;
@@ -17,13 +17,6 @@ pub(crate) enum BytesPlace {
     /// In the order's own folder, by the digest.
     Restricted(Digest, Digest),
 }
-
-/// Most states of a lease beyond its drawn segments: the start of a continued order, and the result.
-const OTHER_STATES_MAX: usize = 2;
-/// Bytes of a state beyond its tensors.
-const STATE_HEADER_BYTES_MAX: u64 = 8_192;
-/// Tensors of a state: the parameters and what an optimizer carries.
-const STATE_TENSORS_MAX: u64 = 3;
 
 impl LeaseHost {
     /// The length of a blob of an order's job that has not arrived; `None` if it has.
@@ -144,7 +137,7 @@ impl LeaseHost {
     /// Opens bytes after they were compared with their digest.
     pub(crate) fn open_bytes(&self, place: BytesPlace) -> Result<OpenedBlob, BlobError> {
         match place {
-            BytesPlace::Shared(digest) => self.inner.parts.blobs.open_checked(digest),
+            BytesPlace::Shared(digest) => self.inner.parts.blobs.open_lately_checked(digest),
             BytesPlace::Restricted(order, digest) => self.inner.restricted.open(order, digest),
         }
     }
@@ -196,6 +189,11 @@ impl LeaseHost {
             .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
         // Without the lock: a write of a large state takes a while.
         let is_restricted = self.state().orders.get(&id).is_some_and(HostedOrder::is_restricted);
+        let is_used = self.state().orders.get(&id).is_some_and(|one| one.uses_state(upload, step));
+        if !is_used {
+            let message = format!("the lease uses no state after {step} steps");
+            return Err(Rejection::new(ErrorCode::LeaseRefused, message));
+        }
         let blob = match is_restricted {
             true => {
                 let blob = blob_digest(&bytes);
@@ -252,17 +250,28 @@ impl HostedOrder {
         if self.states.contains_key(&state) {
             return Ok(None);
         }
-        let drawn = lease.audited().count();
-        if self.states.len() >= drawn.saturating_add(OTHER_STATES_MAX) {
-            let max = drawn.saturating_add(OTHER_STATES_MAX);
+        let max = usize::try_from(lease.order().states_max()).unwrap_or(usize::MAX);
+        if self.states.len() >= max {
             return Err(refused(&LeaseError::Limit { what: "states of this lease", max }));
         }
         Ok(Some(self.state_bytes_max()))
     }
 
     fn state_bytes_max(&self) -> u64 {
-        let tensors = self.stored.request.job.start.bytes.saturating_mul(STATE_TENSORS_MAX);
-        tensors.saturating_add(STATE_HEADER_BYTES_MAX)
+        self.stored.request.job.state_bytes_max()
+    }
+
+    /// Whether the lease uses a state after some steps: the start of a drawn segment, the result, or the state from
+    /// which a referee rules.
+    fn uses_state(&self, upload: &StateUpload, step: u64) -> bool {
+        let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return false };
+        let (order, total) = (lease.order(), self.stored.request.job.steps());
+        let steps = |segments: u32| order.steps_before(segments).min(total);
+        let delivered = u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX);
+        let mut drawn = lease.audited();
+        step == steps(delivered)
+            || drawn.any(|(segment, _)| step == steps(segment))
+            || self.state_to_rule_from(upload.by) == Some(upload.state)
     }
 
     /// The state before the disputed step, which the auditor of private rows uploads for the referee: from the start of

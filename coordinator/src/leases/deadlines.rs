@@ -6,7 +6,7 @@ use florin_compute::RecordedLease;
 use florin_protocol::{Digest, Rejection, Timestamp};
 
 use super::hosted::DueAction;
-use super::{LeaseHost, unknown};
+use super::{HostState, LeaseHost, unknown};
 
 /// Pause between two looks at the deadlines.
 const TICK: Duration = Duration::from_millis(50);
@@ -21,7 +21,8 @@ impl LeaseHost {
             let due = state
                 .orders
                 .iter()
-                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)));
+                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)))
+                .filter(|(id, _)| !self.waits_for_actions(&state, *id, now));
             due.collect()
         };
         for (id, action) in due {
@@ -33,6 +34,12 @@ impl LeaseHost {
                 tracing::error!(order = %id, %rejection, "a default cannot be applied: will retry");
             }
         }
+    }
+
+    /// Whether an action that met the deadline of an order is not recorded yet.
+    fn waits_for_actions(&self, state: &HostState, id: Digest, now: Timestamp) -> bool {
+        let lease = state.orders.get(&id).and_then(|order| order.lease.as_ref());
+        lease.is_some_and(|lease| self.inner.arriving.waits(id, lease.lease().phase().1, now))
     }
 
     fn append_own(&self, id: Digest) -> Result<(), Rejection> {

@@ -145,8 +145,7 @@ impl HostedOrder {
     /// without a part.
     pub(super) fn check_sender(&self, signed: &SignedLeaseAction) -> Result<(), Rejection> {
         let (lease, body) = (self.begun()?, &signed.body);
-        let joins = matches!(body.action, ComputeAction::SealBid(_) | ComputeAction::JoinAudit);
-        if !joins && !lease.lease().has_part(body.by) {
+        if !body.action.joins() && !lease.lease().has_part(body.by) {
             let role = "a bidder, an auditor or the referee of this order";
             return Err(refused(&LeaseError::Account { account: body.by, role }));
         }

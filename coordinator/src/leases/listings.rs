@@ -148,6 +148,7 @@ impl LeaseHost {
             return Err(Rejection::new(ErrorCode::WrongMarket, message));
         }
         terms.check().map_err(|error| invalid(format!("{error} [{}]", error.code())))?;
+        let accepting = self.accepting();
         self.check_listing_money(&terms)?;
         let opened = self.now();
         let stored = StoredListing { terms, opened, money: OrderMoney::Locked };
@@ -161,6 +162,7 @@ impl LeaseHost {
             self.begin_probe(&mut state, id, self.now())?;
         }
         drop(state);
+        drop(accepting);
         self.changed();
         self.listing(id)
     }

@@ -7,6 +7,7 @@
 
 mod acceptance;
 mod arrival;
+mod arriving;
 mod deadlines;
 mod hosted;
 mod listings;
@@ -20,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use florin_compute::{
-    ComputeJob, ComputeOrder, DataClass, LeaseError, LeaseRecord, OrderRequest, OrderView,
-    RecordedAction, RecordedLease, SignedLeaseAction,
+    ComputeJob, ComputeOrder, DataClass, LeaseError, LeaseRecord, OrderMoney, OrderRequest,
+    OrderView, RecordedAction, RecordedLease, SignedLeaseAction,
 };
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId, Timestamp,
-    WalletSigner,
+    Address, Amount, AmountError, Blob, Digest, ErrorCode, MarketId, NodeSigner, Rejection, TaskId,
+    Timestamp, WalletSigner,
 };
 use florin_store::{BlobError, BlobStore};
 use tokio::sync::watch;
@@ -38,6 +39,7 @@ use restricted::{RestrictedFiles, absent};
 use store::LeaseStore;
 
 pub(crate) use arrival::BytesPlace;
+use arriving::{ArrivingAction, ArrivingActions};
 pub use restricted::RESTRICTED_FOLDER;
 pub(crate) use restricted::make_private;
 pub use store::{LEASES_FILE, LeaseCopy, LeaseStoreError};
@@ -115,6 +117,11 @@ struct Inner {
     store: LeaseStore,
     restricted: RestrictedFiles,
     state: Mutex<HostState>,
+    /// Held while an order or a listing is accepted, from the look at the coordinator's balance on: two at a time
+    /// would count on the same tokens.
+    acceptance: Mutex<()>,
+    /// Actions that have arrived and are not recorded yet.
+    arriving: ArrivingActions,
     changes: watch::Sender<u64>,
     is_stopping: AtomicBool,
     /// The mean milliseconds between two probes of all listings.
@@ -134,6 +141,9 @@ struct HostState {
     listings: BTreeMap<Digest, HostedListing>,
     /// Blobs that were uploaded for jobs. A blob of a task is not among them before that: it may be secret.
     blobs: BTreeSet<Digest>,
+    /// Orders and listings that need no more of the coordinator's wallet: their settlement is posted with its bond, or
+    /// has no pay. Those of an earlier process are found again on the ledger.
+    covered: BTreeSet<Digest>,
 }
 
 /// An action that the lease accepts.
@@ -175,6 +185,11 @@ fn job_blobs(job: &ComputeJob) -> impl Iterator<Item = Blob> {
     job.graph.blobs().chain([job.start, job.rows])
 }
 
+/// Bytes of all blobs of a job.
+pub(crate) fn job_bytes(job: &ComputeJob) -> u64 {
+    job_blobs(job).fold(0, |all, blob| all.saturating_add(blob.bytes))
+}
+
 impl LeaseHost {
     /// Loads the leases of a data folder.
     ///
@@ -206,6 +221,8 @@ impl LeaseHost {
             store,
             restricted,
             state: Mutex::new(state),
+            acceptance: Mutex::new(()),
+            arriving: ArrivingActions::default(),
             changes: watch::Sender::new(0),
             is_stopping: AtomicBool::new(false),
             probe_every_ms: AtomicU64::new(PROBE_EVERY_MS),
@@ -216,6 +233,10 @@ impl LeaseHost {
 
     fn state(&self) -> MutexGuard<'_, HostState> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accepting(&self) -> MutexGuard<'_, ()> {
+        self.inner.acceptance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the mean milliseconds between two probes of all listings.
@@ -263,6 +284,12 @@ impl LeaseHost {
         let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
         let after = usize::try_from(after).unwrap_or(usize::MAX);
         Ok(order.records.iter().skip(after).take(RECORDS_PER_REPLY_MAX).cloned().collect())
+    }
+
+    /// An action for an order that arrives now. No default of a deadline that it has met is applied before it is
+    /// dropped, for a while.
+    pub(crate) fn arriving(&self, order: Digest) -> ArrivingAction {
+        self.inner.arriving.begin(order, self.now())
     }
 
     /// Examines a signed action that arrived at a moment, without a change.
@@ -356,17 +383,22 @@ impl LeaseHost {
         Err(Rejection::new(ErrorCode::BondTooSmall, message))
     }
 
-    /// Checks that the coordinator's wallet can cover pay by a bond, until its settlement is final.
+    /// Checks that the coordinator's wallet can cover pay by a bond, until its settlement is final, beside the pay of
+    /// all orders and listings that it has accepted.
     fn check_cover(&self, most: Amount, (what, less): (&str, &str)) -> Result<(), Rejection> {
         let parts = &self.inner.parts;
         let own = parts.wallet.address();
+        // Before the balance: a bond that is deposited between the two looks counts twice, and none is left out.
+        let promised = self.state().promised_cover().unwrap_or(Amount::from_units(u128::MAX));
         let balance = parts.ledger.balance(own).map_err(|error| ledger_rejection(&error))?;
-        if balance >= most {
+        let free = balance.minus(promised).unwrap_or_default();
+        if free >= most {
             return Ok(());
         }
         let message = format!(
-            "the coordinator {own} has {balance} FLN, and must cover {what} by a bond, at most {most} FLN: ask its \
-             operator to transfer the lacking FLN to it, or {less}"
+            "the coordinator {own} has {balance} FLN, of which {promised} FLN cover orders and listings that are not settled, \
+             and must cover {what} by a bond, at most {most} FLN: ask its operator to transfer the lacking FLN to it, \
+             try again when others are settled, or {less}"
         );
         Err(Rejection::new(ErrorCode::LimitReached, message))
     }
@@ -413,6 +445,18 @@ impl LeaseHost {
 }
 
 impl HostState {
+    /// The most that the coordinator's wallet still has to deposit for what it has accepted.
+    fn promised_cover(&self) -> Result<Amount, AmountError> {
+        let waits =
+            |id: &Digest, money: OrderMoney| !money.is_final() && !self.covered.contains(id);
+        let orders = self.orders.iter().filter(|(id, one)| waits(id, one.stored.money));
+        let orders = orders.map(|(_, one)| one.stored.request.order.escrow());
+        let listings = self.listings.iter().filter(|(id, one)| waits(id, one.stored.money));
+        let listings = listings.map(|(_, one)| one.stored.terms.pool());
+        // Both were computed at the acceptance, so that neither overflows.
+        Amount::total(orders.chain(listings).filter_map(Result::ok))
+    }
+
     fn missing(&self, request: &OrderRequest, restricted: &RestrictedFiles) -> Vec<Blob> {
         let mut seen = BTreeSet::new();
         let (id, is_restricted) = (request.order.id(), is_restricted(&request.order));

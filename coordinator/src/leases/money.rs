@@ -205,6 +205,9 @@ impl LeaseHost {
         let task = TaskId(one.subject.id().0);
         let round = RoundNumber::FIRST;
         let payout = Report::settlement_id(task, round);
+        if one.settlement.is_none() || !matches!(one.step, SettlementStep::Post) {
+            self.state().covered.insert(one.subject.id());
+        }
         let next = match (one.step, one.settlement) {
             // A settlement that was posted before is not posted again.
             (SettlementStep::Post, _)

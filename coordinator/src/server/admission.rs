@@ -71,6 +71,12 @@ impl RequestRateLimits {
         })
     }
 
+    /// The address that sent a request, if it has a rate limit: that of its network for an IPv6 address.
+    pub(super) fn limited_sender(&self, request: &Request) -> Option<IpAddr> {
+        let Peer(peer) = request.extensions().get::<Peer>()?;
+        self.limited_address(*peer, request.headers()).map(rate_limit_address)
+    }
+
     fn count_request(&self, peer: IpAddr, headers: &HeaderMap) -> ApiResult<()> {
         let Some(from) = self.limited_address(peer, headers) else {
             return Ok(());

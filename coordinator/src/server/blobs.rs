@@ -1,6 +1,7 @@
 //! Uploads of models and holdouts, and downloads of public blobs.
 
 use std::io;
+use std::net::IpAddr;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -18,7 +19,7 @@ use super::extract::PathParams;
 use super::finished_rounds::finished_round;
 use super::header_check::HeaderCheck;
 use super::resumable_upload::{parse_offset, parse_token, start_or_resume, with_offset};
-use super::{App, MemoryPool};
+use super::{App, BlobUploadPlace, MemoryPool};
 use florin_engine::state::ReportedRound;
 use florin_engine::{Engine, Event, Visibility, holdout_bytes};
 use florin_store::pack::PACKED_BYTES_MAX;
@@ -141,14 +142,17 @@ enum UploadOutcome {
 struct BlobUpload<'a> {
     app: &'a App,
     incoming: IncomingBody,
+    /// The sender's address, if it has a rate limit.
+    from: Option<IpAddr>,
     /// The partial that stays for a later request if this one breaks off.
     resumable_key: Option<UploadKey>,
 }
 
 impl<'a> BlobUpload<'a> {
     fn new(app: &'a App, request: Request) -> Self {
+        let from = app.rates().limited_sender(&request);
         let incoming = IncomingBody::new(request.into_body(), app.config(), 0);
-        Self { app, incoming, resumable_key: None }
+        Self { app, incoming, from, resumable_key: None }
     }
 
     async fn respond(mut self, taken: ApiResult<UploadOutcome>) -> Response {
@@ -206,7 +210,7 @@ impl<'a> BlobUpload<'a> {
             app,
             (specs, digest),
             bytes,
-            [room, place, app.large_store_permit().await?],
+            (room, place, app.large_store_permit().await?),
         )
         .await?;
         let mut ended = None;
@@ -250,7 +254,7 @@ impl<'a> BlobUpload<'a> {
         let room = app.reserve_memory(MemoryPool::Blobs, bytes.len()).await?;
         let (blobs, turn) = (app.host().blobs().clone(), app.large_store_permit().await?);
         let stored = blocking_holding(
-            [room, place, turn],
+            (room, place, turn),
             move || -> ApiResult<(Digest, CompleteUpload)> {
                 let read = bytes.inspect(|all| CommittedHoldout::decode(&spec, all).map(drop))?;
                 if let Err(error) = read {
@@ -272,9 +276,9 @@ impl<'a> BlobUpload<'a> {
         WantedBytes { lengths, task, digest }: WantedBytes<'_>,
         headers: UploadHeaders,
         still_wanted: impl FnOnce(&Engine, Timestamp) -> bool + Clone + Send + 'static,
-    ) -> ApiResult<Option<(CompleteUpload, OwnedSemaphorePermit)>> {
+    ) -> ApiResult<Option<(CompleteUpload, BlobUploadPlace)>> {
         let app = self.app;
-        let place = app.blob_upload_permit()?;
+        let place = app.blob_upload_place(self.from)?;
         let limit = lengths.iter().copied().max().unwrap_or_default();
         let fits = |bytes: u64| {
             if lengths.contains(&bytes) {
@@ -361,7 +365,7 @@ async fn store_model(
     app: &App,
     (specs, digest): (Vec<TaskSpec>, Digest),
     mut bytes: CompleteUpload,
-    held: [OwnedSemaphorePermit; 3],
+    held: (OwnedSemaphorePermit, BlobUploadPlace, OwnedSemaphorePermit),
 ) -> ApiResult<(Vec<TaskId>, CompleteUpload)> {
     let blobs = app.host().blobs().clone();
     blocking_holding(held, move || {
@@ -425,8 +429,9 @@ pub(super) async fn get_blob(
 
 /// Sends a blob after checking its bytes against their digest.
 pub(super) async fn send_blob(app: &App, digest: Digest) -> ApiResult<Response> {
+    let turn = app.blob_read_permit().await?;
     let blobs = app.host().blobs().clone();
-    Ok(opened_blob(blocking(move || blobs.open_checked(digest)).await??))
+    Ok(opened_blob(blocking_holding([turn], move || blobs.open_lately_checked(digest)).await??))
 }
 
 /// The response with a blob whose bytes were compared with its digest.

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use florin_compute::{
     ListingPolicy, ListingRecord, ListingRequest, ListingView, SHOWN_BYTES_MAX, SignedListingAction,
 };
+use florin_ledger::LEASE_CHALLENGE_MS_MAX;
 use florin_protocol::{Digest, ErrorCode, Rejection, WalletSignature};
 
 use super::App;
@@ -17,8 +18,6 @@ use crate::config::Config;
 
 /// Header with the provider's signature of its drawn links.
 pub(super) const LINKS_SIGNATURE_HEADER: &str = "links-signature";
-/// Longest challenge window of a listing in milliseconds: a day. The coordinator covers its fees by a bond until then.
-const CHALLENGE_MS_MAX: u64 = 86_400_000;
 /// The least life of a listing, in intervals between common probes.
 const LIFE_INTERVALS_MIN: u64 = 2;
 
@@ -32,7 +31,7 @@ fn policy_of(config: &Config) -> ListingPolicy {
         fee: config.listings.fee(),
         probe_ms_min: config.listings.probe_ms_min,
         life_ms_min: life_ms_min(config),
-        challenge_ms_max: CHALLENGE_MS_MAX,
+        challenge_ms_max: LEASE_CHALLENGE_MS_MAX,
         referees: config.arbiters.clone(),
     }
 }
@@ -67,7 +66,7 @@ fn check_policy(config: &Config, request: &ListingRequest) -> Result<(), Rejecti
     if life < least {
         return invalid(format!("the life is {life} ms, and at least {least} ms here"));
     }
-    let (challenge, most) = (terms.challenge_ms, CHALLENGE_MS_MAX);
+    let (challenge, most) = (terms.challenge_ms, LEASE_CHALLENGE_MS_MAX);
     if challenge > most {
         return invalid(format!(
             "the challenge window is {challenge} ms, and at most {most} ms here"

@@ -4,10 +4,10 @@
 //! [`router`] works without sockets. [`listen`] serves it on a listener with an accept loop of its
 //! own, because a few thousand idle connections can exhaust a server without header deadlines.
 
-use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -16,7 +16,7 @@ use axum::{Router, middleware};
 use florin_engine::UnsignedTaskView;
 use florin_ledger::{Ledger, LedgerError};
 use florin_protocol::{
-    Address, Amount, ErrorCode, MarketId, NodeSigner, TaskId, TaskView, UpdateReceipt,
+    Address, Amount, Digest, ErrorCode, MarketId, NodeSigner, TaskId, TaskView, UpdateReceipt,
     UploadReceipt,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -54,6 +54,7 @@ mod resumable_upload;
 mod route;
 mod routes;
 mod self_signed;
+mod slots;
 mod tasks;
 pub mod tls;
 mod upload;
@@ -72,6 +73,7 @@ use proof_cache::ProofCache;
 use report_list::ReportLists;
 pub use routes::openapi;
 pub(crate) use routes::serve_document;
+use slots::{Slot, Slots};
 pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
@@ -82,22 +84,32 @@ use florin_store::FETCHES_MAX;
 
 /// Concurrent uploads of one sender.
 const UPLOADS_PER_SENDER_MAX: u32 = 4;
-/// Concurrent uploads of models and holdouts, from all senders.
+/// Concurrent uploads of models, holdouts and blobs of orders, from all senders.
 const BLOB_UPLOADS_MAX: usize = 64;
+/// The same from one address with a rate limit: slow uploads of a few addresses leave places for others.
+const BLOB_UPLOADS_PER_ADDRESS_MAX: u32 = 16;
+/// Concurrent uploads of the states of one order. They take no place of other uploads: a provider that cannot upload
+/// in time loses its stake.
+const STATE_UPLOADS_PER_ORDER_MAX: u32 = 4;
 /// Concurrent uploads of transcripts, from all providers.
 const TRANSCRIPT_UPLOADS_MAX: usize = 16;
 /// Requests that wait for the ledger concurrently.
 const LEDGER_CALLS_MAX: usize = 6;
+/// Requests of accounts without a part in an order that wait for the ledger concurrently: they leave places for the
+/// deposits of those with a part.
+const JOIN_CHECKS_MAX: usize = 3;
+/// Blobs that are compared with their digests concurrently before they are sent.
+const BLOB_READS_MAX: usize = 4;
 /// Requests that wait concurrently until a large upload, a model or a holdout is durable, also in
 /// the bucket if there is one.
 const LARGE_STORES_MAX: usize = 4;
-/// Blocking threads that neither the ledger nor the bucket can occupy.
+/// Blocking threads that neither the ledger, the bucket nor reads of blobs can occupy.
 const OTHER_WAITS_MIN: usize = 4;
 /// Maximum number of blocking threads. Each thread holds some memory of its own, and more threads
 /// than processors and disk can serve gain nothing. With fewer, a ledger or a bucket that does not
 /// respond would block all requests.
 pub const BLOCKING_THREADS_MAX: usize =
-    LEDGER_CALLS_MAX + LARGE_STORES_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
+    LEDGER_CALLS_MAX + LARGE_STORES_MAX + BLOB_READS_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
 /// Concurrent reads of archived rounds from their blobs.
 const ARCHIVE_READS_MAX: usize = 8;
 /// Bytes per permit of the semaphores that bound the memory of uploads under validation.
@@ -124,6 +136,8 @@ struct AppInner {
     transcript_upload_permits: Arc<Semaphore>,
     archive_read_permits: Arc<Semaphore>,
     ledger_permits: Arc<Semaphore>,
+    join_check_permits: Arc<Semaphore>,
+    blob_read_permits: Arc<Semaphore>,
     large_store_permits: Arc<Semaphore>,
     proofs: ProofCache,
     report_lists: ReportLists,
@@ -133,7 +147,9 @@ struct AppInner {
     rates: RequestRateLimits,
     closing: watch::Sender<bool>,
     events: EventStreams,
-    uploads: Mutex<BTreeMap<Address, u32>>,
+    uploads: Slots<Address>,
+    blob_uploads: Slots<IpAddr>,
+    state_uploads: Slots<Digest>,
     anonymous_uploads: AtomicU64,
 }
 
@@ -158,7 +174,6 @@ impl App {
         let room_units = u32::try_from(units).unwrap_or(u32::MAX >> 3);
         let all = usize::try_from(room_units).unwrap_or(usize::MAX >> 3);
         let market = ledger.market();
-        let uploads = Mutex::new(BTreeMap::new());
         let rates = RequestRateLimits::from_config(&config);
         let (journal, valuations) = (host.journal_metrics(), host.valuation_metrics());
         host.leases().probe_every(config.listings.probe_every_ms);
@@ -179,6 +194,8 @@ impl App {
                 transcript_upload_permits: Arc::new(Semaphore::new(TRANSCRIPT_UPLOADS_MAX)),
                 archive_read_permits: Arc::new(Semaphore::new(ARCHIVE_READS_MAX)),
                 ledger_permits: Arc::new(Semaphore::new(LEDGER_CALLS_MAX)),
+                join_check_permits: Arc::new(Semaphore::new(JOIN_CHECKS_MAX)),
+                blob_read_permits: Arc::new(Semaphore::new(BLOB_READS_MAX)),
                 large_store_permits: Arc::new(Semaphore::new(LARGE_STORES_MAX)),
                 proofs: ProofCache::default(),
                 report_lists: ReportLists::default(),
@@ -188,7 +205,9 @@ impl App {
                 rates,
                 closing: watch::Sender::new(false),
                 events: EventStreams::new(),
-                uploads,
+                uploads: Slots::new(UPLOADS_PER_SENDER_MAX),
+                blob_uploads: Slots::new(BLOB_UPLOADS_PER_ADDRESS_MAX),
+                state_uploads: Slots::new(STATE_UPLOADS_PER_ORDER_MAX),
                 anonymous_uploads: AtomicU64::new(0),
             }),
         }
@@ -291,8 +310,7 @@ impl App {
     /// The queued commands and in-flight uploads, now.
     fn load(&self) -> ServerLoad {
         let inner = &self.inner;
-        let uploads = inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
-        let updates = uploads.values().fold(0, |all: u32, n| all.saturating_add(*n));
+        let updates = inner.uploads.count();
         let blobs = BLOB_UPLOADS_MAX.saturating_sub(inner.blob_upload_permits.available_permits());
         let all = usize::try_from(inner.memory_units).unwrap_or(usize::MAX);
         let taken = |room: &Semaphore| {
@@ -349,13 +367,42 @@ impl App {
         }
     }
 
-    /// A permit to upload a model or a holdout, released when dropped.
-    fn blob_upload_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
-        Arc::clone(&self.inner.blob_upload_permits).try_acquire_owned().map_err(|_| {
+    /// A place for an upload of a model, a holdout or a blob of an order, released when dropped.
+    fn blob_upload_place(&self, from: Option<IpAddr>) -> ApiResult<BlobUploadPlace> {
+        let full = |message: String| ApiError::new(ErrorCode::LimitReached, message);
+        let of_address = match from {
+            None => None,
+            Some(from) => Some(self.inner.blob_uploads.take(from).ok_or_else(|| {
+                full(format!(
+                    "{BLOB_UPLOADS_PER_ADDRESS_MAX} uploads of models and holdouts from {from} are in flight: \
+                     retry"
+                ))
+            })?),
+        };
+        let permit = Arc::clone(&self.inner.blob_upload_permits).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            full(format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry"))
+        })?;
+        Ok((of_address, permit))
+    }
+
+    /// A place for an upload of a state of an order, released when dropped.
+    fn state_upload_slot(&self, order: Digest) -> ApiResult<Slot<Digest>> {
+        self.inner.state_uploads.take(order).ok_or_else(|| {
             let message =
-                format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry");
+                format!("{STATE_UPLOADS_PER_ORDER_MAX} uploads of states of order {order} are in flight: retry");
             ApiError::new(ErrorCode::LimitReached, message)
         })
+    }
+
+    /// A permit to compare a blob with its digest before it is sent.
+    async fn blob_read_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
+        acquire_permit(&self.inner.blob_read_permits).await
+    }
+
+    /// A permit for an account without a part in an order to wait for the ledger.
+    async fn join_check_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
+        acquire_permit(&self.inner.join_check_permits).await
     }
 
     fn transcript_upload_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
@@ -366,40 +413,22 @@ impl App {
     }
 
     /// One of a sender's upload slots, released when dropped.
-    fn upload_slot(&self, sender: Address) -> ApiResult<UploadSlot> {
-        let mut uploads = self.inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = uploads.entry(sender).or_insert(0);
-        if *now >= UPLOADS_PER_SENDER_MAX {
+    fn upload_slot(&self, sender: Address) -> ApiResult<Slot<Address>> {
+        self.inner.uploads.take(sender).ok_or_else(|| {
             let message = format!("at most {UPLOADS_PER_SENDER_MAX} concurrent uploads per sender");
-            return Err(ApiError::new(ErrorCode::LimitReached, message));
-        }
-        *now += 1;
-        Ok(UploadSlot { app: self.clone(), sender })
+            ApiError::new(ErrorCode::LimitReached, message)
+        })
     }
 }
+
+/// The place of an upload among those of its address, and among all.
+type BlobUploadPlace = (Option<Slot<IpAddr>>, OwnedSemaphorePermit);
 
 /// The memory pool for the validation of uploads.
 #[derive(Clone, Copy, Debug)]
 enum MemoryPool {
     Updates,
     Blobs,
-}
-
-struct UploadSlot {
-    app: App,
-    sender: Address,
-}
-
-impl Drop for UploadSlot {
-    fn drop(&mut self) {
-        let mut uploads = self.app.inner.uploads.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(now) = uploads.get_mut(&self.sender) {
-            *now = now.saturating_sub(1);
-            if *now == 0 {
-                uploads.remove(&self.sender);
-            }
-        }
-    }
 }
 
 /// The router of all routes, which `/openapi.json` and `docs/protocol.md` describe.

@@ -1,5 +1,6 @@
 //! Routes for orders of compute: open, list, view, records, actions, and the bytes of jobs and states.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Json;
@@ -19,7 +20,7 @@ use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
 use crate::config::{Config, WAIT_MS_MAX};
-use crate::leases::{BytesPlace, ExaminedAction, LeaseHost};
+use crate::leases::{BytesPlace, ExaminedAction, LeaseHost, job_bytes};
 use florin_store::{BlobWriter, OpenedBlob};
 
 /// Header with the account that uploads a state.
@@ -32,6 +33,9 @@ pub(super) const READER_HEADER: &str = "reader-account";
 pub(super) const READER_EXPIRES_HEADER: &str = "reader-expires";
 /// Header with its signature.
 pub(super) const READER_SIGNATURE_HEADER: &str = "reader-signature";
+
+/// How many times the bytes of a job are in memory while it is read.
+const JOB_COPIES: u64 = 2;
 
 /// Runs work on a blocking thread: a lock of the leases is held across writes to disk.
 pub(super) async fn with_leases<T: Send + 'static>(
@@ -49,8 +53,14 @@ pub(super) async fn open(
     check_referee(app.config(), request.order.referee)?;
     // It may read a whole job, and takes no turn of an action.
     let turn = app.large_store_permit().await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&request.job)).await?;
     let leases = app.host().leases().clone();
-    Ok(Json(blocking_holding([turn], move || leases.accept(request)).await??))
+    Ok(Json(blocking_holding((turn, room), move || leases.accept(request)).await??))
+}
+
+/// Bytes of memory while a job is read: its blobs, and the numbers in them.
+fn job_memory(job: &ComputeJob) -> u64 {
+    job_bytes(job).saturating_mul(JOB_COPIES)
 }
 
 /// Checks that the operator accepts the referee, which can cancel the settlement and slash the coordinator's bond.
@@ -136,7 +146,8 @@ pub(super) async fn act(
         let message = format!("the action is for order {order}, but was sent to order {id}");
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
-    let arrived = app.host().leases().now();
+    let arriving = app.host().leases().arriving(id);
+    let arrived = arriving.at();
     signed.verify(app.market())?;
     app.rates().count_message(signed.body.by)?;
     let asked = signed.clone();
@@ -145,6 +156,10 @@ pub(super) async fn act(
         ExaminedAction::Recorded => return Ok(StatusCode::NO_CONTENT),
         ExaminedAction::NeedsBond(needed) => {
             let (leases, asked) = (app.host().leases().clone(), signed.clone());
+            let _turn = match asked.body.action.joins() {
+                true => Some(app.join_check_permit().await?),
+                false => None,
+            };
             let checked = move || leases.check_bond(&asked, needed);
             app.with_ledger_permit(checked).await??;
         }
@@ -160,8 +175,9 @@ pub(super) async fn put_blob(
     PathParams((id, digest)): PathParams<(Digest, Digest)>,
     request: Request,
 ) -> Response {
+    let from = app.rates().limited_sender(&request);
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
-    let taken = receive_blob(&app, &mut incoming, (id, digest)).await;
+    let taken = receive_blob(&app, &mut incoming, (id, digest), from).await;
     incoming.drain().await;
     taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
 }
@@ -170,8 +186,9 @@ async fn receive_blob(
     app: &App,
     incoming: &mut IncomingBody,
     (id, digest): (Digest, Digest),
+    from: Option<IpAddr>,
 ) -> ApiResult<()> {
-    let place = app.blob_upload_permit()?;
+    let place = app.blob_upload_place(from)?;
     let wanted = with_leases(app, move |leases| leases.wanted_blob(id, digest)).await?;
     let Some(bytes) = wanted else { return Ok(()) };
     let writer = receive(app, incoming, bytes).await?;
@@ -183,16 +200,25 @@ async fn receive_blob(
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
     let leases = app.host().leases().clone();
-    let mut held = vec![place, app.large_store_permit().await?];
-    if with_leases(app, move |leases| Ok(leases.is_own_file(id, digest))).await? {
-        // It is copied to the order's own folder.
-        held.push(app.reserve_memory(super::MemoryPool::Blobs, bytes).await?);
-    }
-    Ok(blocking_holding(held, move || leases.take_blob(id, writer)).await??)
+    let turn = app.large_store_permit().await?;
+    // The last blob of a job lets the whole job be read.
+    let job = with_leases(app, move |leases| leases.job(id)).await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&job)).await?;
+    Ok(blocking_holding((place, turn, room), move || leases.take_blob(id, writer)).await??)
 }
 
 async fn receive(app: &App, incoming: &mut IncomingBody, limit: u64) -> ApiResult<BlobWriter> {
     incoming.check_content_length(limit)?;
+    let blobs = app.host().blobs();
+    let free = blobs.free_bytes().map_err(|error| ApiError::internal("the disk", &error))?;
+    let reserved = app.config().uploads.limits().free;
+    if free < limit.saturating_add(reserved) {
+        let message = format!(
+            "the coordinator's disk has no space for {limit} more bytes: {free} bytes are free, and {reserved} must \
+             stay free: try again later"
+        );
+        return Err(ApiError::new(ErrorCode::StorageFull, message));
+    }
     incoming.set_time_limit(app.config().body_timeout(limit));
     incoming.write_to(app.host().blobs(), limit).await
 }
@@ -242,14 +268,14 @@ async fn receive_state(
     incoming: &mut IncomingBody,
     upload: StateUpload,
 ) -> ApiResult<()> {
-    let place = app.blob_upload_permit()?;
     let wanted = with_leases(app, move |leases| leases.wanted_state(&upload)).await?;
     let Some(limit) = wanted else { return Ok(()) };
+    let slot = app.state_upload_slot(upload.order)?;
     let writer = receive(app, incoming, limit).await?;
     let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
     let leases = app.host().leases().clone();
-    let held = [place, room, app.large_store_permit().await?];
-    Ok(blocking_holding(held, move || leases.take_state(&upload, writer)).await??)
+    let turn = app.large_store_permit().await?;
+    Ok(blocking_holding((slot, room, turn), move || leases.take_state(&upload, writer)).await??)
 }
 
 pub(super) async fn get_blob(
@@ -282,14 +308,16 @@ pub(super) async fn disputed_rows(
     let reader = reader(&app, &headers, (id, job.rows.digest))?;
     // It reads a whole job.
     let turn = app.large_store_permit().await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&job)).await?;
     let leases = app.host().leases().clone();
-    let rows = blocking_holding([turn], move || leases.disputed_rows(id, reader)).await??;
+    let rows = blocking_holding((turn, room), move || leases.disputed_rows(id, reader)).await??;
     Ok(opened_blob(OpenedBlob::Bytes(rows)))
 }
 
 async fn send(app: &App, place: BytesPlace) -> ApiResult<Response> {
+    let turn = app.blob_read_permit().await?;
     let leases = app.host().leases().clone();
-    Ok(opened_blob(blocking(move || leases.open_bytes(place)).await??))
+    Ok(opened_blob(blocking_holding([turn], move || leases.open_bytes(place)).await??))
 }
 
 /// The account that signed a request to read something of an order; `None` without the headers.

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use axum::http::Request;
 use florin_compute::*;
 use florin_coordinator::leases::{LEASES_FILE, read_leases};
 use florin_coordinator::{Clock, backup};
 use florin_ledger::{Ledger, lease_task};
 use florin_protocol::*;
 use florin_work::LeasedTraining;
+use tower::ServiceExt;
 
 use crate::lease_market::*;
 use crate::support::*;
@@ -154,16 +156,14 @@ async fn states_of_other_accounts_steps_and_bytes_are_refused() {
     assert_eq!(taken, Err(ErrorCode::Malformed));
     let taken = market.put_state(LENDER, digest, vec![0; 10_000_000]).await;
     assert_eq!(taken, Err(ErrorCode::TooLarge));
-    // A state after other steps is no start of the segment.
-    market.serve(steps + 1).await;
-    let wrong = Digest(market.state_after(steps + 1).digest());
-    assert_eq!(market.act(LENDER, serve(wrong)).await, Err(ErrorCode::LeaseRefused));
-    // The places of a lease are few.
-    market.serve(steps + 2).await;
-    market.serve(steps).await;
-    let state = market.state_after(steps + 3);
-    let taken = market.put_state(LENDER, Digest(state.digest()), state.to_bytes().unwrap()).await;
+    // The lease needs the states before its drawn segments and behind its last one: no other takes a place.
+    let other = market.state_after(steps + 1);
+    let taken = market.put_state(LENDER, Digest(other.digest()), other.to_bytes().unwrap()).await;
     assert_eq!(taken, Err(ErrorCode::LeaseRefused));
+    market.serve(20).await;
+    let last = Digest(market.state_after(20).digest());
+    assert_eq!(market.act(LENDER, serve(last)).await, Err(ErrorCode::LeaseRefused));
+    market.serve(steps).await;
     market.act(LENDER, serve(digest)).await.unwrap();
     market.stop().await;
 }
@@ -198,6 +198,122 @@ async fn a_renter_has_a_limit_of_open_orders() {
     market.order.nonce = 164;
     market.lock_escrow();
     assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));
+    // Orders that are over count until their escrows have returned.
+    market.wait(600_001);
+    assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));
+    let mut taken = market.open_order().await;
+    for _ in 0..600 {
+        if taken.is_ok() {
+            break;
+        }
+        market.wait(CHALLENGE_MS / 4);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        taken = market.open_order().await;
+    }
+    taken.unwrap();
+    market.stop().await;
+}
+
+/// The order at a price that the coordinator's wallet covers once.
+fn order_for(market: &mut LeaseMarket, nonce: u64, price: &str, bond: &str) {
+    let deposits = market.order.deposits.clone();
+    let deposits = Deposits {
+        bid_bond: fln(bond),
+        stake: fln("1000000"),
+        default_fine: fln(bond),
+        ..deposits
+    };
+    market.order = ComputeOrder { nonce, price_max: fln(price), deposits, ..market.order.clone() };
+    market.id = market.order.id();
+}
+
+/// A renter whose orders the coordinator covers only one by one would have the results of all, and the escrows back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_coordinator_covers_all_orders_that_are_not_settled_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    market.chain.transfer(&wallet(COORDINATOR), address(9), fln("400")).unwrap();
+    order_for(&mut market, 1, "400", "41");
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    let first = market.id;
+    order_for(&mut market, 2, "300", "31");
+    market.lock_escrow();
+    assert_eq!(market.open_order().await, Err(ErrorCode::LimitReached));
+    order_for(&mut market, 3, "150", "16");
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    // The first one ends without pay, and needs no cover any more.
+    let second = std::mem::replace(&mut market.id, first);
+    market.wait(600_001);
+    market.settled().await;
+    market.id = second;
+    order_for(&mut market, 2, "300", "31");
+    market.open_order().await.unwrap();
+    market.stop().await;
+}
+
+/// Bytes that do not arrive.
+fn endless_body() -> axum::body::Body {
+    axum::body::Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>())
+}
+
+/// Any account may send the blobs of an order, and takes no place of a provider that must upload a state in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_uploads_of_strangers_delay_no_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    market.deliver_all().await;
+    let (id, order, job) = (market.id, market.order.clone(), market.job.job.clone());
+    let rows = Blob { digest: Digest([7; 32]), bytes: 1 << 29 };
+    market.job.job = ComputeJob { rows, ..job.clone() };
+    market.order = ComputeOrder { job: market.job.job.digest(), nonce: 77, ..order.clone() };
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    let path = format!("/v1/orders/{}/blobs/{}", market.order.id(), rows.digest);
+    // More than there are places.
+    let slow: Vec<_> = (0..80)
+        .map(|_| {
+            let request = Request::builder().method("PUT").uri(&path).body(endless_body()).unwrap();
+            tokio::spawn(market.router.clone().oneshot(request))
+        })
+        .collect();
+    let full = market.order.id();
+    for _ in 0..600 {
+        let path = format!("orders/{full}/blobs/{}", rows.digest);
+        if market.send("PUT", &path, vec![1]).await == Err(ErrorCode::LimitReached) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let path = format!("orders/{full}/blobs/{}", rows.digest);
+    assert_eq!(market.send("PUT", &path, vec![1]).await, Err(ErrorCode::LimitReached));
+    (market.id, market.order, market.job.job) = (id, order, job);
+    market.audit().await;
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
+    market.stop().await;
+}
+
+/// The limit of a job's bytes is that of the real blobs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_names_another_length_of_a_blob_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut market = LeaseMarket::open(dir.path());
+    market.lock_escrow();
+    market.open_order().await.unwrap();
+    market.put_blobs().await;
+    let job = market.job.job.clone();
+    market.job.job = ComputeJob { rows: Blob { bytes: 1, ..job.rows }, ..job };
+    market.order = ComputeOrder {
+        job: market.job.job.digest(),
+        nonce: market.order.nonce + 1,
+        ..market.order.clone()
+    };
+    market.id = market.order.id();
+    market.lock_escrow();
+    assert_eq!(market.open_order().await, Err(ErrorCode::InvalidOrder));
+    let refused = market.view().await.refused.unwrap();
+    assert!(refused.contains("bytes and not 1"), "{refused}");
     market.stop().await;
 }
 

@@ -24,7 +24,7 @@ pub enum LeaseError {
         action: &'static str,
     },
     /// The phase has ended by its deadline.
-    #[error("the deadline of this phase was {0}: call expire, which applies its default")]
+    #[error("the deadline of this phase was {0}: its default applies")]
     Late(Timestamp),
     /// The phase has not ended yet.
     #[error("the deadline of this phase is {0}: the default applies after it")]
@@ -48,6 +48,9 @@ pub enum LeaseError {
     /// The opened values are not those of the commitment.
     #[error("{0} does not match its commitment: send the values and the salt that were committed")]
     Commitment(&'static str),
+    /// Something is not what the order names.
+    #[error("{0} is not the one that the order names")]
+    Mismatch(&'static str),
     /// Too many of something.
     #[error("there are at most {max} {what}")]
     Limit {
@@ -76,6 +79,7 @@ impl LeaseError {
             Self::Account { .. } => "COMPUTE_ACCOUNT",
             Self::Repeated { .. } => "COMPUTE_REPEATED",
             Self::Commitment(_) => "COMPUTE_COMMITMENT",
+            Self::Mismatch(_) => "COMPUTE_MISMATCH",
             Self::Limit { .. } => "COMPUTE_LIMIT",
             Self::Probe(_) => "COMPUTE_PROBE",
             Self::Amount(_) => "COMPUTE_AMOUNT",

@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::LeaseError;
 use crate::order::ComputeOrder;
 
+/// Most bytes of all states that a lease uploads: 64 GiB.
+pub const LEASE_STATES_BYTES_MAX: u64 = 1 << 36;
+/// States of a lease beyond the starts of its drawn segments: the start of a continued order, and the result.
+const OTHER_STATES_MAX: u64 = 2;
+/// Bytes of a state beyond its tensors.
+const STATE_HEADER_BYTES_MAX: u64 = 8_192;
 /// Most virtual workers of a job.
 pub const VIRTUAL_WORKERS_MAX: u32 = 1_024;
 /// Most rows of a job.
@@ -58,6 +64,13 @@ impl ComputeJob {
         bytes.checked_div(STATE_BYTES_PER_MS).unwrap_or_default()
     }
 
+    /// The most bytes of a state of the job: its tensors, and a header.
+    #[must_use]
+    pub fn state_bytes_max(&self) -> u64 {
+        let tensors = self.start.bytes.saturating_mul(STATE_COPIES);
+        tensors.saturating_add(STATE_HEADER_BYTES_MAX)
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -95,23 +108,38 @@ impl ComputeOrder {
     /// Checks that the segments of the order are all steps of a job, or all that are left of it.
     ///
     /// # Errors
-    /// [`LeaseError::Commitment`] if the order is of another job, [`LeaseError::Invalid`] with the number of
-    /// segments.
+    /// [`LeaseError::Mismatch`] if the order is of another job, [`LeaseError::Invalid`] with the number of
+    /// segments, or with the bytes of the states of drawn segments beyond [`LEASE_STATES_BYTES_MAX`].
     pub fn check_job(&self, job: &ComputeJob) -> Result<(), LeaseError> {
         if self.job != job.digest() {
-            return Err(LeaseError::Commitment("the job"));
+            return Err(LeaseError::Mismatch("the job"));
         }
         let segments = job.steps().div_ceil(u64::from(self.steps.max(1)));
         let left = segments.checked_sub(self.first_segment.into());
-        match left == Some(u64::from(self.segments)) {
-            true => Ok(()),
-            false => Err(LeaseError::Invalid {
+        if left != Some(u64::from(self.segments)) {
+            return Err(LeaseError::Invalid {
                 what: "segments",
                 got: self.segments.into(),
                 rule: "must be the steps of the job divided by the steps of a segment, rounded up, without \
                        the segments before",
+            });
+        }
+        let bytes = self.states_max().saturating_mul(job.state_bytes_max());
+        match bytes <= LEASE_STATES_BYTES_MAX {
+            true => Ok(()),
+            false => Err(LeaseError::Invalid {
+                what: "the most bytes of the states of drawn segments",
+                got: bytes.into(),
+                rule: "at most 64 GiB: use longer segments or a smaller share of audits",
             }),
         }
+    }
+
+    /// The most states that a lease of the order uploads: the starts of drawn segments, the start of a continued order,
+    /// and the result.
+    #[must_use]
+    pub fn states_max(&self) -> u64 {
+        u64::from(self.audited(self.segments)).saturating_add(OTHER_STATES_MAX)
     }
 }
 
@@ -165,7 +193,7 @@ pub(crate) mod tests {
             assert_eq!(error.code(), "COMPUTE_INVALID", "{first_segment} {segments}");
         }
         let other = ComputeJob { seed: 8, ..job() };
-        assert_eq!(order(33, 1).check_job(&other).unwrap_err().code(), "COMPUTE_COMMITMENT");
+        assert_eq!(order(33, 1).check_job(&other).unwrap_err().code(), "COMPUTE_MISMATCH");
     }
 
     #[test]

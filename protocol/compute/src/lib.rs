@@ -60,7 +60,7 @@ pub use card::StepTimes;
 pub use data_class::{DataClass, LEASE_READ_MS_MAX, LeaseRead};
 pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
-pub use job::{ComputeJob, JOB_ROWS_MAX, VIRTUAL_WORKERS_MAX};
+pub use job::{ComputeJob, JOB_ROWS_MAX, LEASE_STATES_BYTES_MAX, VIRTUAL_WORKERS_MAX};
 pub use lease::{ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
 pub use listing::{
     Card, DRAWN_LINKS, DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX,

@@ -3,6 +3,7 @@
 //! then rename. A file under its final name therefore has the right bytes, and every read verifies
 //! the digest again. A [bucket](crate::bucket) can mirror all blobs.
 
+mod checks;
 mod mirror;
 
 use std::borrow::Cow;
@@ -21,6 +22,7 @@ use crate::error::BlobError;
 use crate::pack::{PACKED_BYTES_MAX, PackStore, StoreCallback};
 use crate::sync_folder;
 use crate::volume::LocalVolume;
+use checks::LateChecks;
 use mirror::{FetchLimiter, Mirrored};
 
 pub use mirror::FETCHES_MAX;
@@ -39,6 +41,7 @@ pub struct BlobStore {
     packs: PackStore,
     bucket: Option<Bucket>,
     fetches: FetchLimiter,
+    checks: LateChecks,
 }
 
 /// The file of a complete upload.
@@ -95,6 +98,7 @@ impl BlobStore {
             packs,
             bucket,
             fetches: fetching,
+            checks: LateChecks::default(),
         })
     }
 
@@ -112,6 +116,21 @@ impl BlobStore {
     #[must_use]
     pub fn contains(&self, digest: Digest) -> bool {
         self.packs.contains(digest) || self.path(digest).is_file()
+    }
+
+    /// The length of a blob with a file of its own; `None` for a small one, and for a blob that the folder lacks.
+    #[must_use]
+    pub fn file_bytes(&self, digest: Digest) -> Option<u64> {
+        let found = fs::metadata(self.path(digest)).ok()?;
+        (found.is_file() && !self.packs.contains(digest)).then_some(found.len())
+    }
+
+    /// The free bytes of the disk.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        crate::free_bytes(&self.root)
     }
 
     /// Starts a blob of at most `bytes_max` bytes. A small one is buffered in memory until it is
@@ -268,6 +287,22 @@ impl BlobStore {
     /// [`BlobError`].
     pub fn open_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
         self.read_or_fetch(digest, || self.open_local(digest))
+    }
+
+    /// As [`Self::open_checked`], and a file that was compared with its digest within the last minute, and was not
+    /// written since, is not read again: many readers of a large blob cost one comparison.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn open_lately_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
+        if let Some(opened) = self.checks.open(digest, &self.path(digest)) {
+            return Ok(opened);
+        }
+        let opened = self.open_checked(digest)?;
+        if let OpenedBlob::File(file, _) = &opened {
+            self.checks.remember(digest, file);
+        }
+        Ok(opened)
     }
 
     /// Opens a blob of the folder after it has verified its digest.

@@ -168,11 +168,18 @@ pub enum ComputeAction {
     Answer(Digest),
     /// The referee's state after the disputed step.
     Rule(Digest),
-    /// Applies the default of a phase after its deadline. Any account can do it.
+    /// Applies the default of a phase after its deadline. A coordinator records it by itself, and takes it from no other
+    /// account.
     Expire,
 }
 
 impl ComputeAction {
+    /// Whether an account without a part in the order may take it.
+    #[must_use]
+    pub const fn joins(&self) -> bool {
+        matches!(self, Self::SealBid(_) | Self::JoinAudit)
+    }
+
     /// A few words for it.
     #[must_use]
     pub const fn name(&self) -> &'static str {
