@@ -8,7 +8,7 @@ use florin_ledger::Terms;
 use florin_protocol::{Address, Amount, AmountError, Digest};
 
 use super::executors::{DeviceSupply, check_supply};
-use super::windows::{LEASE_WINDOW_MS, refuse_windows};
+use super::windows::{LEASE_WINDOW_MS, refuse_served_time, refuse_windows};
 
 /// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds:
 /// ten minutes.
@@ -257,6 +257,9 @@ impl LeasePolicy {
             ));
         }
         if let Some(why) = refuse_windows(order, self.window_min_ms) {
+            return Some(why);
+        }
+        if let Some(why) = refuse_served_time(order, job) {
             return Some(why);
         }
         let (found, most) = (job_bytes(job), self.job_bytes_max);

@@ -2,7 +2,7 @@
 //! With windows that are too short, a renter takes the deposits of honest accounts by their
 //! silence.
 
-use florin_compute::{Bid, ComputeOrder, Phase};
+use florin_compute::{Bid, ComputeJob, ComputeOrder, Phase};
 
 /// Shortest window of an accepted order, unless the policy has another, in milliseconds: half a
 /// minute.
@@ -14,6 +14,9 @@ const SEGMENT_MARGIN: u64 = 2;
 /// An answer has at least this many times the measured time of a segment: its trace is computed
 /// once.
 const ANSWER_MARGIN: u64 = 4;
+/// Time for the messages of a drawn segment in one phase, in milliseconds: two, at the half of a coordinator's default
+/// rate.
+const SERVED_MS: u64 = 80;
 /// A segment takes at most this part of the shortest window of another order with a deposit.
 const OTHER_WINDOW_PART: u64 = 2;
 
@@ -41,6 +44,21 @@ pub(super) fn refuse_windows(order: &ComputeOrder, least: u64) -> Option<String>
     let (found, least) = (windows.segment, SEGMENT_WINDOW_MS_MIN);
     (found < least).then(|| {
         format!("its segment window is {found} ms, and a segment needs {least} ms beside its steps")
+    })
+}
+
+/// Why the drawn segments could not all be served, audited or opened in time, for the messages and states that they
+/// need; `None` if there is enough time.
+#[must_use]
+pub(super) fn refuse_served_time(order: &ComputeOrder, job: &ComputeJob) -> Option<String> {
+    let drawn = order.audited(order.segments);
+    let needed = u64::from(drawn).saturating_mul(job.state_ms().saturating_add(SERVED_MS));
+    let window = order.windows.audit;
+    (needed > window).then(|| {
+        format!(
+            "the messages and states of {drawn} drawn segments take up to {needed} ms, and its audit window is \
+             {window} ms"
+        )
     })
 }
 
@@ -109,10 +127,11 @@ pub(super) fn refuse_beside(
 
 #[cfg(test)]
 mod tests {
-    use florin_compute::{StepTimes, Windows};
-    use florin_protocol::Amount;
+    use florin_compute::{AuditTerms, StepTimes, Windows};
+    use florin_protocol::{Amount, Blob};
 
     use super::*;
+    use crate::leases::policy::tests::job;
 
     /// Ten steps of a segment, with windows of a second, and an exact slack.
     fn order() -> ComputeOrder {
@@ -148,6 +167,22 @@ mod tests {
             let why = refuse_windows(&other, 1_000).unwrap();
             assert!(why.contains(part), "{why}");
         }
+    }
+
+    /// Two of twenty segments are drawn.
+    #[test]
+    fn the_messages_and_states_of_drawn_segments_fit_the_audit_window() {
+        let audit = AuditTerms { share: 100_000, ..order().audit };
+        let order = ComputeOrder { audit, segments: 20, ..order() };
+        let of_bytes = |bytes: u64| {
+            let job = job();
+            ComputeJob { start: Blob { bytes, ..job.start }, ..job }
+        };
+        let per_segment = order.windows.audit / 2;
+        let fits = (per_segment - SERVED_MS) * 20_000 / 3;
+        assert_eq!(refuse_served_time(&order, &of_bytes(fits)), None);
+        let why = refuse_served_time(&order, &of_bytes(fits + 20_000)).unwrap();
+        assert!(why.contains("2 drawn segments") && why.contains("window is 1000 ms"), "{why}");
     }
 
     #[test]
