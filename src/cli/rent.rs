@@ -27,7 +27,7 @@ pub(crate) enum RentCommand {
     Continue(RentContinue),
     /// Audit your own order on private rows, until its settlement is final
     Audit(RentAudit),
-    /// Explain the deposits, the pay and the losses of each account of an order
+    /// Explain the deposits, the pay and the losses of each account of an order, or of one account in all orders
     Statement(RentStatement),
 }
 
@@ -215,11 +215,20 @@ pub(crate) struct AuditArg {
 
 /// `florin rent statement`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  florin rent statement 93b7a421\n  florin rent statement --of \
+        0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\n\n`--of` answers what the devices of an account \
+        earned in an hour, and why it lost a deposit."
+)]
 pub(crate) struct RentStatement {
     /// Order id, or its first digits (6 or more)
-    pub(crate) order: String,
+    #[arg(required_unless_present = "of")]
+    pub(crate) order: Option<String>,
     /// Only this account [default: all accounts of the order]
     pub(crate) account: Option<Address>,
+    /// All orders and listings in which this account has a part, and what an hour earned: an address, or a key file
+    #[arg(long, value_name = "ADDRESS|FILE", conflicts_with_all = ["order", "account"])]
+    pub(crate) of: Option<String>,
     #[command(flatten)]
     pub(crate) market: MarketArg,
     #[command(flatten)]

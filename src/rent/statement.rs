@@ -38,14 +38,21 @@ pub(crate) fn account_statements(
     history: &LeaseHistory,
 ) -> Result<Vec<AccountStatement>, AmountError> {
     let renter = history.lease().order().renter;
-    let mut statements = vec![statement(history, renter)?];
+    let mut statements = vec![account_statement(history, renter)?];
     for &account in history.accounts().iter().filter(|account| **account != renter) {
-        statements.push(statement(history, account)?);
+        statements.push(account_statement(history, account)?);
     }
     Ok(statements)
 }
 
-fn statement(history: &LeaseHistory, account: Address) -> Result<AccountStatement, AmountError> {
+/// The statement of one account of a lease.
+///
+/// # Errors
+/// [`AmountError`].
+pub(super) fn account_statement(
+    history: &LeaseHistory,
+    account: Address,
+) -> Result<AccountStatement, AmountError> {
     let (lease, order) = (history.lease(), history.lease().order());
     let books = lease.books();
     let is_provider = lease.award().is_some_and(|award| award.provider == account);

@@ -322,19 +322,20 @@ fn a_ruling_names_referee_auditor_and_segment() {
     }
 }
 
-#[test]
-fn the_market_counts_leases_prices_and_time() {
-    let order = |history: &LeaseHistory| {
-        let order = history.lease().order();
-        MarketOrder {
-            id: order.id(),
-            renter: order.renter,
-            segments: order.segments,
-            class: order.class,
-            money: OrderMoney::Locked,
-            history: Some(history.clone()),
-        }
-    };
+fn order(history: &LeaseHistory) -> MarketOrder {
+    let order = history.lease().order();
+    MarketOrder {
+        id: order.id(),
+        renter: order.renter,
+        segments: order.segments,
+        class: order.class,
+        money: OrderMoney::Locked,
+        history: Some(history.clone()),
+    }
+}
+
+/// Ann delivers one of two segments, and stops.
+fn stopped() -> Play {
     let mut stopped = Play::awarded();
     stopped.act(ANN, ComputeAction::Fund);
     stopped.now = stopped.now.saturating_add_ms(250);
@@ -344,6 +345,41 @@ fn the_market_counts_leases_prices_and_time() {
     stopped.expire();
     let secret = stopped.secret(0);
     stopped.act(ANN, ComputeAction::OpenLeaf { segment: 0, secret, salt_before: SALT });
+    stopped
+}
+
+/// An account's orders add up, and those that its referee cancelled count for nothing.
+#[test]
+fn earnings_are_the_sum_of_the_statements_of_all_orders() {
+    let stopped = stopped();
+    let (own, mut cancelled) = (stopped.statement(ANN), order(&stopped.history));
+    cancelled.money = OrderMoney::Cancelled;
+    let orders = [order(&stopped.history), order(&Play::open().history), cancelled];
+    let of = |account| Earnings::of(stopped.address(account), &orders, &[]).unwrap();
+    let ann = of(ANN);
+    assert_eq!((ann.orders.len(), ann.net), (2, Net { gained: own.paid, lost: own.lost }));
+    assert!(own.paid > Amount::ZERO && own.lost == units(2_000), "{own:?}");
+    // Both orders have the same record, whose time counts once.
+    let (from, to) = stopped.history.observed().ran().unwrap();
+    assert_eq!((ann.computed_ms, ann.has_services()), (to.ms_since(from), true));
+    assert!(ann.computed_ms >= 250);
+    let (began, last) = ann.period.unwrap();
+    assert_eq!(began, Timestamp(1_000));
+    assert!(last >= to && ann.per_hour().is_some());
+    let json = ann.to_json(stopped.address(ANN));
+    assert_eq!(json["orders"][1]["cancelled"], true);
+    let net = own.lost.minus(own.paid).unwrap();
+    assert_eq!(json["net"], format!("-{}", net.units()));
+    let renter = of(RENTER);
+    assert_eq!((renter.orders.len(), renter.has_services()), (3, false));
+    assert_eq!(renter.spent, stopped.statement(RENTER).spent);
+    let ben = of(BEN);
+    assert_eq!((ben.computed_ms, ben.has_services(), ben.per_computed_hour()), (0, true, None));
+}
+
+#[test]
+fn the_market_counts_leases_prices_and_time() {
+    let stopped = stopped();
     let open = Play::open();
     let orders = [order(&stopped.history), order(&open.history)];
     let statistics =

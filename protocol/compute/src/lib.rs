@@ -72,7 +72,7 @@ pub use listing::{
     ShownFactor, ShownLink, ShownLinks, ShownState, SignedListingAction, SignedMessage,
     draw_commitment, drawn_links, first_state, pool_matrix, state_leaf, step,
 };
-pub use market_statistics::{DayPrice, MarketStatistics, ProviderStatistics};
+pub use market_statistics::{DayPrice, MarketStatistics, ProviderStatistics, covered_ms};
 pub use observed_lease::{AwardFacts, LeaseFacts, ObservedLease};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{

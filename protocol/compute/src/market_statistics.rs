@@ -152,17 +152,23 @@ impl MarketStatistics {
     }
 
     /// The part of the period that intervals cover, in parts per million.
-    fn share(&self, mut ran: Vec<(Timestamp, Timestamp)>) -> u32 {
-        ran.sort_unstable();
-        let (mut covered, mut until) = (0_u64, Timestamp(0));
-        for (from, to) in ran {
-            covered = covered.saturating_add(to.ms_since(from.max(until)));
-            until = until.max(to);
-        }
+    fn share(&self, ran: Vec<(Timestamp, Timestamp)>) -> u32 {
         let whole = self.period.map_or(0, |(from, to)| to.ms_since(from));
-        let parts = u128::from(covered).saturating_mul(PARTS).checked_div(whole.into());
+        let parts = u128::from(covered_ms(ran)).saturating_mul(PARTS).checked_div(whole.into());
         parts.and_then(|parts| u32::try_from(parts).ok()).unwrap_or_default()
     }
+}
+
+/// The milliseconds that intervals cover; those of several count once.
+#[must_use]
+pub fn covered_ms(mut intervals: Vec<(Timestamp, Timestamp)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut covered, mut until) = (0_u64, Timestamp(0));
+    for (from, to) in intervals {
+        covered = covered.saturating_add(to.ms_since(from.max(until)));
+        until = until.max(to);
+    }
+    covered
 }
 
 /// The median; the lower of two middle values.

@@ -91,6 +91,34 @@ impl CheckedMarket {
         Ok(Self { orders, listings, statistics, invalid, left_out, listings_left_out })
     }
 
+    /// The orders with correct records, the newest first.
+    pub(crate) fn orders(&self) -> &[MarketOrder] {
+        &self.orders
+    }
+
+    /// The listings with correct records.
+    pub(crate) fn listings(&self) -> &[Listing] {
+        &self.listings
+    }
+
+    /// Whether a record is wrong.
+    pub(crate) const fn has_invalid(&self) -> bool {
+        !self.invalid.is_empty()
+    }
+
+    /// Warns of wrong records, and of older ones that were not fetched.
+    pub(crate) fn warn(&self) {
+        for (_, why) in &self.invalid {
+            anstream::eprintln!("{NOTE}warning:{NOTE:#} {why}");
+        }
+        if self.left_out > 0 {
+            show::hint(&format!("\n{} older orders are left out.", self.left_out));
+        }
+        if self.listings_left_out > 0 {
+            show::hint(&format!("\n{} older listings are left out.", self.listings_left_out));
+        }
+    }
+
     /// Writes the page.
     ///
     /// # Errors
@@ -119,15 +147,7 @@ impl CheckedMarket {
             anstream::println!();
         }
         print(&self.orders, &self.statistics);
-        for (_, why) in &self.invalid {
-            anstream::eprintln!("{NOTE}warning:{NOTE:#} {why}");
-        }
-        if self.left_out > 0 {
-            show::hint(&format!("\n{} older orders are left out.", self.left_out));
-        }
-        if self.listings_left_out > 0 {
-            show::hint(&format!("\n{} older listings are left out.", self.listings_left_out));
-        }
+        self.warn();
     }
 }
 
@@ -365,7 +385,7 @@ fn provider_table(statistics: &MarketStatistics) -> TextTable {
         ">segments",
         ">earned, FLN",
         ">lost, FLN",
-        ">FLN per device-hour",
+        ">price per device-hour, FLN",
         ">busy",
     ]);
     for (account, provider) in &statistics.providers {

@@ -2,6 +2,7 @@
 
 pub(super) mod audit;
 mod check;
+mod earnings;
 mod fetch;
 pub(super) mod machine;
 mod new;

@@ -1,8 +1,10 @@
 //! `florin rent statement`: explains deposits, pay and losses of the accounts of an order.
 
+use anyhow::Context;
 use florin_compute::OrderMoney;
 use serde_json::{Value, json};
 
+use super::earnings;
 use crate::cli::RentStatement;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
@@ -11,8 +13,12 @@ use crate::rent::{AccountStatement, account_statements};
 use crate::show::{self, TextTable};
 
 pub(super) fn run(arguments: &RentStatement) -> anyhow::Result<Exit> {
+    if let Some(of) = &arguments.of {
+        return earnings::run(arguments, of);
+    }
+    let order = arguments.order.as_deref().context("clap requires an order or --of")?;
     let market = MarketConnection::connect(&arguments.market)?;
-    let view = market.order(market.find_order(&arguments.order)?)?;
+    let view = market.order(market.find_order(order)?)?;
     let id = view.id.short();
     let Some(history) = records::history(&market, &view)? else {
         let message = format!("the bids of order {id} have not begun: only its escrow is locked");
