@@ -30,6 +30,8 @@ pub(super) struct ComputeOutcome {
     orders: usize,
     /// Leases that were slashed although their provider is honest.
     wrongly_slashed: u32,
+    /// The name of the provider that cheats, the leases that it won, and those in which it lost its stake.
+    cheat: Option<(&'static str, u32, u32)>,
     treasury: Amount,
     /// All balances and the treasury.
     found: Amount,
@@ -80,6 +82,9 @@ impl ComputeOutcome {
             slashed && provider.is_some_and(honest)
         });
         let wrongly_slashed = u32::try_from(wrong.count())?;
+        let lazy = stage.providers.iter().find(|one| one.is_lazy).map(|one| one.name);
+        let cheat = accounts.iter().find(|line| Some(line.name) == lazy);
+        let cheat = cheat.map(|line| (line.name, line.won, line.slashed));
         let ledger = market.ledger()?;
         let treasury = ledger.treasury()?;
         let mut found = treasury;
@@ -87,7 +92,7 @@ impl ComputeOutcome {
             found = found.plus(ledger.balance(*account)?)?;
         }
         let (orders, supply) = (views.len(), stage.supply);
-        Ok(Self { accounts, orders, wrongly_slashed, treasury, found, supply })
+        Ok(Self { accounts, orders, wrongly_slashed, cheat, treasury, found, supply })
     }
 
     /// Whether every token is somewhere, and no honest provider lost its stake.
@@ -136,6 +141,7 @@ impl ComputeOutcome {
         );
         let (style, wrong) =
             (if self.wrongly_slashed == 0 { GOOD } else { BAD }, self.wrongly_slashed);
+        self.print_cheat();
         show::labelled(
             "Audit",
             &format!(
@@ -144,6 +150,24 @@ impl ComputeOutcome {
                 self.orders
             ),
         );
+    }
+
+    /// The fate of the provider that cheats.
+    fn print_cheat(&self) {
+        let Some((name, won, slashed)) = self.cheat else { return };
+        let text = match (won, slashed) {
+            (0, _) => format!(
+                "{name} counts every second segment without training it, and won no order here: try another --seed"
+            ),
+            (_, 0) => format!(
+                "{name} counts every second segment without training it, and no audit was drawn on one of them"
+            ),
+            (_, _) => format!(
+                "{name} counts every second segment without training it: it lost its stake in {BAD}{slashed} of \
+                 {won} orders{BAD:#}, and another provider computed them"
+            ),
+        };
+        show::labelled("Cheat", &text);
     }
 
     /// The outcome as JSON, with amounts in base units.
