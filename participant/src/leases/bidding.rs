@@ -26,6 +26,8 @@ pub(super) enum Obstacle {
     Refused(String),
     /// An executor measures its step, or executors cannot be asked for now.
     Awaited,
+    /// It is outside the policy's hours.
+    Closed,
 }
 
 impl From<String> for Obstacle {
@@ -40,6 +42,7 @@ impl Obstacle {
         match self {
             Self::Refused(why) => why,
             Self::Awaited => "its executors are awaited".to_owned(),
+            Self::Closed => "it is outside the policy's hours".to_owned(),
         }
     }
 }
@@ -48,6 +51,9 @@ impl Obstacle {
 type Accepted<T> = Result<T, Obstacle>;
 /// Time between two looks at a measurement, in milliseconds.
 const MEASURED_POLL_MS: u64 = 200;
+
+/// Time between two looks at the policy's hours, in milliseconds.
+const CLOSED_POLL_MS: u64 = 10_000;
 
 /// Pause before an order of listed devices is looked at again, while the own listing is not proven yet.
 const UNLISTED_MS: u64 = 500;
@@ -88,6 +94,10 @@ impl LeaseDaemon<'_, '_> {
             Ok(bid) => bid,
             Err(Obstacle::Awaited) => {
                 order.wait(MEASURED_POLL_MS);
+                return Ok(OrderVisit::Idle);
+            }
+            Err(Obstacle::Closed) => {
+                order.wait(CLOSED_POLL_MS);
                 return Ok(OrderVisit::Idle);
             }
             Err(Obstacle::Refused(why)) => {
@@ -134,9 +144,16 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
-        if let Err(obstacle) = self.examine_audit(order)? {
-            order.roles.audits = false;
-            return Ok(self.skip(order, obstacle.reason()));
+        match self.examine_audit(order)? {
+            Ok(_) => {}
+            Err(Obstacle::Closed) => {
+                order.wait(CLOSED_POLL_MS);
+                return Ok(OrderVisit::Idle);
+            }
+            Err(obstacle) => {
+                order.roles.audits = false;
+                return Ok(self.skip(order, obstacle.reason()));
+            }
         }
         self.deposit_for(order, LeaseRole::Auditor, &ComputeAction::JoinAudit)?;
         self.act(order, ComputeAction::JoinAudit)?;
@@ -289,6 +306,10 @@ impl LeaseDaemon<'_, '_> {
         order: &mut FollowedOrder,
         role: LeaseRole,
     ) -> Result<Accepted<u64>, LeaseServeError> {
+        let hours = self.config.policy.hours;
+        if hours.is_some_and(|hours| !hours.contain(self.context.client.now())) {
+            return Ok(Err(Obstacle::Closed));
+        }
         let terms = match self.examine_terms(order)? {
             Ok(terms) => terms,
             Err(why) => return Ok(Err(why)),

@@ -13,6 +13,7 @@ use super::fake_host::{FakeHost, HostFault, REFEREE};
 use super::toy_engine::ToyEngine;
 use super::*;
 use crate::client::{Client, ClientConfig};
+use crate::policy::DailyHours;
 use crate::testing::{fln, wallet};
 
 #[path = "played_by_executors_tests.rs"]
@@ -317,6 +318,34 @@ fn an_order_with_an_unknown_referee_is_skipped_without_a_deposit() {
     });
     assert_eq!(daemon.stop().bids, 0);
     assert_eq!(market.gained(PROVIDER), 0);
+}
+
+/// Outside the hours an order waits and is not refused: the hours may begin before its bids end.
+#[test]
+fn bids_are_sealed_and_audits_joined_within_the_hours_of_the_policy() {
+    let mut market = PlayedMarket::start();
+    let hour = (market.host.lock().unwrap().clock.now().0 / 3_600_000 % 24) as u8;
+    // Also if an hour ends during the test.
+    let hours = |from: u8, to: u8| DailyHours { from: (hour + from) % 24, to: (hour + to) % 24 };
+    let run = |market: &PlayedMarket, number, hours| {
+        let policy = LeasePolicy { hours: Some(hours), ..policy(number) };
+        let config = LeaseServeConfig { policy, ..market.config(number) };
+        RunningDaemon::start(number, config, &market.url, &market.host, market.sender.clone())
+    };
+    let closed = [PROVIDER, AUDITORS[0]].map(|number| run(&market, number, hours(2, 3)));
+    let open = run(&market, AUDITORS[1], hours(0, 2));
+    market.wait_for(AUDITORS[1], |event| matches!(event, LeaseEvent::AuditJoined { .. }));
+    for daemon in closed {
+        assert_eq!(daemon.stop().bids, 0);
+    }
+    open.stop();
+    for number in [PROVIDER, AUDITORS[0]] {
+        assert_eq!(
+            market.count(number, |event| matches!(event, LeaseEvent::AuditJoined { .. })),
+            0
+        );
+        assert_eq!(market.count(number, is_skipped), 0, "it waits");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use florin_protocol::{Address, Amount, AmountError, Digest};
 
 use super::executors::{DeviceSupply, check_supply};
 use super::windows::{LEASE_WINDOW_MS, refuse_served_time, refuse_windows};
+use crate::policy::DailyHours;
 
 /// Shortest challenge window of an accepted order, unless the policy has another, in milliseconds:
 /// ten minutes.
@@ -37,6 +38,8 @@ pub struct LeasePolicy {
     pub bid: Option<BidRule>,
     /// The rule for audits; `None` audits no order.
     pub audit: Option<AuditRule>,
+    /// The hours in which bids are sealed and audits joined; `None` for all. Leases that it has joined go on.
+    pub hours: Option<DailyHours>,
     /// Whether the account computes the disputed step of orders that name it as their referee.
     pub referee: bool,
     /// The accepted referees. An order with another one is skipped.
@@ -116,6 +119,7 @@ impl LeasePolicy {
         Self {
             bid: None,
             audit: None,
+            hours: None,
             referee: false,
             referees: Vec::new(),
             challenge_min_ms: LEASE_CHALLENGE_MS,

@@ -147,7 +147,7 @@ fn an_order_of_another_class_or_job_is_refused() {
     assert!(why.contains("class"), "{why}");
     let other = ComputeJob { seed: 8, ..job() };
     let why = refused(&policy(), LeaseRole::Provider, &order(), &other).unwrap();
-    assert!(why.contains("the job does not match"), "{why}");
+    assert!(why.contains("the job is not the one"), "{why}");
     let shorter = ComputeOrder { steps: 20, ..order() };
     assert!(refused(&policy(), LeaseRole::Auditor, &shorter, &job()).is_some());
 }

@@ -1,6 +1,7 @@
 //! The policy: which rows may go to which tasks, and the limits of the client.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use florin_protocol::{
     Address, Amount, Digest, GraphForm, ModelArchitecture, TaskId, TaskSpec, Timestamp,
@@ -201,6 +202,19 @@ pub struct DailyHours {
     pub from: u8,
     /// The hour that ends them, from 0 to 24; before `from` for hours over midnight.
     pub to: u8,
+}
+
+impl FromStr for DailyHours {
+    type Err = String;
+
+    /// Reads hours such as `22..6`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once("..").and_then(|(from, to)| {
+            let hours = Self { from: from.trim().parse().ok()?, to: to.trim().parse().ok()? };
+            (hours.from < 24 && hours.to <= 24).then_some(hours)
+        });
+        parsed.ok_or_else(|| format!("hours = {text:?}: write hours in UTC, such as \"22..6\""))
+    }
 }
 
 impl DailyHours {

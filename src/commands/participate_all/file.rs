@@ -6,8 +6,7 @@ use std::path::Path;
 
 use florin_learning::DataSource;
 use florin_participant::policy::{
-    DailyHours, DataRule, ModelFamily, ModelRules, Policy, REVIEW_MS, SchemaRule,
-    TASKS_AT_ONCE_MAX, TaskRules,
+    DataRule, ModelFamily, ModelRules, Policy, REVIEW_MS, SchemaRule, TASKS_AT_ONCE_MAX, TaskRules,
 };
 use florin_protocol::{Address, Amount, Digest, TaskId};
 use serde::Deserialize;
@@ -128,7 +127,7 @@ fn from_text(text: &str, folder: &Path) -> Result<ReadPolicy, String> {
         pay_per_hour_min: file.pay_per_hour_min,
         models: model_rules(&file.models)?,
         tasks_max,
-        hours: file.hours.as_deref().map(daily_hours).transpose()?,
+        hours: file.hours.as_deref().map(str::parse).transpose()?,
         review_ms,
     };
     Ok(ReadPolicy { policy, sources, accepted: file.models.accept })
@@ -187,17 +186,10 @@ fn family(name: &str) -> Result<ModelFamily, String> {
     })
 }
 
-/// Hours of a day in UTC as text: `22..6`.
-fn daily_hours(text: &str) -> Result<DailyHours, String> {
-    let parsed = text.split_once("..").and_then(|(from, to)| {
-        let hours = DailyHours { from: from.trim().parse().ok()?, to: to.trim().parse().ok()? };
-        (hours.from < 24 && hours.to <= 24).then_some(hours)
-    });
-    parsed.ok_or_else(|| format!("hours = {text:?}: write hours in UTC, such as \"22..6\""))
-}
-
 #[cfg(test)]
 mod tests {
+    use florin_participant::policy::DailyHours;
+
     use super::*;
 
     const SHORT: &str = "bond_max = \"20\"\npay_per_hour_min = \"0.5\"\n\

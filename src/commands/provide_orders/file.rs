@@ -30,6 +30,7 @@ struct OrdersFile {
     referees: Vec<Address>,
     #[serde(default)]
     referee: bool,
+    hours: Option<String>,
     challenge_min: Option<String>,
     window_min: Option<String>,
     segments_max: Option<u32>,
@@ -100,6 +101,7 @@ fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, 
     let policy = LeasePolicy {
         bid,
         audit,
+        hours: file.hours.as_deref().map(str::parse).transpose()?,
         referee: file.referee,
         referees: file.referees,
         challenge_min_ms: ms(
@@ -120,6 +122,8 @@ fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, 
 
 #[cfg(test)]
 mod tests {
+    use florin_participant::policy::DailyHours;
+
     use super::*;
 
     fn from_text(text: &str) -> Result<LeasePolicy, String> {
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!((policy.audit, policy.referee, policy.challenge_min_ms), (None, false, 600_000));
         assert_eq!((policy.job_bytes_max, policy.segments_max), (1 << 30, 10_000));
         assert_eq!(policy.window_min_ms, 30_000);
-        let long = "referee = true\nchallenge_min = \"2 s\"\nwindow_min = \"3 s\"\nsegments_max = 50\njob_mib_max = 8\n\
+        let long = "referee = true\nhours = \"22..6\"\nchallenge_min = \"2 s\"\nwindow_min = \"3 s\"\nsegments_max = 50\njob_mib_max = 8\n\
                     state_mib_max = 16\n";
         let policy = from_text(&format!(
             "{long}{SHORT}orders_max = 2\n[audit]\nfee_min = \"0.1\"\n\
@@ -147,6 +151,7 @@ mod tests {
         assert_eq!((policy.challenge_min_ms, policy.segments_max), (2_000, 50));
         assert_eq!(policy.window_min_ms, 3_000);
         assert_eq!((policy.job_bytes_max, policy.state_bytes_max), (8 << 20, 16 << 20));
+        assert_eq!(policy.hours, Some(DailyHours { from: 22, to: 6 }));
         assert!(policy.referee && policy.bid.unwrap().orders_max == 2);
         assert_eq!(policy.audit.unwrap().bond_max, "5".parse().unwrap());
         assert!(from_text("referee = true\n").is_ok());
@@ -166,6 +171,7 @@ mod tests {
             ("referees", "referies", "referies"),
             ("referees", "challenge_min = \"soon\"\nreferees", "challenge_min"),
             ("referees", "window_min = \"soon\"\nreferees", "window_min"),
+            ("referees", "hours = \"24..6\"\nreferees", "22..6"),
             ("referees", "window_min = \"0 s\"\nreferees", "window_min"),
             ("referees", "segments_max = 0\nreferees", "segments_max"),
             ("referees", "job_mib_max = 99999999999999999\nreferees", "job_mib_max"),
