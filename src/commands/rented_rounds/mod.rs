@@ -38,8 +38,9 @@ use crate::task_file::order::{ClassAndStep, OrderDraft, OrderParties, RentedRoun
 pub(super) use audits::beside;
 use record::{RENT_LIMIT, RentedOrders};
 
-/// Orders of one training, at most: a provider may stop or lose its stake.
-const ATTEMPTS_MAX: u64 = 3;
+/// Orders of one training, at most: a provider may stop or lose its stake, and all may be busy. The policy's limits of
+/// spending and the end of the round count as well.
+const ATTEMPTS_MAX: u64 = 12;
 /// The code of a training that no order performed.
 const RENT_FAILED: &str = "RENT_FAILED";
 /// Looks at an order between two looks at the task.
