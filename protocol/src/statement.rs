@@ -183,12 +183,13 @@ fn explain_reason(report: &Report, line: &PayLine, score: Option<&UpdateScore>) 
         ),
         PayReason::Withheld if was_paid(report, line) => format!(
             "The score of the update is {figures}. The payable part of all scores so far did not \
-             grow: the rest is withheld, and paid only if a later round confirms it."
+             grow: the rest is withheld. A later round pays it if the score is confirmed; after the \
+             last round it returns to the buyer."
         ),
         PayReason::Withheld => format!(
             "The score of the update is {figures}. Over all rounds so far this is not \
-             statistically significant: the pay is withheld, and paid only if a later round \
-             confirms it."
+             statistically significant: the pay is withheld. A later round pays it if the score is \
+             confirmed; after the last round it returns to the buyer."
         ),
         PayReason::Idle if treatment.duplicate_of.is_some() => String::new(),
         PayReason::Idle => {
