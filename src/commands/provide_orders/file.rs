@@ -9,6 +9,7 @@ use florin_protocol::{Address, Amount};
 use serde::Deserialize;
 
 use super::executors::{ExecutorPlan, ExecutorsTable};
+use super::value::ValueTable;
 use crate::cli::ExecutorKind;
 use crate::failure::Failure;
 use crate::small_file::SmallFile;
@@ -39,14 +40,16 @@ struct OrdersFile {
     data_classes: Option<BTreeSet<DataClass>>,
     bid: Option<BidTable>,
     audit: Option<AuditTable>,
+    value: Option<ValueTable>,
     executors: Option<ExecutorsTable>,
 }
 
-/// A policy, with its executors.
+/// A policy, with its executors, and the rounds of tasks that are valued beside orders.
 #[derive(Debug)]
 pub(super) struct OrdersPolicy {
     pub(super) policy: LeasePolicy,
     pub(super) executors: Option<ExecutorPlan>,
+    pub(super) value: Option<ValueTable>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -117,7 +120,8 @@ fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, 
         executors: executors.as_ref().map(|plan| plan.supply),
     };
     policy.check().map_err(|error| error.to_string())?;
-    Ok(OrdersPolicy { policy, executors })
+    file.value.as_ref().map_or(Ok(()), ValueTable::check)?;
+    Ok(OrdersPolicy { policy, executors, value: file.value })
 }
 
 #[cfg(test)]
@@ -185,11 +189,26 @@ mod tests {
             ("\"100\"", "\"100\"\n[executors]\nbackend = \"lsf\"", "lsf"),
             ("[\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]", "[]", "referees"),
             ("[bid]", "[bids]", "bids"),
+            ("[bid]", "[value]\nstake_max = \"20\"\n[bid]", "value.arbiters"),
+            (
+                "[bid]",
+                "[value]\nstake_max = \"0\"\ntrust_coordinator = true\n[bid]",
+                "value.stake_max",
+            ),
+            (
+                "[bid]",
+                "[value]\nstake_max = \"2\"\ntrust_coordinator = true\ntasks = []\n[bid]",
+                "value.tasks",
+            ),
+            ("[bid]", "[value]\nstake = \"2\"\n[bid]", "stake"),
         ] {
             let text = SHORT.replacen(old, new, 1);
             let why = from_text(&text).unwrap_err();
             assert!(why.contains(part), "{part:?} is not in {why:?}");
         }
         assert!(from_text("").unwrap_err().contains("no role"));
+        let value = "[value]\nstake_max = \"20\"\ntrust_coordinator = true\n[bid]";
+        let read = super::from_text(&SHORT.replace("[bid]", value), None).unwrap();
+        assert!(read.value.is_some() && super::from_text(SHORT, None).unwrap().value.is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 mod executors;
 mod file;
+mod value;
 
 use std::path::Path;
 
@@ -22,9 +23,10 @@ use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, BAD, JsonEvent, NOTE, TextTable};
+use value::ValueParts;
 
 pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
-    let file::OrdersPolicy { policy, executors } = file::read(policy, arguments.backend)?;
+    let file::OrdersPolicy { policy, executors, value } = file::read(policy, arguments.backend)?;
     check_experiment(arguments, executors.is_some())?;
     let offer = arguments.list.as_deref().map(provide_list::read).transpose()?;
     let wallet = wallet::open(&arguments.wallet)?;
@@ -61,19 +63,22 @@ pub(super) fn run(arguments: &Provide, policy: &Path) -> anyhow::Result<Exit> {
     let backend =
         executors.map(|plan| plan.backend(arguments.engine, &config.folder)).transpose()?;
     let mut print = |event: &LeaseEvent| print_event(&printer, event);
-    let outcome = match offer {
-        None => serve_orders_by(&config, parts, backend, &shutdown, &mut print),
+    let (market, wallet, ledger) = (&market, &wallet, &*ledger);
+    let serve = || match offer {
+        None => Ok(serve_orders_by(&config, parts, backend, &shutdown, &mut print)?),
         Some(offer) => {
-            let shared = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
+            let shared = ListingParts { market, wallet, ledger };
             let work = || {
                 let served = serve_orders_by(&config, parts, backend, &shutdown, &mut print);
                 // The listing ends with the work.
                 shutdown.request();
                 served
             };
-            provide_list::beside(arguments, offer, &shared, (&shutdown, gate), work)?
+            Ok(provide_list::beside(arguments, offer, &shared, (&shutdown, gate), work)??)
         }
-    }?;
+    };
+    let beside = ValueParts { market, wallet, ledger };
+    let outcome = value::beside(arguments, value.as_ref(), beside, &shutdown, serve)?;
     summary(&outcome, &printer);
     Ok(Exit::Done)
 }

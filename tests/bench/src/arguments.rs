@@ -94,7 +94,7 @@ pub(crate) struct BenchPay {
           value_parser = clap::value_parser!(u64).range(..=FIRST_SEED_MAX))]
     pub(crate) first_seed: u64,
     /// pay, rounds: only the markets whose name contains this text; compute: only such parts (schedule,
-    /// decision, cores, leases, orders, listings, valuation); models --library: only such models, by one of several texts with commas
+    /// decision, cores, leases, laboratory, orders, listings, valuation); models --library: only such models, by one of several texts with commas
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
 }
