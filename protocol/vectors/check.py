@@ -14,10 +14,8 @@ import sys
 from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from eth_abi import encode
 from eth_account import Account
 from eth_account.messages import encode_typed_data
-from eth_utils import keccak
 
 from duplicates import check_earlier_updates
 from images import check_image
@@ -25,6 +23,7 @@ from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
 from selection import check_selection
+from trees import claim_leaf, claim_root, parent
 from valuation import check_cross_check_vector, check_valuation_vector
 
 SCHEMA = Schema(pathlib.Path(__file__).parent / "schema.json")
@@ -204,18 +203,13 @@ def check_seed(report):
 
 
 def check_tree(v):
-    """OpenZeppelin's standard-v1 tree over (account, paid, debited), from its specification."""
-    types = ["address", "uint256", "uint256"]
-    leaves = [keccak(keccak(encode(types, [a, int(p), int(d)]))) for a, p, d in v["leaves"]]
-    heap = [b""] * (len(leaves) - 1) + sorted(leaves, reverse=True)
-    for i in reversed(range(len(leaves) - 1)):
-        heap[i] = keccak(b"".join(sorted(heap[2 * i + 1 : 2 * i + 3])))
-    assert heap[0].hex() == v["root"], "root differs"
-    for leaf, proof in zip(leaves, v["proofs"], strict=True):
-        node = leaf
+    leaves = [claim_leaf(account, int(paid), int(debited)) for account, paid, debited in v["leaves"]]
+    root = claim_root(leaves)
+    assert root.hex() == v["root"], "root differs"
+    for node, proof in zip(leaves, v["proofs"], strict=True):
         for sibling in proof:
-            node = keccak(b"".join(sorted([node, digest(sibling)])))
-        assert node == heap[0], "a proof does not lead to the root"
+            node = parent([node, digest(sibling)])
+        assert node == root, "a proof does not lead to the root"
 
 
 def check_cohort(v):
