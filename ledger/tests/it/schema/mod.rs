@@ -143,7 +143,8 @@ fn the_schema_has_every_canonical_message() {
             declared.extend(names.map(|name| name.trim_end_matches(" {").to_owned()));
         }
     }
-    // Leases and listings follow from their records; the layouts of their states are not part of the protocol.
+    // Leases and listings follow from their records, and their digests are the reports of settlements.
+    // Their types have no JSON form: docs/lease-protocol.md has the layouts.
     assert!(declared.remove("Lease") && declared.remove("Listing"));
     // No account sends it: it names the contracts of a market (docs/ethereum.md).
     assert!(declared.remove("ContractAddresses"));
