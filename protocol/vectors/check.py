@@ -19,6 +19,7 @@ from eth_account.messages import encode_typed_data
 
 from duplicates import check_earlier_updates
 from images import check_image
+from leases import check_lease_vector, check_whole_lease
 from repeats import check_repeats
 from rounds import check_confirmation, check_gap, check_gap_rule, check_rounds
 from schema import Schema
@@ -332,6 +333,7 @@ CHECKS = {
     "confirmations": check_confirmation, "rounds": check_rounds,
     "repeats": check_repeats, "valued_rounds": check_valuation_vector,
     "cross_checks": check_cross_check_vector, "earlier_updates": check_earlier_updates,
+    "leases": lambda v: check_lease_vector(SCHEMA, v), "whole_leases": lambda v: check_whole_lease(SCHEMA, v),
 }
 
 

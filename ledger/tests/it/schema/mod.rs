@@ -1,11 +1,16 @@
 //! `protocol/vectors/schema.json`, the schema of every signed or hashed type, generated from the
-//! types; the tables of `docs/protocol.md`, generated from the schema; and the vectors of the
-//! ledger's types, which `check.py` encodes by the schema. After a deliberate change,
-//! `FLORIN_BLESS=1 cargo test -p florin-ledger --test it schema` rewrites all three.
+//! types; the tables of `docs/protocol.md`, generated from the schema; the vectors of the ledger's
+//! types, which `check.py` encodes by the schema; and those of leases. After a deliberate change,
+//! `FLORIN_BLESS=1 cargo test -p florin-ledger --test it schema` rewrites all of them.
 
 mod actions;
 mod catalogue;
 mod constants;
+mod lease_cases;
+mod lease_draws;
+mod lease_example;
+mod lease_recorder;
+mod leases;
 mod tables;
 mod vectors;
 
@@ -119,6 +124,16 @@ fn the_ledgers_vectors_match_the_committed_ones() {
     assert_committed(&repository().join("protocol/vectors/ledger.json"), &pretty(&vectors));
 }
 
+#[test]
+fn the_vectors_of_leases_match_the_committed_ones() {
+    let folder = repository().join("protocol/vectors");
+    assert_committed(&folder.join("leases.json"), &pretty(&leases::formulas()));
+    // Whole leases are long, and have a line each.
+    let lines: Vec<String> = leases::leases().iter().map(Value::to_string).collect();
+    let text = format!("[\n{}\n]\n", lines.join(",\n"));
+    assert_committed(&folder.join("whole_leases.json"), &text);
+}
+
 /// Every type that the two crates hash as a message is in the schema.
 #[test]
 fn the_schema_has_every_canonical_message() {
@@ -144,7 +159,8 @@ fn the_schema_has_every_canonical_message() {
         }
     }
     // Leases and listings follow from their records, and their digests are the reports of settlements.
-    // Their types have no JSON form: docs/lease-protocol.md has the layouts.
+    // Their types have no JSON form: docs/lease-protocol.md has the layouts, and whole_leases.json the
+    // bytes of leases. No vector has those of a listing.
     assert!(declared.remove("Lease") && declared.remove("Listing"));
     // No account sends it: it names the contracts of a market (docs/ethereum.md).
     assert!(declared.remove("ContractAddresses"));
