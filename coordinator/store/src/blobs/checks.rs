@@ -1,7 +1,7 @@
-//! Files that were compared with their digests a short while ago.
+//! Files of blobs: their lengths, and those that were compared with their digests a short while ago.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use florin_protocol::Digest;
 
-use super::OpenedBlob;
+use super::{BlobStore, OpenedBlob};
+use crate::error::BlobError;
 
 /// How long a comparison counts: a damaged disk is noticed after that.
 const CHECK_LIFE: Duration = Duration::from_secs(60);
@@ -55,5 +56,59 @@ impl LateChecks {
             known.clear();
         }
         known.insert(digest, (FileVersion::of(&found), Instant::now()));
+    }
+}
+
+impl BlobStore {
+    /// The length of a blob with a file of its own; `None` for a small one, and for a blob that the folder lacks.
+    #[must_use]
+    pub fn file_bytes(&self, digest: Digest) -> Option<u64> {
+        let found = fs::metadata(self.path(digest)).ok()?;
+        (found.is_file() && !self.packs.contains(digest)).then_some(found.len())
+    }
+
+    /// As [`Self::open_checked`], and a file that was compared with its digest within the last minute, and was not
+    /// written since, is not read again: many readers of a large blob cost one comparison.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn open_lately_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
+        if let Some(opened) = self.checks.open(digest, &self.path(digest)) {
+            return Ok(opened);
+        }
+        let opened = self.open_checked(digest)?;
+        if let OpenedBlob::File(file, _) = &opened {
+            self.checks.remember(digest, file);
+        }
+        Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pack::PACKED_BYTES_MAX;
+
+    /// A minute is too long to wait for a file that was written again.
+    #[test]
+    fn a_file_that_was_written_since_its_comparison_is_compared_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let bytes = vec![7; PACKED_BYTES_MAX + 1];
+        let digest = store.put(&bytes).unwrap();
+        assert_eq!(store.file_bytes(digest), Some(bytes.len() as u64));
+        let length = |opened: OpenedBlob| match opened {
+            OpenedBlob::File(_, length) => length,
+            OpenedBlob::Bytes(bytes) => bytes.len() as u64,
+        };
+        for _ in 0..2 {
+            assert_eq!(length(store.open_lately_checked(digest).unwrap()), bytes.len() as u64);
+        }
+        assert!(store.checks.open(digest, &store.path(digest)).is_some(), "it is known");
+        let mut damaged = bytes;
+        damaged[100] = 8;
+        fs::write(store.path(digest), &damaged).unwrap();
+        assert!(matches!(store.open_lately_checked(digest), Err(BlobError::WrongDigest { .. })));
+        assert!(store.open_lately_checked(Digest([1; 32])).is_err());
     }
 }

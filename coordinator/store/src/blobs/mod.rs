@@ -118,13 +118,6 @@ impl BlobStore {
         self.packs.contains(digest) || self.path(digest).is_file()
     }
 
-    /// The length of a blob with a file of its own; `None` for a small one, and for a blob that the folder lacks.
-    #[must_use]
-    pub fn file_bytes(&self, digest: Digest) -> Option<u64> {
-        let found = fs::metadata(self.path(digest)).ok()?;
-        (found.is_file() && !self.packs.contains(digest)).then_some(found.len())
-    }
-
     /// The free bytes of the disk.
     ///
     /// # Errors
@@ -287,22 +280,6 @@ impl BlobStore {
     /// [`BlobError`].
     pub fn open_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
         self.read_or_fetch(digest, || self.open_local(digest))
-    }
-
-    /// As [`Self::open_checked`], and a file that was compared with its digest within the last minute, and was not
-    /// written since, is not read again: many readers of a large blob cost one comparison.
-    ///
-    /// # Errors
-    /// [`BlobError`].
-    pub fn open_lately_checked(&self, digest: Digest) -> Result<OpenedBlob, BlobError> {
-        if let Some(opened) = self.checks.open(digest, &self.path(digest)) {
-            return Ok(opened);
-        }
-        let opened = self.open_checked(digest)?;
-        if let OpenedBlob::File(file, _) = &opened {
-            self.checks.remember(digest, file);
-        }
-        Ok(opened)
     }
 
     /// Opens a blob of the folder after it has verified its digest.
