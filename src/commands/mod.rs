@@ -32,6 +32,7 @@ mod ranks;
 mod rent;
 mod rented_rounds;
 mod restore;
+mod set_aside;
 mod silo;
 mod sim;
 mod statement;

@@ -15,6 +15,7 @@ use florin_sim::quote::PayLimits;
 use serde_json::json;
 
 use crate::cli::TaskPublish;
+use crate::commands::set_aside::{path_aside, paths_aside};
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
@@ -204,11 +205,6 @@ fn published_path(file: &Path) -> PathBuf {
     file.with_extension("published.json")
 }
 
-/// The file to which that of an earlier task is moved.
-fn earlier_path(file: &Path, task: TaskId) -> PathBuf {
-    file.with_extension(format!("published-{}.json", task.short()))
-}
-
 fn read_publication(path: &Path) -> anyhow::Result<Option<TaskSpec>> {
     match std::fs::read(path) {
         Ok(bytes) => {
@@ -222,7 +218,8 @@ fn read_publication(path: &Path) -> anyhow::Result<Option<TaskSpec>> {
 /// If the file was published before and is as it was then, continues with exactly that task; an expiry
 /// relative to the publication would otherwise make a different task of it.
 fn resume_publication(file: &Path, ready: &mut PreparedTask) -> anyhow::Result<()> {
-    for path in [vec![published_path(file)], earlier_paths(file)?].concat() {
+    let path = published_path(file);
+    for path in [vec![path.clone()], paths_aside(&path)?].concat() {
         let Some(TaskSpec { expires, .. }) = read_publication(&path)?.filter(|earlier| {
             *earlier == TaskSpec { expires: earlier.expires, ..ready.spec.clone() }
         }) else {
@@ -234,26 +231,6 @@ fn resume_publication(file: &Path, ready: &mut PreparedTask) -> anyhow::Result<(
     Ok(())
 }
 
-/// The files of all earlier tasks, ascending.
-fn earlier_paths(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let folder = match file.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let prefix = format!("{stem}.published-");
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
-        let path = entry.with_context(|| folder.display().to_string())?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(&prefix) && name.ends_with(".json") {
-            found.push(path);
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
-}
-
 /// Stores the task as it is published, before any tokens are locked. Returns the task that the file was last
 /// published as, if it was another one; that stays in a file of its own.
 fn store_publication(file: &Path, spec: &TaskSpec) -> anyhow::Result<Option<TaskId>> {
@@ -261,8 +238,8 @@ fn store_publication(file: &Path, spec: &TaskSpec) -> anyhow::Result<Option<Task
     let earlier = read_publication(&path)?.map(|earlier| earlier.id());
     let earlier = earlier.filter(|earlier| *earlier != spec.id());
     if let Some(task) = earlier {
-        let kept = earlier_path(file, task);
-        std::fs::rename(&path, &kept).with_context(|| kept.display().to_string())?;
+        let aside = path_aside(&path, task.short());
+        std::fs::rename(&path, &aside).with_context(|| aside.display().to_string())?;
     }
     let written = path.with_extension("new");
     let bytes = serde_json::to_vec_pretty(spec)?;
