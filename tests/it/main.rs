@@ -34,6 +34,7 @@ mod a_trace_is_shown_in_words_and_json;
 mod a_training_longer_than_a_round_is_refused;
 mod an_arbiter_watches_and_cancels;
 mod an_injected_delay_is_blamed;
+mod an_order_file_is_one_order;
 mod an_order_is_placed_and_fetched;
 mod an_upload_survives_disconnects_and_kills;
 mod anyone_can_recompute_a_payout;

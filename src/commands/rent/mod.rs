@@ -3,6 +3,7 @@
 pub(super) mod audit;
 mod check;
 mod earnings;
+mod earlier;
 mod fetch;
 pub(super) mod machine;
 mod new;

@@ -4,6 +4,8 @@
 //! Each step is idempotent, and the exact order is stored next to its file before any tokens are locked:
 //! an interrupted order resumes where it stopped, and the escrow is locked only once.
 
+use std::path::Path;
+
 use florin_compute::{ComputeOrder, DataClass, OrderRequest, OrderView};
 use florin_ledger::lease_task;
 use florin_participant::{Shutdown, Wallet};
@@ -11,6 +13,7 @@ use florin_protocol::{Canonical, Digest, WalletSigner};
 use florin_work::delivered_state;
 use serde_json::json;
 
+use super::earlier::{EarlierOrders, OrderSource};
 use super::machine::{class_and_step, load};
 use super::placing::{open_escrow, open_with_retries, opened_before, upload};
 use super::{audit, readers, refused, stored, watch};
@@ -21,7 +24,7 @@ use crate::failure::{Exit, Failure};
 use crate::market::MarketConnection;
 use crate::rent::OrderQuote;
 use crate::rent::records;
-use crate::show;
+use crate::show::{self, NOTE};
 use crate::task_file::order::{self, OrderDraft, OrderParties, OrderRest};
 
 /// An order that is ready to be placed.
@@ -30,6 +33,9 @@ struct ReadyOrder {
     rest: Option<OrderRest>,
     order: ComputeOrder,
     quote: OrderQuote,
+    earlier: EarlierOrders,
+    /// Doubts about the order, each with its code.
+    warnings: Vec<String>,
 }
 
 pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
@@ -38,7 +44,7 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
     confirmation.require()?;
     let market = MarketConnection::connect(&place.market)?;
     let wallet = wallet::open(&place.wallet)?;
-    let ready = prepare(arguments, &market, &wallet)?;
+    let mut ready = prepare(arguments, &market, &wallet)?;
     market.check_confidential(ready.order.data_class)?;
     let request = OrderRequest { order: ready.order.clone(), job: ready.draft.job.clone() };
     let id = request.order.id();
@@ -54,6 +60,10 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
                 if ready.order.data_class == DataClass::Private {
                     audit::check_possible(&ready.order, (&wallet, &*ledger), place.audit.engine)?;
                 }
+                let others = ready.earlier.others(&ready.order, &*ledger)?;
+                ready.warn(
+                    others.into_iter().map(|other| locks_another_escrow(other, &arguments.file)),
+                );
                 confirmation.ask(&question(&ready))?;
             }
             stored::store(&arguments.file, ready.rest.as_ref(), &request)?;
@@ -84,6 +94,25 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
     }
 }
 
+impl ReadyOrder {
+    /// Prints doubts about the order, before its escrow is locked.
+    fn warn(&mut self, doubts: impl IntoIterator<Item = String>) {
+        for doubt in doubts {
+            anstream::eprintln!("{NOTE}warning:{NOTE:#} {doubt}");
+            self.warnings.push(doubt);
+        }
+    }
+}
+
+fn locks_another_escrow(earlier: Digest, file: &Path) -> String {
+    let (id, file) = (earlier.short(), file.display());
+    format!(
+        "order {id} of the same nonce has an escrow: this is another order with an escrow of its own, because {file}, \
+         its model or its rows have changed since, and that one is not changed by it. Undo the changes to go on with \
+         that one; `florin rent statement {id}` explains it [ANOTHER_ORDER]"
+    )
+}
+
 /// The question before an escrow is locked.
 fn question(ready: &ReadyOrder) -> String {
     let (escrow, class) = (show::fln(ready.quote.escrow), ready.order.data_class);
@@ -102,7 +131,12 @@ fn question(ready: &ReadyOrder) -> String {
 fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Result<()> {
     if arguments.place.json.json {
         let locked = show::units(ready.quote.escrow);
-        let fields = json!({ "order": id, "locked": locked, "quote": ready.quote.to_json() });
+        let fields = json!({
+            "order": id,
+            "locked": locked,
+            "warnings": ready.warnings,
+            "quote": ready.quote.to_json(),
+        });
         let is_followed = arguments.place.follow || ready.order.data_class == DataClass::Private;
         return match is_followed {
             // Further lines follow.
@@ -126,7 +160,7 @@ fn report(arguments: &RentOrder, ready: &ReadyOrder, id: Digest) -> anyhow::Resu
     Ok(())
 }
 
-/// Reads the file, and makes the order: the stored one of an earlier run, or a new one.
+/// Reads the file, and makes the order: the one of an earlier run, or a new one.
 fn prepare(
     arguments: &RentOrder,
     market: &MarketConnection,
@@ -139,7 +173,9 @@ fn prepare(
         Some(after) => Some(rest_of(market, wallet, after, &draft)?),
         None => None,
     };
-    let order = match stored::resume(file, &draft, &parties, rest.as_ref())? {
+    let source = OrderSource { file, draft: &draft, parties: &parties, rest: rest.as_ref() };
+    let earlier = EarlierOrders::find(market, source)?;
+    let order = match earlier.resumed(source, || market.ledger())? {
         Some(order) => order,
         None => {
             let machine = class_and_step(&draft, file, arguments.place.audit.engine)?;
@@ -148,7 +184,7 @@ fn prepare(
     };
     load(&draft, &order)?;
     let quote = OrderQuote::new(&order, &draft.job, draft.challenge_ms).map_err(refused)?;
-    Ok(ReadyOrder { draft, rest, order, quote })
+    Ok(ReadyOrder { draft, rest, order, quote, earlier, warnings: Vec::new() })
 }
 
 /// The segments that an earlier order of the same job left.
