@@ -36,7 +36,7 @@ pub trait Transient {
 
 impl Transient for ClientError {
     fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::RateLimited { .. })
+        matches!(self, Self::Unavailable { .. } | Self::RateLimited { .. } | Self::LimitReached(_))
     }
 }
 

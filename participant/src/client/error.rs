@@ -67,6 +67,9 @@ pub enum ClientError {
         /// The difference, or the failure.
         why: String,
     },
+    /// The coordinator is at a limit. Transient.
+    #[error(transparent)]
+    LimitReached(Rejection),
     /// The coordinator rejected the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -167,7 +170,7 @@ impl ClientError {
             Self::RateLimited { .. } => "RATE_LIMITED",
             Self::TlsNotTrusted { .. } => "TLS_NOT_TRUSTED",
             Self::Weights { .. } => "WRONG_WEIGHTS",
-            Self::Rejected(rejection) => rejection.code.as_str(),
+            Self::LimitReached(rejection) | Self::Rejected(rejection) => rejection.code.as_str(),
             Self::InvalidResponse { .. } => "INVALID_RESPONSE",
             Self::NotSigned { .. } => "INVALID_SIGNATURE",
             Self::UnexpectedContent { .. } => "UNEXPECTED_CONTENT",
@@ -181,7 +184,7 @@ impl ClientError {
     #[must_use]
     pub fn rejection(&self) -> Option<&Rejection> {
         match self {
-            Self::Rejected(rejection) => Some(rejection),
+            Self::LimitReached(rejection) | Self::Rejected(rejection) => Some(rejection),
             _ => None,
         }
     }

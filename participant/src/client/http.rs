@@ -301,11 +301,13 @@ impl RequestTarget {
             return Err(ClientError::RateLimited { what, why, retry_after_s: after_s });
         }
         // 429 and 5xx depend on the coordinator's state, not on the request.
-        if status.is_server_error() || status.as_u16() == 429 {
+        let is_limited = status.as_u16() == 429;
+        if status.is_server_error() || (is_limited && rejection.is_none()) {
             let why = rejection.map_or_else(|| format!("status {status}"), |r| r.to_string());
             return Err(ClientError::Unavailable { what: self.name.clone(), why });
         }
         Err(match rejection {
+            Some(rejection) if is_limited => ClientError::LimitReached(rejection),
             Some(rejection) => ClientError::Rejected(rejection),
             None => self.invalid_response(format!("status {status} without a code")),
         })

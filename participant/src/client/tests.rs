@@ -93,6 +93,21 @@ fn a_rate_limited_request_is_retried_ten_times_at_most() {
     assert_eq!(asked.load(Ordering::SeqCst), 10);
 }
 
+/// A command that runs once prints the coordinator's code and sentence; a daemon tries again.
+#[test]
+fn a_limit_of_the_coordinator_has_its_own_code_and_is_transient() {
+    const FULL: &str = "429 X\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 46\r\n\r\n\
+        {\"code\":\"LIMIT_REACHED\",\"message\":\"10 orders\"}";
+    let (url, asked) = serve_in_order(&[FULL]);
+    let error = connect(&url).unwrap_err();
+    assert_eq!((error.code(), error.rejection().is_some()), ("LIMIT_REACHED", true), "{error}");
+    assert!(error.to_string().contains("10 orders"), "{error}");
+    assert!(crate::retry::Transient::is_transient(&error));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let error = connect(&serve_always("429 X\r\ncontent-length: 0\r\n\r\n")).unwrap_err();
+    assert_eq!(error.code(), "COORDINATOR_UNAVAILABLE", "{error}");
+}
+
 #[test]
 fn a_response_above_the_limit_is_rejected() {
     let market = TestMarket::start(1, false);
