@@ -91,6 +91,7 @@ fn a_limit_on_the_file_size_is_reported() {
     let why = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{why}");
     assert!(why.contains("error[STORAGE_FULL]"), "{why}");
+    assert!(!file.exists(), "a part of a file would be in the way of the next try");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! `florin rent fetch`: fetches the trained model of an order, and checks all of it.
 
-use anyhow::Context;
 use florin_compute::{ComputeOrder, DataClass, Lease, LeaseOutcome};
 use florin_learning::tensors;
 use florin_participant::ClientError;
@@ -9,7 +8,7 @@ use florin_work::delivered_state;
 use serde_json::json;
 
 use crate::cli::RentFetch;
-use crate::commands::out_file::refuse_existing_but;
+use crate::commands::out_file::{refuse_existing_but, write_bytes};
 use crate::commands::task::write_whole;
 use crate::commands::wallet;
 use crate::failure::{Exit, Failure};
@@ -43,7 +42,7 @@ pub(super) fn run(arguments: &RentFetch) -> anyhow::Result<Exit> {
         false => {
             let model = florin_work::model_spec(&ModelArchitecture::Graph(job.graph.clone()));
             let encoded = tensors::encode(&model, state.params())?;
-            std::fs::write(out, encoded).with_context(|| out.display().to_string())?;
+            write_bytes(out, &encoded)?;
         }
     }
     let is_whole = delivered == order.segments;

@@ -1,13 +1,12 @@
 //! `florin rent new`: writes an order file.
 
-use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
 use serde_json::json;
 
 use super::readers;
 use crate::cli::RentNew;
+use crate::commands::out_file::create_text;
 use crate::compose;
 use crate::failure::{Exit, Failure};
 use crate::show;
@@ -42,16 +41,7 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let (written, split) = order_for_graph(&graph, &arguments.data, folder, &order)?;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = match file {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let message =
-                format!("{shown} already exists and is not overwritten: choose another name");
-            return Err(Failure::input("FILE_EXISTS", message).into());
-        }
-        other => other.with_context(|| shown.to_string())?,
-    };
-    file.write_all(written.text.as_bytes()).with_context(|| shown.to_string())?;
+    create_text(path, &written.text)?;
     if arguments.json.json {
         show::json(&json!({ "file": path, "notes": written.notes }))?;
         return Ok(Exit::Done);

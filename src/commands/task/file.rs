@@ -1,9 +1,7 @@
 //! `florin task new|check`: writes and checks a task file, before it is published.
 
-use std::io::Write;
 use std::path::Path;
 
-use anyhow::Context;
 use florin_participant::RoundTerms;
 use florin_protocol::{
     Address, Amount, ChainId, DataSchema, Digest, FeatureEncoding, Holdout, MarketId,
@@ -15,8 +13,9 @@ use super::graph_check::check_graph;
 use super::quote::TaskQuote;
 use crate::cli::{TaskCheck, TaskNew};
 use crate::commands::now;
+use crate::commands::out_file::create_text;
 use crate::compose;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::loss_text;
 use crate::show;
 use crate::task_file::{
@@ -58,16 +57,7 @@ pub(super) fn new(arguments: &TaskNew) -> anyhow::Result<Exit> {
             (task.text, task.notes)
         }
     };
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = match file {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let message =
-                format!("{shown} already exists and is not overwritten: choose another name");
-            return Err(Failure::input("FILE_EXISTS", message).into());
-        }
-        other => other.with_context(|| shown.to_string())?,
-    };
-    file.write_all(text.as_bytes()).with_context(|| shown.to_string())?;
+    create_text(path, &text)?;
     if arguments.json.json {
         show::json(&json!({ "file": path, "notes": notes }))?;
         return Ok(Exit::Done);

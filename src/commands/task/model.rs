@@ -9,7 +9,7 @@ use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
 use crate::cli::TaskModel;
-use crate::commands::out_file::refuse_existing_but;
+use crate::commands::out_file::{refuse_existing_but, write_bytes, write_whole_file};
 use crate::compose;
 use crate::evaluation::{ModelEvaluation, evaluate};
 use crate::failure::{Exit, Failure};
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &TaskModel) -> anyhow::Result<Exit> {
             };
             write_whole(declared, &parameters, arguments.from.as_deref(), out)?;
         }
-        false => std::fs::write(out, &bytes).with_context(|| out.display().to_string())?,
+        false => write_bytes(out, &bytes)?,
     }
     let measured = match &arguments.evaluate {
         None => None,
@@ -105,12 +105,7 @@ pub(in crate::commands) fn write_whole(
     let model = ModelArchitecture::Graph(declared.clone());
     let tensors = florin_work::model_spec(&model).tensors();
     // Written beside it first: the two may be one file.
-    let partial = out.with_extension("partial");
-    let file = File::create(&partial).with_context(|| partial.display().to_string())?;
-    let written = write_archive(open()?, &tensors, parameters, file).map_err(invalid);
-    if written.is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
-    written?;
-    std::fs::rename(&partial, out).with_context(|| out.display().to_string())
+    write_whole_file(out, |file| {
+        write_archive(open()?, &tensors, parameters, file).map_err(|error| invalid(error).into())
+    })
 }
