@@ -64,7 +64,7 @@ pub(crate) use operators::find as find_operator;
 pub use operators::{Effect, OPERATORS, Operator};
 #[cfg(feature = "torch")]
 pub(crate) use owner_ends::{EndsError, OwnerEnds};
-pub use rewrite::write_archive;
+pub use rewrite::{RewriteError, write_archive};
 #[cfg(feature = "torch")]
 pub(crate) use segments::Segments;
 pub use shapes::{GraphCost, TensorShape, graph_cost};

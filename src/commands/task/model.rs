@@ -4,7 +4,9 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
-use florin_learning::graph::{CutGraph, GraphError, read_archive_from, write_archive};
+use florin_learning::graph::{
+    CutGraph, GraphError, RewriteError, read_archive_from, write_archive,
+};
 use florin_protocol::{GraphModel, ModelArchitecture, blob_digest};
 use serde_json::json;
 
@@ -106,6 +108,11 @@ pub(in crate::commands) fn write_whole(
     let tensors = florin_work::model_spec(&model).tensors();
     // Written beside it first: the two may be one file.
     write_whole_file(out, |file| {
-        write_archive(open()?, &tensors, parameters, file).map_err(|error| invalid(error).into())
+        write_archive(open()?, &tensors, parameters, file).map_err(|error| match error {
+            RewriteError::Source(error) => invalid(error).into(),
+            RewriteError::Output(error) => {
+                anyhow::Error::new(error).context(out.display().to_string())
+            }
+        })
     })
 }

@@ -1,7 +1,7 @@
 //! Models that are hard to read, to write back or to evaluate.
 
 use std::fs::File;
-use std::io::Cursor;
+use std::io::{Cursor, ErrorKind};
 use std::path::PathBuf;
 
 use safetensors::SafeTensors;
@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 use crate::engine::{Evaluator, Trainer};
 use crate::graph::{
     BufferPolicy, GraphDeclaration, GraphError, GraphForm, GraphLoss, GraphModel, GraphParts,
-    read_archive, read_archive_from, split, write_archive,
+    RewriteError, read_archive, read_archive_from, split, write_archive,
 };
 use crate::model::ModelSpec;
 use crate::torch::{Torch, TorchDevice};
@@ -55,6 +55,24 @@ fn trained_weights_are_written_where_they_were_read() {
         assert_eq!((&again.tensors, &again.graph), (&parts.tensors, &parts.graph), "{name}");
         assert_eq!(again.initial, values, "{name}");
     }
+}
+
+/// A disk that becomes full is no defect of the source.
+#[test]
+fn a_failed_write_of_an_archive_is_an_error_of_the_output() {
+    let file = path("shared.pt2");
+    let parts = parts("shared", BufferPolicy::Refuse).unwrap();
+    let write = |room: &mut [u8]| {
+        let source = File::open(&file).unwrap();
+        write_archive(source, &parts.tensors, &parts.initial, Cursor::new(room))
+    };
+    for room in [0, 100, 2_000] {
+        match write(&mut vec![0; room]) {
+            Err(RewriteError::Output(error)) => assert_eq!(error.kind(), ErrorKind::WriteZero),
+            other => panic!("{room}: {other:?}"),
+        }
+    }
+    assert!(write(&mut vec![0; 1 << 20]).is_ok());
 }
 
 /// A tied weight has two names, of which the graph takes one.
