@@ -183,7 +183,12 @@ fn an_order_is_locked_once_and_its_model_is_fetched() {
         assert!(page.contains(part), "{part}");
     }
     let nowhere = [&["market", "--out", "missing/market.html"][..], &at].concat();
-    florin(&nowhere).refused(3, "PAGE_NOT_WRITTEN");
+    florin(&nowhere).refused(2, "FILE_NOT_FOUND");
+    let own = std::fs::read_to_string(&file).unwrap();
+    let over = |out: &str| florin(&[&["market", "--out", out][..], &at].concat());
+    over(&file).refused(2, "FILE_EXISTS");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), own);
+    over(&market.file("market.html")).expect(0);
     assert_eq!(table["orders"][0]["id"], placed["order"]);
     assert_eq!(table["providers"][0]["delivered"], 1);
 }

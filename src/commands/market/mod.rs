@@ -2,18 +2,22 @@
 
 mod page;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
+use anyhow::Context;
 use florin_compute::{
     DRIFT_LIMIT, Listing, ListingEvent, ListingOutcome, ListingRecord, MarketStatistics, OrderView,
 };
-use florin_participant::{ClientError, write_atomically};
+use florin_participant::ClientError;
 use florin_protocol::Digest;
 use serde_json::{Value, json};
 
 use crate::cli::MarketTable;
+use crate::commands::out_file::{refuse_existing, write_bytes};
 use crate::demo::writable;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::market::MarketConnection;
 use crate::progress::Progress;
 use crate::rent::records::history;
@@ -32,7 +36,7 @@ pub(super) fn run(arguments: &MarketTable) -> anyhow::Result<Exit> {
     let market = MarketConnection::connect(&arguments.market)?;
     if let Some(file) = &arguments.out {
         // Before thousands of records are fetched.
-        writable(file).map_err(|error| page_not_written(&error))?;
+        check_out(file)?;
     }
     let checked = CheckedMarket::fetch(&market)?;
     if let Some(file) = &arguments.out {
@@ -122,10 +126,10 @@ impl CheckedMarket {
     /// Writes the page.
     ///
     /// # Errors
-    /// `PAGE_NOT_WRITTEN`.
+    /// Those of the file.
     pub(crate) fn write_page(&self, url: &str, file: &Path) -> anyhow::Result<()> {
         let page = MarketPage { url, market: self }.html();
-        write_atomically(file, page.as_bytes()).map_err(|error| page_not_written(&error).into())
+        write_bytes(file, page.as_bytes())
     }
 
     fn to_json(&self) -> Value {
@@ -151,9 +155,29 @@ impl CheckedMarket {
     }
 }
 
-fn page_not_written(error: &dyn std::fmt::Display) -> Failure {
-    let message = format!("{error}: give a file in a folder that exists and is writable");
-    Failure::fault("PAGE_NOT_WRITTEN", message)
+/// Checks that the page can be written, and refuses a file that is no page of an earlier run.
+///
+/// # Errors
+/// `FILE_EXISTS`, and those of the file.
+fn check_out(file: &Path) -> anyhow::Result<()> {
+    let mut begun = Vec::new();
+    if file.is_file() {
+        let named = || file.display().to_string();
+        let start = page::TITLE_BYTES_MAX;
+        File::open(file)
+            .with_context(named)?
+            .take(start)
+            .read_to_end(&mut begun)
+            .with_context(named)?;
+    }
+    if !page::is_page(&begun) {
+        refuse_existing(file)?;
+    }
+    // A device or a pipe is opened once.
+    match file.metadata() {
+        Ok(found) if !found.is_file() => Ok(()),
+        _ => writable(file),
+    }
 }
 
 /// The orders of a market, each with the history of its verified record.

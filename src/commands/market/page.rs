@@ -24,6 +24,10 @@ const DAYS_FROM: f64 = 4.0;
 const UNITS: f64 = 1e18;
 /// The series of the plots of awards, by how the lease of an award ended.
 const ENDS: [&str; 4] = ["settled", "running", "stopped", "slashed"];
+/// The title of the page.
+const TITLE: &str = "A market for compute";
+/// Bytes that have the title of a page.
+pub(super) const TITLE_BYTES_MAX: u64 = 4_096;
 /// Most providers in a plot, those with the most leases.
 const PROVIDERS_MAX: usize = 24;
 
@@ -32,6 +36,13 @@ pub(super) struct MarketPage<'a> {
     /// The URL of the coordinator.
     pub(super) url: &'a str,
     pub(super) market: &'a CheckedMarket,
+}
+
+/// Whether a file begins as a page of an earlier run does.
+pub(super) fn is_page(begun: &[u8]) -> bool {
+    let page = charts::page_start(TITLE, "");
+    let title = page.split_inclusive("</title>").next().unwrap_or_default();
+    begun.starts_with(title.as_bytes())
 }
 
 /// An award: when, at what price of a device-hour, and the index of its end in [`ENDS`].
@@ -55,7 +66,7 @@ impl MarketPage<'_> {
                 }
             }
         );
-        let mut html = charts::page_start("A market for compute", &lead);
+        let mut html = charts::page_start(TITLE, &lead);
         self.warnings(&mut html);
         self.cards(&mut html);
         let awards = self.awards();
