@@ -36,7 +36,7 @@ fn invalid_data_is_refused_with_file_and_position() {
         (format!("idx:{},{good_labels}", file(path, "magic", idx(0x999, 2, &images))), "magic"),
         (format!("idx:{good_images},{}", file(path, "count", idx(0x801, 3, &[0, 1, 2]))), "count"),
         (format!("idx:{},{good_labels}", file(path, "short", idx(0x803, 9, &images))), "short"),
-        (format!("csv:{}#y", file(path, "long.csv", "a,y\n1,0\n1,0,1\n")), "line: 3"),
+        (format!("csv:{}#y", file(path, "long.csv", "a,y\n1,0\n1,0,1\n")), "line 3: 3 cells"),
         (format!("csv:{}#z", file(path, "label.csv", "a,y\n1,0\n")), "no column"),
         (format!("florin:{}", file(path, "junk.florin", "junk")), "junk.florin"),
         (format!("csv:{}#y", path.join("gone.csv").display()), "gone.csv"),

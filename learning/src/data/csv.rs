@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use csv::{ReaderBuilder, StringRecord};
+use csv::{ByteRecord, Position, ReaderBuilder, StringRecord};
 
 use super::file::{open, read};
 use super::parts::{TableParts, rows_of_part};
@@ -19,21 +19,16 @@ const DELIMITER_BYTES: u64 = 1 << 20;
 /// used as they are.
 pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
     let bytes = read(path)?;
-    let malformed = |error| malformed(path, error);
     check_encoding(path, &bytes)?;
-    let mut reader =
-        ReaderBuilder::new().delimiter(delimiter(&bytes)).from_reader(bytes.as_slice());
-    let header = reader.headers().map_err(malformed)?.clone();
-    let label_at = check_header(path, &header, label)?;
+    let mut rows = CsvParts::new(path, label, bytes.as_slice(), delimiter(&bytes))?;
     let mut features = Vec::new();
     let mut labels = Vec::new();
-    let mut record = StringRecord::new();
-    while reader.read_record(&mut record).map_err(malformed)? {
+    while let Some(record) = rows.next_record()? {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, text) in record.iter().enumerate() {
             let text = text.trim();
-            let cell = Cell { path, line, column: &header[at], text };
-            if at == label_at {
+            let cell = Cell { path, line, column: &rows.header[at], text };
+            if at == rows.label_at {
                 labels.push(cell.label()?);
             } else {
                 features.push(cell.feature()?);
@@ -41,7 +36,7 @@ pub(super) fn load(path: &Path, label: &str) -> Result<Dataset, LoadError> {
         }
     }
     let classes = labels.iter().map(|&label| label as usize + 1).max().unwrap_or(1);
-    Dataset::new(features, labels, header.len() - 1, classes)
+    Dataset::new(features, labels, rows.header.len() - 1, classes)
         .map_err(|source| LoadError::InvalidDataset { path: path.to_owned(), source })
 }
 
@@ -84,20 +79,44 @@ struct CsvParts<R> {
 
 impl<R: Read> CsvParts<R> {
     fn new(path: &Path, label: &str, from: R, delimiter: u8) -> Result<Self, LoadError> {
-        let from = RecordLimit { from, left: RECORD_BYTES_MAX };
-        let mut reader = ReaderBuilder::new().delimiter(delimiter).from_reader(from);
+        let from = RecordLimit { from, left: RECORD_BYTES_MAX, read: Vec::new(), end: 0 };
+        // The number of cells is checked here, with the right line.
+        let mut reader = ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(from);
         let mut header = reader.headers().map_err(|error| malformed(path, error))?.clone();
         header.trim();
         let label_at = check_header(path, &header, label)?;
         Ok(Self { reader, path: path.to_owned(), header, label_at })
     }
 
+    /// The next record, with the line at which it begins.
     fn next_record(&mut self) -> Result<Option<StringRecord>, LoadError> {
         self.reader.get_mut().left = RECORD_BYTES_MAX;
-        let mut record = StringRecord::new();
-        let read = self.reader.read_record(&mut record);
-        let is_there = read.map_err(|error| malformed(&self.path, error))?;
-        Ok(is_there.then_some(record))
+        let mut record = ByteRecord::new();
+        let read = self.reader.read_byte_record(&mut record);
+        if !read.map_err(|error| malformed(&self.path, error))? {
+            return Ok(None);
+        }
+        let (path, line) = (|| self.path.clone(), self.line_of(&record));
+        let (cells, names) = (record.len(), self.header.len());
+        if cells != names {
+            let why = format!("{cells} cells; the header has {names} names");
+            return Err(LoadError::CsvLine { path: path(), line, why });
+        }
+        let text = StringRecord::from_byte_record(record);
+        let mut text = text.map_err(|_| LoadError::CsvNotUtf8 { path: path(), line })?;
+        let mut position = Position::new();
+        position.set_line(line);
+        text.set_position(Some(position));
+        Ok(Some(text))
+    }
+
+    /// The line at which the record that was just read begins. The record's own position is before the line feed of a
+    /// CRLF, and before blank lines.
+    fn line_of(&self, record: &ByteRecord) -> u64 {
+        let end = self.reader.position();
+        let is_past_feed = self.reader.get_ref().byte_before(end.byte()) == Some(b'\n');
+        let within = record.iter().flatten().filter(|byte| **byte == b'\n').count();
+        end.line().saturating_sub(within as u64 + u64::from(is_past_feed))
     }
 
     fn table(&self, records: &[StringRecord]) -> Table {
@@ -139,6 +158,18 @@ impl<R: Read> TableParts for CsvParts<R> {
 struct RecordLimit<R> {
     from: R,
     left: u64,
+    /// The bytes that were read last, and the offset behind them.
+    read: Vec<u8>,
+    end: u64,
+}
+
+impl<R> RecordLimit<R> {
+    /// The byte in front of an offset, if it is among those that were read last.
+    fn byte_before(&self, offset: u64) -> Option<u8> {
+        let behind = usize::try_from(self.end.checked_sub(offset)?).ok()?;
+        let at = self.read.len().checked_sub(behind.checked_add(1)?)?;
+        self.read.get(at).copied()
+    }
 }
 
 impl<R: Read> Read for RecordLimit<R> {
@@ -152,6 +183,11 @@ impl<R: Read> Read for RecordLimit<R> {
         let most = to.len().min(self.left.try_into().unwrap_or(usize::MAX));
         let read = self.from.read(&mut to[..most])?;
         self.left -= read as u64;
+        if read > 0 {
+            self.read.clear();
+            self.read.extend_from_slice(&to[..read]);
+            self.end += read as u64;
+        }
         Ok(read)
     }
 }

@@ -129,7 +129,7 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
         ("a,a,b\n1,2,0\n", "line 1: column `a` occurs twice"),
         ("a,n\u{1b}[31m,b\n1,2,0\n", "the name of column 2, \"n\\u{1b}[31m\", has a control"),
         ("b\n0\n", "has 1 columns: must be the label and 1 to"),
-        ("a,b\n1,0\n1,0,3\n", "line: 3"),
+        ("a,b\n1,0\n1,0,3\n", "line 3: 3 cells; the header has 2 names"),
         ("a,b\n", "has no rows"),
         ("", "is empty; the first line must name the columns"),
     ];
@@ -138,6 +138,35 @@ fn a_wrong_csv_file_is_refused_with_line_and_column() {
         let file = put(&folder, "t.csv", text.as_bytes());
         let error = load(&DataSource::Csv { file, label: "b".into() }).unwrap_err().to_string();
         assert!(error.contains(message) && error.contains("t.csv"), "{text:?} gave: {error}");
+    }
+}
+
+/// Blank lines, line breaks in quotation marks, and a record behind the first 8 KiB that the parser reads.
+#[test]
+fn a_wrong_value_is_named_with_its_line_for_every_line_end() {
+    let folder = TempDir::new().unwrap();
+    let long = "1,0\n".repeat(5_000);
+    let table = [
+        ("a,b\n1,0\n,1\n1,0\n".to_owned(), 3),
+        ("a,b\n1,0\n,1".to_owned(), 3),
+        ("a,b\n\n\n,1\n".to_owned(), 4),
+        ("a,b\n\" 1\n\",0\n\"\n\n\",1\n1,0\n".to_owned(), 4),
+        ("\u{feff}a,b\n1,0\nx,1\n".to_owned(), 3),
+        (format!("a,b\n{long},1\n{long}"), 5_002),
+    ];
+    for (text, line) in table {
+        for text in [text.clone(), text.replace('\n', "\r\n")] {
+            let start: String = text.chars().take(40).collect();
+            let file = put(&folder, "t.csv", text.as_bytes());
+            let error = load(&DataSource::Csv { file, label: "b".into() }).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line},")), "{start:?} gave: {error}");
+        }
+    }
+    for (text, expected) in [("a,b\r\n1,0\r\n1,0,3\r\n", 3), ("a,b\n1,0\n\n1\n", 4)] {
+        let file = put(&folder, "t.csv", text.as_bytes());
+        let error = load(&DataSource::Csv { file, label: "b".into() }).unwrap_err();
+        let is_named = matches!(error, LoadError::CsvLine { line, .. } if line == expected);
+        assert!(is_named, "{text:?}: {error}");
     }
 }
 
