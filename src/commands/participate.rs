@@ -9,6 +9,7 @@ use florin_learning::privacy::{ClipAndNoise, Delta, PrivacyError, RowPrivacy};
 use florin_learning::ranks::Ranks;
 use florin_learning::trainer::TrainerEngine;
 use florin_learning::{DataSource, Dataset, Engine};
+use florin_ledger::MemberShare;
 use florin_participant::{
     AgentError, Backoff, BehaviourKind, FeedCounts, ParticipantConfig, ParticipantContext,
     ParticipantEvent, ParticipationQuote, ParticipationSummary, PrivacyConfig, RowFeed, Shutdown,
@@ -20,7 +21,7 @@ use florin_protocol::{
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
-use super::rented_rounds::Renter;
+use super::rented_rounds::{RentSummary, Renter};
 use super::silo::counted_members;
 use super::{participate_all, producer, ranks, rented_rounds, silo};
 use crate::cli::{Experiment, NoiseArg, Participate, RowSource};
@@ -81,11 +82,10 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let renter = Renter { market: &market, wallet: &wallet, ledger: &*ledger };
-    let mut engine =
-        rented_rounds::engine(rented.as_ref(), arguments, engine, (renter, &shutdown))?;
+    let sized = (engine, data.as_ref().map(Dataset::rows));
+    let mut engine = rented_rounds::engine(rented.as_ref(), arguments, sized, (renter, &shutdown))?;
     let members = || silo::check_participation(arguments, &*ledger, view.id, wallet.address());
-    printer.print_split(&with_retries(&shutdown, &mut print, members)?);
-    hint_to_follow(arguments, view.id);
+    announce(arguments, view.id, &printer, &with_retries(&shutdown, &mut print, members)?);
     let mut behaviour = kind(arguments.experiment).behaviour();
     // From here on rows are taken: nothing but the market can refuse the participation.
     let feed = producer::feed(arguments, &view.spec)?;
@@ -106,10 +106,18 @@ pub(super) fn run(arguments: &Participate) -> anyhow::Result<Exit> {
     };
     let work = || participate(&config, parts, &shutdown, &mut print);
     let outcome = rented_rounds::beside(rented.as_ref(), arguments, (renter, &shutdown), work)??;
-    summary(&outcome, feed.as_ref().map(RowFeed::counts), &printer)
+    let rent = rented_rounds::spent(rented.as_ref(), arguments, (renter, engine));
+    summary(&outcome, (feed.as_ref().map(RowFeed::counts), rent), &printer)
 }
 
-fn hint_to_follow(arguments: &Participate, task: TaskId) {
+/// Prints the members of the split that receives the pay, and the command that follows the task.
+fn announce(
+    arguments: &Participate,
+    task: TaskId,
+    printer: &EventPrinter,
+    members: &[MemberShare],
+) {
+    printer.print_split(members);
     if !arguments.json.json {
         let (task, url) = (task.short(), &arguments.market.market);
         show::hint(&format!("Follow the task live: florin task follow {task} --market {url}"));
@@ -291,7 +299,7 @@ pub(super) fn state_folder(named: Option<&Path>, wallet: &Path) -> PathBuf {
 
 fn summary(
     outcome: &ParticipationSummary,
-    rows: Option<FeedCounts>,
+    (rows, rent): (Option<FeedCounts>, Option<RentSummary>),
     printer: &EventPrinter,
 ) -> anyhow::Result<Exit> {
     let earned = Amount::total(outcome.statements.iter().map(|statement| statement.payout))?;
@@ -305,6 +313,7 @@ fn summary(
             "alarms": outcome.alarms,
             "epsilon_micro": outcome.epsilon,
             "rows": rows,
+            "rent": rent.map(RentSummary::to_json),
         });
         printer.print_json(&JsonEvent { event: "summary", fields });
     } else {
@@ -319,6 +328,7 @@ fn summary(
         ];
         facts.extend(outcome.epsilon.map(|epsilon| ("ε for one row", epsilon.to_string())));
         facts.extend(rows.map(|rows| ("rows", rows.to_string())));
+        facts.extend(rent.iter().flat_map(RentSummary::facts));
         show::facts(&facts);
     }
     Ok(if outcome.alarms > 0 { Exit::Negative } else { Exit::Done })

@@ -107,6 +107,13 @@ fn a_participant_pays_a_provider_for_its_rounds_and_is_paid_for_its_rows() {
     }
     let totals = market.report(task, ROUNDS).account_totals;
     assert!(totals.contains_key(&me) && totals.contains_key(&market.account("ben")));
+    let log = ann.log();
+    assert!(log.contains("rent: at most 20 FLN"), "the offer has the rent: {log}");
+    let summary = log.lines().find(|line| line.contains("\"event\":\"summary\"")).unwrap();
+    let summary: Value = serde_json::from_str(summary).unwrap();
+    let rent = &summary["rent"];
+    assert_eq!((&rent["orders"], &rent["open"]), (&ROUNDS.into(), &0.into()), "{summary}");
+    assert_eq!(rent["cost"], paid.units().to_string(), "{summary}");
     let record = std::fs::read_to_string(market.file("ann.state/rented.json")).unwrap();
     let record: Value = serde_json::from_str(&record).unwrap();
     let costs = record.as_array().unwrap().iter();
@@ -117,14 +124,21 @@ fn a_participant_pays_a_provider_for_its_rounds_and_is_paid_for_its_rows() {
 }
 
 #[test]
-fn a_limit_on_spending_fails_rounds_and_locks_nothing() {
+fn a_limit_below_an_order_bonds_and_locks_nothing() {
     let (market, _lender) = open();
     let task = market.publish();
-    let mut ann = renter(&market, task, &terms(&market, "1"));
-    let _ben = market.participant(task, "ben");
-    until("the round fails", || ann.log().contains("RENT_LIMIT").then_some(()));
+    // The price is 2 FLN, and the audit of one of four segments 0.5 FLN.
+    let account = market.account("ann");
+    let left = || market.ledger().balance(account).unwrap();
+    let before = left();
+    for spend_max in ["1", "2", "2.49"] {
+        let mut call = market.participant_call(&market.url, task, "ann");
+        call.extend(["--rent".to_owned(), terms(&market, spend_max)]);
+        let refused = crate::support::florin(&call).refused(2, "RENT_LIMIT");
+        assert!(refused.err.contains("2.5 FLN"), "{}", refused.err);
+    }
     assert!(market.client().orders().unwrap().is_empty());
-    ann.kill();
+    assert_eq!(left(), before, "nothing is bonded");
     // Terms that no round could keep are refused before the bond.
     let file = terms(&market, "20");
     let text = std::fs::read_to_string(&file).unwrap();

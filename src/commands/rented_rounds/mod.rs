@@ -3,14 +3,13 @@
 
 mod audits;
 mod record;
+mod spending;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use florin_compute::{
-    ComputeJob, ComputeOrder, DataClass, LeaseOutcome, OrderRequest, Phase, RecordedLease,
-};
+use florin_compute::{ComputeJob, ComputeOrder, DataClass, LeaseOutcome, OrderRequest, Phase};
 use florin_learning::data::canonical_bytes;
 use florin_learning::engine::{
     CommandError, ElsewhereEngine, RemoteTrainer, RemoteTraining, TrainError, TrainedModel,
@@ -37,6 +36,7 @@ use crate::show::NOTE;
 use crate::task_file::order::{ClassAndStep, OrderDraft, OrderParties, RentedRounds, read_rented};
 pub(super) use audits::beside;
 use record::{RENT_LIMIT, RentedOrders};
+pub(super) use spending::{RentSummary, spent};
 
 /// Orders of one training, at most: a provider may stop or lose its stake, and all may be busy. The policy's limits of
 /// spending and the end of the round count as well.
@@ -80,17 +80,6 @@ pub(super) fn read(
     let Some(file) = &arguments.rent else { return Ok(None) };
     let rounds = read_rented(file)?;
     market.check_confidential(rounds.data_class)?;
-    let least = rounds.price_max();
-    // A lower limit also ends a participation whose open orders go on.
-    let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
-    if rounds.spend_max < least && !RentedOrders::is_recorded(&folder) {
-        let message = format!(
-            "spend_max = {} pays for no order: each may cost {least} FLN and its audits; raise spend_max, or lower \
-             order.price_max",
-            rounds.spend_max
-        );
-        return Err(Failure::input(RENT_LIMIT, message).into());
-    }
     let unsupported = |why: &str| {
         let message = format!("--rent: {why}. Take part without it, on a device of your own");
         Err(Failure::input("RENT_UNSUPPORTED", message).into())
@@ -128,17 +117,18 @@ pub(super) fn read(
     Ok(Some(RentedTask { rounds, file, id, graph, training, admits_late }))
 }
 
-/// An engine whose trainings are orders; `inner` without `--rent`.
+/// An engine whose trainings are orders; `inner` without `--rent`. `rows` is the number of rows, if it is known.
 ///
 /// # Errors
-/// Those of the state folder.
+/// `RENT_LIMIT` if the limit pays for no order, and those of the state folder.
 pub(super) fn engine<'a>(
     task: Option<&RentedTask>,
     arguments: &Participate,
-    inner: Box<dyn Engine>,
+    (inner, rows): (Box<dyn Engine>, Option<usize>),
     (renter, shutdown): (Renter<'a>, &Shutdown),
 ) -> anyhow::Result<Box<dyn Engine + 'a>> {
     let Some(task) = task else { return Ok(inner) };
+    task.check_limit(arguments, rows)?;
     let folder = state_folder(arguments.state.as_deref(), &arguments.wallet.wallet);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let mut trainer = RentedTrainer {
@@ -152,6 +142,7 @@ pub(super) fn engine<'a>(
         printer: EventPrinter::new(&arguments.wallet.wallet, arguments.json),
     };
     trainer.note(&readers(task.rounds.data_class, None));
+    trainer.note(&task.offer(rows)?);
     trainer.reconcile()?;
     Ok(Box::new(ElsewhereEngine::new(inner, Box::new(trainer))))
 }
@@ -244,29 +235,12 @@ impl RentedTrainer<'_> {
         with_retries(&self.shutdown, &mut print, call)
     }
 
-    /// Records the ends of orders of an earlier run. An order whose escrow was never opened cost nothing.
+    /// Records the ends of orders of an earlier run, with retries.
     fn reconcile(&mut self) -> anyhow::Result<()> {
-        let Renter { market, ledger, .. } = self.renter;
-        for order in self.orders.open_orders() {
-            let id = order.id();
-            let escrow = self.retry(|| Ok(ledger.task(lease_task(&order))?))?;
-            let view = match self.retry(|| Ok(market.order(id)?)) {
-                Err(_) if escrow.is_none() => {
-                    self.orders.end(id, None)?;
-                    continue;
-                }
-                // Forgotten, or not opened yet: it counts in full.
-                Err(_) => continue,
-                Ok(view) => view,
-            };
-            if view.refused.is_some() {
-                self.orders.end(id, None)?;
-            } else if view.phase == Phase::Over {
-                let lease = self.retry(|| Ok(market.recorded_lease(&view)?))?;
-                self.orders.end(id, lease.as_ref().map(RecordedLease::lease))?;
-            }
-        }
-        Ok(())
+        let (shutdown, printer) = (&self.shutdown, &self.printer);
+        let mut print = |event: &ParticipantEvent| printer.print(event);
+        let (orders, renter) = (&mut self.orders, self.renter);
+        with_retries(shutdown, &mut print, || spending::reconcile(orders, renter))
     }
 
     fn attempt(

@@ -10,6 +10,7 @@ use florin_participant::write_atomically;
 use florin_protocol::{Amount, AmountError, Digest};
 use serde::{Deserialize, Serialize};
 
+use super::RentSummary;
 use crate::failure::Failure;
 
 /// The code of an order beyond the limit on spending.
@@ -87,6 +88,15 @@ impl RentedOrders {
         Amount::total(self.orders.iter().map(|rented| rented.cost))
     }
 
+    /// Their number and their cost.
+    ///
+    /// # Errors
+    /// [`AmountError::Overflow`].
+    pub(super) fn summary(&self) -> Result<RentSummary, AmountError> {
+        let open = self.orders.iter().filter(|rented| !rented.is_over).count();
+        Ok(RentSummary { orders: self.orders.len(), open, cost: self.spent()? })
+    }
+
     /// Records an order before its escrow is locked.
     ///
     /// # Errors
@@ -147,7 +157,8 @@ mod tests {
         drop(orders);
         let mut again = RentedOrders::open(folder.path()).unwrap();
         assert_eq!(again.open_orders(), [order(2)]);
-        assert_eq!(again.spent(), Ok(escrow));
+        let summary = RentSummary { orders: 2, open: 1, cost: escrow };
+        assert_eq!((again.spent(), again.summary()), (Ok(escrow), Ok(summary)));
         assert_eq!(again.of_job(order(2).job, 2), Some(&order(2)));
         assert_eq!(again.of_job(order(2).job, 4), None);
         again.add(&order(3), limit).unwrap();

@@ -319,30 +319,7 @@ impl OrderDraft {
 
     /// Segments of the whole job, and steps of a segment.
     fn segments(&self) -> Result<(u32, u32), TaskFileError> {
-        let total = self.job.steps();
-        let count = |steps: u64| u32::try_from(steps).unwrap_or(u32::MAX);
-        match (self.terms.order.segments, self.terms.order.steps) {
-            (Some(0), None) => {
-                Err(TaskFileError::key("order.segments", "0", "from 1 to 10,000 segments"))
-            }
-            (None, Some(0)) => {
-                Err(TaskFileError::key("order.steps", "0", "from 1 to 1,000,000 steps"))
-            }
-            (Some(segments), None) => {
-                // Rounded up, so that some segments may be left over.
-                let steps = total.div_ceil(u64::from(segments));
-                Ok((count(total.div_ceil(steps.max(1))), count(steps)))
-            }
-            (None, Some(steps)) => Ok((count(total.div_ceil(u64::from(steps))), steps)),
-            (segments, _) => {
-                let value = segments.map_or("nothing".to_owned(), |segments| segments.to_string());
-                let right = format!(
-                    "write either the number of segments or order.steps, the steps of a segment: \
-                     the job has {total} steps"
-                );
-                Err(TaskFileError::key("order.segments", value, right))
-            }
-        }
+        self.terms.order.segments_of(self.job.steps())
     }
 
     /// The order of the whole job, or of the segments that an earlier order left.

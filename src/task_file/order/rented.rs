@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use florin_compute::{ComputeJob, DataClass};
-use florin_protocol::{Address, Amount, Digest};
+use florin_compute::{ComputeJob, ComputeOrder, DataClass};
+use florin_protocol::{Address, Amount, AmountError, Digest};
 use serde::Deserialize;
 
 use super::super::file::Duration;
@@ -102,6 +102,30 @@ impl RentedRounds {
         self.terms.order.price_max
     }
 
+    /// The most that an order locks: its price and its audits. `steps` are those of its job, where they are known.
+    ///
+    /// # Errors
+    /// `INVALID_ORDER` with the key.
+    pub(crate) fn escrow(&self, path: &Path, steps: Option<u64>) -> anyhow::Result<Amount> {
+        let escrow = self.escrow_of(steps);
+        Ok(escrow.map_err(|error| Refused::from(error).at(path, &self.text))?)
+    }
+
+    fn escrow_of(&self, steps: Option<u64>) -> Result<Amount, TaskFileError> {
+        let OrderTerms { order, audit, .. } = &self.terms;
+        let price_max = order.price_max;
+        let total = steps.unwrap_or_else(|| order.segments.unwrap_or(1).into());
+        let (segments, _) = order.segments_of(total)?;
+        let overflow = |error: AmountError| {
+            TaskFileError::key("order.price_max", price_max.to_string(), error.to_string())
+        };
+        defaults::check_audit(audit)?;
+        let audit =
+            defaults::audit(audit, (segments, self.data_class), price_max).map_err(overflow)?;
+        let order = ComputeOrder { segments, price_max, audit, ..ComputeOrder::example() };
+        order.escrow().map_err(overflow)
+    }
+
     /// The order of a job, with the blobs of the job. `start` is its state before the first step, and `attempt`
     /// distinguishes orders of the same job.
     pub(crate) fn draft(
@@ -133,6 +157,19 @@ mod tests {
         assert_eq!((rounds.data_class, rounds.bid_ms), (DataClass::Private, 20_000));
         assert_eq!((rounds.spend_max, rounds.virtual_workers), ("2".parse().unwrap(), 4));
         assert_eq!(rounds.challenge_ms, CHALLENGE_MS);
+    }
+
+    /// Of ten segments at 0.05 FLN one is audited, by one auditor; of 40 at 0.0125 FLN two are.
+    #[test]
+    fn the_escrow_of_an_order_has_its_audits() {
+        let rounds = from_text(FILE).unwrap();
+        let fln = |text: &str| text.parse::<Amount>().unwrap();
+        assert_eq!(rounds.escrow_of(None).unwrap(), fln("0.55"));
+        assert_eq!(rounds.escrow_of(Some(100)).unwrap(), fln("0.55"));
+        let by_steps = from_text(&FILE.replace("segments = 10", "steps = 5")).unwrap();
+        assert_eq!(by_steps.escrow_of(Some(200)).unwrap(), fln("0.525"));
+        let fee = from_text(&(FILE.to_owned() + "[audit]\nfee = \"0.1\"\n")).unwrap();
+        assert_eq!(fee.escrow_of(None).unwrap(), fln("0.6"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use florin_protocol::{Address, Amount, Digest};
 use serde::{Deserialize, Deserializer, de};
 
+use super::super::TaskFileError;
 use super::super::data_section::DataSection;
 use super::super::file::{Decimal, Duration, ModelSection, TrainingSection};
 
@@ -57,6 +58,35 @@ pub(super) struct OrderSection {
     pub(super) class: Option<Digest>,
     #[serde(default)]
     pub(super) listed: bool,
+}
+
+impl OrderSection {
+    /// Segments of a job of a number of steps, and steps of a segment.
+    pub(super) fn segments_of(&self, total: u64) -> Result<(u32, u32), TaskFileError> {
+        let count = |steps: u64| u32::try_from(steps).unwrap_or(u32::MAX);
+        match (self.segments, self.steps) {
+            (Some(0), None) => {
+                Err(TaskFileError::key("order.segments", "0", "from 1 to 10,000 segments"))
+            }
+            (None, Some(0)) => {
+                Err(TaskFileError::key("order.steps", "0", "from 1 to 1,000,000 steps"))
+            }
+            (Some(segments), None) => {
+                // Rounded up, so that some segments may be left over.
+                let steps = total.div_ceil(u64::from(segments));
+                Ok((count(total.div_ceil(steps.max(1))), count(steps)))
+            }
+            (None, Some(steps)) => Ok((count(total.div_ceil(u64::from(steps))), steps)),
+            (segments, _) => {
+                let value = segments.map_or("nothing".to_owned(), |segments| segments.to_string());
+                let right = format!(
+                    "write either the number of segments or order.steps, the steps of a segment: \
+                     the job has {total} steps"
+                );
+                Err(TaskFileError::key("order.segments", value, right))
+            }
+        }
+    }
 }
 
 /// `[audit]`
