@@ -109,6 +109,7 @@ fn a_participant_pays_a_provider_for_its_rounds_and_is_paid_for_its_rows() {
     assert!(totals.contains_key(&me) && totals.contains_key(&market.account("ben")));
     let log = ann.log();
     assert!(log.contains("rent: at most 20 FLN"), "the offer has the rent: {log}");
+    assert!(!log.contains("\"stopped\""), "nothing is left to continue: {log}");
     let summary = log.lines().find(|line| line.contains("\"event\":\"summary\"")).unwrap();
     let summary: Value = serde_json::from_str(summary).unwrap();
     let rent = &summary["rent"];

@@ -104,7 +104,10 @@ fn audit(
     };
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
     serve_orders(&config, context, shutdown, &mut |event: &LeaseEvent| {
-        print_event(&printer, event);
+        // The end of the participation ends the audits beside it: nothing is left to continue.
+        if only.is_some() || *event != LeaseEvent::Stopped {
+            print_event(&printer, event);
+        }
     })?;
     Ok(())
 }
