@@ -84,3 +84,19 @@ fn an_order_file_locks_one_escrow() {
     let damaged = ["rent", "order", &file, "--yes", "--json"];
     market.run_command_as("buyer", &damaged).refused(2, "ORDER_RECORD_INVALID");
 }
+
+#[test]
+fn a_check_doubts_terms() {
+    let (_market, file) = open();
+    let check = || florin(&["rent", "check", &file, "--json"]).expect(0).json();
+    let sound = check();
+    assert_eq!(sound["warnings"], serde_json::json!([]));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("[order]\n", "[order]\nstep_max = \"1 us\"\n");
+    let text = text.replace("[windows]\n", "[windows]\nbid = \"20 s\"\n");
+    std::fs::write(&file, text.replace("challenge = \"10 min\"", "challenge = \"9 min\"")).unwrap();
+    let doubted = check()["warnings"].to_string();
+    for code in ["[STEP_TOO_SHORT]", "[WINDOWS_TOO_SHORT]", "[CHALLENGE_TOO_SHORT]"] {
+        assert!(doubted.contains(code), "no {code} in {doubted}");
+    }
+}

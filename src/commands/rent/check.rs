@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::machine::{class_and_step, load, unknown_parties};
+use super::machine::{class_and_step, doubts_about, load, unknown_parties};
 use super::{readers, refused};
 use crate::cli::RentCheck;
 use crate::failure::Exit;
 use crate::rent::OrderQuote;
-use crate::show;
+use crate::show::{self, NOTE};
 use crate::task_file::order;
 
 pub(super) fn run(arguments: &RentCheck) -> anyhow::Result<Exit> {
@@ -15,11 +15,13 @@ pub(super) fn run(arguments: &RentCheck) -> anyhow::Result<Exit> {
     let draft = order::read(file, arguments.engine)?;
     let machine = class_and_step(&draft, file, arguments.engine)?;
     let order = draft.order(file, &unknown_parties(), machine, None)?;
-    load(&draft, &order)?;
+    let training = load(&draft, &order)?;
+    let warnings = doubts_about(&draft, &order, &training, arguments.engine)?;
     let quote = OrderQuote::new(&order, &draft.job, draft.challenge_ms).map_err(refused)?;
     if arguments.json.json {
         let mut value = quote.to_json();
         value["job"] = json!(order.job);
+        value["warnings"] = json!(warnings);
         value["split"] = draft.split.as_ref().map_or(json!(null), |split| {
             json!({
                 "at_home": split.at_home,
@@ -33,6 +35,9 @@ pub(super) fn run(arguments: &RentCheck) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     show::facts(&quote.facts());
+    for warning in &warnings {
+        anstream::eprintln!("{NOTE}warning:{NOTE:#} {warning}");
+    }
     if let Some(split) = &draft.split {
         let [first, all] = split.nodes;
         let [inputs, sent] = split.numbers;

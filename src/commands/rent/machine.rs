@@ -12,6 +12,7 @@ use crate::cli::EngineArg;
 use crate::compose;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::rent::{OrderFacts, doubts};
 use crate::task_file::order::{ClassAndStep, OrderDraft, OrderParties};
 
 /// The longest step is this multiple of a step on this machine.
@@ -59,11 +60,44 @@ pub(in crate::commands) fn class_and_step(
                 None,
             )?;
             let training = load(draft, &order)?;
-            let step = Progress::during("measuring a step", || measure(&training, &mut *engine));
+            let steps = MEASURED_STEPS_MAX;
+            let step =
+                Progress::during("measuring a step", || measure(&training, &mut *engine, steps));
             step?.saturating_mul(STEP_FACTOR).max(1)
         }
     };
     Ok(ClassAndStep { class: class.unwrap_or(own), step_us_max })
+}
+
+/// Doubts about an order that was loaded. A stated longest step is compared with one on this machine, if it has the
+/// class of the order.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn doubts_about(
+    draft: &OrderDraft,
+    order: &ComputeOrder,
+    training: &LeasedTraining,
+    engine: EngineArg,
+) -> anyhow::Result<Vec<String>> {
+    let mut step_us = None;
+    // The first state of a rest is at the coordinator.
+    if draft.stated().1.is_some() && order.first_segment == 0 {
+        let mut engine = compose::engine(engine)?;
+        if compute_class(&*engine) == Some(order.class) {
+            let shown = Progress::start("measuring a step");
+            let mut measured = measure(training, &mut *engine, 1)?;
+            if measured > order.step_us_max {
+                // Other work of the machine may have delayed it.
+                measured = measured.min(measure(training, &mut *engine, MEASURED_STEPS_MAX)?);
+            }
+            drop(shown);
+            step_us = Some(measured);
+        }
+    }
+    let (virtual_workers, batch) = (draft.job.virtual_workers, draft.job.training.batch);
+    let challenge_ms = draft.challenge_ms;
+    Ok(doubts(order, OrderFacts { challenge_ms, virtual_workers, batch, step_us }))
 }
 
 /// The training of an order, which a job that no provider can train does not have.
@@ -77,12 +111,12 @@ pub(super) fn load(draft: &OrderDraft, order: &ComputeOrder) -> anyhow::Result<L
     Ok(training.map_err(invalid)?)
 }
 
-/// Microseconds of a step on this machine.
-fn measure(training: &LeasedTraining, engine: &mut dyn Engine) -> anyhow::Result<u64> {
+/// Microseconds of a step on this machine, of at most `steps` steps after as many to warm up.
+fn measure(training: &LeasedTraining, engine: &mut dyn Engine, steps: u32) -> anyhow::Result<u64> {
     let first = training.first();
-    let end = training.state_in_segment(engine, &first, MEASURED_STEPS_MAX)?;
+    let end = training.state_in_segment(engine, &first, steps)?;
     let began = Instant::now();
-    training.state_in_segment(engine, &first, MEASURED_STEPS_MAX)?;
+    training.state_in_segment(engine, &first, steps)?;
     let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     Ok(us.div_ceil(end.step().max(1)))
 }

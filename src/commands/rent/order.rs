@@ -10,11 +10,11 @@ use florin_compute::{ComputeOrder, DataClass, OrderRequest, OrderView};
 use florin_ledger::lease_task;
 use florin_participant::{Shutdown, Wallet};
 use florin_protocol::{Canonical, Digest, WalletSigner};
-use florin_work::delivered_state;
+use florin_work::{LeasedTraining, delivered_state};
 use serde_json::json;
 
 use super::earlier::{EarlierOrders, OrderSource};
-use super::machine::{class_and_step, load};
+use super::machine::{class_and_step, doubts_about, load};
 use super::placing::{open_escrow, open_with_retries, opened_before, upload};
 use super::{audit, readers, refused, stored, watch};
 use crate::cli::RentOrder;
@@ -32,6 +32,7 @@ struct ReadyOrder {
     draft: OrderDraft,
     rest: Option<OrderRest>,
     order: ComputeOrder,
+    training: LeasedTraining,
     quote: OrderQuote,
     earlier: EarlierOrders,
     /// Doubts about the order, each with its code.
@@ -60,6 +61,9 @@ pub(super) fn run(arguments: &RentOrder) -> anyhow::Result<Exit> {
                 if ready.order.data_class == DataClass::Private {
                     audit::check_possible(&ready.order, (&wallet, &*ledger), place.audit.engine)?;
                 }
+                let engine = place.audit.engine;
+                let doubts = doubts_about(&ready.draft, &ready.order, &ready.training, engine)?;
+                ready.warn(doubts);
                 let others = ready.earlier.others(&ready.order, &*ledger)?;
                 ready.warn(
                     others.into_iter().map(|other| locks_another_escrow(other, &arguments.file)),
@@ -182,9 +186,9 @@ fn prepare(
             draft.order(file, &parties, machine, rest.as_ref())?
         }
     };
-    load(&draft, &order)?;
+    let training = load(&draft, &order)?;
     let quote = OrderQuote::new(&order, &draft.job, draft.challenge_ms).map_err(refused)?;
-    Ok(ReadyOrder { draft, rest, order, quote, earlier, warnings: Vec::new() })
+    Ok(ReadyOrder { draft, rest, order, training, quote, earlier, warnings: Vec::new() })
 }
 
 /// The segments that an earlier order of the same job left.
