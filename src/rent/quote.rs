@@ -172,6 +172,8 @@ impl OrderQuote {
             "steps": self.steps,
             "rows": self.rows,
             "parameters": self.parameters,
+            "data_class": self.order.data_class.name(),
+            "listed": self.order.listed,
             "first_segment": self.order.first_segment,
             "segments": self.order.segments,
             "steps_per_segment": self.order.steps,

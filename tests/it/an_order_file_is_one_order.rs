@@ -27,8 +27,9 @@ fn open() -> (TestMarket, String) {
     let (data, referee) =
         (format!("csv:{}#label", market.file("rows.csv")), market.account("arbiter").to_string());
     let terms = ["--price", "2", "--segments", "2", "--referee", &referee];
-    let new = ["rent", "new", &file, "--model", MODEL, "--data", &data];
-    florin(&[&new[..], &terms].concat()).expect(0);
+    let new = ["rent", "new", &file, "--model", MODEL, "--data", &data, "--json"];
+    let written = florin(&[&new[..], &terms].concat()).expect(0).json();
+    assert!(written["notes"].to_string().contains("All accounts"), "{written}");
     (market, file)
 }
 
@@ -86,10 +87,12 @@ fn an_order_file_locks_one_escrow() {
 }
 
 #[test]
-fn a_check_doubts_terms() {
+fn a_check_states_the_readers_and_doubts_terms() {
     let (_market, file) = open();
     let check = || florin(&["rent", "check", &file, "--json"]).expect(0).json();
     let sound = check();
+    assert_eq!((&sound["data_class"], &sound["listed"]), (&"public".into(), &false.into()));
+    assert!(sound["readers"].as_str().unwrap().contains("All accounts"), "{sound}");
     assert_eq!(sound["warnings"], serde_json::json!([]));
     let text = std::fs::read_to_string(&file).unwrap();
     let text = text.replace("[order]\n", "[order]\nstep_max = \"1 us\"\n");

@@ -22,6 +22,7 @@ pub(super) fn run(arguments: &RentCheck) -> anyhow::Result<Exit> {
         let mut value = quote.to_json();
         value["job"] = json!(order.job);
         value["warnings"] = json!(warnings);
+        value["readers"] = json!(readers(order.data_class, draft.split.as_ref()));
         value["split"] = draft.split.as_ref().map_or(json!(null), |split| {
             json!({
                 "at_home": split.at_home,

@@ -42,13 +42,13 @@ pub(super) fn run(arguments: &RentNew) -> anyhow::Result<Exit> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let (written, split) = order_for_graph(&graph, &arguments.data, folder, &order)?;
     create_text(path, &written.text)?;
+    let notes = [written.notes, vec![readers(arguments.data_class, split.as_ref())]].concat();
     if arguments.json.json {
-        show::json(&json!({ "file": path, "notes": written.notes }))?;
+        show::json(&json!({ "file": path, "notes": notes }))?;
         return Ok(Exit::Done);
     }
     show::sentence(&format!("Wrote {shown}; it explains every key."));
-    written.notes.iter().for_each(|note| show::sentence(note));
-    show::sentence(&readers(arguments.data_class, split.as_ref()));
+    notes.iter().for_each(|note| show::sentence(note));
     show::hint(&format!("Run: florin rent check {shown}"));
     Ok(Exit::Done)
 }
