@@ -9,6 +9,7 @@ mod a_free_rider_earns_nothing;
 mod a_hostile_update_changes_nothing;
 mod a_kill_at_any_request_changes_no_balance;
 mod a_lease_survives_kills;
+mod a_listing_is_not_forgotten;
 mod a_market_runs_over_tls;
 mod a_market_that_changed_is_refused;
 mod a_model_of_pytorch_is_shown;

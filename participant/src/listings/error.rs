@@ -4,6 +4,7 @@ use florin_compute::LeaseError;
 use florin_ledger::LedgerError;
 use florin_protocol::{Address, Amount, SignError};
 
+use super::store::RecordError;
 use crate::agent::ClaimError;
 use crate::atomic_file::FileError;
 use crate::client::ClientError;
@@ -76,6 +77,9 @@ pub enum ListError {
     /// Another process proves the listings of this folder.
     #[error(transparent)]
     Lock(#[from] LockError),
+    /// The stored terms.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// The folder with the stored terms.
     #[error(transparent)]
     File(#[from] FileError),
@@ -106,6 +110,7 @@ impl ListError {
             Self::Client(error) => error.code(),
             Self::Ledger(error) => crate::ledger_code(error),
             Self::Lock(error) => error.code(),
+            Self::Record(error) => error.code(),
             Self::File(error) => error.code(),
             Self::Signing(_) => "SIGNING_FAILED",
             Self::Claim(error) => error.code(),

@@ -29,6 +29,11 @@ pub enum ListingNews {
         /// The listing.
         listing: Digest,
     },
+    /// Another listing of the account is open.
+    Another {
+        /// That listing.
+        listing: Digest,
+    },
     /// Fees and stake are on the ledger, and the listing is open.
     Opened {
         /// The listing.
@@ -137,7 +142,12 @@ impl fmt::Display for ListingNews {
             }
             Self::Resumed { listing } => write!(
                 f,
-                "goes on with listing {}: changes of the file count for the next listing",
+                "goes on with the stored terms of listing {}: changes of the file count for the next listing",
+                listing.short()
+            ),
+            Self::Another { listing } => write!(
+                f,
+                "listing {} of this account is open, too, with a stake of its own: --unlist ends all",
                 listing.short()
             ),
             Self::Opened { listing, stake, fees } => write!(

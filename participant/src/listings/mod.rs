@@ -24,8 +24,8 @@ use crate::wallet::Wallet;
 
 pub use error::ListError;
 pub use event::ListingNews;
-pub use serve::{ListingSummary, serve_listing};
-pub use store::measure_storage;
+pub use serve::{ListingSummary, end_listings, serve_listing};
+pub use store::{RecordError, measure_storage};
 
 /// Most reads of a device in a probe: far fewer states are allowed.
 const READS_MAX: u64 = 4_000_000;
@@ -92,8 +92,6 @@ pub struct ListConfig {
     pub backoff: Backoff,
     /// Closed while a probe computes, for other work of the process.
     pub gate: ProbeGate,
-    /// Ends the listing of an earlier run, and opens none.
-    pub withdraw: bool,
 }
 
 /// The deposits of an offer.

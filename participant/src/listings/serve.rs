@@ -12,17 +12,20 @@ use florin_work::{ComputedProbe, ProbeDevices, ProbeProgress};
 
 use super::error::ListError;
 use super::event::ListingNews;
-use super::store::{aside, forget, lock, measure_storage, set_aside, store, stored};
+use super::store::{Lister, aside, forget, lock, measure_storage, set_aside, store, stored};
 use super::{ListConfig, ListingContext, card, measured};
 use crate::agent::{BondStatus, withdraw_bond};
 use crate::client::ClientError;
-use crate::retry::{DepositPending, Transient, retry_with_backoff};
+use crate::retry::{DepositPending, Transient, resume_transactions, retry_with_backoff};
 use crate::shutdown::Shutdown;
 
 /// The wait of a long poll: a shutdown waits for it.
 const POLL_MS: u64 = 2_000;
 /// Pause between two looks at the settlement and at a locked stake.
 const SETTLE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Most listings that are over, of those that the coordinator remembers, whose stakes are looked at.
+const ENDED_MAX: usize = 64;
 
 /// How a listing went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,24 +58,62 @@ pub fn serve_listing(
     shutdown: &Shutdown,
     on_news: &mut dyn FnMut(&ListingNews),
 ) -> Result<ListingSummary, ListError> {
-    // A withdrawal is also possible beside the process that proves the listing.
-    let _lock = match config.withdraw {
-        true => None,
-        false => Some(lock(&config.folder)?),
-    };
-    let mut provider = Provider { config, context, shutdown, on_news, computed: None, drift: 0 };
+    let _lock = lock(&config.folder)?;
+    let mut provider = Provider::new(config, context, shutdown, on_news);
     let resumed = provider.resumed()?;
-    let ended = provider.return_ended()?;
+    provider.return_ended(&[])?;
     let view = match resumed {
         Some(view) => view,
-        None if config.withdraw && ended.is_zero() => return Err(ListError::NoListing),
-        None if config.withdraw => return Ok(ListingSummary::ended(ended)),
-        None => provider.open()?,
+        None => {
+            provider.tell_others()?;
+            provider.open()?
+        }
     };
-    if config.withdraw {
-        provider.withdraw(&view)?;
-    }
     provider.serve(view)
+}
+
+/// Ends all open listings of the account on the market, also beside the process that proves one, and waits for their
+/// stakes. The stakes of earlier ones return as far as the ledger permits.
+///
+/// # Errors
+/// [`ListError`].
+pub fn end_listings(
+    config: &ListConfig,
+    context: &ListingContext<'_>,
+    shutdown: &Shutdown,
+    on_news: &mut dyn FnMut(&ListingNews),
+) -> Result<Vec<ListingSummary>, ListError> {
+    let mut provider = Provider::new(config, context, shutdown, on_news);
+    let own = provider.own_listings()?;
+    let mut stored = stored(&config.folder, provider.lister())?.map(|terms| terms.id());
+    if let Some(listing) = stored {
+        let view = own.iter().find(|view| view.listing.id() == listing);
+        let has_stake = provider.has_stake(listing)?;
+        if !view.is_some_and(|view| view.listing.outcome().is_none() || has_stake) {
+            // It was never opened, or is forgotten, or its stake has returned.
+            set_aside(&config.folder, listing)?;
+            stored = None;
+        }
+    }
+    let is_awaited =
+        |view: &ListingView| view.listing.outcome().is_none() || stored == Some(view.listing.id());
+    let (awaited, over): (Vec<_>, Vec<_>) = own.into_iter().partition(is_awaited);
+    for view in awaited.iter().filter(|view| view.listing.outcome().is_none()) {
+        provider.send(view.listing.id(), SignedMessage::Withdraw)?;
+    }
+    let over: Vec<Digest> = over.iter().map(|view| view.listing.id()).collect();
+    let returned = provider.return_ended(&over)?;
+    if awaited.is_empty() && returned.is_zero() {
+        return Err(ListError::NoListing);
+    }
+    let mut summaries = Vec::new();
+    if !returned.is_zero() {
+        summaries.push(ListingSummary::ended(returned));
+    }
+    for view in awaited {
+        summaries.push(provider.serve(view)?);
+    }
+    Ok(summaries)
 }
 
 struct Provider<'a, 'b> {
@@ -86,7 +127,47 @@ struct Provider<'a, 'b> {
     drift: usize,
 }
 
+impl<'a, 'b> Provider<'a, 'b> {
+    fn new(
+        config: &'a ListConfig,
+        context: &'a ListingContext<'b>,
+        shutdown: &'a Shutdown,
+        on_news: &'a mut dyn FnMut(&ListingNews),
+    ) -> Self {
+        Self { config, context, shutdown, on_news, computed: None, drift: 0 }
+    }
+}
+
 impl Provider<'_, '_> {
+    fn lister(&self) -> Lister {
+        let ListingContext { ledger, wallet, .. } = *self.context;
+        Lister { market: ledger.market(), provider: wallet.address() }
+    }
+
+    /// The account's listings that the coordinator remembers, the newest first.
+    fn own_listings(&mut self) -> Result<Vec<ListingView>, ListError> {
+        let (client, lister) = (self.context.client, self.lister());
+        let mut all = self.retried(|| client.listings())?;
+        all.retain(|view| lister.has(view.listing.terms()));
+        Ok(all)
+    }
+
+    /// Whether the account has a stake in a listing.
+    fn has_stake(&self, listing: Digest) -> Result<bool, ListError> {
+        let ListingContext { ledger, wallet, .. } = *self.context;
+        Ok(!ledger.bond_of(listing_task(listing), wallet.address())?.amount.is_zero())
+    }
+
+    /// Names open listings of the account beside the one that is opened now.
+    fn tell_others(&mut self) -> Result<(), ListError> {
+        for view in self.own_listings()? {
+            if view.listing.outcome().is_none() {
+                self.tell(&ListingNews::Another { listing: view.listing.id() });
+            }
+        }
+        Ok(())
+    }
+
     fn tell(&mut self, news: &ListingNews) {
         (self.on_news)(news);
     }
@@ -101,28 +182,30 @@ impl Provider<'_, '_> {
         retry_with_backoff(self.config.backoff, self.shutdown, retrying, attempt)
     }
 
-    /// The view of the listing of an earlier run that goes on; opens it if its deposits were made. One that is over is
-    /// laid aside, so that another one can be opened at once.
+    /// The view of the listing of an earlier run that goes on; opens it if its deposits were made, or if the offer is
+    /// still the same. One that is over is laid aside, so that another one can be opened at once.
     fn resumed(&mut self) -> Result<Option<ListingView>, ListError> {
-        let Some(terms) = stored(&self.config.folder)? else { return Ok(None) };
+        let Some(terms) = stored(&self.config.folder, self.lister())? else { return Ok(None) };
         let ListingContext { client, ledger, wallet, .. } = *self.context;
-        if terms.market != ledger.market() || terms.provider != wallet.address() {
-            return Ok(None);
-        }
         let listing = terms.id();
-        let known = self.retried(|| client.listing(listing, u32::MAX, 0));
-        let view = match known {
+        let view = match self.retried(|| client.listing(listing, u32::MAX, 0)) {
             Ok(view) => Some(view),
             Err(error) if is_unknown(&error) => None,
             Err(error) => return Err(error.into()),
         };
-        let goes_on = view.as_ref().is_some_and(|view| view.listing.outcome().is_none());
-        if goes_on || (self.config.withdraw && view.is_some()) {
+        if view.as_ref().is_some_and(|view| view.listing.outcome().is_none()) {
             self.tell(&ListingNews::Resumed { listing });
             return Ok(view);
         }
-        let is_closed = ledger.task(listing_task(listing))?.is_some_and(|task| task.closed);
-        if view.is_none() && !self.config.withdraw && !is_closed {
+        // A write that an earlier run did not complete changes what the ledger returns below.
+        resume_transactions(ledger, wallet);
+        let task = ledger.task(listing_task(listing))?;
+        let goes_on = match &task {
+            Some(task) => !task.closed,
+            None => true,
+        };
+        if view.is_none() && goes_on {
+            self.tell(&ListingNews::Resumed { listing });
             match self.open_with(&terms) {
                 // It was never opened, and its task on the ledger is too old for it.
                 Err(ListError::TaskTaken) => {}
@@ -133,11 +216,20 @@ impl Provider<'_, '_> {
         Ok(None)
     }
 
-    /// Withdraws the stakes of listings that are over, as far as the ledger permits. Returns their sum.
-    fn return_ended(&mut self) -> Result<Amount, ListError> {
+    /// Withdraws the stakes of listings that are over, as far as the ledger permits: of those that were laid aside, and
+    /// of `more`. Returns their sum.
+    fn return_ended(&mut self, more: &[Digest]) -> Result<Amount, ListError> {
         let ListingContext { client, ledger, wallet, .. } = *self.context;
         let mut all = Amount::ZERO;
-        for listing in aside(&self.config.folder) {
+        let mut over = aside(&self.config.folder, self.lister())?;
+        over.extend(
+            more.iter()
+                .take(ENDED_MAX)
+                .filter(|id| !over.contains(id))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        for listing in over {
             let task = listing_task(listing);
             let state = ledger.task(task)?;
             if state
@@ -217,13 +309,6 @@ impl Provider<'_, '_> {
         let (listing, fees) = (terms.id(), terms.pool().map_err(florin_compute::LeaseError::from)?);
         self.tell(&ListingNews::Opened { listing, stake: terms.stake, fees });
         Ok(view)
-    }
-
-    fn withdraw(&mut self, view: &ListingView) -> Result<(), ListError> {
-        if view.listing.outcome().is_none() {
-            self.send(view.listing.id(), SignedMessage::Withdraw)?;
-        }
-        Ok(())
     }
 
     /// Answers probes until the listing is over, and then waits for the stake.

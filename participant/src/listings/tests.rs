@@ -72,9 +72,49 @@ fn an_offer_that_the_market_does_not_take_deposits_nothing() {
 #[test]
 fn the_terms_of_an_earlier_run_are_read_again() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(store::stored(folder.path()).unwrap(), None);
     let found = terms(&offer(), &policy()).unwrap();
+    let lister = store::Lister { market: found.market, provider: found.provider };
+    assert_eq!(store::stored(folder.path(), lister).unwrap(), None);
     store::store(&folder.path().join("new"), &found).unwrap();
-    assert_eq!(store::stored(&folder.path().join("new")).unwrap(), Some(found));
+    assert_eq!(store::stored(&folder.path().join("new"), lister).unwrap(), Some(found));
     assert!(measure_storage(folder.path()).unwrap() > 0);
+}
+
+/// Another wallet or market in the folder does not hide the listing, whose stake is locked.
+#[test]
+fn a_listing_of_another_account_is_set_aside_and_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let own = terms(&offer(), &policy()).unwrap();
+    let lister = store::Lister { market: own.market, provider: own.provider };
+    let other = store::Lister { provider: Address([8; 20]), ..lister };
+    store::store(folder, &own).unwrap();
+    assert_eq!(store::stored(folder, other).unwrap(), None);
+    let of_other = ListingTerms { provider: other.provider, ..own.clone() };
+    store::store(folder, &of_other).unwrap();
+    for _ in 0..2 {
+        assert_eq!(store::stored(folder, lister).unwrap(), Some(own.clone()));
+        assert_eq!(store::stored(folder, other).unwrap(), Some(of_other.clone()));
+    }
+    // So does an ended listing: its stake returns to its own account alone.
+    store::set_aside(folder, of_other.id()).unwrap();
+    assert_eq!(store::aside(folder, lister).unwrap(), []);
+    assert_eq!(store::aside(folder, other).unwrap(), [of_other.id()]);
+    assert_eq!(store::stored(folder, other).unwrap(), None);
+    store::forget(folder, of_other.id()).unwrap();
+    assert_eq!(store::aside(folder, other).unwrap(), []);
+    assert_eq!(store::stored(folder, lister).unwrap(), Some(own));
+}
+
+#[test]
+fn a_damaged_record_is_an_error_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = terms(&offer(), &policy()).unwrap();
+    let lister = store::Lister { market: own.market, provider: own.provider };
+    for text in ["", "{}", "{\"version\": 0}"] {
+        std::fs::write(folder.path().join("listing.json"), text).unwrap();
+        let error = ListError::from(store::stored(folder.path(), lister).unwrap_err());
+        assert_eq!(error.code(), "LISTING_RECORD_INVALID", "{error}");
+        assert!(error.to_string().contains("--unlist"), "{error}");
+    }
 }

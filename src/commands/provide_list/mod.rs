@@ -12,7 +12,8 @@ use anyhow::Context;
 use florin_compute::ListingOutcome;
 use florin_ledger::Ledger;
 use florin_participant::listings::{
-    ListConfig, ListingContext, ListingNews, ListingOffer, ListingSummary, ProbeGate, serve_listing,
+    ListConfig, ListError, ListingContext, ListingNews, ListingOffer, ListingSummary, ProbeGate,
+    RecordError, end_listings, serve_listing,
 };
 use florin_participant::{Backoff, ParticipantEvent, Shutdown, Wallet};
 use florin_protocol::Digest;
@@ -45,6 +46,15 @@ pub(super) fn run(arguments: &Provide, file: &Path) -> anyhow::Result<Exit> {
     let ledger = || market.signing_ledger(&wallet, &arguments.wallet);
     let ledger = with_retries(&shutdown, &mut print, ledger)?;
     let parts = ListingParts { market: &market, wallet: &wallet, ledger: &*ledger };
+    if arguments.unlist {
+        let ended =
+            with_listing(arguments, offer, &parts, ProbeGate::default(), |config, context| {
+                let mut print = |news: &ListingNews| print_news(&printer, news);
+                end_listings(config, context, &shutdown, &mut print)
+            })?;
+        ended.iter().for_each(|summary| print_summary(summary, &printer));
+        return Ok(Exit::Done);
+    }
     let summary = serve(arguments, offer, &parts, (&shutdown, ProbeGate::default()))?;
     print_summary(&summary, &printer);
     Ok(match summary.outcome {
@@ -69,6 +79,20 @@ pub(super) fn serve(
     (shutdown, gate): (&Shutdown, ProbeGate),
 ) -> anyhow::Result<ListingSummary> {
     let printer = EventPrinter::new(&arguments.wallet.wallet, arguments.json);
+    let mut print = |news: &ListingNews| print_news(&printer, news);
+    with_listing(arguments, offer, parts, gate, |config, context| {
+        serve_listing(config, context, shutdown, &mut print)
+    })
+}
+
+/// Calls `work` with the resources of a listing.
+fn with_listing<T>(
+    arguments: &Provide,
+    offer: ListingOffer,
+    parts: &ListingParts<'_>,
+    gate: ProbeGate,
+    work: impl FnOnce(&ListConfig, &ListingContext<'_>) -> Result<T, ListError>,
+) -> anyhow::Result<T> {
     let kind = arguments.engine.engine;
     let no_probe = |error: florin_learning::select::EngineError| {
         Failure::input("NO_ENGINE", error.to_string())
@@ -83,7 +107,6 @@ pub(super) fn serve(
         sample: SAMPLE,
         backoff: Backoff::default(),
         gate,
-        withdraw: arguments.unlist,
     };
     let context = ListingContext {
         wallet: parts.wallet,
@@ -92,11 +115,11 @@ pub(super) fn serve(
         products: &products,
         class,
     };
-    let mut print = |news: &ListingNews| print_news(&printer, news);
-    let listed = serve_listing(&config, &context, shutdown, &mut print);
-    listed.map_err(|error| match &error {
-        florin_participant::listings::ListError::Client(_)
-        | florin_participant::listings::ListError::Ledger(_) => anyhow::Error::from(error),
+    work(&config, &context).map_err(|error| match error {
+        error @ (ListError::Client(_) | ListError::Ledger(_)) => error.into(),
+        ListError::Record(RecordError::Damaged { .. }) => {
+            Failure::input(error.code(), error.to_string()).into()
+        }
         error => Failure::negative(error.code(), error.to_string()).into(),
     })
 }
@@ -107,7 +130,9 @@ fn print_news(printer: &EventPrinter, news: &ListingNews) {
     }
     let style = match news {
         news if news.is_alarm() => BAD,
-        ListingNews::Retrying { .. } | ListingNews::Measuring { .. } => NOTE,
+        ListingNews::Retrying { .. }
+        | ListingNews::Measuring { .. }
+        | ListingNews::Another { .. } => NOTE,
         _ => anstyle::Style::new(),
     };
     let text = match news {
