@@ -118,3 +118,29 @@ fn a_listing_is_found_again_and_all_are_ended() {
     assert_eq!(lister.listings("second"), [of_other], "that of the other account goes on");
     run(&["--unlist"]).refused(1, "NO_LISTING");
 }
+
+#[test]
+fn a_listing_that_was_never_opened_gives_way_to_a_changed_file() {
+    let lister = Lister::open();
+    let run = |more: &[&str]| lister.market.run_command_as(LISTER, &lister.call(more));
+    lister.write("stake = \"900000\"\n");
+    let refused = run(&[]).refused(1, "INSUFFICIENT_FUNDS");
+    assert!(!lister.record().exists(), "the balance is checked before terms are stored");
+    assert_eq!(refused.err.matches("FLN are needed").count(), 1, "{}", refused.err);
+
+    // Terms that an earlier program stored, of which nothing is on the ledger.
+    lister.write("");
+    let (mut process, _) = lister.start(LISTER, "opened");
+    process.kill();
+    run(&["--unlist"]).expect(0);
+    let text = std::fs::read_to_string(lister.record()).unwrap();
+    let mut terms: Value = serde_json::from_str(&text).unwrap();
+    terms["nonce"] = 7.into();
+    std::fs::write(lister.record(), terms.to_string()).unwrap();
+    lister.write("stake = \"3\"\n");
+    let (mut process, opened) = lister.start(LISTER, "opened");
+    process.kill();
+    let client = lister.market.client();
+    let view = client.listing(opened, u32::MAX, 0).unwrap();
+    assert_eq!(view.listing.terms().stake, "3".parse().unwrap());
+}

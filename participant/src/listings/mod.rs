@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use florin_compute::{ListingPolicy, ListingTerms, ProbeShape};
 use florin_learning::field_products::FieldProducts;
 use florin_ledger::Ledger;
-use florin_protocol::{Address, Amount, Digest};
+use florin_protocol::{Address, Amount, DATA_PER_ROUND_MIN, Digest};
 use florin_work::{CardMeasurement, MeasuredCard};
 
 use crate::client::Client;
@@ -103,6 +103,17 @@ pub struct ListingDeposits {
     pub probes: u32,
     /// Their fees together; those that are not spent return.
     pub fees: Amount,
+}
+
+impl ListingDeposits {
+    /// The balance that opening the listing needs: stake, fees, and the smallest pool of a task.
+    ///
+    /// # Errors
+    /// [`ListError::Rule`] for an overflow.
+    pub fn sum(&self) -> Result<Amount, ListError> {
+        let sum = Amount::total([self.stake, self.fees, DATA_PER_ROUND_MIN]);
+        sum.map_err(|error| ListError::Rule(error.into()))
+    }
 }
 
 impl ListingOffer {

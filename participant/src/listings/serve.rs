@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use florin_compute::{
-    DRIFT_LIMIT, LinksUpload, ListingAction, ListingOutcome, ListingPhase, ListingTerms,
-    ListingView, OrderMoney, SignedMessage,
+    DRIFT_LIMIT, LinksUpload, ListingAction, ListingOutcome, ListingPhase, ListingPolicy,
+    ListingTerms, ListingView, OrderMoney, SignedMessage,
 };
 use florin_ledger::{LedgerError, Refusal, Terms, listing_task};
 use florin_protocol::{Amount, Digest, ErrorCode, WalletSigner};
@@ -202,7 +202,7 @@ impl Provider<'_, '_> {
         let task = ledger.task(listing_task(listing))?;
         let goes_on = match &task {
             Some(task) => !task.closed,
-            None => true,
+            None => self.is_offered(&terms)?,
         };
         if view.is_none() && goes_on {
             self.tell(&ListingNews::Resumed { listing });
@@ -214,6 +214,15 @@ impl Provider<'_, '_> {
         }
         set_aside(&self.config.folder, listing)?;
         Ok(None)
+    }
+
+    /// Whether the offer makes stored terms, with their card.
+    fn is_offered(&mut self, terms: &ListingTerms) -> Result<bool, ListError> {
+        let (client, Lister { market, provider }) = (self.context.client, self.lister());
+        let policy = self.retried(|| client.listing_policy())?;
+        let made =
+            self.config.offer.terms(&policy, (market, provider), terms.card.clone(), terms.nonce);
+        Ok(made.is_ok_and(|made| made == *terms))
     }
 
     /// Withdraws the stakes of listings that are over, as far as the ledger permits: of those that were laid aside, and
@@ -261,7 +270,7 @@ impl Provider<'_, '_> {
         let ListingContext { client, ledger, wallet, class, products } = *self.context;
         let policy = self.retried(|| client.listing_policy())?;
         // Before the measurement, which takes a while.
-        self.config.offer.check(&policy)?;
+        self.check_funds(&policy)?;
         let devices = self.config.offer.devices;
         let told = std::cell::RefCell::new(&mut *self.on_news);
         let progress = |done: u32| {
@@ -279,6 +288,20 @@ impl Provider<'_, '_> {
         let terms = self.config.offer.terms(&policy, parties, card, nonce)?;
         store(&self.config.folder, &terms)?;
         self.open_with(&terms)
+    }
+
+    /// Checks the offer and the balance before anything is measured or stored.
+    fn check_funds(&self, policy: &ListingPolicy) -> Result<(), ListError> {
+        let ListingContext { ledger, wallet, .. } = *self.context;
+        let needed = self.config.offer.deposits(policy)?.sum()?;
+        let (account, available) = (wallet.address(), ledger.balance(wallet.address())?);
+        match available >= needed {
+            true => Ok(()),
+            false => {
+                let refusal = Refusal::Insufficient { account, available, needed };
+                Err(LedgerError::Refused(refusal).into())
+            }
+        }
     }
 
     /// Deposits fees and stake as far as they are not on the ledger, and opens the listing.

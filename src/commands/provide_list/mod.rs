@@ -24,7 +24,7 @@ use super::participate::{state_folder, stop_on_request};
 use crate::cli::Provide;
 use crate::commands::wallet;
 use crate::compose;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, classify, in_one_line};
 use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, BAD, JsonEvent, NOTE};
 
@@ -116,7 +116,9 @@ fn with_listing<T>(
         class,
     };
     work(&config, &context).map_err(|error| match error {
-        error @ (ListError::Client(_) | ListError::Ledger(_)) => error.into(),
+        ListError::Client(error) => error.into(),
+        ListError::Ledger(error) => error.into(),
+        ListError::Claim(error) => error.into(),
         ListError::Record(RecordError::Damaged { .. }) => {
             Failure::input(error.code(), error.to_string()).into()
         }
@@ -175,6 +177,15 @@ pub(super) fn print_summary(summary: &ListingSummary, printer: &EventPrinter) {
     ]);
 }
 
+/// Prints why a listing failed beside other work, which goes on.
+fn print_failure(error: &anyhow::Error, printer: &EventPrinter) {
+    let ((code, _), why) = (classify(error), in_one_line(error));
+    match printer.is_json() {
+        true => printer.print_json(&json!({ "event": "listing_failed", "code": code, "why": why })),
+        false => printer.print_text(&format!("the listing failed: {why} [{code}]"), BAD),
+    }
+}
+
 /// Lists devices on a thread of its own while other work goes on. A listing that ends does not end the work.
 ///
 /// # Errors
@@ -192,7 +203,7 @@ pub(super) fn beside<T>(
             std::thread::Builder::new().name("listing".to_owned()).spawn_scoped(scope, || {
                 match serve(arguments, offer, parts, (shutdown, gate)) {
                     Ok(summary) => print_summary(&summary, &printer),
-                    Err(error) => printer.print_text(&format!("listing: {error:#}"), BAD),
+                    Err(error) => print_failure(&error, &printer),
                 }
             });
         listing.context("cannot start a thread for the listing")?;
