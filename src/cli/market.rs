@@ -323,7 +323,8 @@ pub(crate) struct Provide {
     pub(crate) wallet: WalletArg,
     /// The most to deposit as stake in total, also after slashes. A task that requires more is
     /// skipped
-    #[arg(long, value_name = "FLN", required_unless_present_any = ["orders", "list"])]
+    #[arg(long, value_name = "FLN", required_unless_present_any = ["orders", "list", "unlist",
+        "dry_run", "backend", "experiment"])]
     pub(crate) max_stake: Option<Amount>,
     /// Take part in orders for compute instead of tasks: bid, audit and referee by this policy
     /// (TOML), which has the limits of all deposits; see docs/providing.md

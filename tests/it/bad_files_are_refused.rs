@@ -273,6 +273,17 @@ fn requests_with_bad_arguments(market: &TestMarket, task: &str) {
 fn a_wrong_command_line_has_a_code_and_advice() {
     let missing = florin(&["task", "list"]).refused(2, "USAGE");
     assert_contains(&missing, &["--market <URL>", "export FLORIN_MARKET=URL"]);
+    // A stake is for the rounds of tasks, and none of these is about them.
+    for (alone, wanted) in [
+        (&["--unlist"][..], "--list <FILE>"),
+        (&["--dry-run"], "<--orders <FILE>|--list <FILE>>"),
+        (&["--backend", "slurm"], "--orders <FILE>"),
+    ] {
+        let call = ["provide", "--market", "http://127.0.0.1:1", "--wallet", "any.json"];
+        let refused = florin(&[&call[..], alone].concat()).refused(2, "USAGE");
+        assert_contains(&refused, &[wanted]);
+        assert!(!refused.err.contains("--max-stake"), "{}", refused.err);
+    }
     let error = florin(&["task", "list", "--json", "--bogus"]).refused(2, "USAGE").json_error();
     let message = error.expect("one line of JSON")["message"].to_string();
     assert!(message.contains("unexpected argument '--bogus'"), "{message}");
