@@ -127,6 +127,9 @@ fn a_listing_that_was_never_opened_gives_way_to_a_changed_file() {
     let refused = run(&[]).refused(1, "INSUFFICIENT_FUNDS");
     assert!(!lister.record().exists(), "the balance is checked before terms are stored");
     assert_eq!(refused.err.matches("FLN are needed").count(), 1, "{}", refused.err);
+    let looked = run(&["--dry-run"]).expect(0).json();
+    let units = |key: &str| looked[key].as_str().unwrap().parse::<u128>().unwrap();
+    assert!(units("needed") > units("balance"), "{looked}");
 
     // Terms that an earlier program stored, of which nothing is on the ledger.
     lister.write("");
