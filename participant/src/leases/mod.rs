@@ -59,7 +59,7 @@ pub use policy::{
 };
 
 pub use prospects::{OrderProspect, prospects};
-pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN};
+pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN, served_ms};
 
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};

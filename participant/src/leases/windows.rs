@@ -47,17 +47,22 @@ pub(super) fn refuse_windows(order: &ComputeOrder, least: u64) -> Option<String>
     })
 }
 
-/// Why the drawn segments could not all be served, audited or opened in time, for the messages and states that they
-/// need; `None` if there is enough time.
+/// The milliseconds that the messages and states of all drawn segments of an order take in one phase, with
+/// `state_ms` for a state of its job.
+#[must_use]
+pub fn served_ms(order: &ComputeOrder, state_ms: u64) -> u64 {
+    let drawn = u64::from(order.audited(order.segments));
+    drawn.saturating_mul(state_ms.saturating_add(SERVED_MS))
+}
+
+/// Why the drawn segments could not all be served, audited or opened in time; `None` if there is enough time.
 #[must_use]
 pub(super) fn refuse_served_time(order: &ComputeOrder, job: &ComputeJob) -> Option<String> {
-    let drawn = order.audited(order.segments);
-    let needed = u64::from(drawn).saturating_mul(job.state_ms().saturating_add(SERVED_MS));
-    let window = order.windows.audit;
+    let (needed, window) = (served_ms(order, job.state_ms()), order.windows.audit);
     (needed > window).then(|| {
         format!(
-            "the messages and states of {drawn} drawn segments take up to {needed} ms, and its audit window is \
-             {window} ms"
+            "the messages and states of {} drawn segments take up to {needed} ms, and its audit window is {window} ms",
+            order.audited(order.segments)
         )
     })
 }

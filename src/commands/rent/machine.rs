@@ -96,8 +96,8 @@ pub(super) fn doubts_about(
         }
     }
     let (virtual_workers, batch) = (draft.job.virtual_workers, draft.job.training.batch);
-    let challenge_ms = draft.challenge_ms;
-    Ok(doubts(order, OrderFacts { challenge_ms, virtual_workers, batch, step_us }))
+    let (challenge_ms, state_ms) = (draft.challenge_ms, draft.job.state_ms());
+    Ok(doubts(order, OrderFacts { challenge_ms, virtual_workers, batch, state_ms, step_us }))
 }
 
 /// The training of an order, which a job that no provider can train does not have.

@@ -2,8 +2,8 @@
 
 pub(super) mod audit;
 mod check;
-mod earnings;
 mod earlier;
+mod earnings;
 mod fetch;
 pub(super) mod machine;
 mod new;
