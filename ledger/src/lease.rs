@@ -257,7 +257,7 @@ mod tests {
         }
         let market = MarketId { chain: ChainId(2), ..order.market };
         let elsewhere = ComputeOrder { market, ..order };
-        assert_eq!(code(&elsewhere, HOST, CHALLENGE), "COMPUTE_COMMITMENT");
+        assert_eq!(code(&elsewhere, HOST, CHALLENGE), "COMPUTE_MISMATCH");
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(check(&own, 0), Ok(()));
         // Half a day is left for the settlement.
         assert_eq!(check(&own, LEASE_SETTLE_MS / 2), Ok(()));
-        assert_eq!(check(&own, LEASE_SETTLE_MS / 2 + 1).unwrap_err().code(), "COMPUTE_COMMITMENT");
+        assert_eq!(check(&own, LEASE_SETTLE_MS / 2 + 1).unwrap_err().code(), "COMPUTE_MISMATCH");
         let longer = Terms { expires: Timestamp(own.expires.0 + 1), ..own };
         assert_eq!(check(&longer, 0), Ok(()));
         let changes: [fn(&mut Terms); 6] = [

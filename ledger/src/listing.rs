@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(challenge(longest + 1, LISTING_MS_MAX), Err("COMPUTE_INVALID"));
         assert_eq!(challenge(1_000, 1), Err("COMPUTE_INVALID"));
         let market = MarketId { chain: ChainId(2), ..own.market };
-        assert_eq!(terms(&ListingTerms { market, ..own }, HOST), Err("COMPUTE_COMMITMENT"));
+        assert_eq!(terms(&ListingTerms { market, ..own }, HOST), Err("COMPUTE_MISMATCH"));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
             checked.map_err(|error| error.code())
         };
         assert_eq!(check(&own, 7 + LEASE_SETTLE_MS / 2), Ok(()));
-        assert_eq!(check(&own, 8 + LEASE_SETTLE_MS / 2), Err("COMPUTE_COMMITMENT"));
+        assert_eq!(check(&own, 8 + LEASE_SETTLE_MS / 2), Err("COMPUTE_MISMATCH"));
         let changes: [fn(&mut Terms); 5] = [
             |terms| terms.debit_max = Amount::ZERO,
             |terms| terms.infrastructure = Amount::ZERO,
@@ -179,7 +179,7 @@ mod tests {
         for change in changes {
             let mut other = own.clone();
             change(&mut other);
-            assert_eq!(check(&other, 7), Err("COMPUTE_COMMITMENT"));
+            assert_eq!(check(&other, 7), Err("COMPUTE_MISMATCH"));
         }
     }
 

@@ -328,7 +328,7 @@ fn a_job_that_is_not_the_orders_is_refused() {
         other.load().unwrap_err().to_string()
     };
     for (why, error) in [
-        ("commitment", refused(|test| test.job.seed += 1)),
+        ("the job is not the one", refused(|test| test.job.seed += 1)),
         ("segments is 5", refused(|test| test.order.segments = 5)),
         ("other initial parameters", refused(|test| test.order.start = Digest([9; 32]))),
         (
