@@ -98,6 +98,8 @@ const LEDGER_CALLS_MAX: usize = 6;
 /// Requests of accounts without a part in an order that wait for the ledger concurrently: they leave places for the
 /// deposits of those with a part.
 const JOIN_CHECKS_MAX: usize = 3;
+/// Requests that read a whole job of an order concurrently: they leave turns for the states of providers.
+const JOB_READS_MAX: usize = 2;
 /// Blobs that are compared with their digests concurrently before they are sent.
 const BLOB_READS_MAX: usize = 4;
 /// Requests that wait concurrently until a large upload, a model or a holdout is durable, also in
@@ -108,8 +110,12 @@ const OTHER_WAITS_MIN: usize = 4;
 /// Maximum number of blocking threads. Each thread holds some memory of its own, and more threads
 /// than processors and disk can serve gain nothing. With fewer, a ledger or a bucket that does not
 /// respond would block all requests.
-pub const BLOCKING_THREADS_MAX: usize =
-    LEDGER_CALLS_MAX + LARGE_STORES_MAX + BLOB_READS_MAX + FETCHES_MAX + OTHER_WAITS_MIN;
+pub const BLOCKING_THREADS_MAX: usize = LEDGER_CALLS_MAX
+    + LARGE_STORES_MAX
+    + JOB_READS_MAX
+    + BLOB_READS_MAX
+    + FETCHES_MAX
+    + OTHER_WAITS_MIN;
 /// Concurrent reads of archived rounds from their blobs.
 const ARCHIVE_READS_MAX: usize = 8;
 /// Bytes per permit of the semaphores that bound the memory of uploads under validation.
@@ -131,6 +137,7 @@ struct AppInner {
     ledger_endpoint: LedgerEndpoint,
     update_memory: Arc<Semaphore>,
     blob_memory: Arc<Semaphore>,
+    job_memory: Arc<Semaphore>,
     memory_units: u32,
     blob_upload_permits: Arc<Semaphore>,
     transcript_upload_permits: Arc<Semaphore>,
@@ -138,6 +145,7 @@ struct AppInner {
     ledger_permits: Arc<Semaphore>,
     join_check_permits: Arc<Semaphore>,
     blob_read_permits: Arc<Semaphore>,
+    job_read_permits: Arc<Semaphore>,
     large_store_permits: Arc<Semaphore>,
     proofs: ProofCache,
     report_lists: ReportLists,
@@ -189,6 +197,7 @@ impl App {
                 ledger_endpoint: place,
                 update_memory: Arc::new(Semaphore::new(all)),
                 blob_memory: Arc::new(Semaphore::new(all)),
+                job_memory: Arc::new(Semaphore::new(all)),
                 memory_units: room_units,
                 blob_upload_permits: Arc::new(Semaphore::new(BLOB_UPLOADS_MAX)),
                 transcript_upload_permits: Arc::new(Semaphore::new(TRANSCRIPT_UPLOADS_MAX)),
@@ -196,6 +205,7 @@ impl App {
                 ledger_permits: Arc::new(Semaphore::new(LEDGER_CALLS_MAX)),
                 join_check_permits: Arc::new(Semaphore::new(JOIN_CHECKS_MAX)),
                 blob_read_permits: Arc::new(Semaphore::new(BLOB_READS_MAX)),
+                job_read_permits: Arc::new(Semaphore::new(JOB_READS_MAX)),
                 large_store_permits: Arc::new(Semaphore::new(LARGE_STORES_MAX)),
                 proofs: ProofCache::default(),
                 report_lists: ReportLists::default(),
@@ -356,6 +366,7 @@ impl App {
         let room = match room {
             MemoryPool::Updates => &self.inner.update_memory,
             MemoryPool::Blobs => &self.inner.blob_memory,
+            MemoryPool::Jobs => &self.inner.job_memory,
         };
         let room = Arc::clone(room).acquire_many_owned(units);
         match timeout(self.config().body_timeout(bytes), room).await {
@@ -400,6 +411,12 @@ impl App {
         acquire_permit(&self.inner.blob_read_permits).await
     }
 
+    /// Permission to read a whole job of an order, with memory for it. It comes before a turn of large stores.
+    async fn job_read_permit(&self, bytes: u64) -> ApiResult<[OwnedSemaphorePermit; 2]> {
+        let permit = acquire_permit(&self.inner.job_read_permits).await?;
+        Ok([permit, self.reserve_memory(MemoryPool::Jobs, bytes).await?])
+    }
+
     /// A permit for an account without a part in an order to wait for the ledger.
     async fn join_check_permit(&self) -> ApiResult<OwnedSemaphorePermit> {
         acquire_permit(&self.inner.join_check_permits).await
@@ -429,6 +446,7 @@ type BlobUploadPlace = (Option<Slot<IpAddr>>, OwnedSemaphorePermit);
 enum MemoryPool {
     Updates,
     Blobs,
+    Jobs,
 }
 
 /// The router of all routes, which `/openapi.json` and `docs/protocol.md` describe.

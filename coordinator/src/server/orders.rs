@@ -52,10 +52,9 @@ pub(super) async fn open(
 ) -> ApiResult<Json<OrderView>> {
     check_referee(app.config(), request.order.referee)?;
     // It may read a whole job, and takes no turn of an action.
-    let turn = app.large_store_permit().await?;
-    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&request.job)).await?;
+    let permit = app.job_read_permit(job_memory(&request.job)).await?;
     let leases = app.host().leases().clone();
-    Ok(Json(blocking_holding((turn, room), move || leases.accept(request)).await??))
+    Ok(Json(blocking_holding(permit, move || leases.accept(request)).await??))
 }
 
 /// Bytes of memory while a job is read: its blobs, and the numbers in them.
@@ -200,11 +199,11 @@ async fn receive_blob(
         return Err(ApiError::new(ErrorCode::Malformed, message));
     }
     let leases = app.host().leases().clone();
-    let turn = app.large_store_permit().await?;
     // The last blob of a job lets the whole job be read.
     let job = with_leases(app, move |leases| leases.job(id)).await?;
-    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&job)).await?;
-    Ok(blocking_holding((place, turn, room), move || leases.take_blob(id, writer)).await??)
+    let permit = app.job_read_permit(job_memory(&job)).await?;
+    let turn = app.large_store_permit().await?;
+    Ok(blocking_holding((place, permit, turn), move || leases.take_blob(id, writer)).await??)
 }
 
 async fn receive(app: &App, incoming: &mut IncomingBody, limit: u64) -> ApiResult<BlobWriter> {
@@ -307,10 +306,9 @@ pub(super) async fn disputed_rows(
     let job = with_leases(&app, move |leases| leases.job(id)).await?;
     let reader = reader(&app, &headers, (id, job.rows.digest))?;
     // It reads a whole job.
-    let turn = app.large_store_permit().await?;
-    let room = app.reserve_memory(super::MemoryPool::Blobs, job_memory(&job)).await?;
+    let permit = app.job_read_permit(job_memory(&job)).await?;
     let leases = app.host().leases().clone();
-    let rows = blocking_holding((turn, room), move || leases.disputed_rows(id, reader)).await??;
+    let rows = blocking_holding(permit, move || leases.disputed_rows(id, reader)).await??;
     Ok(opened_blob(OpenedBlob::Bytes(rows)))
 }
 
