@@ -152,8 +152,8 @@ pub const KEYS: &[SettingKey] = &[
     },
     SettingKey {
         name: "in_flight_mib",
-        meaning: "MiB of updates that are checked at the same time, and the same again for models \
-                  and holdouts; further uploads wait",
+        meaning: "MiB of updates that are checked at the same time, and as many again for models \
+                  and holdouts, and for jobs of orders; further uploads wait",
         bounds: "1 to 1048576, default 256",
         example: "256",
         variable: "FLORIN_COORDINATOR_IN_FLIGHT_MIB",
