@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use florin::task_file::{half_year_date, overlay};
 use florin_ledger::{Ledger, RemoteLedger, TaskState, TrustAnchors};
@@ -143,6 +144,8 @@ pub(crate) struct TestMarket {
     /// Environment variables for the next start of the coordinator.
     pub(crate) environment: Vec<(String, String)>,
     accounts: BTreeMap<&'static str, Address>,
+    /// Digests by which participants accept the models of tasks: asked for once, while the coordinator runs.
+    accepted: Mutex<BTreeMap<TaskId, String>>,
     // Declared last, so that processes are stopped before their folder is removed.
     folder: TempDir,
 }
@@ -193,7 +196,8 @@ impl TestMarket {
         let coordinator = start_coordinator(path, &plan, "127.0.0.1:0", rpc, &[]);
         let url = format!("{}{}", scheme(&plan), wait_for_address(path, &coordinator));
         let environment = Vec::new();
-        Self { plan, url, coordinator, chain, gate, environment, accounts, folder }
+        let accepted = Mutex::default();
+        Self { plan, url, coordinator, chain, gate, environment, accounts, accepted, folder }
     }
 
     /// The market's chain, on Ethereum.
@@ -334,8 +338,7 @@ impl TestMarket {
         let engine = self.plan.engine();
         let mut call = words(&["participate", "--data", "digits", "--engine", engine]);
         if self.plan.graph.is_some() {
-            let accepted = self.client().task(task).unwrap().spec.consent_digest();
-            call.extend(words(&["--accept-model", &accepted.to_string()]));
+            call.extend(words(&["--accept-model", &self.accepted(task)]));
         }
         call.extend(words(&["--rows", &rows, "--task", &task.to_string()]));
         call.extend(words(&["--seed", &self.plan.seed.to_string()]));
@@ -347,6 +350,11 @@ impl TestMarket {
         call.extend(self.at_url(url));
         call.extend(self.signing(name));
         call
+    }
+
+    fn accepted(&self, task: TaskId) -> String {
+        let ask = || self.client().task(task).unwrap().spec.consent_digest().to_string();
+        self.accepted.lock().unwrap().entry(task).or_insert_with(ask).clone()
     }
 
     /// Starts the provider.
