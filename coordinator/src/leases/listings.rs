@@ -170,6 +170,9 @@ impl LeaseHost {
     /// Checks fees and stake on the ledger, and that the coordinator's wallet covers its own pay until it is final.
     fn check_listing_money(&self, terms: &ListingTerms) -> Result<(), Rejection> {
         let parts = &self.inner.parts;
+        // Before the deposits, so that a provider learns of a refusal before it locks any.
+        let most = terms.pool().map_err(|error| invalid(error.to_string()))?;
+        self.check_cover(most, ("the fees of this listing", "list with fewer probes"))?;
         let unfunded = |why: String| Err(Rejection::new(ErrorCode::NotFunded, why));
         let task = listing_task(terms.id());
         let state = parts.ledger.task(task).map_err(|error| ledger_rejection(&error))?;
@@ -194,9 +197,7 @@ impl LeaseHost {
             return unfunded(format!("{error} [{}]", error.code()));
         }
         let stake = (terms.stake, "the listing", "its task");
-        self.require_bond(task, terms.provider, stake)?;
-        let most = terms.pool().map_err(|error| invalid(error.to_string()))?;
-        self.check_cover(most, ("the fees of this listing", "list with fewer probes"))
+        self.require_bond(task, terms.provider, stake)
     }
 
     fn make_listing_place(

@@ -36,6 +36,10 @@ fn balance(market: &LeaseMarket, n: u8) -> u128 {
     market.chain.balance(address(n)).unwrap().units()
 }
 
+fn balance_of(market: &LeaseMarket, account: Address) -> Amount {
+    market.chain.balance(account).unwrap()
+}
+
 fn open_task(market: &LeaseMarket, terms: &ListingTerms) {
     let own = Terms::from_listing(terms, terms.market, address(COORDINATOR), market.clock.now());
     market.chain.open_task(&wallet(LENDER), &own.unwrap()).unwrap();
@@ -155,6 +159,11 @@ async fn a_listing_is_proven_and_settled() {
     let terms = terms(&market, 1);
     let id = terms.id();
     assert_eq!(open(&market, &terms).await, Err(ErrorCode::NotFunded));
+    // A coordinator without tokens refuses it before the provider locks any.
+    let own = address(COORDINATOR);
+    market.chain.transfer(&wallet(COORDINATOR), address(9), balance_of(&market, own)).unwrap();
+    assert_eq!(open(&market, &terms).await, Err(ErrorCode::LimitReached));
+    market.chain.transfer(&wallet(9), own, fln("1000")).unwrap();
     open_task(&market, &terms);
     assert_eq!(open(&market, &terms).await, Err(ErrorCode::BondTooSmall));
     market.chain.bond(&wallet(LENDER), listing_task(id), terms.stake).unwrap();

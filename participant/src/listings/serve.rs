@@ -304,11 +304,27 @@ impl Provider<'_, '_> {
         }
     }
 
+    /// Asks the coordinator for its refusal before any tokens are locked: it checks a listing before it looks for the
+    /// deposits. `None` if only these are missing.
+    fn asked_first(&self, terms: &ListingTerms) -> Result<Option<ListingView>, ListError> {
+        match self.context.client.open_listing(terms) {
+            Err(error) if error.rejection().is_some_and(|r| r.code == ErrorCode::NotFunded) => {
+                Ok(None)
+            }
+            asked => Ok(Some(asked?)),
+        }
+    }
+
     /// Deposits fees and stake as far as they are not on the ledger, and opens the listing.
     fn open_with(&mut self, terms: &ListingTerms) -> Result<ListingView, ListError> {
         let ListingContext { client, ledger, wallet, .. } = *self.context;
         let (market, account) = (ledger.market(), client.coordinator().account);
         let own = Terms::from_listing(terms, market, account, client.now())?;
+        if ledger.task(own.task)?.is_none()
+            && let Some(view) = self.asked_first(terms)?
+        {
+            return Ok(view);
+        }
         let opened = self.retried(|| match ledger.open_task(wallet, &own) {
             Ok(_) | Err(LedgerError::Refused(Refusal::TaskExists(_))) => Ok(()),
             Err(error) => Err(error),
