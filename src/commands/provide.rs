@@ -1,7 +1,10 @@
 //! `florin provide`: deposits a stake and evaluates updates for pay.
 
 use anyhow::Context;
-use florin_participant::{Backoff, ParticipantEvent, ProviderConfig, ProviderContext, provide};
+use florin_participant::{
+    ArbiterPolicy, Backoff, ParticipantEvent, ProviderConfig, ProviderContext, provide,
+};
+use florin_protocol::{Amount, Digest, TaskId};
 use serde_json::json;
 
 use super::event_printer::EventPrinter;
@@ -13,6 +16,32 @@ use crate::compose;
 use crate::failure::Exit;
 use crate::market::{MarketConnection, with_retries};
 use crate::show::{self, JsonEvent};
+
+/// The tasks that are served, and the limits of their stakes.
+pub(super) struct ServedTasks {
+    /// `None` for all that pay for work.
+    pub(super) tasks: Option<Vec<TaskId>>,
+    pub(super) stake_max: Amount,
+    pub(super) arbiters: ArbiterPolicy,
+    pub(super) accepted_trainers: Vec<Digest>,
+}
+
+impl ServedTasks {
+    /// The configuration of a daemon that serves them: named ones until they are over.
+    pub(super) fn config(self, arguments: &Provide) -> ProviderConfig {
+        let Self { tasks, stake_max, arbiters, accepted_trainers } = self;
+        ProviderConfig {
+            folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
+            until_done: tasks.is_some(),
+            tasks,
+            stake_max,
+            arbiters,
+            accepted_trainers,
+            poll_ms: POLL_MS,
+            backoff: Backoff::default(),
+        }
+    }
+}
 
 pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     if let Some(policy) = &arguments.orders {
@@ -38,16 +67,13 @@ pub(super) fn run(arguments: &Provide) -> anyhow::Result<Exit> {
     let host = arguments.trainers.host(secrets, state);
     compose::check_sandbox(&host)?;
     let mut engine = compose::engine_with_trainers(arguments.engine, host)?;
-    let config = ProviderConfig {
-        folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
-        until_done: tasks.is_some(),
+    let served = ServedTasks {
         tasks,
         stake_max,
         arbiters: arguments.arbiters.policy(),
         accepted_trainers: arguments.trainers.accept_trainer.clone(),
-        poll_ms: POLL_MS,
-        backoff: Backoff::default(),
     };
+    let config = served.config(arguments);
     let parts = ProviderContext {
         wallet: &wallet,
         client: &market,

@@ -3,15 +3,14 @@
 use anyhow::Context;
 use florin_ledger::Ledger;
 use florin_participant::{
-    ArbiterPolicy, Backoff, ParticipantEvent, ProviderConfig, ProviderContext, Shutdown, Wallet,
-    provide,
+    ArbiterPolicy, ParticipantEvent, ProviderContext, Shutdown, Wallet, provide,
 };
 use florin_protocol::{Address, Amount};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::super::event_printer::EventPrinter;
-use super::super::participate::{POLL_MS, state_folder};
+use super::super::provide::ServedTasks;
 use crate::cli::Provide;
 use crate::compose;
 use crate::market::{MarketConnection, with_retries};
@@ -74,9 +73,7 @@ impl ValueTable {
         };
         let tasks = self.tasks.as_ref().map(found).transpose()?;
         let mut engine = compose::engine(arguments.engine)?;
-        let config = ProviderConfig {
-            folder: state_folder(arguments.state.as_deref(), &arguments.wallet.wallet),
-            until_done: tasks.is_some(),
+        let served = ServedTasks {
             tasks,
             stake_max: self.stake_max,
             arbiters: ArbiterPolicy {
@@ -84,9 +81,8 @@ impl ValueTable {
                 trusts_coordinator: self.trust_coordinator,
             },
             accepted_trainers: Vec::new(),
-            poll_ms: POLL_MS,
-            backoff: Backoff::default(),
         };
+        let config = served.config(arguments);
         let context = ProviderContext { wallet, client: market, ledger, engine: &mut *engine };
         let done = provide(&config, context, shutdown, &mut print)?;
         if printer.is_json() {
