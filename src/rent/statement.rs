@@ -110,12 +110,17 @@ impl AccountStatement {
             let (account, spent) = (self.account.short(), show::fln(self.spent));
             format!("{account} spent {spent} FLN of its escrow: the pay of provider and auditors.")
         });
+        self.reasons().into_iter().chain(spent).collect()
+    }
+
+    /// A sentence for each payment and each loss.
+    pub(crate) fn reasons(&self) -> Vec<String> {
         let sentence = |transfer: &LeaseTransfer| {
             let verb = if transfer.is_loss { "loses" } else { "earns" };
             let (at, amount) = (show::date(transfer.at), show::fln(transfer.amount));
             format!("{at}: {} {verb} {amount} FLN: {}.", self.account.short(), transfer.reason)
         };
-        self.transfers.iter().map(sentence).chain(spent).collect()
+        self.transfers.iter().map(sentence).collect()
     }
 
     /// The statement as JSON, with amounts in base units.

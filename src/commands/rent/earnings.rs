@@ -61,10 +61,9 @@ fn print(account: Address, earnings: &Earnings) {
         print_net(&short, earnings);
     }
     for order in &earnings.orders {
-        let reasons = order.statement.sentences().into_iter().take(order.statement.transfers.len());
-        reasons.for_each(|reason| {
+        for reason in order.statement.reasons() {
             show::sentence(&format!("Order {}: {reason}", order.order.short()));
-        });
+        }
     }
 }
 
