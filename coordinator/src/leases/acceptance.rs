@@ -8,8 +8,8 @@ use florin_work::LeasedTraining;
 use super::hosted::HostedOrder;
 use super::store::{StoredOrder, StoredState};
 use super::{
-    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, job_bytes,
-    ledger_rejection, log_unremoved, unknown,
+    HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, ledger_rejection,
+    log_unremoved, unknown,
 };
 
 /// Most orders that have a lease that goes on.
@@ -39,7 +39,7 @@ impl LeaseHost {
         let job = &request.job;
         job.check().map_err(|error| invalid(error.to_string()))?;
         order.check_job(job).map_err(|error| invalid(error.to_string()))?;
-        let bytes = job_bytes(job);
+        let bytes = job.bytes();
         if bytes > JOB_BYTES_MAX {
             let message = format!(
                 "the blobs of the job have {bytes} bytes; this coordinator takes {JOB_BYTES_MAX}"

@@ -7,7 +7,7 @@ use florin_work::job_state;
 
 use super::hosted::HostedOrder;
 use super::store::StoredState;
-use super::{LeaseHost, blob_rejection, job_blobs, log_unremoved, refused, unknown};
+use super::{LeaseHost, blob_rejection, log_unremoved, refused, unknown};
 
 /// Where bytes of an order are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl LeaseHost {
                 false => Err(Rejection::new(ErrorCode::TaskClosed, "the order is over")),
             };
         }
-        match job_blobs(job).any(|blob| blob.digest == digest) {
+        match job.blobs().any(|blob| blob.digest == digest) {
             true => Ok(None),
             false => {
                 let message = format!("blob {digest} is none of the job of order {id}");
@@ -188,8 +188,9 @@ impl LeaseHost {
             .map(|state| state.step())
             .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
         // Without the lock: a write of a large state takes a while.
-        let is_restricted = self.state().orders.get(&id).is_some_and(HostedOrder::is_restricted);
-        let is_used = self.state().orders.get(&id).is_some_and(|one| one.uses_state(upload, step));
+        let looked = |order: &HostedOrder| (order.is_restricted(), order.uses_state(upload, step));
+        let (is_restricted, is_used) =
+            self.state().orders.get(&id).map(looked).ok_or_else(|| unknown(id))?;
         if !is_used {
             let message = format!("the lease uses no state after {step} steps");
             return Err(Rejection::new(ErrorCode::LeaseRefused, message));
@@ -265,12 +266,10 @@ impl HostedOrder {
     /// which a referee rules.
     fn uses_state(&self, upload: &StateUpload, step: u64) -> bool {
         let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return false };
-        let (order, total) = (lease.order(), self.stored.request.job.steps());
-        let steps = |segments: u32| order.steps_before(segments).min(total);
         let delivered = u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX);
         let mut drawn = lease.audited();
-        step == steps(delivered)
-            || drawn.any(|(segment, _)| step == steps(segment))
+        step == self.steps_before(delivered)
+            || drawn.any(|(segment, _)| step == self.steps_before(segment))
             || self.state_to_rule_from(upload.by) == Some(upload.state)
     }
 

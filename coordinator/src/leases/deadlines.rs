@@ -5,8 +5,8 @@ use std::time::Duration;
 use florin_compute::RecordedLease;
 use florin_protocol::{Digest, Rejection, Timestamp};
 
-use super::hosted::DueAction;
-use super::{HostState, LeaseHost, unknown};
+use super::hosted::{DueAction, HostedOrder};
+use super::{LeaseHost, unknown};
 
 /// Pause between two looks at the deadlines.
 const TICK: Duration = Duration::from_millis(50);
@@ -21,8 +21,8 @@ impl LeaseHost {
             let due = state
                 .orders
                 .iter()
-                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)))
-                .filter(|(id, _)| !self.waits_for_actions(&state, *id, now));
+                .filter(|(id, order)| !self.waits_for_actions(**id, order, now))
+                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)));
             due.collect()
         };
         for (id, action) in due {
@@ -37,9 +37,11 @@ impl LeaseHost {
     }
 
     /// Whether an action that met the deadline of an order is not recorded yet.
-    fn waits_for_actions(&self, state: &HostState, id: Digest, now: Timestamp) -> bool {
-        let lease = state.orders.get(&id).and_then(|order| order.lease.as_ref());
-        lease.is_some_and(|lease| self.inner.arriving.waits(id, lease.lease().phase().1, now))
+    fn waits_for_actions(&self, id: Digest, order: &HostedOrder, now: Timestamp) -> bool {
+        order
+            .lease
+            .as_ref()
+            .is_some_and(|lease| self.inner.arriving.waits(id, lease.lease().phase().1, now))
     }
 
     fn append_own(&self, id: Digest) -> Result<(), Rejection> {

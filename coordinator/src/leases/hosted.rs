@@ -22,6 +22,9 @@ pub(super) struct HostedOrder {
     pub(super) lease: Option<RecordedLease>,
     pub(super) records: Vec<LeaseRecord>,
     pub(super) states: BTreeMap<Digest, StoredState>,
+    /// Whether it needs no more of the coordinator's wallet: its settlement is posted with a bond, or has no pay. After a
+    /// start that is found again on the ledger.
+    pub(super) is_covered: bool,
 }
 
 /// The need of a lease at a moment without an action of an account.
@@ -37,7 +40,7 @@ impl HostedOrder {
     /// An order that was just received.
     pub(super) fn new(stored: StoredOrder, missing: Vec<Blob>) -> Self {
         let (records, states) = (Vec::new(), BTreeMap::new());
-        Self { stored, missing, lease: None, records, states }
+        Self { stored, missing, lease: None, records, states, is_covered: false }
     }
 
     /// An order from its stored record.
@@ -175,13 +178,10 @@ impl HostedOrder {
 
     /// Checks what only the holder of the bytes can: that a named state is stored, and is after the right steps.
     pub(super) fn check_states(&self, action: &ComputeAction) -> Result<(), Rejection> {
-        let order = &self.stored.request.order;
-        let total = self.stored.request.job.steps();
-        let steps = |segments: u32| order.steps_before(segments).min(total);
         let (state, step) = match action {
-            ComputeAction::Serve { segment, start } => (*start, steps(*segment)),
+            ComputeAction::Serve { segment, start } => (*start, self.steps_before(*segment)),
             ComputeAction::OpenLeaf { segment, secret, .. } if self.is_last(*segment) => {
-                (secret.end, steps(segment.saturating_add(1)))
+                (secret.end, self.steps_before(segment.saturating_add(1)))
             }
             _ => return Ok(()),
         };
@@ -197,6 +197,12 @@ impl HostedOrder {
                 Err(Rejection::new(ErrorCode::LeaseRefused, message))
             }
         }
+    }
+
+    /// Steps of the job before a segment, of which the last one may be shorter.
+    pub(super) fn steps_before(&self, segment: u32) -> u64 {
+        let request = &self.stored.request;
+        request.order.steps_before(segment).min(request.job.steps())
     }
 
     fn is_last(&self, segment: u32) -> bool {

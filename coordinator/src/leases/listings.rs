@@ -32,6 +32,9 @@ pub(super) struct HostedListing {
     ended: Option<Timestamp>,
     /// Since when a common probe is due, which its own work delays.
     due: Option<Timestamp>,
+    /// Whether it needs no more of the coordinator's wallet: its settlement is posted with a bond, or has no pay. After a
+    /// start that is found again on the ledger.
+    pub(super) is_covered: bool,
 }
 
 impl HostedListing {
@@ -39,7 +42,7 @@ impl HostedListing {
         let listing = Listing::open(&opening(&stored, coordinator));
         let listing = listing.map_err(|error| refused(&error))?;
         let (records, ended, due) = (Vec::new(), None, None);
-        Ok(Self { stored, listing, records, ended, due })
+        Ok(Self { stored, listing, records, ended, due, is_covered: false })
     }
 
     /// A listing from its stored record.

@@ -141,9 +141,6 @@ struct HostState {
     listings: BTreeMap<Digest, HostedListing>,
     /// Blobs that were uploaded for jobs. A blob of a task is not among them before that: it may be secret.
     blobs: BTreeSet<Digest>,
-    /// Orders and listings that need no more of the coordinator's wallet: their settlement is posted with its bond, or
-    /// has no pay. Those of an earlier process are found again on the ledger.
-    covered: BTreeSet<Digest>,
 }
 
 /// An action that the lease accepts.
@@ -178,16 +175,6 @@ impl From<LeaseStoreError> for Rejection {
             false => Self::new(ErrorCode::Internal, "the lease cannot be stored"),
         }
     }
-}
-
-/// The blobs of a job.
-fn job_blobs(job: &ComputeJob) -> impl Iterator<Item = Blob> {
-    job.graph.blobs().chain([job.start, job.rows])
-}
-
-/// Bytes of all blobs of a job.
-pub(crate) fn job_bytes(job: &ComputeJob) -> u64 {
-    job_blobs(job).fold(0, |all, blob| all.saturating_add(blob.bytes))
 }
 
 impl LeaseHost {
@@ -447,12 +434,11 @@ impl LeaseHost {
 impl HostState {
     /// The most that the coordinator's wallet still has to deposit for what it has accepted.
     fn promised_cover(&self) -> Result<Amount, AmountError> {
-        let waits =
-            |id: &Digest, money: OrderMoney| !money.is_final() && !self.covered.contains(id);
-        let orders = self.orders.iter().filter(|(id, one)| waits(id, one.stored.money));
-        let orders = orders.map(|(_, one)| one.stored.request.order.escrow());
-        let listings = self.listings.iter().filter(|(id, one)| waits(id, one.stored.money));
-        let listings = listings.map(|(_, one)| one.stored.terms.pool());
+        let waits = |money: OrderMoney, is_covered: bool| !money.is_final() && !is_covered;
+        let orders = self.orders.values().filter(|one| waits(one.stored.money, one.is_covered));
+        let orders = orders.map(|one| one.stored.request.order.escrow());
+        let listings = self.listings.values().filter(|one| waits(one.stored.money, one.is_covered));
+        let listings = listings.map(|one| one.stored.terms.pool());
         // Both were computed at the acceptance, so that neither overflows.
         Amount::total(orders.chain(listings).filter_map(Result::ok))
     }
@@ -465,7 +451,7 @@ impl HostState {
             true => !restricted.contains(id, rows),
             false => !self.blobs.contains(&blob.digest),
         };
-        let blobs = job_blobs(&request.job).filter(is_missing);
+        let blobs = request.job.blobs().filter(is_missing);
         blobs.filter(|blob| seen.insert(blob.digest)).collect()
     }
 

@@ -206,7 +206,7 @@ impl LeaseHost {
         let round = RoundNumber::FIRST;
         let payout = Report::settlement_id(task, round);
         if one.settlement.is_none() || !matches!(one.step, SettlementStep::Post) {
-            self.state().covered.insert(one.subject.id());
+            self.mark_covered(one.subject);
         }
         let next = match (one.step, one.settlement) {
             // A settlement that was posted before is not posted again.
@@ -254,6 +254,18 @@ impl LeaseHost {
         };
         one.step = next;
         Ok(Some(Duration::ZERO))
+    }
+
+    /// The order or listing needs no more of the coordinator's wallet.
+    fn mark_covered(&self, subject: Subject) {
+        let mut state = self.state();
+        let is_covered = match subject {
+            Subject::Order(id) => state.orders.get_mut(&id).map(|one| &mut one.is_covered),
+            Subject::Listing(id) => state.listings.get_mut(&id).map(|one| &mut one.is_covered),
+        };
+        if let Some(is_covered) = is_covered {
+            *is_covered = true;
+        }
     }
 
     /// Sends the next claim of a final settlement that is not on the ledger; returns whether there was one.

@@ -20,7 +20,7 @@ use super::body::{IncomingBody, blocking, blocking_holding};
 use super::error::{ApiError, ApiResult};
 use super::extract::{JsonBody, LARGE_BYTES_MAX, PathParams, QueryParams, SMALL_BYTES_MAX};
 use crate::config::{Config, WAIT_MS_MAX};
-use crate::leases::{BytesPlace, ExaminedAction, LeaseHost, job_bytes};
+use crate::leases::{BytesPlace, ExaminedAction, LeaseHost};
 use florin_store::{BlobWriter, OpenedBlob};
 
 /// Header with the account that uploads a state.
@@ -59,7 +59,7 @@ pub(super) async fn open(
 
 /// Bytes of memory while a job is read: its blobs, and the numbers in them.
 fn job_memory(job: &ComputeJob) -> u64 {
-    job_bytes(job).saturating_mul(JOB_COPIES)
+    job.bytes().saturating_mul(JOB_COPIES)
 }
 
 /// Checks that the operator accepts the referee, which can cancel the settlement and slash the coordinator's bond.

@@ -10,7 +10,7 @@ use super::error::LeaseServeError;
 use super::event::LeaseEvent;
 use super::followed::{FollowedOrder, OrderVisit};
 use super::measuring::{MeasuredSteps, job_shape, measure_step, remember_step};
-use super::policy::{LeaseRole, OfferedOrder, job_bytes, refuse_audit_time, refuse_bid};
+use super::policy::{LeaseRole, OfferedOrder, refuse_audit_time, refuse_bid};
 use super::secrets::Commitment;
 use super::windows::{refuse_answer_time, refuse_beside, refuse_segment_time};
 use crate::client::ClientError;
@@ -37,6 +37,15 @@ impl From<String> for Obstacle {
 }
 
 impl Obstacle {
+    /// The pause before it is looked at again; `None` if it stays.
+    const fn pause_ms(&self) -> Option<u64> {
+        match self {
+            Self::Refused(_) => None,
+            Self::Awaited => Some(MEASURED_POLL_MS),
+            Self::Closed => Some(CLOSED_POLL_MS),
+        }
+    }
+
     /// It in words.
     pub(super) fn reason(self) -> String {
         match self {
@@ -92,18 +101,16 @@ impl LeaseDaemon<'_, '_> {
         }
         let bid = match self.examine_bid_with(order, listing)? {
             Ok(bid) => bid,
-            Err(Obstacle::Awaited) => {
-                order.wait(MEASURED_POLL_MS);
-                return Ok(OrderVisit::Idle);
-            }
-            Err(Obstacle::Closed) => {
-                order.wait(CLOSED_POLL_MS);
-                return Ok(OrderVisit::Idle);
-            }
-            Err(Obstacle::Refused(why)) => {
-                order.roles.bids = false;
-                return Ok(self.skip(order, why));
-            }
+            Err(obstacle) => match obstacle.pause_ms() {
+                Some(ms) => {
+                    order.wait(ms);
+                    return Ok(OrderVisit::Idle);
+                }
+                None => {
+                    order.roles.bids = false;
+                    return Ok(self.skip(order, obstacle.reason()));
+                }
+            },
         };
         order.folder.write_bid(&bid)?;
         let id = order.view.id;
@@ -144,16 +151,13 @@ impl LeaseDaemon<'_, '_> {
         &mut self,
         order: &mut FollowedOrder,
     ) -> Result<OrderVisit, LeaseServeError> {
-        match self.examine_audit(order)? {
-            Ok(_) => {}
-            Err(Obstacle::Closed) => {
-                order.wait(CLOSED_POLL_MS);
+        if let Err(obstacle) = self.examine_audit(order)? {
+            if let Some(ms) = obstacle.pause_ms() {
+                order.wait(ms);
                 return Ok(OrderVisit::Idle);
             }
-            Err(obstacle) => {
-                order.roles.audits = false;
-                return Ok(self.skip(order, obstacle.reason()));
-            }
+            order.roles.audits = false;
+            return Ok(self.skip(order, obstacle.reason()));
         }
         self.deposit_for(order, LeaseRole::Auditor, &ComputeAction::JoinAudit)?;
         self.act(order, ComputeAction::JoinAudit)?;
@@ -428,7 +432,7 @@ impl LeaseDaemon<'_, '_> {
         let (client, id) = (self.context.client, order.view.id);
         let offered = &order.view.order;
         let job = client.order_job(id, offered.job)?;
-        let (found, most) = (job_bytes(&job), self.config.policy.job_bytes_max);
+        let (found, most) = (job.bytes(), self.config.policy.job_bytes_max);
         if found > most {
             let why = format!("its job has {found} bytes, and the policy allows {most}");
             let what = format!("the order {id}");

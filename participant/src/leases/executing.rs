@@ -14,7 +14,7 @@ use super::executors::{
 };
 use super::followed::FollowedOrder;
 use super::measuring::{job_shape, remember_step};
-use super::policy::{CARD_MARGIN_PERCENT, job_bytes};
+use super::policy::CARD_MARGIN_PERCENT;
 use super::store::StoredState;
 use super::turn::DOWNLOAD_BYTES_PER_MS;
 use crate::atomic_file;
@@ -89,7 +89,7 @@ impl LeaseDaemon<'_, '_> {
 
     /// The predicted time from a request to the first step of an executor, in milliseconds.
     fn executor_start_ms(&self, job: &ComputeJob) -> u64 {
-        let reading = job_bytes(job).div_ceil(DOWNLOAD_BYTES_PER_MS).saturating_mul(DOWNLOADS);
+        let reading = job.bytes().div_ceil(DOWNLOAD_BYTES_PER_MS).saturating_mul(DOWNLOADS);
         let waiting = match self.config.policy.executors {
             Some(DeviceSupply::Batch { queue_ms, .. }) => queue_ms,
             Some(DeviceSupply::Machine { .. }) | None => 0,

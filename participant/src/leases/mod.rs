@@ -55,7 +55,7 @@ pub use event::LeaseEvent;
 pub use policy::{
     AuditRule, BidRule, CARD_MARGIN_PERCENT, LEASE_CHALLENGE_MS, LEASE_JOB_BYTES,
     LEASE_SEGMENTS_MAX, LEASE_STATE_BYTES, LEASES_AT_ONCE_MAX, LeasePolicy, LeasePolicyError,
-    LeaseRole, OfferedOrder, REFEREES_MAX, job_bytes,
+    LeaseRole, OfferedOrder, REFEREES_MAX,
 };
 
 pub use prospects::{OrderProspect, prospects};

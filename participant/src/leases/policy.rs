@@ -266,22 +266,13 @@ impl LeasePolicy {
         if let Some(why) = refuse_served_time(order, job) {
             return Some(why);
         }
-        let (found, most) = (job_bytes(job), self.job_bytes_max);
+        let (found, most) = (job.bytes(), self.job_bytes_max);
         if found > most {
             return Some(format!("its job has {found} bytes, and the policy allows {most}"));
         }
         let invalid = job.check().map_err(|error| error.to_string());
         invalid.and_then(|()| order.check_job(job).map_err(|error| error.to_string())).err()
     }
-}
-
-/// Bytes of all blobs of a job.
-#[must_use]
-pub fn job_bytes(job: &ComputeJob) -> u64 {
-    let frozen = job.graph.frozen.map_or(0, |blob| blob.bytes);
-    [job.graph.graph.bytes, job.start.bytes, job.rows.bytes]
-        .into_iter()
-        .fold(frozen, u64::saturating_add)
 }
 
 impl BidRule {

@@ -15,7 +15,6 @@ use super::decide::{LeaseStep, next_step};
 use super::error::LeaseServeError;
 use super::followed::{FollowedOrder, OrderVisit};
 use super::measuring::job_shape;
-use super::policy::job_bytes;
 use super::windows::shortest_window;
 use super::{FOLLOWED_ORDERS_MAX, LeaseDaemon};
 use crate::retry::Transient;
@@ -217,7 +216,7 @@ impl LeaseDaemon<'_, '_> {
     fn examination_ms(&self, order: &FollowedOrder, job: &ComputeJob) -> u64 {
         let shape = job_shape(job);
         let measurement = if self.measured.contains_key(&shape) { 0 } else { MEASUREMENT_MS };
-        let bytes = if order.training.is_some() { 0 } else { job_bytes(job) };
+        let bytes = if order.training.is_some() { 0 } else { job.bytes() };
         let download = bytes.div_ceil(DOWNLOAD_BYTES_PER_MS);
         EXAMINATION_MS.saturating_add(measurement).saturating_add(download)
     }

@@ -64,6 +64,17 @@ impl ComputeJob {
         bytes.checked_div(STATE_BYTES_PER_MS).unwrap_or_default()
     }
 
+    /// The blobs of its graph, its initial parameters and its rows.
+    pub fn blobs(&self) -> impl Iterator<Item = Blob> {
+        self.graph.blobs().chain([self.start, self.rows])
+    }
+
+    /// Bytes of all its blobs.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blobs().fold(0, |all, blob| all.saturating_add(blob.bytes))
+    }
+
     /// The most bytes of a state of the job: its tensors, and a header.
     #[must_use]
     pub fn state_bytes_max(&self) -> u64 {
