@@ -18,6 +18,9 @@ on_both!(two_leases_are_computed_at_a_time_by_executors);
 /// A batch system starts the measurement before the first bid as a job, which waits for its turn.
 const BATCH: TestWindows = TestWindows { bid: 60, ..PATIENT };
 
+/// A training of 1,000 steps.
+const LONG_EPOCHS: u32 = 200;
+
 /// Starts as many processes as an executor has devices, with the variables of torchrun.
 const LAUNCHER: &str = "#!/bin/sh\n\
     count=$1; shift\n\
@@ -48,13 +51,19 @@ fn write_processes(run: &LeaseRun) {
     );
 }
 
+/// Waits for the pay of a lease. Returns its result.
+#[track_caller]
+fn expect_paid(run: &LeaseRun, id: Digest) -> Digest {
+    let lease = run.wait_for_pay(id);
+    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert!(!run.owed(&lease, "provider").is_zero());
+    lease.lease().result().unwrap()
+}
+
 /// Waits for the pay of a lease, which has the result of a daemon that computes alone.
 #[track_caller]
 fn expect_undisturbed(run: &LeaseRun, id: Digest) {
-    let lease = run.wait_for_pay(id);
-    assert_eq!(lease.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(lease.lease().result(), Some(undisturbed()));
-    assert!(!run.owed(&lease, "provider").is_zero());
+    assert_eq!(expect_paid(run, id), undisturbed());
 }
 
 /// The devices of each executor that started.
@@ -92,15 +101,15 @@ fn two_leases_share_a_device() {
     write_policy(&run, "devices = 1\nleases_per_device = 2");
     let before = run.tokens();
     let _helpers = run.helpers();
-    // Both are funded at about the same time: the second one starts before the executor of the first one has ended.
+    // The second order is funded a few seconds after the first one. The training takes longer than that.
     let orders = [1, 2].map(|nonce| {
         run.write_order(nonce, BATCH);
+        run.train_for(LONG_EPOCHS);
         run.place(None)
     });
     let provider = run.daemon("provider", "executors.toml");
-    for id in orders {
-        expect_undisturbed(&run, id);
-    }
+    let results = orders.map(|id| expect_paid(&run, id));
+    assert_eq!(results[0], results[1]);
     assert_eq!(run.tokens(), before);
     let lines = provider.log();
     let events = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

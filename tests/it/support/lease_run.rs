@@ -88,6 +88,14 @@ impl LeaseRun {
         std::fs::write(&file, order.replace("data_class = \"public\"", &class)).unwrap();
     }
 
+    /// Gives the training of the order's file another number of epochs, of 5 steps each.
+    pub(crate) fn train_for(&self, epochs: u32) {
+        let file = self.market.folder().join("order.toml");
+        let order = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, order.replace("epochs = 4\n", &format!("epochs = {epochs}\n")))
+            .unwrap();
+    }
+
     /// Has the order of the file take bids of listed devices alone.
     pub(crate) fn take_listed_bids(&self) {
         let file = self.market.folder().join("order.toml");
