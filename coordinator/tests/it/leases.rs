@@ -272,18 +272,19 @@ async fn slow_uploads_of_strangers_delay_no_state() {
     market.open_order().await.unwrap();
     let path = format!("/v1/orders/{}/blobs/{}", market.order.id(), rows.digest);
     // More than there are places.
-    let slow: Vec<_> = (0..80)
-        .map(|_| {
-            let request = Request::builder().method("PUT").uri(&path).body(endless_body()).unwrap();
-            tokio::spawn(market.router.clone().oneshot(request))
-        })
-        .collect();
+    let upload = || {
+        let request = Request::builder().method("PUT").uri(&path).body(endless_body()).unwrap();
+        tokio::spawn(market.router.clone().oneshot(request))
+    };
+    let mut slow: Vec<_> = (0..80).map(|_| upload()).collect();
     let full = market.order.id();
     for _ in 0..600 {
         let path = format!("orders/{full}/blobs/{}", rows.digest);
         if market.send("PUT", &path, vec![1]).await == Err(ErrorCode::LimitReached) {
             break;
         }
+        // A slow one may have been refused while this one had the last place.
+        slow.push(upload());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let path = format!("orders/{full}/blobs/{}", rows.digest);
