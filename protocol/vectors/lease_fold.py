@@ -51,6 +51,9 @@ class Lease:
         elif action == "expired":
             assert at > self.deadline, "the deadline has not passed"
             DEFAULTS[self.phase](self)
+        elif "checkpoints" in action:
+            assert at > self.deadline, "the deadline has not passed"
+            self.use_checkpoints(action["checkpoints"])
         else:
             assert at <= self.deadline, "the deadline has passed"
             if "beacon" in action:
@@ -274,6 +277,38 @@ class Lease:
         for auditor in {own for audit in self.audits for own in audit["sealed"] if own not in audit["ends"]}:
             self.forfeit_audit_bond(auditor)
         self.judge()
+
+    # Checkpoints.
+
+    def checkpoints_needed(self):
+        if self.phase == "serving":
+            return {audit["segment"] - 1 for audit in self.audits if audit["start"] is None} - {-1}
+        if self.phase == "disputing" and self.dispute["stated"] is None:
+            return {self.dispute["segment"]}
+        assert self.phase == "opening", f"checkpoints in {self.phase}"
+        closed = {audit["segment"] for audit in self.audits if audit["end"] is None}
+        last = set() if self.result else {len(self.leaves) - 1}
+        return (closed | {segment - 1 for segment in closed} | last) - {-1}
+
+    def use_checkpoints(self, checkpoints):
+        assert not self.private, "checkpoints of private rows"
+        assert [one["segment"] for one in checkpoints] == sorted(self.checkpoints_needed()), "other segments"
+        ends = {-1: self.order.json["start"]}
+        for one in checkpoints:
+            self.check_leaf(one["segment"], one["secret"]["end"], one["secret"]["salt"])
+            ends[one["segment"]] = one["secret"]["end"]
+        if self.phase == "serving":
+            for audit in (audit for audit in self.audits if audit["start"] is None):
+                audit["start"] = ends[audit["segment"] - 1]
+            self.enter("auditing", self.order.windows["audit"])
+        elif self.phase == "disputing":
+            self.enter("refereeing", self.order.ruling_windows() * self.order.windows["answer"])
+        else:
+            for audit in (audit for audit in self.audits if audit["end"] is None):
+                assert audit["start"] == ends[audit["segment"] - 1], "another start was served"
+                audit["end"] = ends[audit["segment"]]
+            self.result = self.result or ends[len(self.leaves) - 1]
+            self.end_opening()
 
     # Disputes.
 

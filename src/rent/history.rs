@@ -83,7 +83,10 @@ impl LeaseHistory {
         let after = self.lease().clone();
         let by = match &record.action {
             RecordedAction::Signed(signed) => Some(signed.body.by),
-            RecordedAction::Beacon(_) | RecordedAction::Expired | RecordedAction::Resumed => None,
+            RecordedAction::Beacon(_)
+            | RecordedAction::Expired
+            | RecordedAction::Resumed
+            | RecordedAction::Checkpoints(_) => None,
         };
         if let RecordedAction::Signed(signed) = &record.action {
             self.note(signed.body.by, &signed.body.action);
@@ -195,6 +198,15 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
         }
         RecordedAction::Expired => {
             return format!("the deadline of the phase {} passed", before.phase().0.name());
+        }
+        RecordedAction::Checkpoints(checkpoints) => {
+            let (phase, segments) =
+                (before.phase().0.name(), checkpoints.iter().map(|one| one.segment));
+            return format!(
+                "the deadline of the phase {phase} passed: the coordinator opens the checkpoints that the provider left, \
+                 of {}",
+                listed(segments)
+            );
         }
         RecordedAction::Resumed => {
             let (phase, deadline) = after.phase();

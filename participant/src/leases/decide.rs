@@ -92,8 +92,7 @@ pub fn next_step(
             disputed(lease, lease.dispute()?.middle()?).map(LeaseStep::Answer)
         }
         Phase::Refereeing if roles.referees && lease.order().referee == me => {
-            let agreed = lease.dispute()?.agreed.0;
-            disputed(lease, agreed.saturating_add(1)).map(LeaseStep::Rule)
+            disputed(lease, lease.dispute()?.differ.0).map(LeaseStep::Rule)
         }
         Phase::Refereeing if is_own_audit(lease, me) => {
             let dispute = lease.dispute().filter(|dispute| dispute.auditor == me)?;

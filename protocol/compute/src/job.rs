@@ -4,11 +4,14 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use florin_protocol::{Augmentation, Blob, Canonical, GraphModel, Micro, SpecError, Training};
 use serde::{Deserialize, Serialize};
 
+use crate::data_class::DataClass;
 use crate::error::LeaseError;
 use crate::order::ComputeOrder;
 
 /// Most bytes of all states that a lease uploads: 64 GiB.
 pub const LEASE_STATES_BYTES_MAX: u64 = 1 << 36;
+/// Most bytes of all checkpoints of a lease: 8 GiB.
+pub const CHECKPOINTS_BYTES_MAX: u64 = 1 << 33;
 /// States of a lease beyond the starts of its drawn segments: the start of a continued order, and the result.
 const OTHER_STATES_MAX: u64 = 2;
 /// Bytes of a state beyond its tensors.
@@ -60,7 +63,12 @@ impl ComputeJob {
     /// optimizer.
     #[must_use]
     pub fn state_ms(&self) -> u64 {
-        let bytes = self.start.bytes.saturating_mul(STATE_COPIES);
+        Self::bytes_ms(self.start.bytes.saturating_mul(STATE_COPIES))
+    }
+
+    /// Milliseconds of some bytes at 20 MB/s.
+    #[must_use]
+    pub fn bytes_ms(bytes: u64) -> u64 {
         bytes.checked_div(STATE_BYTES_PER_MS).unwrap_or_default()
     }
 
@@ -144,6 +152,15 @@ impl ComputeOrder {
                 rule: "at most 64 GiB: use longer segments or a smaller share of audits",
             }),
         }
+    }
+
+    /// Whether a provider may leave the states of all segments of a job with the coordinator, while it computes: rows that
+    /// are not private, and at most [`CHECKPOINTS_BYTES_MAX`].
+    #[must_use]
+    pub fn takes_checkpoints(&self, job: &ComputeJob) -> bool {
+        let states = u64::from(self.segments).saturating_add(1);
+        let bytes = states.saturating_mul(job.state_bytes_max());
+        self.data_class != DataClass::Private && bytes <= CHECKPOINTS_BYTES_MAX
     }
 
     /// The most states that a lease of the order uploads: the starts of drawn segments, the start of a continued order,

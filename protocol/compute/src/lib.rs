@@ -60,8 +60,10 @@ pub use card::StepTimes;
 pub use data_class::{DataClass, LEASE_READ_MS_MAX, LeaseRead};
 pub use dispute::{Dispute, Party};
 pub use error::LeaseError;
-pub use job::{ComputeJob, JOB_ROWS_MAX, LEASE_STATES_BYTES_MAX, VIRTUAL_WORKERS_MAX};
-pub use lease::{ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
+pub use job::{
+    CHECKPOINTS_BYTES_MAX, ComputeJob, JOB_ROWS_MAX, LEASE_STATES_BYTES_MAX, VIRTUAL_WORKERS_MAX,
+};
+pub use lease::{Checkpoint, ComputeAction, Lease, LeaseOutcome, Phase, SegmentAudit};
 pub use listing::{
     Card, DRAWN_LINKS, DRIFT_ALLOWANCE, DRIFT_LIMIT, DRIFT_RECOVERY_MAX, DRIFT_STEP_MAX,
     DrawnProbe, Drift, Factor, LISTED_DEVICES_MAX, LISTING_MS_MAX, LISTING_MS_MIN, LinksUpload,
@@ -76,7 +78,7 @@ pub use market_statistics::{DayPrice, MarketStatistics, ProviderStatistics, cove
 pub use observed_lease::{AwardFacts, LeaseFacts, ObservedLease};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{
-    LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView, RecordedAction,
-    RecordedLease, SignedLeaseAction, StateUpload, beacon_commitment,
+    CheckpointUpload, LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView,
+    RecordedAction, RecordedLease, SignedLeaseAction, StateUpload, beacon_commitment,
 };
 pub use stake::{PARTS, StakeRule, stake_min};

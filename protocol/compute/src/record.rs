@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::LeaseError;
 use crate::job::ComputeJob;
-use crate::lease::{ComputeAction, Lease, LeaseOutcome, Phase};
+use crate::lease::{Checkpoint, ComputeAction, Lease, LeaseOutcome, Phase};
 use crate::order::ComputeOrder;
 
 /// An action of an account on a lease. The order names chain and market; the number of the action keeps it from being
@@ -129,6 +129,56 @@ impl StateUpload {
     }
 }
 
+/// An upload of a checkpoint by the provider of a lease, as its wallet signs it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize,
+)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema, borsh::BorshSchema))]
+pub struct CheckpointUpload {
+    /// The order's id.
+    pub order: Digest,
+    /// The provider.
+    pub by: Address,
+    /// Digest of the state at the end of the next segment, or of the order's first state.
+    pub state: Digest,
+    /// The salt of the segment's leaf; anything for the first state.
+    pub salt: Digest,
+}
+
+impl CheckpointUpload {
+    /// The EIP-712 hash to sign.
+    #[must_use]
+    pub fn signing_hash(&self, market: MarketId) -> [u8; 32] {
+        let fields = vec![
+            ("order", TypedValue::Bytes32(self.order.0)),
+            ("account", TypedValue::Address(self.by)),
+            ("state", TypedValue::Bytes32(self.state.0)),
+            ("salt", TypedValue::Bytes32(self.salt.0)),
+        ];
+        TypedData { primary_type: "LeaseCheckpoint", fields }.signing_hash(market)
+    }
+
+    /// Signs the upload.
+    ///
+    /// # Errors
+    /// [`SignError`] from the wallet.
+    pub fn sign(
+        &self,
+        market: MarketId,
+        wallet: &dyn WalletSigner,
+    ) -> Result<WalletSignature, SignError> {
+        wallet.sign_typed_data(self.signing_hash(market))
+    }
+
+    /// Verifies that its account signed it for a market.
+    ///
+    /// # Errors
+    /// [`VerifyError`].
+    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
+        verify_wallet(self.signing_hash(market), signature, self.by)
+    }
+}
+
 /// The source of a recorded action.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -142,6 +192,8 @@ pub enum RecordedAction {
     Expired,
     /// The coordinator started again: all of the phase that was left at the last record is left once more.
     Resumed,
+    /// A deadline of the provider passed, and the coordinator used the checkpoints that it had left.
+    Checkpoints(Vec<Checkpoint>),
 }
 
 /// An accepted action with its moment.
@@ -280,6 +332,9 @@ impl RecordedLease {
             RecordedAction::Resumed => self.lease.resume(self.last, at),
             RecordedAction::Expired => {
                 self.lease.apply(self.opening.order.renter, &ComputeAction::Expire, at)?;
+            }
+            RecordedAction::Checkpoints(checkpoints) => {
+                self.lease.use_checkpoints(checkpoints, at)?;
             }
         }
         self.length = self.length.saturating_add(1);

@@ -94,6 +94,93 @@ fn no_result() -> LeaseRecorder {
     recorder
 }
 
+/// A provider that serves one start and opens one leaf, and one that does nothing after its delivery.
+fn gone(segments: u32, served: usize, opened: usize) -> LeaseRecorder {
+    let mut recorder = funded();
+    recorder.deliver(segments);
+    if segments < SEGMENTS {
+        recorder.expire();
+    }
+    recorder.draw();
+    recorder.serve(served);
+    recorder.use_checkpoints();
+    recorder.seal(None);
+    recorder.open_ends(None);
+    recorder.drawn().iter().take(opened).for_each(|segment| recorder.open_leaf(*segment));
+    recorder.use_checkpoints();
+    recorder
+}
+
+/// A fake segment whose provider is gone.
+fn gone_with_a_fake() -> LeaseRecorder {
+    let wrong = |segment: &u32| LeaseRecorder::served(DataClass::Public, segment * STEPS + 3);
+    let is_drawn = |segment: &u32| wrong(segment).drawn().contains(segment);
+    let mut recorder = wrong(&(0..SEGMENTS).find(is_drawn).unwrap());
+    recorder.seal(None);
+    recorder.open_ends(None);
+    recorder.use_checkpoints();
+    assert_eq!(recorder.phase(), Phase::Disputing);
+    recorder
+}
+
+/// An auditor that seals a wrong end because the provider is gone.
+fn gone_beside_a_liar() -> LeaseRecorder {
+    let mut recorder = served();
+    recorder.liar = Some(recorder.first_asked());
+    recorder.seal(None);
+    recorder.open_ends(None);
+    recorder.use_checkpoints();
+    while recorder.phase() == Phase::Disputing {
+        recorder.use_checkpoints();
+        recorder.rule(0);
+    }
+    recorder
+}
+
+/// The dispute of a fake segment whose provider is gone ends with a ruling, or with its silence.
+fn gone_in_a_dispute(is_ruled: bool) -> LeaseRecorder {
+    let mut recorder = gone_with_a_fake();
+    if is_ruled {
+        recorder.use_checkpoints();
+        recorder.rule(0);
+    } else {
+        recorder.expire();
+    }
+    recorder
+}
+
+/// No beacon: the checkpoint of the result is opened alone.
+fn gone_without_a_beacon() -> LeaseRecorder {
+    let mut recorder = funded();
+    recorder.deliver(SEGMENTS);
+    recorder.expire();
+    recorder.use_checkpoints();
+    recorder
+}
+
+fn checkpoints() -> Vec<Value> {
+    let of = |name, recorder: LeaseRecorder| {
+        let outcome = recorder.lease().outcome().unwrap();
+        lease_vector(name, &recorder, outcome)
+    };
+    let all = vec![
+        of("a provider that is gone after its delivery", gone(SEGMENTS, 0, 0)),
+        of("a provider that is gone after three segments", gone(3, 0, 0)),
+        of("a provider that serves one start and opens one leaf", gone(SEGMENTS, 1, 1)),
+        of("a gone provider without a beacon", gone_without_a_beacon()),
+        of("a gone provider with a fake segment, and a ruling", gone_in_a_dispute(true)),
+        of("a gone provider with a fake segment, and no ruling", gone_in_a_dispute(false)),
+        of("a wrong auditor of a gone provider", gone_beside_a_liar()),
+    ];
+    assert_eq!(gone(3, 0, 0).lease().outcome(), Some(LeaseOutcome::Defaulted { delivered: 3 }));
+    for is_ruled in [true, false] {
+        let outcome = gone_in_a_dispute(is_ruled).lease().outcome();
+        assert!(matches!(outcome, Some(LeaseOutcome::Slashed { .. })));
+    }
+    assert_eq!(gone_beside_a_liar().lease().outcome(), Some(LeaseOutcome::Settled));
+    all
+}
+
 fn defaults_of_the_provider() -> Vec<Value> {
     let slashed = |name, recorder: LeaseRecorder, segment| {
         lease_vector(name, &recorder, LeaseOutcome::Slashed { segment })
@@ -248,5 +335,5 @@ fn disputes_of_wrong_auditors() -> Vec<Value> {
 
 pub(crate) fn whole_leases() -> Vec<Value> {
     let disputes = [disputes_of_wrong_providers(), disputes_of_wrong_auditors()].concat();
-    [without_an_award(), defaults_of_the_provider(), audits(), disputes].concat()
+    [without_an_award(), defaults_of_the_provider(), checkpoints(), audits(), disputes].concat()
 }

@@ -1,9 +1,9 @@
 //! Records a lease whose accounts sign each action, for a golden vector.
 
 use florin_compute::{
-    AuditTerms, Bid, ComputeAction, ComputeOrder, DataClass, Deposits, Lease, LeaseAction,
-    LeaseOpening, LeaseRecord, Party, Phase, RecordedAction, RecordedLease, Secret, StepTimes,
-    beacon_commitment, bid_commitment, end_commitment, segment_leaf,
+    AuditTerms, Bid, Checkpoint, ComputeAction, ComputeOrder, DataClass, Deposits, Lease,
+    LeaseAction, LeaseOpening, LeaseRecord, Party, Phase, RecordedAction, RecordedLease, Secret,
+    StepTimes, beacon_commitment, bid_commitment, end_commitment, segment_leaf,
 };
 use florin_ledger::conformance::TestSigner;
 use florin_protocol::*;
@@ -174,6 +174,15 @@ impl LeaseRecorder {
     pub(crate) fn expire(&mut self) {
         self.now = self.lease().phase().1.saturating_add_ms(1);
         self.apply(RecordedAction::Expired);
+    }
+
+    /// The coordinator uses the checkpoints that the provider left, after its deadline.
+    pub(crate) fn use_checkpoints(&mut self) {
+        self.now = self.lease().phase().1.saturating_add_ms(1);
+        let needed = self.lease().checkpoints_needed().into_iter();
+        let checkpoint = |segment| Checkpoint { segment, secret: self.own_secret(segment) };
+        let action = RecordedAction::Checkpoints(needed.map(checkpoint).collect());
+        self.apply(action);
     }
 
     /// The coordinator starts again after an outage.

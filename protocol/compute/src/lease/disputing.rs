@@ -41,11 +41,14 @@ impl Lease {
         let answer = self.order.windows.answer;
         match is_left {
             true => self.enter(Phase::Disputing, now, answer),
-            false => {
-                let windows = self.order.ruling_windows();
-                self.enter(Phase::Refereeing, now, answer.saturating_mul(windows));
-            }
+            false => self.wait_for_ruling(now),
         }
+    }
+
+    /// The referee rules on the state after the first step that differs.
+    pub(super) fn wait_for_ruling(&mut self, now: Timestamp) {
+        let windows = self.order.ruling_windows();
+        self.enter(Phase::Refereeing, now, self.order.windows.answer.saturating_mul(windows));
     }
 
     /// The account whose answer the dispute waits for.

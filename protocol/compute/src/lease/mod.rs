@@ -2,6 +2,7 @@
 
 mod auditing;
 mod bidding;
+mod checkpoints;
 mod disputing;
 #[cfg(test)]
 mod property_tests;
@@ -22,6 +23,8 @@ use crate::books::{Books, ComputeAccount};
 use crate::dispute::Dispute;
 use crate::error::LeaseError;
 use crate::order::ComputeOrder;
+
+pub use checkpoints::Checkpoint;
 
 /// Most bids for an order.
 pub(crate) const BIDS_MAX: usize = 1_024;

@@ -1,5 +1,6 @@
 //! Leases from order to settlement: honest ones, and each deviation.
 
+mod checkpoints;
 mod data_classes;
 mod refusals;
 mod silence;
