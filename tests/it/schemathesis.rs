@@ -37,6 +37,7 @@ fn examples(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> 
         ("upload-token", json!("5a".repeat(32))),
         ("state-account", json!(market.account("ann").to_string())),
         ("state-signature", json!("5a".repeat(65))),
+        ("state-salt", json!("5a".repeat(32))),
         ("reader-account", json!(market.account("ann").to_string())),
         ("reader-expires", json!("1")),
         ("reader-signature", json!("5a".repeat(65))),

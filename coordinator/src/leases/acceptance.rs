@@ -116,8 +116,9 @@ impl LeaseHost {
                  segment 0, or at the coordinator of that order"
             ))
         })?;
-        if is_restricted(order) {
-            let files = &self.inner.restricted;
+        let files = &self.inner.restricted;
+        // A result that was a checkpoint is in the folder of the earlier order, also of a public one.
+        if is_restricted(order) || files.contains(before, found.blob) {
             let copied = files.read(before, found.blob);
             let copied = copied.and_then(|bytes| files.put(order.id(), found.blob, &bytes));
             copied.map_err(|error| blob_rejection(&error))?;
@@ -202,9 +203,8 @@ impl LeaseHost {
         let least = least.map(|(_, id)| id);
         let Some(least) = least.copied() else { return Ok(false) };
         self.inner.store.forget(least)?;
-        if state.orders.remove(&least).is_some_and(|order| order.is_restricted()) {
-            log_unremoved(least, self.inner.restricted.remove_all(least));
-        }
+        state.orders.remove(&least);
+        log_unremoved(least, self.inner.restricted.remove_all(least));
         Ok(true)
     }
 
@@ -280,7 +280,7 @@ impl LeaseHost {
         if !is_restricted(&request.order) || self.inner.restricted.read(id, rows.digest).is_ok() {
             return;
         }
-        log_unremoved(id, self.inner.restricted.remove(id, rows.digest));
+        log_unremoved(id, self.inner.restricted.remove(id, &[rows.digest]));
         if let Some(order) = self.state().orders.get_mut(&id)
             && order.is_complete()
         {

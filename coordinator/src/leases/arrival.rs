@@ -128,7 +128,7 @@ impl LeaseHost {
         let stored = order.states.get(&state).ok_or_else(|| {
             Rejection::new(ErrorCode::NotFound, format!("order {id} has no state {state}"))
         })?;
-        Ok(match order.is_restricted() {
+        Ok(match order.has_own_file(&self.inner.restricted, id, stored.blob) {
             true => BytesPlace::Restricted(id, stored.blob),
             false => BytesPlace::Shared(stored.blob),
         })
@@ -167,6 +167,7 @@ impl LeaseHost {
 
     /// The most bytes of a state that an account may upload; `None` if it is stored.
     pub(crate) fn wanted_state(&self, upload: &StateUpload) -> Result<Option<u64>, Rejection> {
+        self.take_from_checkpoint(upload)?;
         let all = self.state();
         let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
         order.wanted_state(upload)
@@ -211,13 +212,13 @@ impl LeaseHost {
         let wanted = order.wanted_state(upload);
         if is_restricted && !matches!(wanted, Ok(Some(_))) && !order.has_file(blob) {
             // The lease has ended, or has its states, since the first look.
-            log_unremoved(id, self.inner.restricted.remove(id, blob));
+            log_unremoved(id, self.inner.restricted.remove(id, &[blob]));
         }
         if wanted?.is_none() {
             return Ok(());
         }
         let stored = StoredState { step, blob };
-        self.inner.store.put_state(id, state, stored)?;
+        self.inner.store.put_states(id, &[(state, stored)])?;
         order.states.insert(state, stored);
         Ok(())
     }
@@ -264,11 +265,10 @@ impl HostedOrder {
 
     /// Whether the lease uses a state after some steps: the start of a drawn segment, the result, or the state from
     /// which a referee rules.
-    fn uses_state(&self, upload: &StateUpload, step: u64) -> bool {
+    pub(super) fn uses_state(&self, upload: &StateUpload, step: u64) -> bool {
         let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return false };
-        let delivered = u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX);
         let mut drawn = lease.audited();
-        step == self.steps_before(delivered)
+        step == self.steps_before(self.delivered())
             || drawn.any(|(segment, _)| step == self.steps_before(segment))
             || self.state_to_rule_from(upload.by) == Some(upload.state)
     }

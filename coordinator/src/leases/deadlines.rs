@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use florin_compute::RecordedLease;
+use florin_compute::{RecordedAction, RecordedLease};
 use florin_protocol::{Digest, Rejection, Timestamp};
 
 use super::hosted::{DueAction, HostedOrder};
@@ -49,7 +49,12 @@ impl LeaseHost {
         let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
         let last = order.lease.as_ref().map_or(Timestamp(0), RecordedLease::last);
         match order.own_record(self.now().max(last)) {
-            Some(record) => self.append(id, order, record),
+            Some(record) => {
+                if let RecordedAction::Checkpoints(_) = &record.action {
+                    self.add_checkpoints(id, order)?;
+                }
+                self.append(id, order, record)
+            }
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use florin_compute::{
 use florin_protocol::{Address, Blob, Digest, ErrorCode, Rejection, Timestamp};
 
 use super::restricted::RestrictedFiles;
-use super::store::{LoadedOrder, StoredOrder, StoredState};
+use super::store::{LoadedOrder, StoredCheckpoint, StoredOrder, StoredState};
 use super::{BLOBS_MS_MAX, is_restricted, log_unremoved, refused};
 
 /// An order with its lease.
@@ -22,6 +22,8 @@ pub(super) struct HostedOrder {
     pub(super) lease: Option<RecordedLease>,
     pub(super) records: Vec<LeaseRecord>,
     pub(super) states: BTreeMap<Digest, StoredState>,
+    /// The states that its provider left while it computed, by the number of segments before them.
+    pub(super) checkpoints: BTreeMap<u32, StoredCheckpoint>,
     /// Whether it needs no more of the coordinator's wallet: its settlement is posted with a bond, or has no pay. After a
     /// start that is found again on the ledger.
     pub(super) is_covered: bool,
@@ -39,14 +41,21 @@ pub(super) enum DueAction {
 impl HostedOrder {
     /// An order that was just received.
     pub(super) fn new(stored: StoredOrder, missing: Vec<Blob>) -> Self {
-        let (records, states) = (Vec::new(), BTreeMap::new());
-        Self { stored, missing, lease: None, records, states, is_covered: false }
+        Self {
+            stored,
+            missing,
+            lease: None,
+            records: Vec::new(),
+            states: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            is_covered: false,
+        }
     }
 
     /// An order from its stored record.
     pub(super) fn load(loaded: LoadedOrder, missing: Vec<Blob>) -> Result<Self, String> {
-        let LoadedOrder { stored, records, states } = loaded;
-        let mut order = Self { states, ..Self::new(stored, missing) };
+        let LoadedOrder { stored, records, states, checkpoints } = loaded;
+        let mut order = Self { states, checkpoints, ..Self::new(stored, missing) };
         if let Some(opened) = order.stored.opened {
             let mut lease = RecordedLease::open(order.opening(opened))
                 .map_err(|error| format!("a stored order is invalid: {error}"))?;
@@ -56,6 +65,9 @@ impl HostedOrder {
             order.lease = Some(lease);
         }
         order.records = records;
+        if !order.is_open() {
+            order.checkpoints.clear();
+        }
         Ok(order)
     }
 
@@ -80,36 +92,51 @@ impl HostedOrder {
         self.is_restricted() && digest == self.stored.request.job.rows.digest
     }
 
-    /// Whether a stored state of the order has these bytes.
+    /// Whether a stored state of the order, or a checkpoint, has these bytes.
     pub(super) fn has_file(&self, blob: Digest) -> bool {
-        self.states.values().any(|state| state.blob == blob)
+        let checkpoints = self.checkpoints.values().map(|one| one.stored);
+        self.states.values().copied().chain(checkpoints).any(|state| state.blob == blob)
     }
 
-    /// The files that a restricted order has: its states, and its rows while it needs them.
-    pub(super) fn restricted_files(&self) -> impl Iterator<Item = Digest> {
+    /// The files in the order's own folder: states, checkpoints, and the rows of a restricted order while it needs them.
+    /// A state of a public order is there if it was a checkpoint before.
+    pub(super) fn own_files(&self) -> impl Iterator<Item = Digest> {
         let rows = self.stored.request.job.rows.digest;
         let has_rows = self.is_restricted() && self.lease.is_some() && self.is_open();
-        let states = self.states.values().map(|state| state.blob);
-        states.filter(|_| self.is_restricted()).chain(has_rows.then_some(rows))
+        let checkpoints = self.checkpoints.values().filter(|_| self.is_open());
+        let states = self.states.values().chain(checkpoints.map(|one| &one.stored));
+        states.map(|state| state.blob).chain(has_rows.then_some(rows))
     }
 
-    /// The files that a restricted order has at a start: also the rows that have arrived before its bids.
-    pub(super) fn restricted_or_arrived(&self) -> BTreeSet<Digest> {
+    /// The files in the order's own folder at a start: also the rows that have arrived before its bids.
+    pub(super) fn own_or_arrived_files(&self) -> BTreeSet<Digest> {
         let rows = self.is_waiting().then_some(self.stored.request.job.rows.digest);
-        self.restricted_files().chain(rows).collect()
+        self.own_files().chain(rows).collect()
     }
 
-    /// Removes the files of a restricted order that no account may read any more.
+    /// Whether a file of the order is in its own folder, and not in the blob store: all of a restricted order, and
+    /// states of a public one that were checkpoints.
+    pub(super) fn has_own_file(&self, files: &RestrictedFiles, id: Digest, file: Digest) -> bool {
+        let is_checkpoint = self.checkpoints.values().any(|one| one.stored.blob == file);
+        self.is_restricted() || is_checkpoint || files.contains(id, file)
+    }
+
+    /// Removes the files that no account may read any more, from the order's own folder.
     pub(super) fn remove_unneeded(&self, files: &RestrictedFiles, id: Digest) {
-        if self.is_open() || !self.is_restricted() {
+        if self.is_open() {
             return;
         }
-        let rows = self.stored.request.job.rows.digest;
-        let removed = match self.stored.refused.is_some() {
-            true => files.remove_all(id),
-            false => files.remove(id, rows),
-        };
-        log_unremoved(id, removed);
+        if self.is_restricted() && self.stored.refused.is_some() {
+            return log_unremoved(id, files.remove_all(id));
+        }
+        let needed: BTreeSet<Digest> = self.own_files().collect();
+        let rows = self.is_restricted().then_some(self.stored.request.job.rows.digest);
+        let checkpoints = self.checkpoints.values().map(|one| one.stored.blob);
+        let unneeded: Vec<Digest> =
+            checkpoints.chain(rows).filter(|file| !needed.contains(file)).collect();
+        if !unneeded.is_empty() {
+            log_unremoved(id, files.remove(id, &unneeded));
+        }
     }
 
     /// Whether it still waits for blobs or has a lease that goes on.
@@ -205,10 +232,14 @@ impl HostedOrder {
         request.order.steps_before(segment).min(request.job.steps())
     }
 
+    /// Segments that were delivered.
+    pub(super) fn delivered(&self) -> u32 {
+        let leaves = self.lease.as_ref().map_or(0, |lease| lease.lease().leaves().len());
+        u32::try_from(leaves).unwrap_or(u32::MAX)
+    }
+
     fn is_last(&self, segment: u32) -> bool {
-        let leaves = self.lease.as_ref().map(|lease| lease.lease().leaves().len());
-        let next = usize::try_from(segment).ok().and_then(|segment| segment.checked_add(1));
-        leaves.is_some() && leaves == next
+        segment.checked_add(1) == Some(self.delivered())
     }
 
     /// The action that is due at a moment.
@@ -228,7 +259,7 @@ impl HostedOrder {
     pub(super) fn own_record(&self, now: Timestamp) -> Option<LeaseRecord> {
         let (phase, deadline) = self.lease.as_ref()?.lease().phase();
         let action = match (phase, now > deadline) {
-            (_, true) => RecordedAction::Expired,
+            (_, true) => self.stood_in(now).unwrap_or(RecordedAction::Expired),
             (Phase::Delivered, false) => RecordedAction::Beacon(self.stored.beacon),
             (_, false) => return None,
         };
@@ -251,8 +282,7 @@ impl HostedOrder {
             phase: if self.stored.refused.is_some() { Phase::Over } else { phase },
             deadline,
             provider: lease.and_then(|lease| lease.award()).map(|award| award.provider),
-            delivered: lease
-                .map_or(0, |lease| u32::try_from(lease.leaves().len()).unwrap_or(u32::MAX)),
+            delivered: self.delivered(),
             outcome: lease.and_then(|lease| lease.outcome()),
             money: self.stored.money,
             order,

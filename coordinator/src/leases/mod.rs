@@ -8,6 +8,7 @@
 mod acceptance;
 mod arrival;
 mod arriving;
+mod checkpoints;
 mod deadlines;
 mod hosted;
 mod listings;
@@ -78,12 +79,12 @@ pub fn read_leases(folder: &Path) -> Result<Option<StoredLeases>, LeaseStoreErro
         let id = order.stored.request.order.id();
         let folded = HostedOrder::load(order, Vec::new());
         let folded = folded.map_err(|why| store.inconsistent(&why))?;
-        match folded.is_restricted() {
-            false => found.blobs.extend(folded.states.values().map(|state| state.blob)),
-            true => {
-                let damaged =
-                    folded.restricted_files().filter(|file| files.read(id, *file).is_err());
-                found.damaged.extend(damaged.map(|file| (id, file)));
+        for file in folded.own_files() {
+            let is_own = folded.has_own_file(&files, id, file);
+            match is_own {
+                false => drop(found.blobs.insert(file)),
+                true if files.read(id, file).is_err() => found.damaged.push((id, file)),
+                true => {}
             }
         }
     }
@@ -406,7 +407,7 @@ impl LeaseHost {
         }
         order.lease = Some(lease);
         order.records.push(record);
-        order.remove_unneeded(&self.inner.restricted, id);
+        self.end_checkpoints(id, order);
         self.changed();
         Ok(())
     }
@@ -465,7 +466,7 @@ impl HostState {
             match self.orders.get(&id) {
                 Some(order) => {
                     order.remove_unneeded(files, id);
-                    log_unremoved(id, absent(files.keep(id, &order.restricted_or_arrived())));
+                    log_unremoved(id, absent(files.keep(id, &order.own_or_arrived_files())));
                 }
                 None => log_unremoved(id, files.remove_all(id)),
             }

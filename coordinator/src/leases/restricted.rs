@@ -1,5 +1,5 @@
-//! The rows and states of orders that are not public: a folder for each order, which no other order and no task
-//! reads from. The rows are removed when the lease is over.
+//! The rows and states of orders that are not public, and checkpoints of all orders: a folder for each order, which no
+//! other order and no task reads from. Rows and checkpoints are removed when the lease is over.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ pub const RESTRICTED_FOLDER: &str = "restricted";
 /// Suffix of a file whose bytes are not complete.
 const PARTIAL: &str = "partial";
 
-/// The files of all orders that are not public.
+/// The files of all such folders.
 #[derive(Debug)]
 pub(super) struct RestrictedFiles {
     root: PathBuf,
@@ -81,9 +81,11 @@ impl RestrictedFiles {
         }
     }
 
-    /// Removes the bytes of a digest, if they are there.
-    pub(super) fn remove(&self, order: Digest, digest: Digest) -> io::Result<()> {
-        absent(fs::remove_file(self.path(order, digest)))?;
+    /// Removes the bytes of digests, if they are there.
+    pub(super) fn remove(&self, order: Digest, digests: &[Digest]) -> io::Result<()> {
+        for digest in digests {
+            absent(fs::remove_file(self.path(order, *digest)))?;
+        }
         absent(sync_folder(&self.folder(order)))
     }
 
@@ -153,8 +155,8 @@ mod tests {
         assert!(matches!(files.open(one, rows), Ok(OpenedBlob::File(_, 4))));
         assert_eq!(files.orders().unwrap(), [one]);
         files.put(two, rows, b"rows").unwrap();
-        files.remove(one, rows).unwrap();
-        files.remove(one, rows).unwrap();
+        files.remove(one, &[rows]).unwrap();
+        files.remove(one, &[rows]).unwrap();
         assert!(!files.contains(one, rows) && files.contains(two, rows));
         files.remove_all(two).unwrap();
         files.remove_all(two).unwrap();

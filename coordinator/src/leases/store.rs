@@ -28,6 +28,8 @@ const ORDERS: ThingTable = TableDefinition::new("orders");
 const RECORDS: RecordTable = TableDefinition::new("records");
 /// An order's id and the digest of a state → [`StoredState`].
 const STATES: TableDefinition<'_, ([u8; 32], [u8; 32]), &[u8]> = TableDefinition::new("states");
+/// An order's id and a number of segments → [`StoredCheckpoint`] after them.
+const CHECKPOINTS: RecordTable = TableDefinition::new("checkpoints");
 /// The digests of blobs that were uploaded for jobs.
 const BLOBS: TableDefinition<'_, [u8; 32], ()> = TableDefinition::new("blobs");
 
@@ -59,6 +61,17 @@ pub(super) struct StoredState {
     pub(super) blob: Digest,
 }
 
+/// A state that the provider of a lease left while it computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct StoredCheckpoint {
+    /// The digest of the state.
+    pub(super) state: Digest,
+    /// The salt of the leaf of the segment before it.
+    pub(super) salt: Digest,
+    /// Its bytes.
+    pub(super) stored: StoredState,
+}
+
 /// A listing as it was received, and how far its money has come.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub(super) struct StoredListing {
@@ -80,6 +93,7 @@ pub(super) struct LoadedOrder {
     pub(super) stored: StoredOrder,
     pub(super) records: Vec<LeaseRecord>,
     pub(super) states: BTreeMap<Digest, StoredState>,
+    pub(super) checkpoints: BTreeMap<u32, StoredCheckpoint>,
 }
 
 /// All that is stored.
@@ -251,16 +265,38 @@ impl LeaseStore {
         self.append_to(RECORDS, (id, number), record)
     }
 
-    pub(super) fn put_state(
+    /// Stores the states of checkpoints among those of the lease.
+    pub(super) fn put_states(
         &self,
         id: Digest,
-        state: Digest,
-        stored: StoredState,
+        states: &[(Digest, StoredState)],
     ) -> Result<(), LeaseStoreError> {
-        let bytes = borsh::to_vec(&stored).map_err(|error| self.corrupt(&error))?;
+        let encoded = states.iter().map(|(state, stored)| Ok((state, borsh::to_vec(stored)?)));
+        let encoded: Vec<_> =
+            encoded.collect::<Result<_, std::io::Error>>().map_err(|error| self.corrupt(&error))?;
         self.write(|write| {
-            write.open_table(STATES)?.insert((id.0, state.0), bytes.as_slice())?;
+            let mut table = write.open_table(STATES)?;
+            for (state, bytes) in &encoded {
+                table.insert((id.0, state.0), bytes.as_slice())?;
+            }
             Ok(())
+        })
+    }
+
+    pub(super) fn put_checkpoint(
+        &self,
+        id: Digest,
+        after: u32,
+        checkpoint: &StoredCheckpoint,
+    ) -> Result<(), LeaseStoreError> {
+        self.append_to(CHECKPOINTS, (id, after), checkpoint)
+    }
+
+    /// Removes the checkpoints of an order.
+    pub(super) fn forget_checkpoints(&self, id: Digest) -> Result<(), LeaseStoreError> {
+        self.write(|write| {
+            let all = (id.0, 0)..=(id.0, u32::MAX);
+            Ok(write.open_table(CHECKPOINTS)?.retain_in(all, |_, _| false)?)
         })
     }
 
@@ -303,7 +339,8 @@ impl LeaseStore {
         self.write(|write| {
             write.open_table(ORDERS)?.remove(id.0)?;
             let records = (id.0, 0)..=(id.0, u32::MAX);
-            write.open_table(RECORDS)?.retain_in(records, |_, _| false)?;
+            write.open_table(RECORDS)?.retain_in(records.clone(), |_, _| false)?;
+            write.open_table(CHECKPOINTS)?.retain_in(records, |_, _| false)?;
             let states = (id.0, [0; 32])..=(id.0, [u8::MAX; 32]);
             write.open_table(STATES)?.retain_in(states, |_, _| false)?;
             Ok(())
@@ -318,7 +355,8 @@ impl LeaseStore {
         let mut loaded = LoadedLeases { blobs: rows.blobs, ..LoadedLeases::default() };
         for (id, bytes) in rows.orders {
             let stored = self.decode(&bytes)?;
-            let order = LoadedOrder { stored, records: Vec::new(), states: BTreeMap::new() };
+            let (states, checkpoints) = (BTreeMap::new(), BTreeMap::new());
+            let order = LoadedOrder { stored, records: Vec::new(), states, checkpoints };
             loaded.orders.insert(id, order);
         }
         for ((id, number), bytes) in rows.records {
@@ -333,6 +371,11 @@ impl LeaseStore {
             let order = loaded.orders.get_mut(&id);
             let order = order.ok_or_else(|| self.corrupt(&"a state without an order"))?;
             order.states.insert(state, self.decode(&bytes)?);
+        }
+        for ((id, after), bytes) in rows.checkpoints {
+            let order = loaded.orders.get_mut(&id);
+            let order = order.ok_or_else(|| self.corrupt(&"a checkpoint without an order"))?;
+            order.checkpoints.insert(after, self.decode(&bytes)?);
         }
         for (id, bytes) in rows.listings {
             let listing = LoadedListing { stored: self.decode(&bytes)?, records: Vec::new() };
@@ -393,6 +436,7 @@ struct StoredRows {
     orders: ThingRows,
     records: RecordRows,
     states: Vec<((Digest, Digest), Vec<u8>)>,
+    checkpoints: RecordRows,
     blobs: BTreeSet<Digest>,
     listings: ThingRows,
     listing_records: RecordRows,
@@ -438,6 +482,7 @@ impl StoredRows {
         let mut rows = Self {
             orders: things(read, ORDERS)?,
             records: records(read, RECORDS)?,
+            checkpoints: records(read, CHECKPOINTS)?,
             listings: things(read, LISTINGS)?,
             listing_records: records(read, LISTING_RECORDS)?,
             ..Self::default()
@@ -464,7 +509,11 @@ impl StoredRows {
                 table.insert(id.0, bytes.as_slice())?;
             }
         }
-        for (table, rows) in [(RECORDS, &self.records), (LISTING_RECORDS, &self.listing_records)] {
+        for (table, rows) in [
+            (RECORDS, &self.records),
+            (CHECKPOINTS, &self.checkpoints),
+            (LISTING_RECORDS, &self.listing_records),
+        ] {
             let mut table = write.open_table(table)?;
             for ((id, number), bytes) in rows {
                 table.insert((id.0, *number), bytes.as_slice())?;

@@ -8,7 +8,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
-    ComputeJob, LeaseRead, LeaseRecord, OrderRequest, OrderView, SignedLeaseAction, StateUpload,
+    CheckpointUpload, ComputeJob, LeaseRead, LeaseRecord, OrderRequest, OrderView,
+    SignedLeaseAction, StateUpload,
 };
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, Timestamp, WalletSignature};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ use florin_store::{BlobWriter, OpenedBlob};
 
 /// Header with the account that uploads a state.
 pub(super) const ACCOUNT_HEADER: &str = "state-account";
+/// Header with the salt of a checkpoint's leaf.
+pub(super) const SALT_HEADER: &str = "state-salt";
 /// Header with its signature.
 pub(super) const SIGNATURE_HEADER: &str = "state-signature";
 /// Header with the account that reads something of an order that is not public.
@@ -275,6 +278,52 @@ async fn receive_state(
     let leases = app.host().leases().clone();
     let turn = app.large_store_permit().await?;
     Ok(blocking_holding((slot, room, turn), move || leases.take_state(&upload, writer)).await??)
+}
+
+/// Receives a checkpoint from the provider of a lease.
+pub(super) async fn put_checkpoint(
+    State(app): State<App>,
+    PathParams((order, state)): PathParams<(Digest, Digest)>,
+    request: Request,
+) -> Response {
+    let signed = signed_checkpoint(&app, request.headers(), (order, state));
+    let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
+    let taken = match signed {
+        Ok(upload) => receive_checkpoint(&app, &mut incoming, upload).await,
+        Err(error) => Err(error),
+    };
+    incoming.drain().await;
+    taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
+}
+
+fn signed_checkpoint(
+    app: &App,
+    headers: &HeaderMap,
+    (order, state): (Digest, Digest),
+) -> ApiResult<CheckpointUpload> {
+    let by: Address = header(headers, ACCOUNT_HEADER)?;
+    let salt: Digest = header(headers, SALT_HEADER)?;
+    let signature: WalletSignature = header(headers, SIGNATURE_HEADER)?;
+    let upload = CheckpointUpload { order, by, state, salt };
+    upload.verify(app.market(), &signature)?;
+    app.rates().count_message(by)?;
+    Ok(upload)
+}
+
+async fn receive_checkpoint(
+    app: &App,
+    incoming: &mut IncomingBody,
+    upload: CheckpointUpload,
+) -> ApiResult<()> {
+    let wanted = with_leases(app, move |leases| leases.wanted_checkpoint(&upload)).await?;
+    let Some(limit) = wanted else { return Ok(()) };
+    let slot = app.state_upload_slot(upload.order)?;
+    let writer = receive(app, incoming, limit).await?;
+    let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
+    let leases = app.host().leases().clone();
+    let turn = app.large_store_permit().await?;
+    let take = move || leases.take_checkpoint(&upload, writer);
+    Ok(blocking_holding((slot, room, turn), take).await??)
 }
 
 pub(super) async fn get_blob(

@@ -11,7 +11,8 @@ use super::App;
 use super::listings::LINKS_SIGNATURE_HEADER;
 use super::openapi_schemas::{Components, SchemaRef};
 use super::orders::{
-    ACCOUNT_HEADER, READER_EXPIRES_HEADER, READER_HEADER, READER_SIGNATURE_HEADER, SIGNATURE_HEADER,
+    ACCOUNT_HEADER, READER_EXPIRES_HEADER, READER_HEADER, READER_SIGNATURE_HEADER, SALT_HEADER,
+    SIGNATURE_HEADER,
 };
 use crate::config::WAIT_MS_MAX;
 
@@ -188,6 +189,19 @@ impl Parameter {
         what: "the provider of the lease; required",
         pattern: "^0x[0-9a-fA-F]{40}$",
     };
+    pub(super) const CHECKPOINT: [Self; 3] = [
+        Self::STATE_ACCOUNT,
+        Self::Header {
+            name: SALT_HEADER,
+            what: "the salt of the segment's leaf; required",
+            pattern: "^[0-9a-f]{64}$",
+        },
+        Self::Header {
+            name: SIGNATURE_HEADER,
+            what: "its wallet's signature of LeaseCheckpoint(bytes32 order,address account,bytes32 state,bytes32 salt); required",
+            pattern: "^[0-9a-f]{130}$",
+        },
+    ];
     pub(super) const LINKS_SIGNATURE: Self = Self::Header {
         name: LINKS_SIGNATURE_HEADER,
         what: "its provider's signature of ListingLinks(bytes32 listing,address account,bytes32 root); required",

@@ -540,6 +540,17 @@ fn order_byte_routes() -> Vec<Route> {
         .with_response(SuccessResponse::nothing("checked and stored, now or earlier"))
         .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, TooEarly])
         .with_rejections(&[InvalidOrder, LimitReached, StorageFull, StorageUnavailable]),
+        Route::put(
+            "/v1/orders/{id}/checkpoints/{digest}",
+            put(orders::put_checkpoint),
+            "Leaves the end of the next segment of a lease, or its first state, for its provider. The coordinator serves \
+             and opens it if the provider does not come back.",
+        )
+        .with_parameters(&Parameter::CHECKPOINT)
+        .with_body(RequestBody::bytes("safetensors of the state, in its canonical form"))
+        .with_response(SuccessResponse::nothing("checked and stored, now or earlier"))
+        .with_rejections(&[InvalidSignature, RateLimited, LeaseRefused, TooEarly])
+        .with_rejections(&[InvalidOrder, LimitReached, StorageFull, StorageUnavailable]),
         Route::get(
             "/v1/orders/{id}/states/{digest}",
             get(orders::get_state),

@@ -22,7 +22,7 @@ struct SignedRead {
 }
 
 impl LeaseMarket {
-    fn of_class(folder: &std::path::Path, class: DataClass) -> Self {
+    pub(crate) fn of_class(folder: &std::path::Path, class: DataClass) -> Self {
         let mut market = Self::open(folder);
         market.order.data_class = class;
         if class == DataClass::Private {
@@ -92,6 +92,12 @@ impl LeaseMarket {
 
     /// Opens an order on private rows, and plays it until its segments are delivered.
     async fn deliver_private(&self) {
+        self.fund_private().await;
+        self.deliver(0..4).await;
+    }
+
+    /// Opens an order on private rows, and plays it until it is funded.
+    pub(crate) async fn fund_private(&self) {
         self.lock_escrow();
         self.open_order().await.unwrap();
         self.put_blobs().await;
@@ -110,7 +116,6 @@ impl LeaseMarket {
         self.deposit(LENDER, deposits.stake);
         self.act(LENDER, ComputeAction::Fund).await.unwrap();
         assert_eq!(self.readers().await, [BUYER, LENDER]);
-        self.deliver(0..4).await;
     }
 }
 

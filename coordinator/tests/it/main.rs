@@ -21,6 +21,7 @@ mod http_refusals;
 mod isolation;
 mod journal_replay;
 mod late_updates;
+mod lease_checkpoints;
 mod lease_market;
 mod leases;
 mod listings;

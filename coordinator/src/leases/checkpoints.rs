@@ -1,0 +1,194 @@
+//! Checkpoints: states that a provider leaves while it computes. They speak for it if it does not come back, and end with
+//! the lease.
+
+use florin_compute::{
+    Checkpoint, CheckpointUpload, LeaseError, LeaseRecord, Phase, RecordedAction, RecordedLease,
+    Secret, StateUpload,
+};
+use florin_protocol::{Digest, ErrorCode, Rejection, Timestamp, blob_digest};
+use florin_store::BlobWriter;
+use florin_work::job_state;
+
+use super::hosted::HostedOrder;
+use super::store::{StoredCheckpoint, StoredState};
+use super::{LeaseHost, blob_rejection, log_unremoved, refused, unknown};
+
+impl LeaseHost {
+    /// The most bytes of a checkpoint that an account may upload; `None` if it is stored.
+    pub(crate) fn wanted_checkpoint(
+        &self,
+        upload: &CheckpointUpload,
+    ) -> Result<Option<u64>, Rejection> {
+        let all = self.state();
+        let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
+        order.wanted_checkpoint(upload)
+    }
+
+    /// Checks and stores the bytes of a checkpoint, in the order's own folder.
+    pub(crate) fn take_checkpoint(
+        &self,
+        upload: &CheckpointUpload,
+        mut writer: BlobWriter,
+    ) -> Result<(), Rejection> {
+        if self.wanted_checkpoint(upload)?.is_none() {
+            return Ok(());
+        }
+        let CheckpointUpload { order: id, state, salt, .. } = *upload;
+        let job = self.job(id)?;
+        let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
+        let step = job_state(&job, state, &bytes)
+            .map(|state| state.step())
+            .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
+        let blob = blob_digest(&bytes);
+        let checkpoint = StoredCheckpoint { state, salt, stored: StoredState { step, blob } };
+        // Before the write, which takes a while without the lock.
+        self.state().orders.get(&id).ok_or_else(|| unknown(id))?.place(&checkpoint)?;
+        let written = self.inner.restricted.put(id, blob, &bytes);
+        written.map_err(|error| blob_rejection(&error))?;
+        let mut all = self.state();
+        let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let wanted = order.wanted_checkpoint(upload);
+        let place = order.place(&checkpoint);
+        let (Ok(Some(_)), Ok(after)) = (&wanted, &place) else {
+            // The lease has gone on, or has it, since the first look.
+            if !order.has_file(blob) {
+                log_unremoved(id, self.inner.restricted.remove(id, &[blob]));
+            }
+            return wanted.and(place).map(drop);
+        };
+        self.inner.store.put_checkpoint(id, *after, &checkpoint)?;
+        let replaced = order.checkpoints.insert(*after, checkpoint);
+        if let Some(old) = replaced.filter(|old| !order.has_file(old.stored.blob)) {
+            log_unremoved(id, self.inner.restricted.remove(id, &[old.stored.blob]));
+        }
+        Ok(())
+    }
+
+    /// Takes a state that a provider names from its checkpoints, if the lease uses it: it need not be sent again.
+    pub(super) fn take_from_checkpoint(&self, upload: &StateUpload) -> Result<(), Rejection> {
+        let mut all = self.state();
+        let order = all.orders.get_mut(&upload.order).ok_or_else(|| unknown(upload.order))?;
+        if order.states.contains_key(&upload.state) {
+            return Ok(());
+        }
+        let found = order.checkpoints.values().find(|one| one.state == upload.state);
+        match found.map(|found| found.stored).filter(|found| order.uses_state(upload, found.step)) {
+            Some(found) => self.add_states(upload.order, order, vec![(upload.state, found)]),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the states that a record of checkpoints needs to those of the lease.
+    pub(super) fn add_checkpoints(
+        &self,
+        id: Digest,
+        order: &mut HostedOrder,
+    ) -> Result<(), Rejection> {
+        let needed =
+            order.boundaries().into_iter().filter_map(|after| order.checkpoints.get(&after));
+        let states = needed.map(|one| (one.state, one.stored)).collect();
+        self.add_states(id, order, states)
+    }
+
+    fn add_states(
+        &self,
+        id: Digest,
+        order: &mut HostedOrder,
+        states: Vec<(Digest, StoredState)>,
+    ) -> Result<(), Rejection> {
+        self.inner.store.put_states(id, &states)?;
+        order.states.extend(states);
+        Ok(())
+    }
+
+    /// Removes the checkpoints of a lease that is over.
+    pub(super) fn end_checkpoints(&self, id: Digest, order: &mut HostedOrder) {
+        order.remove_unneeded(&self.inner.restricted, id);
+        if order.is_open() || order.checkpoints.is_empty() {
+            return;
+        }
+        order.checkpoints.clear();
+        if let Err(error) = self.inner.store.forget_checkpoints(id) {
+            tracing::error!(order = %id, %error, "checkpoints of a lease cannot be removed");
+        }
+    }
+}
+
+impl HostedOrder {
+    /// The most bytes of a checkpoint that an account may upload; `None` if it is stored.
+    fn wanted_checkpoint(&self, upload: &CheckpointUpload) -> Result<Option<u64>, Rejection> {
+        let lease = self.begun()?.lease();
+        let (order, job) = (lease.order(), &self.stored.request.job);
+        if lease.phase().0 != Phase::Running {
+            let (phase, action) = (lease.phase().0.name(), "leaving a checkpoint");
+            return Err(refused(&LeaseError::Phase { phase, action }));
+        }
+        if lease.award().map(|award| award.provider) != Some(upload.by) {
+            let role = "the provider of this lease";
+            return Err(refused(&LeaseError::Account { account: upload.by, role }));
+        }
+        if !order.takes_checkpoints(job) {
+            let message = "this lease takes no checkpoints: its rows are private, or the states of all segments have \
+                           more than 8 GiB";
+            return Err(Rejection::new(ErrorCode::LeaseRefused, message));
+        }
+        let is_same = |one: &StoredCheckpoint| (one.state, one.salt) == (upload.state, upload.salt);
+        let is_stored = self.checkpoints.values().any(is_same);
+        let is_first = upload.state == order.start && self.states.contains_key(&upload.state);
+        Ok((!is_stored && !is_first).then(|| job.state_bytes_max()))
+    }
+
+    /// The number of segments before a checkpoint: one more than the delivered ones, or none.
+    fn place(&self, checkpoint: &StoredCheckpoint) -> Result<u32, Rejection> {
+        let next = self.delivered().saturating_add(1);
+        let step = checkpoint.stored.step;
+        if step == self.steps_before(next) {
+            return Ok(next);
+        }
+        if checkpoint.state == self.stored.request.order.start {
+            return Ok(0);
+        }
+        let message = format!(
+            "a checkpoint of this lease is after {} steps now, and this state is after {step}",
+            self.steps_before(next)
+        );
+        Err(Rejection::new(ErrorCode::LeaseRefused, message))
+    }
+
+    /// The numbers of segments before the states whose bytes a record of checkpoints needs.
+    fn boundaries(&self) -> Vec<u32> {
+        let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return Vec::new() };
+        match lease.phase().0 {
+            Phase::Serving => {
+                let open = lease.audits().iter().filter(|audit| audit.start.is_none());
+                open.map(|audit| audit.segment).collect()
+            }
+            Phase::Opening if lease.result().is_none() => vec![self.delivered()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The record for a provider that has missed a deadline, if its checkpoints are complete and are
+    /// those of its leaves.
+    pub(super) fn stood_in(&self, now: Timestamp) -> Option<RecordedAction> {
+        let mut lease = self.lease.clone()?;
+        let needed = lease.lease().checkpoints_needed();
+        let start = &self.stored.request.order.start;
+        let has_bytes = |after: u32| {
+            self.checkpoints.contains_key(&after) || (after == 0 && self.states.contains_key(start))
+        };
+        if !self.boundaries().into_iter().all(has_bytes) {
+            return None;
+        }
+        let checkpoint = |segment: u32| {
+            let stored = self.checkpoints.get(&segment.checked_add(1)?)?;
+            let secret = Secret { end: stored.state, salt: stored.salt };
+            Some(Checkpoint { segment, secret })
+        };
+        let all: Option<Vec<Checkpoint>> = needed.into_iter().map(checkpoint).collect();
+        let action = RecordedAction::Checkpoints(all?);
+        let record = LeaseRecord { at: now, action };
+        lease.apply(&record).ok()?;
+        Some(record.action)
+    }
+}
