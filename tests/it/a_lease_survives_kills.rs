@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use florin_compute::{LeaseOutcome, OrderMoney, Phase};
+use florin_compute::{ComputeAccount, LeaseOutcome, OrderMoney, Phase};
 use serde_json::json;
 
 use crate::support::lease_run::{AUDITORS, LeaseRun, PATIENT, TestWindows, events, undisturbed};
@@ -141,6 +141,45 @@ fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
     assert_eq!(other.lease().result(), Some(undisturbed()));
     let [one, two] = [run.owed(&lease, "provider"), run.owed(&other, "second")];
     assert!(!one.is_zero() && !two.is_zero());
+    assert_eq!(run.tokens(), before);
+}
+
+/// Its machine is gone: its states and its wallet with it.
+#[test]
+fn a_provider_that_never_comes_back_is_paid_and_another_one_continues() {
+    let run = LeaseRun::open(On::Embedded);
+    let windows = TestWindows { segment: 2, ..PATIENT };
+    run.write_order(1, windows);
+    run.shorten_audits();
+    let before = run.tokens();
+    let _helpers = run.helpers();
+    let mut first = run.daemon("provider", "bid.toml");
+    let id = run.place(None);
+    until_within(4 * PATIENCE, "some segments", || {
+        let view = run.view(id);
+        assert!(view.phase != Phase::Over, "the provider has delivered everything");
+        (view.delivered >= 2).then(|| first.kill())
+    });
+    let lease = run.wait_until_over(id);
+    let Some(LeaseOutcome::Defaulted { delivered }) = lease.lease().outcome() else {
+        panic!("{:?}", lease.lease().outcome());
+    };
+    assert!((2..10).contains(&delivered));
+    let lost =
+        lease.lease().books().balance(ComputeAccount::Forfeited(run.market.account("provider")));
+    assert_eq!(lost, lease.lease().order().deposits.default_fine);
+    let _second = run.daemon("second", "bid.toml");
+    run.write_order(1, PATIENT);
+    let rest = run.place(Some(id));
+    let other = run.wait_for_pay(rest);
+    assert_eq!(other.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert_eq!(other.lease().order().segments, 10 - delivered);
+    assert_eq!(other.lease().result(), Some(undisturbed()));
+    let [one, two] = [run.owed(&lease, "provider"), run.owed(&other, "second")];
+    assert!(!one.is_zero() && !two.is_zero());
+    // The wallet was on another disk: its pay waits for it.
+    first.restart();
+    run.wait_for_pay(id);
     assert_eq!(run.tokens(), before);
 }
 

@@ -1,8 +1,8 @@
 //! Orders for compute: opening them, their records, and the bytes of jobs and states.
 
 use florin_compute::{
-    ComputeJob, ComputeOrder, DataClass, LEASE_READ_MS_MAX, LeaseRead, LeaseRecord, OrderRequest,
-    OrderView, RecordedLease, SignedLeaseAction, StateUpload,
+    CheckpointUpload, ComputeJob, ComputeOrder, DataClass, LEASE_READ_MS_MAX, LeaseRead,
+    LeaseRecord, OrderRequest, OrderView, RecordedLease, SignedLeaseAction, StateUpload,
 };
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{Blob, Canonical, Digest, WalletSignature, WalletSigner, blob_digest};
@@ -155,6 +155,25 @@ impl Client {
         let headers =
             [("state-account", by.to_string()), ("state-signature", signature.to_string())];
         self.put_whole(&format!("orders/{order}/states/{state}"), &headers, bytes)
+    }
+
+    /// Uploads a checkpoint of a lease, with the signature of its provider's wallet. Idempotent.
+    ///
+    /// # Errors
+    /// A rejection, or those of any request.
+    pub fn put_checkpoint(
+        &self,
+        upload: &CheckpointUpload,
+        signature: &WalletSignature,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
+        let CheckpointUpload { order, by, state, salt } = upload;
+        let headers = [
+            ("state-account", by.to_string()),
+            ("state-salt", salt.to_string()),
+            ("state-signature", signature.to_string()),
+        ];
+        self.put_whole(&format!("orders/{order}/checkpoints/{state}"), &headers, bytes)
     }
 
     pub(super) fn put_whole(

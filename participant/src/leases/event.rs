@@ -84,6 +84,13 @@ pub enum LeaseEvent {
         #[serde(rename = "shared")]
         is_shared: bool,
     },
+    /// The end of a segment is left with the coordinator.
+    CheckpointLeft {
+        /// The order.
+        order: Digest,
+        /// The segment, from 0.
+        segment: u32,
+    },
     /// A segment is delivered.
     SegmentDelivered {
         /// The order.
@@ -235,6 +242,7 @@ impl LeaseEvent {
             | Self::Awarded { order }
             | Self::Funded { order }
             | Self::ExecutorStarted { order, .. }
+            | Self::CheckpointLeft { order, .. }
             | Self::SegmentDelivered { order, .. }
             | Self::StartServed { order, .. }
             | Self::StepShown { order, .. }
@@ -292,6 +300,9 @@ impl fmt::Display for LeaseEvent {
                     f,
                     "started executor {handle} ({backend}) on {devices} device{plural}{beside}"
                 )
+            }
+            Self::CheckpointLeft { segment, .. } => {
+                write!(f, "left the end of segment {segment} with the coordinator")
             }
             Self::SegmentDelivered { segment, of, .. } => {
                 let count = segment.saturating_add(1);

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use florin_compute::{
-    ComputeAction, ComputeJob, ComputeOrder, LeaseOpening, LeaseRecord, OrderMoney, OrderView,
-    Phase, RecordedAction, RecordedLease, SignedLeaseAction, beacon_commitment,
+    Checkpoint, ComputeAction, ComputeJob, ComputeOrder, LeaseOpening, LeaseRecord, OrderMoney,
+    OrderView, Phase, RecordedAction, RecordedLease, Secret, SignedLeaseAction, beacon_commitment,
+    segment_leaf,
 };
 use florin_learning::data::canonical_bytes;
 use florin_learning::graph::{BufferPolicy, read_archive, split};
@@ -73,6 +74,10 @@ pub(super) enum HostFault {
     Junk,
     /// The record has actions that no account signed.
     ForgedRecord,
+    /// Each checkpoint is refused for now: no disk space, for example.
+    LostCheckpoints,
+    /// The lease takes no checkpoints.
+    NoCheckpoints,
 }
 
 /// The coordinator.
@@ -84,6 +89,8 @@ pub(super) struct FakeHost {
     pub(super) lease: RecordedLease,
     records: Vec<LeaseRecord>,
     states: BTreeMap<Digest, Vec<u8>>,
+    /// The states that the provider left, with their salts.
+    pub(super) checkpoints: BTreeMap<Digest, Digest>,
     money: OrderMoney,
     /// The deadline of the bids is over once as many accounts have acted.
     pub(super) parties: usize,
@@ -217,6 +224,7 @@ impl FakeHost {
             lease,
             records: Vec::new(),
             states: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
             money: OrderMoney::Locked,
             parties,
             faults: BTreeSet::new(),
@@ -249,7 +257,10 @@ impl FakeHost {
         if phase == Phase::Delivered {
             self.record(RecordedAction::Beacon(BEACON)).unwrap();
         } else if phase != Phase::Over && self.clock.now() > deadline {
-            self.record(RecordedAction::Expired).unwrap();
+            let is_used = self.use_checkpoints().is_ok();
+            if !is_used {
+                self.record(RecordedAction::Expired).unwrap();
+            }
         } else if phase == Phase::Over
             && self.money == OrderMoney::Locked
             && !self.has(HostFault::HeldSettlement)
@@ -257,6 +268,23 @@ impl FakeHost {
             self.settle();
             self.money = OrderMoney::Settled;
         }
+    }
+
+    /// Uses the checkpoints that the provider left, if they are those of its leaves.
+    fn use_checkpoints(&mut self) -> Result<(), Rejection> {
+        let lease = self.lease.lease();
+        let missing = || rejected(ErrorCode::NotFound, &"no such checkpoint");
+        let provider = lease.award().ok_or_else(missing)?.provider;
+        let mut all = Vec::new();
+        for segment in lease.checkpoints_needed() {
+            let leaf = lease.leaves()[segment as usize];
+            let secrets =
+                self.checkpoints.iter().map(|(end, salt)| Secret { end: *end, salt: *salt });
+            let mut secrets = secrets
+                .filter(|secret| segment_leaf(lease.id(), provider, segment, *secret) == leaf);
+            all.push(Checkpoint { segment, secret: secrets.next().ok_or_else(missing)? });
+        }
+        self.record(RecordedAction::Checkpoints(all))
     }
 
     /// Posts the settlement, and proves its debits; the owners claim their pay.
@@ -311,7 +339,7 @@ impl FakeHost {
         (0..count).map(junk).chain([own.clone()]).collect()
     }
 
-    fn respond(&mut self, method: &str, path: &str, body: &[u8]) -> HostResponse {
+    fn respond(&mut self, method: &str, (path, salt): (&str, &str), body: &[u8]) -> HostResponse {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
         let unknown = || rejected(ErrorCode::NotFound, &path);
@@ -347,6 +375,18 @@ impl FakeHost {
             }
             ("PUT", ["orders", _, "states", state]) => {
                 self.states.insert(digest(state)?, body.to_vec());
+                Ok(Vec::new())
+            }
+            ("PUT", ["orders", ..]) if self.has(HostFault::LostCheckpoints) => {
+                Err(rejected(ErrorCode::LimitReached, &"no place"))
+            }
+            ("PUT", ["orders", ..]) if self.has(HostFault::NoCheckpoints) => {
+                Err(rejected(ErrorCode::LeaseRefused, &"no checkpoints"))
+            }
+            ("PUT", ["orders", _, "checkpoints", state]) => {
+                let (state, salt) = (digest(state)?, digest(salt)?);
+                self.states.insert(state, body.to_vec());
+                self.checkpoints.insert(state, salt);
                 Ok(Vec::new())
             }
             ("POST", ["orders", _, "actions"]) => self.act(body),
@@ -405,13 +445,16 @@ fn answer(stream: &TcpStream, host: &Mutex<FakeHost>) {
     let mut words = line.split_whitespace();
     let method = words.next().unwrap().to_owned();
     let path = words.next().unwrap().trim_start_matches("/v1/").to_owned();
-    let mut length = 0;
+    let (mut length, mut salt) = (0, String::new());
     loop {
         let mut header = String::new();
         reader.read_line(&mut header).unwrap();
         let header = header.trim().to_lowercase();
         if let Some(value) = header.strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
+        }
+        if let Some(value) = header.strip_prefix("state-salt:") {
+            value.trim().clone_into(&mut salt);
         }
         if header.is_empty() {
             break;
@@ -424,7 +467,7 @@ fn answer(stream: &TcpStream, host: &Mutex<FakeHost>) {
         true => Err(rejected(ErrorCode::StorageFull, &"down")),
         false => {
             host.tick();
-            host.respond(&method, &path, &body)
+            host.respond(&method, (&path, &salt), &body)
         }
     };
     drop(host);

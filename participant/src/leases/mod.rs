@@ -15,6 +15,7 @@
 
 mod auditing;
 mod bidding;
+mod checkpointing;
 mod decide;
 mod deposits;
 mod error;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use florin_compute::LeaseOutcome;
+use florin_compute::{LeaseOutcome, Phase, SegmentAudit};
 
 use super::executors::thread_backend::ThreadBackend;
 use super::fake_host::{FakeHost, HostFault, REFEREE};
@@ -156,6 +156,28 @@ impl PlayedMarket {
         self.host.lock().unwrap().lease.lease().outcome()
     }
 
+    /// Waits until the lease is over, and passes each deadline that only a gone provider is waited for.
+    fn wait_for_outcome(&self) {
+        let started = std::time::Instant::now();
+        while self.outcome().is_none() {
+            assert!(started.elapsed() < EVENT_WAIT, "the lease is not over");
+            let host = self.host.lock().unwrap();
+            let lease = host.lease.lease();
+            let is_open = |audit: &SegmentAudit| audit.ends.len() == audit.sealed.len();
+            let is_due = match lease.phase().0 {
+                Phase::Running | Phase::Serving => true,
+                Phase::Opening => lease.audits().iter().all(is_open),
+                _ => false,
+            };
+            if is_due {
+                let left = lease.phase().1.ms_since(host.clock.now());
+                host.clock.advance(left + 1);
+            }
+            drop(host);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn gained(&self, number: u8) -> i128 {
         let units = self.host.lock().unwrap().balance(number).units() as i128;
         (units - fln("1000").units() as i128) / 1_000_000_000_000
@@ -262,6 +284,57 @@ fn a_provider_that_is_stopped_and_loses_its_states_continues() {
     assert!(summary.bids == 0 && !summary.paid.is_zero(), "{summary:?}");
     for other in others {
         other.stop();
+    }
+}
+
+/// It is gone behind its last delivery, or behind the third one.
+#[test]
+fn a_gone_provider_is_paid_by_the_checkpoints_that_it_left() {
+    for last in [7, 2] {
+        let mut market = PlayedMarket::start();
+        let others: Vec<RunningDaemon> = AUDITORS.map(|number| market.run(number, None)).into();
+        let first = market.run(PROVIDER, None);
+        market.wait_for(
+            PROVIDER,
+            |event| matches!(event, LeaseEvent::SegmentDelivered { segment, .. } if *segment == last),
+        );
+        first.stop();
+        // The first state, and the end of each segment.
+        assert!(market.host.lock().unwrap().checkpoints.len() as u32 >= last + 2);
+        market.wait_for_outcome();
+        let delivered = market.host.lock().unwrap().lease.lease().leaves().len() as u32;
+        match market.outcome().unwrap() {
+            LeaseOutcome::Settled => assert_eq!(delivered, 8),
+            LeaseOutcome::Defaulted { delivered: paid } => assert_eq!(paid, delivered),
+            other => panic!("{other:?}"),
+        }
+        for other in others {
+            assert!(!other.stop().paid.is_zero());
+        }
+    }
+}
+
+/// Lost ones delay no delivery; where a lease takes none the provider asks once.
+#[test]
+fn a_coordinator_without_checkpoints_has_the_lease() {
+    for (fault, asked) in [(HostFault::LostCheckpoints, true), (HostFault::NoCheckpoints, false)] {
+        let mut market = PlayedMarket::start();
+        let others: Vec<RunningDaemon> = AUDITORS.map(|number| market.run(number, None)).into();
+        market.inject(fault);
+        let provider = market.run(PROVIDER, None);
+        let is_delivered =
+            |event: &LeaseEvent| matches!(event, LeaseEvent::SegmentDelivered { segment: 2, .. });
+        market.wait_for(PROVIDER, is_delivered);
+        market.clear_faults();
+        market.wait_for(PROVIDER, is_returned);
+        assert_eq!(market.outcome(), Some(LeaseOutcome::Settled));
+        assert_eq!(!market.host.lock().unwrap().checkpoints.is_empty(), asked);
+        let is_left = |event: &LeaseEvent| matches!(event, LeaseEvent::CheckpointLeft { .. });
+        assert_eq!(market.count(PROVIDER, is_left) > 0, asked);
+        assert!(!provider.stop().paid.is_zero());
+        for other in others {
+            other.stop();
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub const LEASE_JOB_BYTES: u64 = 1 << 30;
 /// Largest states of an accepted order on disk, together, unless the policy has another limit: 16
 /// GiB.
 pub const LEASE_STATE_BYTES: u64 = 16 << 30;
+/// Largest state that a provider leaves with the coordinator, unless the policy has another: 64 MiB.
+const LEASE_CHECKPOINT_BYTES: u64 = 64 << 20;
 /// Most leases that one provider computes at a time.
 pub const LEASES_AT_ONCE_MAX: u32 = 8;
 /// Most accepted referees.
@@ -56,6 +58,8 @@ pub struct LeasePolicy {
     pub data_classes: BTreeSet<DataClass>,
     /// Most bytes of all states of an order, which its provider stores until the lease is over.
     pub state_bytes_max: u64,
+    /// Most bytes of a state that a provider leaves with the coordinator after each segment; 0 leaves none.
+    pub checkpoint_bytes_max: u64,
     /// The devices of executors; `None` computes in the daemon.
     pub executors: Option<DeviceSupply>,
 }
@@ -128,6 +132,7 @@ impl LeasePolicy {
             job_bytes_max: LEASE_JOB_BYTES,
             data_classes: [DataClass::Public, DataClass::Buyer, DataClass::Private].into(),
             state_bytes_max: LEASE_STATE_BYTES,
+            checkpoint_bytes_max: LEASE_CHECKPOINT_BYTES,
             executors: None,
         }
     }

@@ -37,6 +37,7 @@ struct OrdersFile {
     segments_max: Option<u32>,
     job_mib_max: Option<u64>,
     state_mib_max: Option<u64>,
+    checkpoint_mib_max: Option<u64>,
     data_classes: Option<BTreeSet<DataClass>>,
     bid: Option<BidTable>,
     audit: Option<AuditTable>,
@@ -117,6 +118,10 @@ fn from_text(text: &str, backend: Option<ExecutorKind>) -> Result<OrdersPolicy, 
         job_bytes_max: bytes("job_mib_max", file.job_mib_max, defaults.job_bytes_max)?,
         data_classes: file.data_classes.unwrap_or(defaults.data_classes),
         state_bytes_max: bytes("state_mib_max", file.state_mib_max, defaults.state_bytes_max)?,
+        checkpoint_bytes_max: match file.checkpoint_mib_max {
+            Some(0) => 0,
+            mib => bytes("checkpoint_mib_max", mib, defaults.checkpoint_bytes_max)?,
+        },
         executors: executors.as_ref().map(|plan| plan.supply),
     };
     policy.check().map_err(|error| error.to_string())?;
@@ -155,6 +160,11 @@ mod tests {
         assert_eq!((policy.challenge_min_ms, policy.segments_max), (2_000, 50));
         assert_eq!(policy.window_min_ms, 3_000);
         assert_eq!((policy.job_bytes_max, policy.state_bytes_max), (8 << 20, 16 << 20));
+        assert_eq!(policy.checkpoint_bytes_max, 64 << 20);
+        for (mib, bytes) in [(0, 0), (3, 3 << 20)] {
+            let other = from_text(&format!("checkpoint_mib_max = {mib}\n{SHORT}")).unwrap();
+            assert_eq!(other.checkpoint_bytes_max, bytes);
+        }
         assert_eq!(policy.hours, Some(DailyHours { from: 22, to: 6 }));
         assert!(policy.referee && policy.bid.unwrap().orders_max == 2);
         assert_eq!(policy.audit.unwrap().bond_max, "5".parse().unwrap());

@@ -88,6 +88,13 @@ impl LeaseRun {
         std::fs::write(&file, order.replace("data_class = \"public\"", &class)).unwrap();
     }
 
+    /// Gives the order of the file audits of a few seconds.
+    pub(crate) fn shorten_audits(&self) {
+        let file = self.market.folder().join("order.toml");
+        let order = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, order.replace("audit = \"120 s\"", "audit = \"12 s\"")).unwrap();
+    }
+
     /// Gives the training of the order's file another number of epochs, of 5 steps each.
     pub(crate) fn train_for(&self, epochs: u32) {
         let file = self.market.folder().join("order.toml");
@@ -148,6 +155,13 @@ impl LeaseRun {
     pub(crate) fn lease(&self, id: Digest) -> RecordedLease {
         let client = self.market.client();
         client.recorded_lease(&client.order(id).unwrap()).unwrap().unwrap()
+    }
+
+    /// Waits until the order's money has moved.
+    pub(crate) fn wait_until_over(&self, id: Digest) -> RecordedLease {
+        until_within(4 * PATIENCE, "the lease is settled", || {
+            (self.view(id).money == OrderMoney::Settled).then(|| self.lease(id))
+        })
     }
 
     /// Waits until the order is settled, and each account has its pay and its deposits.
