@@ -256,6 +256,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_job_and_of_its_states_have_limits() {
+        let (mut job, mut order) = (job(), order());
+        assert_eq!(job.bytes(), job.graph.graph.bytes + job.start.bytes + job.rows.bytes);
+        assert_eq!(job.state_bytes_max(), 3 * job.start.bytes + 8_192);
+        assert_eq!((ComputeJob::bytes_ms(19_999), ComputeJob::bytes_ms(40_000)), (0, 2));
+        assert_eq!(LEASE_STATES_BYTES_MAX, 68_719_476_736);
+        // Two of twenty segments are drawn; the start of the order and its result.
+        assert_eq!(order.states_max(), 4);
+        assert!(order.takes_checkpoints(&job));
+        order.data_class = DataClass::Private;
+        assert!(!order.takes_checkpoints(&job));
+        // 32 states of 256 MiB.
+        (order.data_class, order.segments) = (DataClass::Buyer, 31);
+        job.start.bytes = ((1 << 28) - 8_192) / 3;
+        assert!(order.takes_checkpoints(&job) && job.state_bytes_max() <= 1 << 28);
+        assert_eq!(job.state_ms(), 13_421);
+        job.start.bytes += 1;
+        assert!(!order.takes_checkpoints(&job));
+    }
+
+    #[test]
     fn each_part_of_a_job_changes_its_digest() {
         let changes: [fn(&mut ComputeJob); 7] = [
             |job| job.graph.outputs = 4,

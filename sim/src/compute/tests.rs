@@ -249,6 +249,31 @@ fn results_are_written_with_a_page_and_criteria() {
     assert!(read("profit.svg").starts_with("<svg"));
     let json: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
     assert_eq!(json["passed"], false);
+    assert_eq!(json["criteria"][0]["open"], false);
+}
+
+/// A gain that no rule prevents is printed as open, and fails no run; a criterion that holds is passed all the same.
+#[test]
+fn an_open_criterion_fails_no_scenario() {
+    let criteria = "criteria=[{measure='gain_together', statistic='upper', at_most=-1000, open=true}, \
+                    {measure='balanced', at_least=1, open=true}]";
+    let mut results = run(&[criteria, &strategy("{kind='fakes', share=0.5}")]);
+    let verdicts: Vec<Verdict> = results.criteria.iter().map(|one| one.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Open, Verdict::Passed]);
+    assert_eq!(results.verdict(), Verdict::Passed);
+    let folder = tempfile::tempdir().unwrap();
+    results.write(folder.path(), &PROGRAM).unwrap();
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(read("scenario.toml").contains("open = true"));
+    assert!(read("report.html").contains("open: not shown to hold"));
+    let json: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(json["passed"], true);
+    let of =
+        |at: usize| (json["criteria"][at]["passed"].clone(), json["criteria"][at]["open"].clone());
+    assert_eq!([of(0), of(1)], [(false.into(), true.into()), (true.into(), false.into())]);
+    // Another criterion decides.
+    results.criteria[1].verdict = Verdict::Failed;
+    assert_eq!(results.verdict(), Verdict::Failed);
 }
 
 #[test]

@@ -28,12 +28,14 @@ pub enum Verdict {
     Passed,
     /// It is not, or the experiment lacks its measure.
     Failed,
+    /// It is not, and the scenario states that this is known.
+    Open,
     /// It bounds a confidence interval, but its measure has too few seeds for an interval.
     Undecided,
 }
 
 impl Verdict {
-    /// Failed if a criterion fails, undecided if none fails and one is undecided.
+    /// Failed if a criterion fails, undecided if none fails and one is undecided. Open ones do not count.
     #[must_use]
     pub fn of(criteria: &[CriterionResult]) -> Self {
         let any = |verdict| criteria.iter().any(|judged| judged.verdict == verdict);
@@ -51,7 +53,7 @@ impl Verdict {
     pub const fn passed(self) -> Option<bool> {
         match self {
             Self::Passed => Some(true),
-            Self::Failed => Some(false),
+            Self::Failed | Self::Open => Some(false),
             Self::Undecided => None,
         }
     }
@@ -82,9 +84,10 @@ pub(crate) fn judge(
         let verdict = match value {
             Some(value) if violation(rule, value) <= 0.0 => Verdict::Passed,
             None if found.is_some() => Verdict::Undecided,
+            Some(_) if rule.is_open => Verdict::Open,
             _ => Verdict::Failed,
         };
-        let failed = verdict == Verdict::Failed;
+        let failed = matches!(verdict, Verdict::Failed | Verdict::Open);
         let worst_seed = if failed { worst_seed(rule, seeds) } else { None };
         CriterionResult { criterion: describe(rule), value, verdict, worst_seed }
     };
@@ -98,6 +101,7 @@ pub(crate) fn criteria_json(criteria: &[CriterionResult], program: &Program<'_>)
             "criterion": judged.criterion,
             "value": judged.value,
             "passed": judged.verdict.passed(),
+            "open": judged.verdict == Verdict::Open,
             "worst_run": judged.worst_seed.map(|seed| program.run_id(seed)),
         })
     };

@@ -235,6 +235,7 @@ pub(crate) fn criteria_html(criteria: &[CriterionResult], program: &Program<'_>)
         let (tone, word) = match judged.verdict {
             Verdict::Passed => ("good", "passed"),
             Verdict::Failed => ("bad", "failed"),
+            Verdict::Open => ("undecided", "open: not shown to hold"),
             Verdict::Undecided => ("undecided", "not decided, too few seeds"),
         };
         let value = judged.value.map_or_else(|| "none".to_owned(), format_number);

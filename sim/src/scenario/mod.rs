@@ -434,6 +434,9 @@ pub struct PassCriterion {
     /// Maximum of the statistic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<f64>,
+    /// Whether it is known not to be shown: a gain that the rules leave open. Its failure does not fail the scenario.
+    #[serde(default, rename = "open", skip_serializing_if = "std::ops::Not::not")]
+    pub is_open: bool,
 }
 
 /// Statistic of a measure over the seeds.

@@ -133,6 +133,7 @@ pub(super) fn print_criteria(criteria: &[CriterionResult]) {
         let (mark, style) = match judged.verdict {
             Verdict::Passed => ("passed", GOOD),
             Verdict::Failed => ("FAILED", BAD),
+            Verdict::Open => ("open: not shown to hold", NOTE),
             Verdict::Undecided => ("not decided: it needs at least two seeds", NOTE),
         };
         let mark = format!("{mark}{}", worst.unwrap_or_default());

@@ -268,7 +268,7 @@ fn joined(list: &Value) -> String {
 /// either, the fit fails.
 fn unmet_criteria(row: &Value) -> String {
     let criteria = row["results"]["criteria"].as_array().into_iter().flatten();
-    let unmet = criteria.filter(|one| one["passed"] == *passed(row));
+    let unmet = criteria.filter(|one| one["passed"] == *passed(row) && one["open"] != true);
     let unmet: Vec<&str> = unmet.filter_map(|one| one["criterion"].as_str()).collect();
     if unmet.is_empty() { "the fit fails".to_owned() } else { unmet.join("; ") }
 }
