@@ -32,6 +32,7 @@ fn examples(market: &TestMarket, task: TaskId) -> BTreeMap<&'static str, Value> 
         ("digest", json!(report.model.to_string())),
         ("after", json!(0)),
         ("wait_ms", json!(1)),
+        ("run", json!(1)),
         ("role", json!("participant")),
         ("upload-offset", json!("0")),
         ("upload-token", json!("5a".repeat(32))),

@@ -13,6 +13,7 @@ mod deadlines;
 mod hosted;
 mod listings;
 mod money;
+mod order_changes;
 mod restricted;
 mod store;
 
@@ -36,6 +37,7 @@ use tokio::sync::watch;
 use crate::host::Clock;
 use hosted::HostedOrder;
 use listings::HostedListing;
+use order_changes::ChangeLog;
 use restricted::{RestrictedFiles, absent};
 use store::LeaseStore;
 
@@ -124,6 +126,8 @@ struct Inner {
     /// Actions that have arrived and are not recorded yet.
     arriving: ArrivingActions,
     changes: watch::Sender<u64>,
+    /// Another number for each start, of 48 bits.
+    run: u64,
     is_stopping: AtomicBool,
     /// The mean milliseconds between two probes of all listings.
     probe_every_ms: AtomicU64,
@@ -142,6 +146,7 @@ struct HostState {
     listings: BTreeMap<Digest, HostedListing>,
     /// Blobs that were uploaded for jobs. A blob of a task is not among them before that: it may be secret.
     blobs: BTreeSet<Digest>,
+    log: ChangeLog,
 }
 
 /// An action that the lease accepts.
@@ -203,7 +208,9 @@ impl LeaseHost {
             hosted.resume(&store, parts.clock.now())?;
             state.listings.insert(id, hosted);
         }
+        let run = run_number(&parts.node, parts.clock.now());
         let inner = Inner {
+            run,
             market: parts.ledger.market(),
             parts,
             store,
@@ -503,6 +510,13 @@ fn resume(
     store.append(id, number, &record)?;
     order.records.push(record);
     Ok(())
+}
+
+/// A number of this start, of 48 bits: JSON has it exactly.
+fn run_number(node: &NodeSigner, now: Timestamp) -> u64 {
+    let secret = node_secret(node, "florin v1 run of a coordinator", &now.0.to_le_bytes());
+    let bytes = secret.0.first_chunk::<8>().copied().unwrap_or_default();
+    u64::from_le_bytes(bytes) >> 16
 }
 
 /// The secret of an order's beacon.

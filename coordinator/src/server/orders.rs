@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use florin_compute::{
-    CheckpointUpload, ComputeJob, LeaseRead, LeaseRecord, OrderRequest, OrderView,
+    CheckpointUpload, ComputeJob, LeaseRead, LeaseRecord, OrderChanges, OrderRequest, OrderView,
     SignedLeaseAction, StateUpload,
 };
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, Timestamp, WalletSignature};
@@ -79,6 +79,23 @@ pub(super) fn check_referee(config: &Config, referee: Address) -> Result<(), Rej
 
 pub(super) async fn list(State(app): State<App>) -> ApiResult<Json<Vec<OrderView>>> {
     with_leases(&app, |leases| Ok(leases.views())).await.map(Json)
+}
+
+/// The query string of a reading of changes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesQuery {
+    #[serde(default)]
+    run: u64,
+    #[serde(default)]
+    after: u64,
+}
+
+pub(super) async fn changes(
+    State(app): State<App>,
+    QueryParams(ChangesQuery { run, after }): QueryParams<ChangesQuery>,
+) -> ApiResult<Json<OrderChanges>> {
+    with_leases(&app, move |leases| leases.order_changes(run, after)).await.map(Json)
 }
 
 pub(super) async fn view(

@@ -182,6 +182,10 @@ impl Parameter {
         pattern: "^[0-9a-f]{64}$",
     };
 
+    pub(super) const RUN: Self =
+        Self::Number { name: "run", what: "the run of the client's last reading; default 0" };
+    pub(super) const CHANGES_AFTER: Self =
+        Self::Number { name: "after", what: "`last` of the client's last reading; default 0" };
     pub(super) const RECORDS_AFTER: Self =
         Self::Number { name: "after", what: "number of records that the client has; default 0" };
     pub(super) const STATE_ACCOUNT: Self = Self::Header {

@@ -9,7 +9,7 @@ use axum::routing::{get, head, post, put};
 use axum::{Router, middleware};
 use florin_compute::{
     ComputeJob, LeaseRecord, ListingPolicy, ListingRecord, ListingRequest, ListingView,
-    OrderRequest, OrderView, SignedLeaseAction, SignedListingAction,
+    OrderChanges, OrderRequest, OrderView, SignedLeaseAction, SignedListingAction,
 };
 use florin_ledger::rpc;
 use florin_protocol::ErrorCode::{self, *};
@@ -424,6 +424,13 @@ fn order_routes() -> Vec<Route> {
         .with_rejections(&[ArbiterNotAccepted, LimitReached, StorageFull]),
         Route::get("/v1/orders", get(orders::list), "The remembered orders, the newest first.")
             .with_response(SuccessResponse::list::<OrderView>()),
+        Route::get(
+            "/v1/orders/changes",
+            get(orders::changes),
+            "The orders that changed behind the change `after` of the run `run`, or all.",
+        )
+        .with_parameters(&[Parameter::RUN, Parameter::CHANGES_AFTER])
+        .with_response(SuccessResponse::json::<OrderChanges>()),
         Route::get("/v1/orders/{id}", get(orders::view), "An order.")
             .with_response(SuccessResponse::json::<OrderView>()),
         Route::get("/v1/orders/{id}/job", get(orders::job), "The job of an order.")

@@ -30,6 +30,7 @@ mod message_replays;
 mod observability;
 mod openapi_document;
 mod openapi_validation;
+mod order_changes;
 mod page;
 mod rate_limits;
 mod registrations;

@@ -4,6 +4,7 @@
 mod error;
 mod http;
 mod listings;
+mod order_list;
 mod orders;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -27,6 +28,7 @@ use florin_protocol::{
 
 pub use error::{ClientError, CoordinatorIdentity};
 pub use http::{JSON_BYTES_MAX, is_local_market};
+pub(crate) use order_list::OrderList;
 pub use weights::WeightsSource;
 
 use crate::atomic_file;

@@ -2,7 +2,8 @@
 
 use florin_compute::{
     CheckpointUpload, ComputeJob, ComputeOrder, DataClass, LEASE_READ_MS_MAX, LeaseRead,
-    LeaseRecord, OrderRequest, OrderView, RecordedLease, SignedLeaseAction, StateUpload,
+    LeaseRecord, OrderChanges, OrderRequest, OrderView, RecordedLease, SignedLeaseAction,
+    StateUpload,
 };
 use florin_protocol::limits::BLOB_BYTES_MAX;
 use florin_protocol::{Blob, Canonical, Digest, WalletSignature, WalletSigner, blob_digest};
@@ -38,6 +39,20 @@ impl Client {
             self.check_order(view, id)
         });
         checked.collect()
+    }
+
+    /// The orders that have changed behind a change of a run of the coordinator; all orders for another run.
+    ///
+    /// # Errors
+    /// [`ClientError::UnexpectedContent`] for an order of another market; those of any request.
+    pub(crate) fn order_changes(&self, run: u64, after: u64) -> Result<OrderChanges, ClientError> {
+        let path = format!("orders/changes?run={run}&after={after}");
+        let changes: OrderChanges = self.http.get(&path, 0)?;
+        let orders = changes.orders.into_iter().map(|view| {
+            let id = view.id;
+            self.check_order(view, id)
+        });
+        Ok(OrderChanges { orders: orders.collect::<Result<_, _>>()?, ..changes })
     }
 
     /// The current view of an order.

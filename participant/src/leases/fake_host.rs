@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use florin_compute::{
-    Checkpoint, ComputeAction, ComputeJob, ComputeOrder, LeaseOpening, LeaseRecord, OrderMoney,
-    OrderView, Phase, RecordedAction, RecordedLease, Secret, SignedLeaseAction, beacon_commitment,
-    segment_leaf,
+    Checkpoint, ComputeAction, ComputeJob, ComputeOrder, LeaseOpening, LeaseRecord, OrderChanges,
+    OrderMoney, OrderView, Phase, RecordedAction, RecordedLease, Secret, SignedLeaseAction,
+    beacon_commitment, segment_leaf,
 };
 use florin_learning::data::canonical_bytes;
 use florin_learning::graph::{BufferPolicy, read_archive, split};
@@ -339,6 +339,10 @@ impl FakeHost {
         (0..count).map(junk).chain([own.clone()]).collect()
     }
 
+    fn listed(&self) -> Vec<OrderView> {
+        if self.has(HostFault::Hidden) { Vec::new() } else { self.views() }
+    }
+
     fn respond(&mut self, method: &str, (path, salt): (&str, &str), body: &[u8]) -> HostResponse {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
@@ -353,8 +357,11 @@ impl FakeHost {
                 ledger: LedgerInfo::Embedded,
                 now: self.clock.now(),
             }),
-            ("GET", ["orders"]) if self.has(HostFault::Hidden) => json(&Vec::<OrderView>::new()),
-            ("GET", ["orders"]) => json(&self.views()),
+            ("GET", ["orders"]) => json(&self.listed()),
+            ("GET", ["orders", "changes"]) => {
+                let orders = self.listed();
+                json(&OrderChanges { run: 1, is_whole: true, orders, ..OrderChanges::default() })
+            }
             ("GET", ["orders", _]) => json(&self.view()),
             ("GET", ["orders", _, "job"]) => json(&self.hosted.job),
             ("GET", ["orders", _, "records"]) => {

@@ -62,6 +62,7 @@ pub use policy::{
 pub use prospects::{OrderProspect, prospects};
 pub use windows::{LEASE_WINDOW_MS, SEGMENT_WINDOW_MS_MIN, served_ms};
 
+use crate::client::OrderList;
 use crate::provider::ProviderContext;
 use crate::retry::{Backoff, Transient, resume_transactions};
 use crate::shutdown::Shutdown;
@@ -197,6 +198,8 @@ struct LeaseDaemon<'a, 'p> {
     secrets: LeaseSecrets,
     store: LeaseStore,
     orders: BTreeMap<Digest, FollowedOrder>,
+    /// The coordinator's orders.
+    listed: OrderList,
     /// Measured microseconds of a step, by the shape of the job.
     measured: BTreeMap<Digest, u64>,
     /// Listed orders that ask for nothing more.
@@ -233,6 +236,7 @@ impl<'a, 'p> LeaseDaemon<'a, 'p> {
             secrets: LeaseSecrets::new(context.wallet),
             store: LeaseStore::open(&config.folder)?,
             orders: BTreeMap::new(),
+            listed: OrderList::default(),
             measured: BTreeMap::new(),
             measured_elsewhere: BTreeMap::new(),
             finished: BTreeSet::new(),

@@ -59,7 +59,8 @@ impl LeaseDaemon<'_, '_> {
     /// Reads the list of orders, and visits each until an expensive step. Returns whether any step
     /// was performed.
     pub(super) fn run_once(&mut self) -> Result<bool, LeaseServeError> {
-        let mut views = self.context.client.orders()?;
+        self.listed.read(self.context.client)?;
+        let mut views = self.listed.views().to_vec();
         if let Some(only) = self.config.only {
             views.retain(|view| view.id == only);
         }

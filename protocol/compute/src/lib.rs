@@ -78,7 +78,8 @@ pub use market_statistics::{DayPrice, MarketStatistics, ProviderStatistics, cove
 pub use observed_lease::{AwardFacts, LeaseFacts, ObservedLease};
 pub use order::{AuditTerms, ComputeOrder, Deposits, Windows};
 pub use record::{
-    CheckpointUpload, LeaseAction, LeaseOpening, LeaseRecord, OrderMoney, OrderRequest, OrderView,
-    RecordedAction, RecordedLease, SignedLeaseAction, StateUpload, beacon_commitment,
+    CheckpointUpload, LeaseAction, LeaseOpening, LeaseRecord, OrderChanges, OrderMoney,
+    OrderRequest, OrderView, RecordedAction, RecordedLease, SignedLeaseAction, StateUpload,
+    beacon_commitment,
 };
 pub use stake::{PARTS, StakeRule, stake_min};

@@ -419,6 +419,23 @@ impl OrderView {
     }
 }
 
+/// The orders of a coordinator that have changed since a client's last reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct OrderChanges {
+    /// The run of the coordinator: each start has another number, of at most 48 bits.
+    pub run: u64,
+    /// The number of the last change of the run; the next reading continues behind it.
+    pub last: u64,
+    /// Whether `orders` are all remembered ones: the client forgets others.
+    #[serde(rename = "whole")]
+    pub is_whole: bool,
+    /// The changed orders, the newest first.
+    pub orders: Vec<OrderView>,
+    /// Orders that the coordinator no longer remembers.
+    pub forgotten: Vec<Digest>,
+}
+
 #[cfg(test)]
 #[path = "record_tests.rs"]
 pub(crate) mod tests;
