@@ -11,7 +11,7 @@ impl LeaseMarket {
         serde_json::from_slice(&self.send("GET", &path, Vec::new()).await.unwrap()).unwrap()
     }
 
-    /// What has changed since another reading: it is that in the whole list.
+    /// The changes since another reading: the orders are those of the whole list.
     async fn since(&self, before: &OrderChanges) -> OrderChanges {
         let changes = self.changes(before.run, before.last).await;
         assert!(!changes.is_whole && changes.last >= before.last && changes.run == before.run);
