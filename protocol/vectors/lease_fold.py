@@ -287,6 +287,7 @@ class Lease:
             return {self.dispute["segment"]}
         assert self.phase == "opening", f"checkpoints in {self.phase}"
         closed = {audit["segment"] for audit in self.audits if audit["end"] is None}
+        assert closed or self.result is None, "the provider owes nothing"
         last = set() if self.result else {len(self.leaves) - 1}
         return (closed | {segment - 1 for segment in closed} | last) - {-1}
 

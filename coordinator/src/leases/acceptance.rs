@@ -51,7 +51,11 @@ impl LeaseHost {
         self.check_cover(most, ("the pay of this order", "order for less"))?;
         self.check_escrow(&request)?;
         let start = self.start_state(&request)?;
-        self.remember(id, request, start)?;
+        let remembered = self.remember(id, request, start);
+        if remembered.is_err() && start.is_some() && !self.state().orders.contains_key(&id) {
+            log_unremoved(id, self.inner.restricted.remove_all(id));
+        }
+        remembered?;
         drop(accepting);
         self.begin_if_complete(id)?;
         self.changed();

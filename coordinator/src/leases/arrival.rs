@@ -167,10 +167,15 @@ impl LeaseHost {
 
     /// The most bytes of a state that an account may upload; `None` if it is stored.
     pub(crate) fn wanted_state(&self, upload: &StateUpload) -> Result<Option<u64>, Rejection> {
-        self.take_from_checkpoint(upload)?;
-        let all = self.state();
-        let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
-        order.wanted_state(upload)
+        let wanted = {
+            let all = self.state();
+            let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
+            order.wanted_state(upload)?
+        };
+        match wanted.is_some() && self.take_from_checkpoint(upload)? {
+            true => Ok(None),
+            false => Ok(wanted),
+        }
     }
 
     /// Checks and stores the bytes of a state.
@@ -216,6 +221,9 @@ impl LeaseHost {
         }
         if wanted?.is_none() {
             return Ok(());
+        }
+        if is_restricted {
+            self.require_file(id, blob)?;
         }
         let stored = StoredState { step, blob };
         self.inner.store.put_states(id, &[(state, stored)])?;

@@ -1,9 +1,11 @@
 //! Checkpoints: states that a provider leaves while it computes. They speak for it if it does not come back, and end with
 //! the lease.
 
+use std::sync::{MutexGuard, PoisonError};
+
 use florin_compute::{
     Checkpoint, CheckpointUpload, LeaseError, LeaseRecord, Phase, RecordedAction, RecordedLease,
-    Secret, StateUpload,
+    Secret, StateUpload, segment_leaf,
 };
 use florin_protocol::{Digest, ErrorCode, Rejection, Timestamp, blob_digest};
 use florin_store::BlobWriter;
@@ -56,6 +58,8 @@ impl LeaseHost {
             }
             return wanted.and(place).map(drop);
         };
+        // Another upload of the same bytes may have been replaced, and its file removed, since the write.
+        self.require_file(id, blob)?;
         self.inner.store.put_checkpoint(id, *after, &checkpoint)?;
         let replaced = order.checkpoints.insert(*after, checkpoint);
         if let Some(old) = replaced.filter(|old| !order.has_file(old.stored.blob)) {
@@ -64,18 +68,64 @@ impl LeaseHost {
         Ok(())
     }
 
-    /// Takes a state that a provider names from its checkpoints, if the lease uses it: it need not be sent again.
-    pub(super) fn take_from_checkpoint(&self, upload: &StateUpload) -> Result<(), Rejection> {
+    /// Takes a state that the provider may upload from its checkpoints, if the lease uses it. Returns whether it did.
+    pub(super) fn take_from_checkpoint(&self, upload: &StateUpload) -> Result<bool, Rejection> {
+        let id = upload.order;
+        let found = {
+            let all = self.state();
+            let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let found = order.checkpoints.iter().find(|(_, one)| one.state == upload.state);
+            found
+                .filter(|(_, found)| order.uses_state(upload, found.stored.step))
+                .map(|(after, found)| (*after, *found))
+        };
+        let Some((after, found)) = found else { return Ok(false) };
+        if !self.is_intact(id, after, found)? {
+            return Ok(false);
+        }
         let mut all = self.state();
-        let order = all.orders.get_mut(&upload.order).ok_or_else(|| unknown(upload.order))?;
-        if order.states.contains_key(&upload.state) {
-            return Ok(());
+        let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        if order.checkpoints.get(&after) != Some(&found) {
+            return Ok(false);
         }
-        let found = order.checkpoints.values().find(|one| one.state == upload.state);
-        match found.map(|found| found.stored).filter(|found| order.uses_state(upload, found.step)) {
-            Some(found) => self.add_states(upload.order, order, vec![(upload.state, found)]),
-            None => Ok(()),
+        self.inner.store.put_states(id, &[(upload.state, found.stored)])?;
+        order.states.insert(upload.state, found.stored);
+        Ok(true)
+    }
+
+    /// Whether the bytes of a checkpoint are on disk; otherwise it is forgotten, and its bytes are wanted again.
+    fn is_intact(
+        &self,
+        id: Digest,
+        after: u32,
+        found: StoredCheckpoint,
+    ) -> Result<bool, Rejection> {
+        // Without the lock: the whole file is compared with its digest.
+        if self.inner.restricted.open(id, found.stored.blob).is_ok() {
+            return Ok(true);
         }
+        tracing::error!(order = %id, after, "the file of a checkpoint is missing or damaged");
+        let mut all = self.state();
+        if let Some(order) = all.orders.get_mut(&id)
+            && order.checkpoints.get(&after) == Some(&found)
+        {
+            self.inner.store.forget_checkpoint(id, after)?;
+            order.checkpoints.remove(&after);
+        }
+        Ok(false)
+    }
+
+    /// Forgets checkpoints whose bytes are damaged, of those that are due.
+    pub(super) fn examine_checkpoints(&self, id: Digest, now: Timestamp) -> Result<(), Rejection> {
+        let due = {
+            let all = self.state();
+            let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
+            if order.is_checkpoint_due(now) { order.checkpoints_with_bytes() } else { Vec::new() }
+        };
+        for (after, found) in due {
+            self.is_intact(id, after, found)?;
+        }
+        Ok(())
     }
 
     /// Adds the states that a record of checkpoints needs to those of the lease.
@@ -84,32 +134,51 @@ impl LeaseHost {
         id: Digest,
         order: &mut HostedOrder,
     ) -> Result<(), Rejection> {
-        let needed =
-            order.boundaries().into_iter().filter_map(|after| order.checkpoints.get(&after));
-        let states = needed.map(|one| (one.state, one.stored)).collect();
-        self.add_states(id, order, states)
-    }
-
-    fn add_states(
-        &self,
-        id: Digest,
-        order: &mut HostedOrder,
-        states: Vec<(Digest, StoredState)>,
-    ) -> Result<(), Rejection> {
+        let needed = order.checkpoints_with_bytes().into_iter();
+        let states: Vec<_> = needed.map(|(_, one)| (one.state, one.stored)).collect();
         self.inner.store.put_states(id, &states)?;
         order.states.extend(states);
         Ok(())
     }
 
-    /// Removes the checkpoints of a lease that is over.
+    /// Checks that the file of a state is in the order's own folder. Files are removed under the same lock.
+    pub(super) fn require_file(&self, id: Digest, blob: Digest) -> Result<(), Rejection> {
+        match self.inner.restricted.contains(id, blob) {
+            true => Ok(()),
+            false => {
+                let message = "another upload replaced this one: send it again";
+                Err(Rejection::new(ErrorCode::LimitReached, message))
+            }
+        }
+    }
+
+    /// Forgets the checkpoints of a lease that is over, and has its unneeded files removed.
     pub(super) fn end_checkpoints(&self, id: Digest, order: &mut HostedOrder) {
-        order.remove_unneeded(&self.inner.restricted, id);
-        if order.is_open() || order.checkpoints.is_empty() {
+        if order.is_open() {
+            return;
+        }
+        let unneeded = order.unneeded_files();
+        if !unneeded.is_empty() {
+            self.unneeded().push((id, unneeded));
+        }
+        if order.checkpoints.is_empty() {
             return;
         }
         order.checkpoints.clear();
         if let Err(error) = self.inner.store.forget_checkpoints(id) {
             tracing::error!(order = %id, %error, "checkpoints of a lease cannot be removed");
+        }
+    }
+
+    fn unneeded(&self) -> MutexGuard<'_, Vec<(Digest, Vec<Digest>)>> {
+        self.inner.unneeded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the files of leases that are over: without the lock of the leases, since there may be thousands.
+    pub(super) fn remove_unneeded_files(&self) {
+        let unneeded = std::mem::take(&mut *self.unneeded());
+        for (id, files) in unneeded {
+            log_unremoved(id, self.inner.restricted.remove(id, &files));
         }
     }
 }
@@ -138,12 +207,17 @@ impl HostedOrder {
         Ok((!is_stored && !is_first).then(|| job.state_bytes_max()))
     }
 
-    /// The number of segments before a checkpoint: one more than the delivered ones, or none.
+    /// The number of segments before a checkpoint: one more than the delivered ones, or fewer, if it is that of the leaf.
+    /// The first state has none before it.
     fn place(&self, checkpoint: &StoredCheckpoint) -> Result<u32, Rejection> {
         let next = self.delivered().saturating_add(1);
         let step = checkpoint.stored.step;
         if step == self.steps_before(next) {
             return Ok(next);
+        }
+        let delivered = (1..next).find(|after| step == self.steps_before(*after));
+        if let Some(after) = delivered.filter(|after| self.has_leaf(*after, checkpoint)) {
+            return Ok(after);
         }
         if checkpoint.state == self.stored.request.order.start {
             return Ok(0);
@@ -153,6 +227,30 @@ impl HostedOrder {
             self.steps_before(next)
         );
         Err(Rejection::new(ErrorCode::LeaseRefused, message))
+    }
+
+    /// Whether a checkpoint is that of the last of some delivered segments.
+    fn has_leaf(&self, after: u32, checkpoint: &StoredCheckpoint) -> bool {
+        let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return false };
+        let segment = after.saturating_sub(1);
+        let leaf = usize::try_from(segment).ok().and_then(|at| lease.leaves().get(at));
+        let secret = Secret { end: checkpoint.state, salt: checkpoint.salt };
+        let provider = lease.award().map(|award| award.provider);
+        provider
+            .map(|provider| segment_leaf(lease.id(), provider, segment, secret))
+            .is_some_and(|own| leaf == Some(&own))
+    }
+
+    /// Whether checkpoints may speak for the provider now.
+    fn is_checkpoint_due(&self, now: Timestamp) -> bool {
+        let lease = self.lease.as_ref().map(RecordedLease::lease);
+        !self.checkpoints.is_empty() && lease.is_some_and(|lease| now > lease.phase().1)
+    }
+
+    /// The checkpoints whose bytes a record needs.
+    fn checkpoints_with_bytes(&self) -> Vec<(u32, StoredCheckpoint)> {
+        let known = |after: u32| self.checkpoints.get(&after).map(|found| (after, *found));
+        self.boundaries().into_iter().filter_map(known).collect()
     }
 
     /// The numbers of segments before the states whose bytes a record of checkpoints needs.
@@ -171,6 +269,9 @@ impl HostedOrder {
     /// The record for a provider that has missed a deadline, if its checkpoints are complete and are
     /// those of its leaves.
     pub(super) fn stood_in(&self, now: Timestamp) -> Option<RecordedAction> {
+        if self.checkpoints.is_empty() {
+            return None;
+        }
         let mut lease = self.lease.clone()?;
         let needed = lease.lease().checkpoints_needed();
         let start = &self.stored.request.order.start;

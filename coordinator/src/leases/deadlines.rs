@@ -34,6 +34,7 @@ impl LeaseHost {
                 tracing::error!(order = %id, %rejection, "a default cannot be applied: will retry");
             }
         }
+        self.remove_unneeded_files();
     }
 
     /// Whether an action that met the deadline of an order is not recorded yet.
@@ -45,6 +46,7 @@ impl LeaseHost {
     }
 
     fn append_own(&self, id: Digest) -> Result<(), Rejection> {
+        self.examine_checkpoints(id, self.now())?;
         let mut state = self.state();
         let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
         let last = order.lease.as_ref().map_or(Timestamp(0), RecordedLease::last);

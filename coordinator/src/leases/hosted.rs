@@ -121,21 +121,20 @@ impl HostedOrder {
         self.is_restricted() || is_checkpoint || files.contains(id, file)
     }
 
-    /// Removes the files that no account may read any more, from the order's own folder.
-    pub(super) fn remove_unneeded(&self, files: &RestrictedFiles, id: Digest) {
-        if self.is_open() {
-            return;
-        }
-        if self.is_restricted() && self.stored.refused.is_some() {
-            return log_unremoved(id, files.remove_all(id));
-        }
+    /// The files of a lease that is over that no account may read any more.
+    pub(super) fn unneeded_files(&self) -> Vec<Digest> {
         let needed: BTreeSet<Digest> = self.own_files().collect();
         let rows = self.is_restricted().then_some(self.stored.request.job.rows.digest);
         let checkpoints = self.checkpoints.values().map(|one| one.stored.blob);
-        let unneeded: Vec<Digest> =
-            checkpoints.chain(rows).filter(|file| !needed.contains(file)).collect();
-        if !unneeded.is_empty() {
-            log_unremoved(id, files.remove(id, &unneeded));
+        checkpoints.chain(rows).filter(|file| !needed.contains(file)).collect()
+    }
+
+    /// Removes the files that no account may read any more, from the order's own folder.
+    pub(super) fn remove_unneeded(&self, files: &RestrictedFiles, id: Digest) {
+        if self.stored.refused.is_some() {
+            log_unremoved(id, files.remove_all(id));
+        } else if !self.is_open() && self.is_restricted() {
+            log_unremoved(id, files.remove(id, &self.unneeded_files()));
         }
     }
 

@@ -128,6 +128,8 @@ struct Inner {
     changes: watch::Sender<u64>,
     /// Another number for each start, of 48 bits.
     run: u64,
+    /// Files of leases that are over, by the order.
+    unneeded: Mutex<Vec<(Digest, Vec<Digest>)>>,
     is_stopping: AtomicBool,
     /// The mean milliseconds between two probes of all listings.
     probe_every_ms: AtomicU64,
@@ -195,8 +197,13 @@ impl LeaseHost {
         let restricted = RestrictedFiles::new(folder);
         for (id, order) in loaded.orders {
             let missing = state.missing(&order.stored.request, &restricted);
+            let has_checkpoints = !order.checkpoints.is_empty();
             let hosted = HostedOrder::load(order, missing);
             let mut hosted = hosted.map_err(|why| store.inconsistent(&why))?;
+            if has_checkpoints && !hosted.is_open() {
+                // A process may have ended before it forgot them.
+                store.forget_checkpoints(id)?;
+            }
             resume(&store, id, &mut hosted, parts.clock.now())?;
             state.orders.insert(id, hosted);
         }
@@ -211,6 +218,7 @@ impl LeaseHost {
         let run = run_number(&parts.node, parts.clock.now());
         let inner = Inner {
             run,
+            unneeded: Mutex::default(),
             market: parts.ledger.market(),
             parts,
             store,

@@ -55,7 +55,11 @@ impl RestrictedFiles {
             .and_then(|()| sync_folder(&folder))
             .and_then(|()| sync_folder(&self.root))
             .and_then(|()| self.root.parent().map_or(Ok(()), sync_folder));
-        written.map_err(BlobError::from)
+        written.map_err(|error| {
+            // The next start would remove it.
+            let _ = fs::remove_file(&partial);
+            BlobError::from(error)
+        })
     }
 
     /// Opens the file of a digest, after its bytes were compared with it.

@@ -292,6 +292,13 @@ impl LeaseStore {
         self.append_to(CHECKPOINTS, (id, after), checkpoint)
     }
 
+    pub(super) fn forget_checkpoint(&self, id: Digest, after: u32) -> Result<(), LeaseStoreError> {
+        self.write(|write| {
+            write.open_table(CHECKPOINTS)?.remove((id.0, after))?;
+            Ok(())
+        })
+    }
+
     /// Removes the checkpoints of an order.
     pub(super) fn forget_checkpoints(&self, id: Digest) -> Result<(), LeaseStoreError> {
         self.write(|write| {

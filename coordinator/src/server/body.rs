@@ -209,6 +209,20 @@ impl IncomingBody {
         ended.map(|()| upload)
     }
 
+    /// Reads and discards a body of at most `limit` bytes that is not needed. A client that still sends would take an early
+    /// response for a broken connection.
+    pub(super) async fn discard(&mut self, limit: u64) -> ApiResult<()> {
+        self.check_content_length(limit)?;
+        let mut read = 0_u64;
+        while let Some(chunk) = self.chunk().await? {
+            read = read.saturating_add(chunk.len() as u64);
+            if read > limit {
+                return Err(too_large(limit));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads and discards the rest of the body, within limits.
     pub(super) async fn drain(&mut self) {
         if self.timed_out {
@@ -347,6 +361,24 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    /// More than a rejected body is drained of.
+    #[tokio::test]
+    async fn a_body_that_is_not_needed_is_read_to_its_end_or_to_its_limit() {
+        let config = Config::new("127.0.0.1:0".parse().unwrap(), "data".into());
+        let chunks = |count: u64| {
+            let chunk = || Ok::<_, std::io::Error>(Bytes::from(vec![0; 1 << 20]));
+            let stream = futures_util::stream::iter((0..count).map(move |_| chunk()));
+            IncomingBody::new(Body::from_stream(stream), &config, 0)
+        };
+        let mut body = chunks(20);
+        body.discard(20 << 20).await.unwrap();
+        assert!(matches!(body.chunk().await, Ok(None)));
+        assert_eq!(chunks(21).discard(20 << 20).await.unwrap_err().0.code, ErrorCode::TooLarge);
+        let mut rest = chunks(20);
+        rest.drain().await;
+        assert!(matches!(rest.chunk().await, Ok(Some(_))));
+    }
 
     #[tokio::test]
     async fn permits_are_held_until_the_work_ends_even_if_the_request_is_cancelled() {

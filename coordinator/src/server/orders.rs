@@ -37,6 +37,9 @@ pub(super) const READER_EXPIRES_HEADER: &str = "reader-expires";
 /// Header with its signature.
 pub(super) const READER_SIGNATURE_HEADER: &str = "reader-signature";
 
+/// Free disk spaces that an upload reserves for others if it is a checkpoint, which a lease can do without.
+const CHECKPOINT_RESERVES: u64 = 4;
+
 /// How many times the bytes of a job are in memory while it is read.
 const JOB_COPIES: u64 = 2;
 
@@ -209,7 +212,13 @@ async fn receive_blob(
 ) -> ApiResult<()> {
     let place = app.blob_upload_place(from)?;
     let wanted = with_leases(app, move |leases| leases.wanted_blob(id, digest)).await?;
-    let Some(bytes) = wanted else { return Ok(()) };
+    let Some(bytes) = wanted else {
+        let job = with_leases(app, move |leases| leases.job(id)).await?;
+        let stored = job.blobs().find(|blob| blob.digest == digest);
+        let bytes = stored.map_or(0, |blob| blob.bytes);
+        incoming.set_time_limit(app.config().body_timeout(bytes));
+        return incoming.discard(bytes).await;
+    };
     let writer = receive(app, incoming, bytes).await?;
     if writer.bytes() != bytes || writer.digest() != digest {
         let (length, found) = (writer.bytes(), writer.digest());
@@ -227,10 +236,19 @@ async fn receive_blob(
 }
 
 async fn receive(app: &App, incoming: &mut IncomingBody, limit: u64) -> ApiResult<BlobWriter> {
+    receive_beside(app, incoming, limit, app.config().uploads.limits().free).await
+}
+
+/// Receives at most `limit` bytes beside free disk space that is reserved.
+async fn receive_beside(
+    app: &App,
+    incoming: &mut IncomingBody,
+    limit: u64,
+    reserved: u64,
+) -> ApiResult<BlobWriter> {
     incoming.check_content_length(limit)?;
     let blobs = app.host().blobs();
     let free = blobs.free_bytes().map_err(|error| ApiError::internal("the disk", &error))?;
-    let reserved = app.config().uploads.limits().free;
     if free < limit.saturating_add(reserved) {
         let message = format!(
             "the coordinator's disk has no space for {limit} more bytes: {free} bytes are free, and {reserved} must \
@@ -288,13 +306,21 @@ async fn receive_state(
     upload: StateUpload,
 ) -> ApiResult<()> {
     let wanted = with_leases(app, move |leases| leases.wanted_state(&upload)).await?;
-    let Some(limit) = wanted else { return Ok(()) };
+    let Some(limit) = wanted else { return discard_state(app, incoming, upload.order).await };
     let slot = app.state_upload_slot(upload.order)?;
     let writer = receive(app, incoming, limit).await?;
     let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
     let leases = app.host().leases().clone();
     let turn = app.large_store_permit().await?;
     Ok(blocking_holding((slot, room, turn), move || leases.take_state(&upload, writer)).await??)
+}
+
+/// Reads the bytes of a state that is stored.
+async fn discard_state(app: &App, incoming: &mut IncomingBody, order: Digest) -> ApiResult<()> {
+    let _slot = app.state_upload_slot(order)?;
+    let job = with_leases(app, move |leases| leases.job(order)).await?;
+    incoming.set_time_limit(app.config().body_timeout(job.state_bytes_max()));
+    incoming.discard(job.state_bytes_max()).await
 }
 
 /// Receives a checkpoint from the provider of a lease.
@@ -333,9 +359,11 @@ async fn receive_checkpoint(
     upload: CheckpointUpload,
 ) -> ApiResult<()> {
     let wanted = with_leases(app, move |leases| leases.wanted_checkpoint(&upload)).await?;
-    let Some(limit) = wanted else { return Ok(()) };
+    let Some(limit) = wanted else { return discard_state(app, incoming, upload.order).await };
     let slot = app.state_upload_slot(upload.order)?;
-    let writer = receive(app, incoming, limit).await?;
+    // It is in the store and in the order's folder for a moment, and leaves space to uploads that a lease needs.
+    let reserved = app.config().uploads.limits().free.saturating_mul(CHECKPOINT_RESERVES);
+    let writer = receive_beside(app, incoming, limit, reserved.saturating_add(limit)).await?;
     let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
     let leases = app.host().leases().clone();
     let turn = app.large_store_permit().await?;

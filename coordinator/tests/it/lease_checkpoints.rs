@@ -189,6 +189,64 @@ async fn incomplete_and_wrong_checkpoints_save_no_stake() {
 
 const SALT: Digest = Digest([0x5a; 32]);
 
+/// The files of all checkpoints are lost, or other bytes: none of them speaks for the provider, and their bytes are wanted
+/// from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_checkpoints_are_forgotten() {
+    for (damage, comes_back) in [("sour", false), ("", true), ("sour", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let market = LeaseMarket::open(dir.path());
+        market.fund().await;
+        market.deliver_with_checkpoints(0..4).await;
+        let folder = dir.path().join(RESTRICTED_FOLDER).join(market.id.to_string());
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match damage.is_empty() {
+                true => std::fs::remove_file(path).unwrap(),
+                false => std::fs::write(path, damage).unwrap(),
+            }
+        }
+        let segment = market.drawn().await;
+        let outcome = if comes_back {
+            market.audit().await;
+            LeaseOutcome::Settled
+        } else {
+            market.wait(market.order.windows.audit + 1);
+            LeaseOutcome::Slashed { segment }
+        };
+        assert_eq!(market.settled().await.outcome, Some(outcome));
+        market.stop().await;
+    }
+}
+
+/// A stranger that computes the public job names its ends: it learns nothing, and takes no place of a state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_make_no_states_of_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let market = LeaseMarket::open(dir.path());
+    market.fund().await;
+    market.deliver_with_checkpoints(0..4).await;
+    let segment = market.drawn().await;
+    for n in [AUDITORS[0], BUYER] {
+        for steps in [0, 5, 10, 15, 20] {
+            let state = Digest(market.state_after(steps).digest());
+            let taken = market.put_state(n, state, Vec::new()).await;
+            assert_eq!(taken, Err(ErrorCode::LeaseRefused));
+            let path = format!("orders/{}/states/{state}", market.id);
+            assert_eq!(market.send("GET", &path, Vec::new()).await, Err(ErrorCode::NotFound));
+        }
+    }
+    // Of the provider's the lease uses two.
+    let start = u64::from(segment) * 5;
+    for steps in [0, 5, 10, 15, 20] {
+        let state = market.state_after(steps);
+        let taken =
+            market.put_state(LENDER, Digest(state.digest()), state.to_bytes().unwrap()).await;
+        assert_eq!(taken.is_ok(), steps == start || steps == 20, "{steps}: {taken:?}");
+    }
+    market.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_checkpoints_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -230,9 +288,14 @@ async fn other_checkpoints_are_refused() {
     }
     market.put_checkpoint(LENDER, &market.state_after(0), SALT).await.unwrap();
     market.deliver(0..1).await;
-    // Behind its delivery the first one cannot be replaced.
+    // Behind its delivery only that of its leaf is taken.
     assert_eq!(market.put_checkpoint(LENDER, &end, SALT).await, refused);
-    market.deliver_with_checkpoints(1..4).await;
+    market.put_checkpoint(LENDER, &end, market.secret(0).salt).await.unwrap();
+    market.deliver(1..2).await;
+    assert_eq!(market.put_checkpoint(LENDER, &market.state_after(10), SALT).await, refused);
+    market.leave(1, market.secret(1).salt).await;
+    assert_eq!(own_files(dir.path(), market.id), 3);
+    market.deliver_with_checkpoints(2..4).await;
     assert_eq!(market.put_checkpoint(LENDER, &market.state_after(20), SALT).await, refused);
     // The provider is there: it sends no state again.
     let segment = market.drawn().await;

@@ -50,6 +50,8 @@ pub(super) struct StreamedRequest<'a> {
     pub(super) length: u64,
     /// Bytes that the coordinator verifies after this request, including those of earlier requests.
     pub(super) verified_bytes: u64,
+    /// The longest time of the whole request, if it has a limit of its own.
+    pub(super) time: Option<Duration>,
 }
 
 /// A request's name for error messages, such as `GET tasks`, and its URL.
@@ -144,6 +146,7 @@ impl Http {
             .timeout_per_write(Some(STALL_TIMEOUT))
             .timeout_recv_response(Some(RESPONSE_TIMEOUT + checked))
             .timeout_per_read(Some(STALL_TIMEOUT))
+            .timeout_global(sent.time)
             .build()
             .content_type("application/octet-stream")
             .header("content-length", sent.length)

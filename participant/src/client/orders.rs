@@ -1,5 +1,7 @@
 //! Orders for compute: opening them, their records, and the bytes of jobs and states.
 
+use std::time::Duration;
+
 use florin_compute::{
     CheckpointUpload, ComputeJob, ComputeOrder, DataClass, LEASE_READ_MS_MAX, LeaseRead,
     LeaseRecord, OrderChanges, OrderRequest, OrderView, RecordedLease, SignedLeaseAction,
@@ -172,7 +174,7 @@ impl Client {
         self.put_whole(&format!("orders/{order}/states/{state}"), &headers, bytes)
     }
 
-    /// Uploads a checkpoint of a lease, with the signature of its provider's wallet. Idempotent.
+    /// Uploads a checkpoint of a lease within a time, with the signature of its provider's wallet. Idempotent.
     ///
     /// # Errors
     /// A rejection, or those of any request.
@@ -181,6 +183,7 @@ impl Client {
         upload: &CheckpointUpload,
         signature: &WalletSignature,
         bytes: &[u8],
+        time: Duration,
     ) -> Result<(), ClientError> {
         let CheckpointUpload { order, by, state, salt } = upload;
         let headers = [
@@ -188,7 +191,17 @@ impl Client {
             ("state-salt", salt.to_string()),
             ("state-signature", signature.to_string()),
         ];
-        self.put_whole(&format!("orders/{order}/checkpoints/{state}"), &headers, bytes)
+        let path = format!("orders/{order}/checkpoints/{state}");
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let sent = StreamedRequest {
+            method: "PUT",
+            path: &path,
+            headers: &headers,
+            length,
+            verified_bytes: length,
+            time: Some(time),
+        };
+        self.http.send(&sent, &mut &*bytes)?.discard()
     }
 
     pub(super) fn put_whole(
@@ -198,7 +211,9 @@ impl Client {
         bytes: &[u8],
     ) -> Result<(), ClientError> {
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let sent = StreamedRequest { method: "PUT", path, headers, length, verified_bytes: length };
+        let method = "PUT";
+        let sent =
+            StreamedRequest { method, path, headers, length, verified_bytes: length, time: None };
         self.http.send(&sent, &mut &*bytes)?.discard()
     }
 

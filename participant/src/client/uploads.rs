@@ -54,8 +54,14 @@ impl Client {
     fn put(&self, path: &str, bytes: &[u8]) -> Result<(), ClientError> {
         let send = |headers: &[(&str, String)], mut rest: &[u8]| {
             let (length, checked) = (length(rest), length(bytes));
-            let sent =
-                StreamedRequest { method: "PUT", path, headers, length, verified_bytes: checked };
+            let sent = StreamedRequest {
+                method: "PUT",
+                path,
+                headers,
+                length,
+                verified_bytes: checked,
+                time: None,
+            };
             self.http.send(&sent, &mut rest)?.discard()
         };
         if length(bytes) <= SINGLE_REQUEST_BYTES_MAX {
@@ -150,6 +156,7 @@ impl Client {
             length: 4 + length(&head) + length(transcript),
             // As long as the verdict may take.
             verified_bytes: VERDICT_MS_MAX / 1_000 * VERIFIED_BYTES_PER_SECOND_MIN,
+            time: None,
         };
         self.http.send(&sent, &mut reader)?.json()
     }
@@ -173,6 +180,7 @@ impl Client {
             headers: if offset == 0 { &[] } else { &headers },
             length: length(&head_length) + length(&head) + length(rest),
             verified_bytes: length(bytes),
+            time: None,
         };
         self.http.send(&sent, &mut reader)?.json()
     }

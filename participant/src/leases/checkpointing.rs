@@ -1,7 +1,10 @@
 //! Checkpoints: a provider leaves the end of each segment with the coordinator before it delivers it, so that its work is
 //! audited and paid if it does not come back.
 
-use florin_compute::{CheckpointUpload, ComputeJob, DataClass};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use florin_compute::{CheckpointUpload, ComputeJob};
 use florin_protocol::{Digest, ErrorCode};
 
 use super::LeaseDaemon;
@@ -12,76 +15,172 @@ use super::secrets::Commitment;
 use super::store::StoredState;
 use crate::client::ClientError;
 
-/// A checkpoint takes at most this part of the window that a segment has for transfers.
+/// Checkpoints before a delivery take at most this part of the window that a segment has for transfers.
 const WINDOW_PART: u64 = 2;
+/// And at most this part of the time that is left to the deadline.
+const LEFT_PART: u64 = 4;
+
+/// Whether a provider leaves checkpoints of a lease.
+#[derive(Debug)]
+pub(super) enum CheckpointPlan {
+    /// It has not looked at the job.
+    Unknown,
+    /// It leaves none.
+    Never,
+    /// It leaves those of all segments.
+    Each(LeftCheckpoints),
+}
+
+/// The checkpoints that were left in this run.
+#[derive(Debug)]
+pub(super) struct LeftCheckpoints {
+    /// Whether the coordinator has the first state.
+    has_first: bool,
+    /// The last segment whose checkpoint was left or given up.
+    last: Option<u32>,
+    /// Delivered segments whose checkpoints are missing.
+    gaps: BTreeSet<u32>,
+    /// Milliseconds of the last upload, once there was one. All states have about as many bytes.
+    upload_ms: Option<u64>,
+}
+
+/// A checkpoint to leave: that of a segment, or the first state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    First,
+    Segment(u32),
+}
+
+/// The end of an attempt.
+enum Attempt {
+    Left,
+    /// There was not enough time, or an error that may pass.
+    Missed,
+    /// The coordinator takes none.
+    Refused,
+}
 
 impl LeaseDaemon<'_, '_> {
-    /// Leaves the end of a segment, and before the first one the state that it starts from. A checkpoint that cannot be
-    /// left delays no delivery.
-    pub(super) fn leave_checkpoint(
+    /// Leaves the end of a segment, and a checkpoint that is missing. One that cannot be left in time delays no
+    /// delivery.
+    pub(super) fn leave_checkpoints(
         &mut self,
         order: &mut FollowedOrder,
         segment: u32,
-        end: &StoredState,
     ) -> Result<(), LeaseServeError> {
-        if !order.leaves_checkpoints || order.checkpoint == Some(segment) {
+        if let CheckpointPlan::Unknown = order.checkpoints {
+            order.checkpoints = self.plan_checkpoints(order)?;
+        }
+        let CheckpointPlan::Each(left) = &mut order.checkpoints else { return Ok(()) };
+        if left.last == Some(segment) {
             return Ok(());
         }
-        if order.view.order.data_class == DataClass::Private {
-            order.leaves_checkpoints = false;
-            return Ok(());
-        }
-        let salt = self.secrets.salt(order.view.id, Commitment::Leaf(segment));
-        let mut all = vec![(end.clone(), salt)];
-        if segment == 0
-            && let Some(first) = self.reach(order, 0)?
-        {
-            all.insert(0, (first, Digest::default()));
-        }
-        for (state, salt) in all {
-            if !self.send_checkpoint(order, &state, salt)? {
-                return Ok(());
+        left.last = Some(segment);
+        let first = (!left.has_first).then_some(Due::First);
+        let gap = left.gaps.first().copied().map(Due::Segment);
+        left.gaps.insert(segment);
+        let all: Vec<Due> = first.into_iter().chain([Due::Segment(segment)]).chain(gap).collect();
+        let until = Instant::now() + self.checkpoint_time(order);
+        for due in all {
+            let attempt = self.leave(order, due, until)?;
+            let CheckpointPlan::Each(left) = &mut order.checkpoints else { return Ok(()) };
+            match (attempt, due) {
+                (Attempt::Left, Due::First) => left.has_first = true,
+                (Attempt::Left, Due::Segment(segment)) => {
+                    left.gaps.remove(&segment);
+                    self.emit(&LeaseEvent::CheckpointLeft { order: order.view.id, segment });
+                }
+                (Attempt::Missed, _) => return Ok(()),
+                (Attempt::Refused, _) => {
+                    order.checkpoints = CheckpointPlan::Never;
+                    return Ok(());
+                }
             }
         }
-        order.checkpoint = Some(segment);
-        self.emit(&LeaseEvent::CheckpointLeft { order: order.view.id, segment });
         Ok(())
     }
 
-    /// Returns whether the coordinator has it.
-    fn send_checkpoint(
+    /// Whether the order takes checkpoints of a size that the policy allows.
+    fn plan_checkpoints(&self, order: &FollowedOrder) -> Result<CheckpointPlan, LeaseServeError> {
+        let (offered, max) = (&order.view.order, self.config.policy.checkpoint_bytes_max);
+        if max == 0 {
+            return Ok(CheckpointPlan::Never);
+        }
+        let job: ComputeJob = self.context.client.order_job(order.view.id, offered.job)?;
+        let fits = offered.takes_checkpoints(&job) && job.state_bytes_max() <= max;
+        // At first 20 MB/s are expected.
+        let expected = ComputeJob::bytes_ms(job.state_bytes_max());
+        Ok(match fits && expected.saturating_mul(WINDOW_PART) <= offered.windows.segment {
+            true => CheckpointPlan::Each(LeftCheckpoints {
+                // The coordinator copied that of a continued order.
+                has_first: offered.first_segment > 0,
+                last: None,
+                gaps: BTreeSet::new(),
+                upload_ms: None,
+            }),
+            false => CheckpointPlan::Never,
+        })
+    }
+
+    /// The time for checkpoints before a delivery.
+    fn checkpoint_time(&self, order: &FollowedOrder) -> Duration {
+        let left = order.view.deadline.ms_since(self.context.client.now()) / LEFT_PART;
+        Duration::from_millis(left.min(order.view.order.windows.segment / WINDOW_PART))
+    }
+
+    fn leave(
         &mut self,
         order: &mut FollowedOrder,
-        stored: &StoredState,
-        salt: Digest,
-    ) -> Result<bool, LeaseServeError> {
-        // The serving of a damaged file finds it, and computes the state again.
-        let Ok(bytes) = stored.read() else { return Ok(false) };
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let ms = ComputeJob::bytes_ms(length).saturating_mul(WINDOW_PART);
-        if length > self.config.policy.checkpoint_bytes_max || ms > order.view.order.windows.segment
-        {
-            order.leaves_checkpoints = false;
-            return Ok(false);
+        due: Due,
+        until: Instant,
+    ) -> Result<Attempt, LeaseServeError> {
+        let id = order.view.id;
+        let (at, salt) = match due {
+            Due::First => (0, Digest::default()),
+            Due::Segment(segment) => {
+                (segment.saturating_add(1), self.secrets.salt(id, Commitment::Leaf(segment)))
+            }
+        };
+        let known = order.states.as_ref().and_then(|states| states.get(&at).cloned());
+        // A damaged file is found by the turn that needs it, which computes it again.
+        let Some((stored, bytes)) = known.and_then(|stored| read(stored)) else {
+            return Ok(Attempt::Missed);
+        };
+        let CheckpointPlan::Each(left) = &mut order.checkpoints else {
+            return Ok(Attempt::Refused);
+        };
+        let time = until.saturating_duration_since(Instant::now());
+        let expected = left.upload_ms.unwrap_or(1);
+        if time < Duration::from_millis(expected) {
+            // The next one is tried again: the link may be faster by then.
+            left.upload_ms = Some(expected / 2);
+            return Ok(Attempt::Missed);
         }
         let client = self.context.client;
         client.check_confidential(order.view.order.data_class)?;
-        let upload =
-            CheckpointUpload { order: order.view.id, by: self.me, state: stored.digest, salt };
+        let upload = CheckpointUpload { order: id, by: self.me, state: stored.digest, salt };
         let signature = upload.sign(order.view.order.market, self.context.wallet)?;
         self.turn.is_over = true;
-        match client.put_checkpoint(&upload, &signature, &bytes) {
-            Ok(()) => Ok(true),
+        let began = Instant::now();
+        let sent = client.put_checkpoint(&upload, &signature, &bytes, time);
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        left.upload_ms = Some(took);
+        Ok(match sent {
+            Ok(()) => Attempt::Left,
             Err(error) => {
-                tracing::warn!(order = %order.view.id, %error, "a checkpoint is not left");
-                order.leaves_checkpoints = !is_final(&error);
-                Ok(false)
+                tracing::warn!(order = %id, %error, "a checkpoint is not left");
+                if is_final(&error) { Attempt::Refused } else { Attempt::Missed }
             }
-        }
+        })
     }
 }
 
-/// Whether a coordinator refuses all checkpoints of a lease: it does not know them, or the states are too large.
+fn read(stored: StoredState) -> Option<(StoredState, Vec<u8>)> {
+    let bytes = stored.read().ok()?;
+    Some((stored, bytes))
+}
+
+/// Whether a coordinator refuses all checkpoints of a lease.
 fn is_final(error: &ClientError) -> bool {
     let code = error.code();
     [ErrorCode::LeaseRefused, ErrorCode::NotFound].iter().any(|one| one.as_str() == code)

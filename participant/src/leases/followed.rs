@@ -7,6 +7,7 @@ use florin_compute::{OrderView, Phase, RecordedLease};
 use florin_protocol::{Address, Amount, Digest};
 use florin_work::{LeasedTraining, SegmentStart};
 
+use super::checkpointing::CheckpointPlan;
 use super::decide::{LeaseRoles, promised};
 use super::error::LeaseServeError;
 use super::policy::{LeasePolicy, LeaseRole};
@@ -53,10 +54,8 @@ pub(super) struct FollowedOrder {
     pub(super) states: Option<BTreeMap<u32, StoredState>>,
     /// The state that was computed last, with the segment that it starts.
     pub(super) current: Option<(u32, SegmentStart)>,
-    /// Whether the ends of segments are left with the coordinator before they are delivered.
-    pub(super) leaves_checkpoints: bool,
-    /// The segment whose end was left last.
-    pub(super) checkpoint: Option<u32>,
+    /// The ends of segments that are left with the coordinator.
+    pub(super) checkpoints: CheckpointPlan,
     /// Whether the award was announced.
     pub(super) is_award_announced: bool,
     /// Whether the end of the lease was announced.
@@ -95,8 +94,7 @@ impl FollowedOrder {
             total_steps: None,
             states: None,
             current: None,
-            leaves_checkpoints: policy.checkpoint_bytes_max > 0,
-            checkpoint: None,
+            checkpoints: CheckpointPlan::Unknown,
             is_award_announced: false,
             is_end_announced: false,
             is_lock_announced: false,

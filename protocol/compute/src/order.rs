@@ -33,7 +33,7 @@ pub struct ComputeOrder {
     pub market: MarketId,
     /// The account that pays.
     pub renter: Address,
-    /// The account that computes the one step that a dispute ends with.
+    /// The account that computes the one step that a dispute ends with, or the rest of a gone provider's segment.
     pub referee: Address,
     /// Digest of all that fixes the training: model, rows, batches, seed, virtual workers.
     pub job: Digest,

@@ -71,7 +71,9 @@ impl Lease {
             return Err(LeaseError::Mismatch("a lease with checkpoints"));
         }
         let is_due = match self.phase {
-            Phase::Serving | Phase::Opening => true,
+            Phase::Serving => true,
+            // An auditor alone may be silent.
+            Phase::Opening => !self.checkpoints_needed().is_empty(),
             Phase::Disputing => self.answers() == self.provider(),
             _ => false,
         };

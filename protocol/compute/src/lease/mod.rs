@@ -58,7 +58,8 @@ pub enum Phase {
     Opening,
     /// Provider and auditor answer in turns. Default: the silent one is wrong.
     Disputing,
-    /// The referee computes one step. Default: the end of the provider counts.
+    /// The referee computes one step, or all that are left in the dispute of a gone provider. Default: the end of the provider
+    /// counts.
     Refereeing,
     /// All amounts are owed or forfeited.
     Over,

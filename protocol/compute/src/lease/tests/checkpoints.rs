@@ -196,6 +196,21 @@ fn checkpoints_of_auditors_that_do_not_open_cost_their_bonds() {
     assert_eq!(market.treasury(), BOND * asked.len() as u128);
 }
 
+/// All leaves are open, and an auditor is silent: the default is that of the auditor.
+#[test]
+fn checkpoints_are_not_used_for_a_provider_that_has_opened_all() {
+    let mut market = LeaseMarket::served(20, &[]);
+    for (segment, auditor) in market.asked() {
+        market.go(auditor, &ComputeAction::SealEnd { segment, sealed: SALT });
+    }
+    market.drawn().into_iter().for_each(|segment| market.open_leaf(segment));
+    market.open_result();
+    assert_eq!(market.lease.checkpoints_needed(), BTreeSet::new());
+    assert_eq!(market.refusal(&[], 1), "COMPUTE_PHASE");
+    market.expire();
+    market.ends_with(LeaseOutcome::Settled);
+}
+
 #[test]
 fn wrong_checkpoints_are_refused() {
     let mut market = LeaseMarket::funded();
