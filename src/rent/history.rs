@@ -199,13 +199,18 @@ fn action_text(record: &LeaseRecord, before: &Lease, after: &Lease) -> String {
         RecordedAction::Expired => {
             return format!("the deadline of the phase {} passed", before.phase().0.name());
         }
-        RecordedAction::Checkpoints(checkpoints) => {
-            let (phase, segments) =
-                (before.phase().0.name(), checkpoints.iter().map(|one| one.segment));
+        RecordedAction::Checkpoints(_) => {
+            let phase = before.phase().0;
+            let done = match (phase, before.dispute()) {
+                (Phase::Serving, _) => "the coordinator serves the starts".to_owned(),
+                (Phase::Disputing, Some(dispute)) => {
+                    format!("the referee rules on the rest of segment {}", dispute.segment)
+                }
+                _ => "the coordinator opens the leaves".to_owned(),
+            };
             return format!(
-                "the deadline of the phase {phase} passed: the coordinator opens the checkpoints that the provider left, \
-                 of {}",
-                listed(segments)
+                "the deadline of the phase {} passed: {done}, by the checkpoints that the provider left",
+                phase.name()
             );
         }
         RecordedAction::Resumed => {

@@ -71,10 +71,10 @@ fn disputed(dispute: &Dispute, phase: Phase, account: Address, before: &Lease) -
     let referee = before.order().referee.short();
     match account == *auditor {
         true => {
-            format!("referee {referee} computed another step than its own in segment {segment}")
+            format!("referee {referee} computed another state than its own in segment {segment}")
         }
         false => format!(
-            "referee {referee} computed another step than its own in segment {segment}, which \
+            "referee {referee} computed another state than its own in segment {segment}, which \
              auditor {} disputed",
             auditor.short()
         ),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use florin_compute::{
-    Bid, ComputeAction, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome, LeaseRecord,
-    MarketStatistics, OrderMoney, Phase, RecordedAction, Secret, StepTimes, beacon_commitment,
-    bid_commitment, end_commitment, segment_leaf,
+    Bid, Checkpoint, ComputeAction, ComputeOrder, LeaseAction, LeaseOpening, LeaseOutcome,
+    LeaseRecord, MarketStatistics, OrderMoney, Phase, RecordedAction, Secret, StepTimes,
+    beacon_commitment, bid_commitment, end_commitment, segment_leaf,
 };
 use florin_participant::{Secret as KeySecret, Wallet};
 use florin_protocol::{Address, Amount, Digest, Timestamp, WalletSigner};
@@ -84,6 +84,16 @@ impl Play {
     fn expire(&mut self) -> LeaseNews {
         self.now = self.history.lease().phase().1.saturating_add_ms(1);
         self.push(RecordedAction::Expired)
+    }
+
+    /// The coordinator uses the checkpoints that the provider left. Returns the action in words.
+    fn use_checkpoints(&mut self) -> String {
+        let lease = self.history.lease();
+        self.now = lease.phase().1.saturating_add_ms(1);
+        let needed = lease.checkpoints_needed().into_iter();
+        let checkpoint = |segment| Checkpoint { segment, secret: self.secret(segment) };
+        let action = RecordedAction::Checkpoints(needed.map(checkpoint).collect());
+        self.push(action).action
     }
 
     /// Ann's bid wins; Ben's is the second score.
@@ -320,6 +330,33 @@ fn a_ruling_names_referee_auditor_and_segment() {
             assert!(auditor.transfers[0].reason.contains(&referee), "{auditor:?}");
         }
     }
+}
+
+/// A provider that is gone behind its delivery: the coordinator's checkpoints, and a ruling on a wrong auditor.
+#[test]
+fn the_history_of_a_gone_provider_has_its_checkpoints() {
+    let mut play = Play::awarded();
+    play.act(ANN, ComputeAction::Fund);
+    play.deliver(0);
+    play.deliver(1);
+    play.push(RecordedAction::Beacon(BEACON));
+    let drawn = play.history.lease().audited().next().unwrap().0;
+    let words = play.use_checkpoints();
+    assert!(words.contains("serves the starts, by the checkpoints"), "{words}");
+    let (right, wrong) = (play.secret(drawn), Secret { end: Digest([99; 32]), salt: SALT });
+    for (auditor, secret) in AUDITORS.into_iter().zip([right, wrong]) {
+        play.seal(auditor, drawn, secret);
+    }
+    for (auditor, secret) in AUDITORS.into_iter().zip([right, wrong]) {
+        play.act(auditor, ComputeAction::OpenEnd { segment: drawn, secret });
+    }
+    let words = play.use_checkpoints();
+    assert!(words.contains("opens the leaves, by the checkpoints"), "{words}");
+    play.act(REFEREE, ComputeAction::Rule(right.end));
+    play.check_sums();
+    let (ann, liar) = (play.statement(ANN), play.statement(AUDITORS[1]));
+    assert!(ann.lost.is_zero() && !ann.paid.is_zero());
+    assert!(liar.transfers[0].reason.contains("computed another state"), "{liar:?}");
 }
 
 fn order(history: &LeaseHistory) -> MarketOrder {

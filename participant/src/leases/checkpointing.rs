@@ -143,7 +143,7 @@ impl LeaseDaemon<'_, '_> {
         };
         let known = order.states.as_ref().and_then(|states| states.get(&at).cloned());
         // A damaged file is found by the turn that needs it, which computes it again.
-        let Some((stored, bytes)) = known.and_then(|stored| read(stored)) else {
+        let Some((stored, bytes)) = known.and_then(read) else {
             return Ok(Attempt::Missed);
         };
         let CheckpointPlan::Each(left) = &mut order.checkpoints else {
