@@ -111,7 +111,7 @@ fn a_coordinator_killed_in_each_phase_settles_once() {
 #[test]
 fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
     let run = LeaseRun::open(On::Embedded);
-    run.write_order(1, TestWindows { segment: 2, ..PATIENT });
+    run.write_order(1, TestWindows { segment: 5, ..PATIENT });
     let before = run.tokens();
     let _helpers = run.helpers();
     let mut first = run.daemon("provider", "bid.toml");
@@ -148,7 +148,7 @@ fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
 #[test]
 fn a_provider_that_never_comes_back_is_paid_and_another_one_continues() {
     let run = LeaseRun::open(On::Embedded);
-    let windows = TestWindows { segment: 2, ..PATIENT };
+    let windows = TestWindows { segment: 5, ..PATIENT };
     run.write_order(1, windows);
     run.shorten_audits();
     let before = run.tokens();

@@ -63,7 +63,13 @@ enum Attempt {
 impl LeaseDaemon<'_, '_> {
     /// Leaves the end of a segment, and a checkpoint that is missing. One that cannot be left in time delays no
     /// delivery.
-    pub(super) fn leave_checkpoints(
+    pub(super) fn leave_checkpoints(&mut self, order: &mut FollowedOrder, segment: u32) {
+        if let Err(error) = self.leave_due(order, segment) {
+            tracing::warn!(order = %order.view.id, %error, "no checkpoint is left");
+        }
+    }
+
+    fn leave_due(
         &mut self,
         order: &mut FollowedOrder,
         segment: u32,

@@ -32,7 +32,7 @@ impl LeaseDaemon<'_, '_> {
         let Some(end) = self.reach(order, segment.saturating_add(1))? else {
             return Ok(self.unreached(order));
         };
-        self.leave_checkpoints(order, segment)?;
+        self.leave_checkpoints(order, segment);
         let id = order.view.id;
         let leaf = segment_leaf(id, self.me, segment, self.secrets.leaf(id, segment, end.digest));
         self.act(order, ComputeAction::Deliver { segment, leaf })?;

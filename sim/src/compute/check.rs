@@ -242,7 +242,7 @@ fn check_provider(key: &str, strategy: &ProviderStrategy) -> Result<(), Scenario
             range("share", *share, 0.0, 1.0)?;
             count("salts", *salts, SALTS_MAX)
         }
-        ProviderStrategy::Leaves { after } => range("after", *after, 0.0, 1.0),
+        ProviderStrategy::Leaves { after, .. } => range("after", *after, 0.0, 1.0),
         ProviderStrategy::Inflates { factor, .. } => range("factor", *factor, 1.0, 100.0),
         ProviderStrategy::Overbooks { factor } => count("factor", *factor, 64),
         ProviderStrategy::Sells { times } => count("times", *times, 64),

@@ -5,8 +5,8 @@ mod audits;
 use std::collections::{BTreeMap, BTreeSet};
 
 use florin_compute::{
-    AuditDraw, Bid, ComputeAccount, ComputeAction, ComputeOrder, Lease, LeaseError, Phase, Secret,
-    award, bid_commitment, draw_audits, segment_leaf,
+    AuditDraw, Bid, Checkpoint, ComputeAccount, ComputeAction, ComputeOrder, Lease, LeaseError,
+    Phase, Secret, award, bid_commitment, draw_audits, segment_leaf,
 };
 use florin_protocol::{Address, Amount, Digest, Timestamp, blob_digest};
 
@@ -79,6 +79,13 @@ pub enum BidOpening {
     IfCheaper,
 }
 
+/// A provider that does not come back after it stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absence {
+    /// Whether it has left checkpoints of its segments.
+    pub checkpoints: bool,
+}
+
 /// The work of a provider on a lease that it wins.
 #[derive(Clone, Debug)]
 pub struct ProviderPlan {
@@ -92,6 +99,8 @@ pub struct ProviderPlan {
     pub fakes: BTreeSet<u32>,
     /// Segments after which it is gone.
     pub stops_after: Option<u32>,
+    /// Whether it is gone for the audits, too.
+    pub absence: Option<Absence>,
     /// Whether its leaves are those of another order.
     pub replays: bool,
     /// Salts of the last leaf that it tries, and the beacon that it expects: it looks for a draw without a fake segment.
@@ -108,6 +117,7 @@ impl ProviderPlan {
             device_us: step_us,
             fakes: BTreeSet::new(),
             stops_after: None,
+            absence: None,
             replays: false,
             grinding: None,
         }
@@ -299,6 +309,26 @@ impl<'a, W: OrderWork> LeaseGame<'a, W> {
         self.now = self.now.max(deadline.saturating_add_ms(1));
         let renter = self.played.lease.order().renter;
         self.act(renter, &ComputeAction::Expire)
+    }
+
+    /// Uses the checkpoints of a gone provider after its deadline, or applies the default.
+    fn pass_deadline_of(&mut self, absence: Absence) -> Result<(), LeaseError> {
+        if !absence.checkpoints {
+            return self.expire();
+        }
+        let deadline = self.played.lease.phase().1;
+        self.now = self.now.max(deadline.saturating_add_ms(1));
+        let needed = self.played.lease.checkpoints_needed().into_iter();
+        let checkpoint = |segment| Checkpoint { segment, secret: self.secret(segment) };
+        let checkpoints: Vec<Checkpoint> = needed.map(checkpoint).collect();
+        self.played.lease.use_checkpoints(&checkpoints, self.now)?;
+        self.played.is_balanced &= self.played.lease.books().is_conserved();
+        Ok(())
+    }
+
+    /// Whether the provider of the lease is gone.
+    fn absence(&self) -> Option<Absence> {
+        self.own.and_then(|own| own.plan.absence)
     }
 
     /// Lets milliseconds pass.

@@ -8,7 +8,9 @@ use florin_compute::{
 use florin_participant::leases::CARD_MARGIN_PERCENT;
 use florin_protocol::{Address, Digest, blob_digest};
 
-use super::lease_play::{AuditorConduct, BidOpening, PlannedAuditor, PlannedBid, ProviderPlan};
+use super::lease_play::{
+    Absence, AuditorConduct, BidOpening, PlannedAuditor, PlannedBid, ProviderPlan,
+};
 use super::market::{ComputeMarket, Placement};
 use super::members::{BiddingAccount, shill_account};
 use super::scenario::{ProviderGroup, RenterGroup};
@@ -213,7 +215,8 @@ impl<'a> ComputeMarket<'a> {
                 plan.grinding = Some((*salts, beacon));
             }
             ProviderStrategy::Replays => plan.replays = true,
-            ProviderStrategy::Leaves { after } => {
+            ProviderStrategy::Leaves { after, returns, checkpoints } => {
+                plan.absence = (!returns).then_some(Absence { checkpoints: *checkpoints });
                 let stop = (after * f64::from(order.segments)).round() as u32;
                 plan.stops_after = Some(plan.stops_after.map_or(stop, |fails| fails.min(stop)));
             }

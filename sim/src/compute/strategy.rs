@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+const fn yes() -> bool {
+    true
+}
+
 /// The strategy of a group of providers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -34,6 +38,12 @@ pub enum ProviderStrategy {
     Leaves {
         /// The part.
         after: f64,
+        /// Whether it comes back for the audits.
+        #[serde(default = "yes")]
+        returns: bool,
+        /// Whether it has left checkpoints, which speak for it if it does not.
+        #[serde(default = "yes")]
+        checkpoints: bool,
     },
     /// It wins and does not deposit its stake.
     NeverFunds,

@@ -120,6 +120,18 @@ fn strategies_of_providers_do_what_their_names_say() {
     // Half of the last segment is the whole one.
     assert!(mean(&leaves, "defaulted", Some("cheats")) > 0.8 * works(&leaves));
     assert!(mean(&leaves, "completed", None) > 0.95);
+    // Checkpoints speak for a provider that is gone; its silence costs the stake otherwise.
+    let gone = |checkpoints: bool| {
+        let text =
+            format!("{{kind='leaves', after=0.5, returns=false, checkpoints={checkpoints}}}");
+        run(&[&strategy(&text)])
+    };
+    let (with, without) = (gone(true), gone(false));
+    assert_eq!(mean(&with, "slashed", Some("cheats")), 0.0);
+    assert!(mean(&with, "defaulted", Some("cheats")) > 0.8 * works(&with));
+    assert!(mean(&with, "earned", Some("cheats")) > mean(&without, "earned", Some("cheats")));
+    assert!(mean(&without, "slashed", Some("cheats")) > 0.8 * works(&without));
+    assert!(mean(&with, "completed", None) > mean(&without, "completed", None));
     for kind in ["never_funds", "never_opens"] {
         let results = run(&[&strategy(&format!("{{kind='{kind}'}}"))]);
         assert_eq!(works(&results), 0.0, "{kind}");

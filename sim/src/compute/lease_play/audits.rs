@@ -16,15 +16,27 @@ impl<W: OrderWork> LeaseGame<'_, W> {
         self.act(renter, &ComputeAction::Draw(beacon))?;
         let drawn: Vec<u32> = self.played.lease.audited().map(|(segment, _)| segment).collect();
         let provider = self.own.map(|own| own.bidder).unwrap_or_default();
-        for &segment in &drawn {
-            let start = self.start(segment);
-            self.act(provider, &ComputeAction::Serve { segment, start })?;
+        match self.absence() {
+            Some(absence) => self.pass_deadline_of(absence)?,
+            None => {
+                for &segment in &drawn {
+                    let start = self.start(segment);
+                    self.act(provider, &ComputeAction::Serve { segment, start })?;
+                }
+            }
         }
         while self.phase() == Phase::Auditing {
             self.seal_ends()?;
             if self.phase() == Phase::Auditing {
                 self.expire()?;
             }
+        }
+        if let Some(absence) = self.absence() {
+            self.open_ends()?;
+            if self.phase() == Phase::Opening {
+                self.pass_deadline_of(absence)?;
+            }
+            return self.resolve();
         }
         for &segment in &drawn {
             let before = segment.checked_sub(1);
@@ -38,12 +50,17 @@ impl<W: OrderWork> LeaseGame<'_, W> {
             }
         }
         self.open_result()?;
+        self.open_ends()?;
+        self.resolve()
+    }
+
+    fn open_ends(&mut self) -> Result<(), LeaseError> {
         for ((segment, auditor), secret) in std::mem::take(&mut self.sealed) {
             if self.phase() == Phase::Opening {
                 self.act(auditor, &ComputeAction::OpenEnd { segment, secret })?;
             }
         }
-        self.resolve()
+        Ok(())
     }
 
     /// Opens the last leaf, if it is not drawn.
@@ -133,17 +150,27 @@ impl<W: OrderWork> LeaseGame<'_, W> {
         })
     }
 
-    /// Answers each dispute. A side without a trace states some state.
+    /// Answers each dispute, and rules. A side without a trace states some state.
     fn resolve(&mut self) -> Result<(), W::Error> {
         while self.phase() != Phase::Over {
             let lease = &self.played.lease;
             let Some(dispute) = lease.dispute().cloned() else { return Ok(()) };
-            let Some(by) = lease.answers() else {
-                let referee = lease.order().referee;
-                let ruling = ComputeAction::Rule(self.work.step(dispute.agreed.1)?);
-                self.act(referee, &ruling)?;
+            let (referee, steps) = (lease.order().referee, dispute.differ.0);
+            if self.phase() == Phase::Refereeing {
+                let is_one_step = dispute.agreed.0.saturating_add(1) == steps;
+                let state = match is_one_step {
+                    true => self.work.step(dispute.agreed.1)?,
+                    false => self.work.after(referee, self.start(dispute.segment), steps)?,
+                };
+                self.act(referee, &ComputeAction::Rule(state))?;
                 continue;
-            };
+            }
+            let Some(by) = lease.answers() else { return Ok(()) };
+            let absence = self.absence().filter(|_| by != dispute.auditor);
+            if let Some(absence) = absence {
+                self.pass_deadline_of(absence)?;
+                continue;
+            }
             let own = self.own.filter(|own| own.bidder == by && dispute.auditor != by);
             let middle = dispute.middle().unwrap_or_default();
             let start = self.start(dispute.segment);
