@@ -208,6 +208,7 @@ impl LeaseHost {
         let Some(least) = least.copied() else { return Ok(false) };
         self.inner.store.forget(least)?;
         state.orders.remove(&least);
+        self.unneeded().retain(|(order, _)| *order != least);
         log_unremoved(least, self.inner.restricted.remove_all(least));
         Ok(true)
     }

@@ -8,12 +8,15 @@ use florin_compute::{
     Secret, StateUpload, segment_leaf,
 };
 use florin_protocol::{Digest, ErrorCode, Rejection, Timestamp, blob_digest};
-use florin_store::BlobWriter;
+use florin_store::{BlobError, BlobWriter};
 use florin_work::job_state;
 
 use super::hosted::HostedOrder;
 use super::store::{StoredCheckpoint, StoredState};
 use super::{LeaseHost, blob_rejection, log_unremoved, refused, unknown};
+
+/// The longest time behind a deadline for which errors of the disk are waited for.
+const DISK_PATIENCE_MS: u64 = 60_000;
 
 impl LeaseHost {
     /// The most bytes of a checkpoint that an account may upload; `None` if it is stored.
@@ -80,7 +83,7 @@ impl LeaseHost {
                 .map(|(after, found)| (*after, *found))
         };
         let Some((after, found)) = found else { return Ok(false) };
-        if !self.is_intact(id, after, found)? {
+        if !self.is_intact(id, (after, found), true)? {
             return Ok(false);
         }
         let mut all = self.state();
@@ -93,16 +96,21 @@ impl LeaseHost {
         Ok(true)
     }
 
-    /// Whether the bytes of a checkpoint are on disk; otherwise it is forgotten, and its bytes are wanted again.
+    /// Whether the bytes of a checkpoint are on disk; otherwise it is forgotten, and its bytes are wanted again. Other errors
+    /// than damage may pass: they are returned, unless the caller has no more patience.
     fn is_intact(
         &self,
         id: Digest,
-        after: u32,
-        found: StoredCheckpoint,
+        (after, found): (u32, StoredCheckpoint),
+        is_patient: bool,
     ) -> Result<bool, Rejection> {
+        let blob = found.stored.blob;
         // Without the lock: the whole file is compared with its digest.
-        if self.inner.restricted.open(id, found.stored.blob).is_ok() {
-            return Ok(true);
+        match self.inner.restricted.open(id, blob) {
+            Ok(_) => return Ok(true),
+            Err(BlobError::Missing(_) | BlobError::WrongDigest { .. }) => {}
+            Err(error) if is_patient => return Err(blob_rejection(&error)),
+            Err(_) => {}
         }
         tracing::error!(order = %id, after, "the file of a checkpoint is missing or damaged");
         let mut all = self.state();
@@ -111,21 +119,35 @@ impl LeaseHost {
         {
             self.inner.store.forget_checkpoint(id, after)?;
             order.checkpoints.remove(&after);
+            if !order.has_file(blob) {
+                log_unremoved(id, self.inner.restricted.remove(id, &[blob]));
+            }
         }
         Ok(false)
     }
 
     /// Forgets checkpoints whose bytes are damaged, of those that are due.
     pub(super) fn examine_checkpoints(&self, id: Digest, now: Timestamp) -> Result<(), Rejection> {
-        let due = {
+        let (due, deadline) = {
             let all = self.state();
             let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
-            if order.is_checkpoint_due(now) { order.checkpoints_with_bytes() } else { Vec::new() }
+            match order.is_checkpoint_due(now) {
+                true => (order.checkpoints_with_bytes(), order.deadline()),
+                false => return Ok(()),
+            }
         };
-        for (after, found) in due {
-            self.is_intact(id, after, found)?;
+        let is_patient = now <= deadline.saturating_add_ms(DISK_PATIENCE_MS);
+        for checkpoint in due {
+            self.is_intact(id, checkpoint, is_patient)?;
         }
         Ok(())
+    }
+
+    /// Bytes of states that open leases may still upload: checkpoints leave space for them.
+    pub(crate) fn awaited_state_bytes(&self) -> u64 {
+        let all = self.state();
+        let open = all.orders.values().filter(|order| order.is_open() && order.lease.is_some());
+        open.fold(0_u64, |sum, order| sum.saturating_add(order.awaited_state_bytes()))
     }
 
     /// Adds the states that a record of checkpoints needs to those of the lease.
@@ -170,7 +192,7 @@ impl LeaseHost {
         }
     }
 
-    fn unneeded(&self) -> MutexGuard<'_, Vec<(Digest, Vec<Digest>)>> {
+    pub(super) fn unneeded(&self) -> MutexGuard<'_, Vec<(Digest, Vec<Digest>)>> {
         self.inner.unneeded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,8 +263,21 @@ impl HostedOrder {
             .is_some_and(|own| leaf == Some(&own))
     }
 
+    /// The deadline of the lease's phase.
+    fn deadline(&self) -> Timestamp {
+        self.lease.as_ref().map_or(Timestamp(0), |lease| lease.lease().phase().1)
+    }
+
+    /// Bytes of states that its accounts may still upload.
+    fn awaited_state_bytes(&self) -> u64 {
+        let request = &self.stored.request;
+        let stored = u64::try_from(self.states.len()).unwrap_or(u64::MAX);
+        let awaited = request.order.states_max().saturating_sub(stored);
+        awaited.saturating_mul(request.job.state_bytes_max())
+    }
+
     /// Whether checkpoints may speak for the provider now.
-    fn is_checkpoint_due(&self, now: Timestamp) -> bool {
+    pub(super) fn is_checkpoint_due(&self, now: Timestamp) -> bool {
         let lease = self.lease.as_ref().map(RecordedLease::lease);
         !self.checkpoints.is_empty() && lease.is_some_and(|lease| now > lease.phase().1)
     }

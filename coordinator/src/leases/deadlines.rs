@@ -22,8 +22,14 @@ impl LeaseHost {
                 .orders
                 .iter()
                 .filter(|(id, order)| !self.waits_for_actions(**id, order, now))
-                .filter_map(|(id, order)| order.due(now).map(|action| (*id, action)));
-            due.collect()
+                .filter_map(|(id, order)| {
+                    let action = order.due(now)?;
+                    Some((order.is_checkpoint_due(now), *id, action))
+                });
+            // Files of checkpoints are read whole: those of one lease, behind all that others wait for.
+            let (slow, fast): (Vec<_>, Vec<_>) = due.partition(|(is_slow, ..)| *is_slow);
+            let all = fast.into_iter().chain(slow.into_iter().take(1));
+            all.map(|(_, id, action)| (id, action)).collect()
         };
         for (id, action) in due {
             let done = match action {

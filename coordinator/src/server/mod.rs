@@ -73,7 +73,7 @@ use proof_cache::ProofCache;
 use report_list::ReportLists;
 pub use routes::openapi;
 pub(crate) use routes::serve_document;
-use slots::{Slot, Slots};
+use slots::{BytesInFlight, Flight, Slot, Slots};
 pub(crate) use upload_cleanup::sweep;
 
 use crate::config::Config;
@@ -158,6 +158,7 @@ struct AppInner {
     uploads: Slots<Address>,
     blob_uploads: Slots<IpAddr>,
     state_uploads: Slots<Digest>,
+    checkpoints: BytesInFlight,
     anonymous_uploads: AtomicU64,
 }
 
@@ -218,6 +219,7 @@ impl App {
                 uploads: Slots::new(UPLOADS_PER_SENDER_MAX),
                 blob_uploads: Slots::new(BLOB_UPLOADS_PER_ADDRESS_MAX),
                 state_uploads: Slots::new(STATE_UPLOADS_PER_ORDER_MAX),
+                checkpoints: BytesInFlight::default(),
                 anonymous_uploads: AtomicU64::new(0),
             }),
         }
@@ -395,6 +397,11 @@ impl App {
             full(format!("{BLOB_UPLOADS_MAX} uploads of models and holdouts are in flight: retry"))
         })?;
         Ok((of_address, permit))
+    }
+
+    /// Counts the bytes of a checkpoint in flight.
+    fn checkpoint_flight(&self, bytes: u64) -> Flight {
+        self.inner.checkpoints.count(bytes)
     }
 
     /// A place for an upload of a state of an order, released when dropped.

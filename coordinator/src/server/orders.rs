@@ -361,14 +361,18 @@ async fn receive_checkpoint(
     let wanted = with_leases(app, move |leases| leases.wanted_checkpoint(&upload)).await?;
     let Some(limit) = wanted else { return discard_state(app, incoming, upload.order).await };
     let slot = app.state_upload_slot(upload.order)?;
-    // It is in the store and in the order's folder for a moment, and leaves space to uploads that a lease needs.
+    // It is in the store and in the order's folder for a moment, as others in flight, and leaves space to uploads that
+    // leases need.
+    let flight = app.checkpoint_flight(limit.saturating_mul(2));
+    let awaited = with_leases(app, |leases| Ok(leases.awaited_state_bytes())).await?;
     let reserved = app.config().uploads.limits().free.saturating_mul(CHECKPOINT_RESERVES);
-    let writer = receive_beside(app, incoming, limit, reserved.saturating_add(limit)).await?;
+    let reserved = reserved.saturating_add(awaited).saturating_add(flight.all());
+    let writer = receive_beside(app, incoming, limit, reserved).await?;
     let room = app.reserve_memory(super::MemoryPool::Blobs, writer.bytes()).await?;
     let leases = app.host().leases().clone();
     let turn = app.large_store_permit().await?;
     let take = move || leases.take_checkpoint(&upload, writer);
-    Ok(blocking_holding((slot, room, turn), take).await??)
+    Ok(blocking_holding((slot, room, turn, flight), take).await??)
 }
 
 pub(super) async fn get_blob(

@@ -1,6 +1,7 @@
 //! Slots by a key: how many of something each sender, address or order may have at the same time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The taken slots of each key; cheap to clone.
@@ -53,9 +54,50 @@ impl<K: Ord + Copy> Drop for Slot<K> {
     }
 }
 
+/// Bytes that requests in flight may write; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BytesInFlight(Arc<AtomicU64>);
+
+impl BytesInFlight {
+    /// Counts bytes until the result is dropped.
+    pub(super) fn count(&self, bytes: u64) -> Flight {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Flight { of: self.clone(), bytes }
+    }
+}
+
+/// Counted bytes.
+#[derive(Debug)]
+pub(super) struct Flight {
+    of: BytesInFlight,
+    bytes: u64,
+}
+
+impl Flight {
+    /// The bytes of all requests in flight, with its own.
+    pub(super) fn all(&self) -> u64 {
+        self.of.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_in_flight_count_until_they_are_dropped() {
+        let all = BytesInFlight::default();
+        let (one, two) = (all.count(5), all.count(7));
+        assert_eq!((one.all(), two.all()), (12, 12));
+        drop(one);
+        assert_eq!(two.all(), 7);
+    }
 
     #[test]
     fn each_key_has_its_own_slots_and_a_dropped_one_is_free() {

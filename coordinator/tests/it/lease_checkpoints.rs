@@ -208,6 +208,11 @@ async fn damaged_checkpoints_are_forgotten() {
         }
         let segment = market.drawn().await;
         let outcome = if comes_back {
+            let steps = u64::from(segment) * 5;
+            market.serve(steps).await;
+            let start = Digest(market.state_after(steps).digest());
+            let path = format!("orders/{}/states/{start}", market.id);
+            market.send("GET", &path, Vec::new()).await.unwrap();
             market.audit().await;
             LeaseOutcome::Settled
         } else {

@@ -1,8 +1,14 @@
 //! The orders of a coordinator, read whole once and then by their changes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use florin_compute::{OrderChanges, OrderView};
+use florin_protocol::Digest;
 
 use super::{Client, ClientError};
+
+/// Most orders of a list; coordinators remember a quarter of them.
+const LISTED_MAX: usize = 4_096;
 
 /// All orders that a coordinator remembers, the newest first.
 #[derive(Debug, Default)]
@@ -30,16 +36,20 @@ impl OrderList {
             self.views = orders;
             return;
         }
+        let forgotten: BTreeSet<Digest> = forgotten.into_iter().collect();
         self.views.retain(|view| !forgotten.contains(&view.id));
+        let at: BTreeMap<Digest, usize> =
+            self.views.iter().enumerate().map(|(at, view)| (view.id, at)).collect();
         let mut new = Vec::new();
         for changed in orders {
-            match self.views.iter_mut().find(|view| view.id == changed.id) {
+            match at.get(&changed.id).and_then(|at| self.views.get_mut(*at)) {
                 Some(view) => *view = changed,
                 None => new.push(changed),
             }
         }
         // Unknown orders came after all others.
         new.append(&mut self.views);
+        new.truncate(LISTED_MAX);
         self.views = new;
     }
 
@@ -52,7 +62,7 @@ impl OrderList {
 #[cfg(test)]
 mod tests {
     use florin_compute::{ComputeOrder, OrderMoney, Phase};
-    use florin_protocol::{Digest, Timestamp};
+    use florin_protocol::Timestamp;
 
     use super::*;
 

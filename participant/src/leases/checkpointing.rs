@@ -56,6 +56,8 @@ enum Attempt {
     Left,
     /// There was not enough time, or an error that may pass.
     Missed,
+    /// Its file cannot be read: the turn that needs it computes it again.
+    Unreadable,
     /// The coordinator takes none.
     Refused,
 }
@@ -75,27 +77,26 @@ impl LeaseDaemon<'_, '_> {
         segment: u32,
     ) -> Result<(), LeaseServeError> {
         if let CheckpointPlan::Unknown = order.checkpoints {
-            order.checkpoints = self.plan_checkpoints(order)?;
+            order.checkpoints = self.plan_checkpoints(order, segment)?;
         }
         let CheckpointPlan::Each(left) = &mut order.checkpoints else { return Ok(()) };
         if left.last == Some(segment) {
             return Ok(());
         }
         left.last = Some(segment);
-        let first = (!left.has_first).then_some(Due::First);
         let gap = left.gaps.first().copied().map(Due::Segment);
+        let missing = if left.has_first { gap } else { Some(Due::First) };
         left.gaps.insert(segment);
-        let all: Vec<Due> = first.into_iter().chain([Due::Segment(segment)]).chain(gap).collect();
-        let until = Instant::now() + self.checkpoint_time(order);
-        for due in all {
-            let attempt = self.leave(order, due, until)?;
+        for due in [Due::Segment(segment)].into_iter().chain(missing) {
+            let attempt = self.leave(order, due)?;
             let CheckpointPlan::Each(left) = &mut order.checkpoints else { return Ok(()) };
             match (attempt, due) {
-                (Attempt::Left, Due::First) => left.has_first = true,
+                (Attempt::Left | Attempt::Unreadable, Due::First) => left.has_first = true,
                 (Attempt::Left, Due::Segment(segment)) => {
                     left.gaps.remove(&segment);
                     self.emit(&LeaseEvent::CheckpointLeft { order: order.view.id, segment });
                 }
+                (Attempt::Unreadable, Due::Segment(segment)) => drop(left.gaps.remove(&segment)),
                 (Attempt::Missed, _) => return Ok(()),
                 (Attempt::Refused, _) => {
                     order.checkpoints = CheckpointPlan::Never;
@@ -107,7 +108,11 @@ impl LeaseDaemon<'_, '_> {
     }
 
     /// Whether the order takes checkpoints of a size that the policy allows.
-    fn plan_checkpoints(&self, order: &FollowedOrder) -> Result<CheckpointPlan, LeaseServeError> {
+    fn plan_checkpoints(
+        &self,
+        order: &FollowedOrder,
+        segment: u32,
+    ) -> Result<CheckpointPlan, LeaseServeError> {
         let (offered, max) = (&order.view.order, self.config.policy.checkpoint_bytes_max);
         if max == 0 {
             return Ok(CheckpointPlan::Never);
@@ -121,25 +126,22 @@ impl LeaseDaemon<'_, '_> {
                 // The coordinator copied that of a continued order.
                 has_first: offered.first_segment > 0,
                 last: None,
-                gaps: BTreeSet::new(),
+                // An earlier run may have left them: then each costs one transfer.
+                gaps: (0..segment).collect(),
                 upload_ms: None,
             }),
             false => CheckpointPlan::Never,
         })
     }
 
-    /// The time for checkpoints before a delivery.
+    /// The time for a checkpoint before a delivery: no action of another order is late by it.
     fn checkpoint_time(&self, order: &FollowedOrder) -> Duration {
         let left = order.view.deadline.ms_since(self.context.client.now()) / LEFT_PART;
-        Duration::from_millis(left.min(order.view.order.windows.segment / WINDOW_PART))
+        let spare = self.spare_ms().map_or(u64::MAX, |ms| ms / WINDOW_PART);
+        Duration::from_millis(left.min(order.view.order.windows.segment / WINDOW_PART).min(spare))
     }
 
-    fn leave(
-        &mut self,
-        order: &mut FollowedOrder,
-        due: Due,
-        until: Instant,
-    ) -> Result<Attempt, LeaseServeError> {
+    fn leave(&mut self, order: &mut FollowedOrder, due: Due) -> Result<Attempt, LeaseServeError> {
         let id = order.view.id;
         let (at, salt) = match due {
             Due::First => (0, Digest::default()),
@@ -148,14 +150,13 @@ impl LeaseDaemon<'_, '_> {
             }
         };
         let known = order.states.as_ref().and_then(|states| states.get(&at).cloned());
-        // A damaged file is found by the turn that needs it, which computes it again.
         let Some((stored, bytes)) = known.and_then(read) else {
-            return Ok(Attempt::Missed);
+            return Ok(Attempt::Unreadable);
         };
+        let time = self.checkpoint_time(order);
         let CheckpointPlan::Each(left) = &mut order.checkpoints else {
             return Ok(Attempt::Refused);
         };
-        let time = until.saturating_duration_since(Instant::now());
         let expected = left.upload_ms.unwrap_or(1);
         if time < Duration::from_millis(expected) {
             // The next one is tried again: the link may be faster by then.

@@ -224,7 +224,7 @@ impl LeaseDaemon<'_, '_> {
 
     /// The time for an examination, in milliseconds: no due action, and none that may be asked for,
     /// is late behind it. `None` without an open order with a deposit.
-    fn spare_ms(&self) -> Option<u64> {
+    pub(super) fn spare_ms(&self) -> Option<u64> {
         let now = self.context.client.now();
         let of_order = |order: &FollowedOrder| {
             let window = shortest_window_of(order, self)? / EXAMINATION_PART;
