@@ -46,6 +46,8 @@ fn a_slow_participant_is_paid_for_late_updates_through_kills() {
         let call = with_trainer(market.participant_call(&market.url, task, name), &fast);
         all.push(Process::start(market.folder(), name, &call));
     }
+    // The first version is that of the fast ones: it would wait for a slow one that is selected in place of one of them.
+    until("the first round", || market.view(task).offer);
     // Two versions are made without the slow one. Then both it and the coordinator are killed.
     let trainer = GatedTrainer::write(market.folder());
     let call = with_trainer(market.participant_call(&market.url, task, "cy"), trainer.folder());

@@ -1,5 +1,7 @@
 //! Clients read the orders of a market once, and then what has changed.
 
+use std::time::Duration;
+
 use florin_compute::*;
 use florin_protocol::*;
 
@@ -11,13 +13,18 @@ impl LeaseMarket {
         serde_json::from_slice(&self.send("GET", &path, Vec::new()).await.unwrap()).unwrap()
     }
 
-    /// The changes since another reading: the orders are those of the whole list.
+    async fn all(&self) -> Vec<OrderView> {
+        serde_json::from_slice(&self.send("GET", "orders", Vec::new()).await.unwrap()).unwrap()
+    }
+
+    /// The changes since another reading. The host's threads may change an order before the whole list is read.
     async fn since(&self, before: &OrderChanges) -> OrderChanges {
         let changes = self.changes(before.run, before.last).await;
         assert!(!changes.is_whole && changes.last >= before.last && changes.run == before.run);
-        let all: Vec<OrderView> =
-            serde_json::from_slice(&self.send("GET", "orders", Vec::new()).await.unwrap()).unwrap();
-        let is_listed = |view: &OrderView| all.contains(view);
+        let all = self.all().await;
+        let is_listed = |view: &OrderView| {
+            all.iter().any(|listed| listed.id == view.id && listed.records >= view.records)
+        };
         assert!(changes.orders.iter().all(is_listed));
         changes
     }
@@ -59,6 +66,10 @@ async fn each_change_of_an_order_is_sent_once() {
     // A default, and the money.
     market.wait(market.order.windows.bid + 1);
     market.settled().await;
+    while !market.all().await.iter().all(|view| view.money.is_final()) {
+        market.wait(CHALLENGE_MS / 4);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let ended = market.since(&next).await;
     assert_eq!(ended.orders.len(), 2);
     assert!(ended.orders.iter().all(|view| view.phase == Phase::Over));
