@@ -1,10 +1,7 @@
 //! The accounts that may read the rows of an order, and the states that are trained on them.
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use florin_protocol::{
-    Address, Digest, MarketId, SignError, Timestamp, TypedData, TypedValue, VerifyError,
-    WalletSignature, WalletSigner, verify_wallet,
-};
+use florin_protocol::{Address, Digest, MarketId, Timestamp, TypedData, TypedValue};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Lease, Phase, SegmentAudit};
@@ -143,6 +140,8 @@ pub struct LeaseRead {
     pub expires: Timestamp,
 }
 
+crate::wallet_signed::wallet_signed!(LeaseRead);
+
 impl LeaseRead {
     /// The EIP-712 hash to sign.
     #[must_use]
@@ -154,26 +153,6 @@ impl LeaseRead {
             ("expires", TypedValue::Uint64(self.expires.0)),
         ];
         TypedData { primary_type: "LeaseRead", fields }.signing_hash(market)
-    }
-
-    /// Signs the request.
-    ///
-    /// # Errors
-    /// [`SignError`] from the wallet.
-    pub fn sign(
-        &self,
-        market: MarketId,
-        wallet: &dyn WalletSigner,
-    ) -> Result<WalletSignature, SignError> {
-        wallet.sign_typed_data(self.signing_hash(market))
-    }
-
-    /// Verifies that its account signed it for a market.
-    ///
-    /// # Errors
-    /// [`VerifyError`].
-    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
-        verify_wallet(self.signing_hash(market), signature, self.by)
     }
 
     /// Whether a coordinator answers it at a moment.

@@ -52,6 +52,7 @@ mod observed_lease;
 mod order;
 mod record;
 mod stake;
+mod wallet_signed;
 
 pub use auction::{Award, Bid, award, bid_commitment};
 pub use audit::{AuditDraw, Secret, draw_auditors, draw_audits, end_commitment, segment_leaf};

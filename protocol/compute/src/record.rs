@@ -96,6 +96,8 @@ pub struct StateUpload {
     pub state: Digest,
 }
 
+crate::wallet_signed::wallet_signed!(StateUpload);
+
 impl StateUpload {
     /// The EIP-712 hash to sign.
     #[must_use]
@@ -106,26 +108,6 @@ impl StateUpload {
             ("state", TypedValue::Bytes32(self.state.0)),
         ];
         TypedData { primary_type: "LeaseState", fields }.signing_hash(market)
-    }
-
-    /// Signs the upload.
-    ///
-    /// # Errors
-    /// [`SignError`] from the wallet.
-    pub fn sign(
-        &self,
-        market: MarketId,
-        wallet: &dyn WalletSigner,
-    ) -> Result<WalletSignature, SignError> {
-        wallet.sign_typed_data(self.signing_hash(market))
-    }
-
-    /// Verifies that its account signed it for a market.
-    ///
-    /// # Errors
-    /// [`VerifyError`].
-    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
-        verify_wallet(self.signing_hash(market), signature, self.by)
     }
 }
 
@@ -145,6 +127,8 @@ pub struct CheckpointUpload {
     pub salt: Digest,
 }
 
+crate::wallet_signed::wallet_signed!(CheckpointUpload);
+
 impl CheckpointUpload {
     /// The EIP-712 hash to sign.
     #[must_use]
@@ -156,26 +140,6 @@ impl CheckpointUpload {
             ("salt", TypedValue::Bytes32(self.salt.0)),
         ];
         TypedData { primary_type: "LeaseCheckpoint", fields }.signing_hash(market)
-    }
-
-    /// Signs the upload.
-    ///
-    /// # Errors
-    /// [`SignError`] from the wallet.
-    pub fn sign(
-        &self,
-        market: MarketId,
-        wallet: &dyn WalletSigner,
-    ) -> Result<WalletSignature, SignError> {
-        wallet.sign_typed_data(self.signing_hash(market))
-    }
-
-    /// Verifies that its account signed it for a market.
-    ///
-    /// # Errors
-    /// [`VerifyError`].
-    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
-        verify_wallet(self.signing_hash(market), signature, self.by)
     }
 }
 

@@ -70,21 +70,16 @@ impl Lease {
         if self.order.data_class == DataClass::Private {
             return Err(LeaseError::Mismatch("a lease with checkpoints"));
         }
-        let is_due = match self.phase {
-            Phase::Serving => true,
-            // An auditor alone may be silent.
-            Phase::Opening => !self.checkpoints_needed().is_empty(),
-            Phase::Disputing => self.answers() == self.provider(),
-            _ => false,
-        };
-        if !is_due {
+        // The start of the first segment needs none. In other phases an auditor alone may be silent.
+        let needed = self.checkpoints_needed();
+        if needed.is_empty() && self.phase != Phase::Serving {
             let action = "using checkpoints";
             return Err(LeaseError::Phase { phase: self.phase.name(), action });
         }
         if now <= self.deadline {
             return Err(LeaseError::Early(self.deadline));
         }
-        let secrets = self.opened(checkpoints)?;
+        let secrets = self.opened(checkpoints, needed)?;
         let mut next = self.clone();
         match self.phase {
             Phase::Serving => next.serve_from(&secrets, now),
@@ -96,20 +91,27 @@ impl Lease {
     }
 
     /// The secrets of the needed checkpoints, each compared with its leaf.
-    fn opened(&self, checkpoints: &[Checkpoint]) -> Result<BTreeMap<u32, Secret>, LeaseError> {
-        let needed = self.checkpoints_needed();
+    fn opened(
+        &self,
+        checkpoints: &[Checkpoint],
+        needed: BTreeSet<u32>,
+    ) -> Result<BTreeMap<u32, Secret>, LeaseError> {
         if !checkpoints.iter().map(|one| one.segment).eq(needed) {
             return Err(LeaseError::Mismatch("the list of checkpoints"));
         }
-        let is_right = |one: &Checkpoint| {
-            let at = usize::try_from(one.segment).ok()?;
-            let (leaf, provider) = (self.leaves.get(at)?, self.provider()?);
-            (*leaf == segment_leaf(self.id, provider, one.segment, one.secret)).then_some(())
-        };
-        match checkpoints.iter().all(|one| is_right(one).is_some()) {
+        let is_right = |one: &Checkpoint| self.has_leaf(one.segment, one.secret);
+        match checkpoints.iter().all(is_right) {
             true => Ok(checkpoints.iter().map(|one| (one.segment, one.secret)).collect()),
             false => Err(LeaseError::Commitment("the leaf of a checkpoint")),
         }
+    }
+
+    /// Whether the provider's leaf of a delivered segment is of a secret.
+    #[must_use]
+    pub fn has_leaf(&self, segment: u32, secret: Secret) -> bool {
+        let leaf = usize::try_from(segment).ok().and_then(|at| self.leaves.get(at));
+        let own = self.provider().map(|by| segment_leaf(self.id, by, segment, secret));
+        own.is_some_and(|own| leaf == Some(&own))
     }
 
     fn serve_from(&mut self, secrets: &BTreeMap<u32, Secret>, now: Timestamp) {

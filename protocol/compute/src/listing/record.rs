@@ -110,6 +110,8 @@ pub struct LinksUpload {
     pub root: Digest,
 }
 
+crate::wallet_signed::wallet_signed!(LinksUpload);
+
 impl LinksUpload {
     /// The EIP-712 hash to sign.
     #[must_use]
@@ -120,26 +122,6 @@ impl LinksUpload {
             ("root", TypedValue::Bytes32(self.root.0)),
         ];
         TypedData { primary_type: "ListingLinks", fields }.signing_hash(market)
-    }
-
-    /// Signs the upload.
-    ///
-    /// # Errors
-    /// [`SignError`] from the wallet.
-    pub fn sign(
-        &self,
-        market: MarketId,
-        wallet: &dyn WalletSigner,
-    ) -> Result<WalletSignature, SignError> {
-        wallet.sign_typed_data(self.signing_hash(market))
-    }
-
-    /// Verifies that its account signed it for a market.
-    ///
-    /// # Errors
-    /// [`VerifyError`].
-    pub fn verify(&self, market: MarketId, signature: &WalletSignature) -> Result<(), VerifyError> {
-        verify_wallet(self.signing_hash(market), signature, self.by)
     }
 }
 
