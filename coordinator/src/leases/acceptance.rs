@@ -9,7 +9,7 @@ use super::hosted::HostedOrder;
 use super::store::{StoredOrder, StoredState};
 use super::{
     HostState, LeaseHost, beacon_secret, blob_rejection, invalid, is_restricted, ledger_rejection,
-    log_unremoved, unknown,
+    log_unremoved,
 };
 
 /// Most orders that have a lease that goes on.
@@ -220,7 +220,7 @@ impl LeaseHost {
         id: Digest,
         why: &str,
     ) -> Result<(), Rejection> {
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order_mut(id)?;
         if !order.is_waiting() {
             return Ok(());
         }
@@ -237,7 +237,7 @@ impl LeaseHost {
     pub(super) fn begin_if_complete(&self, id: Digest) -> Result<(), Rejection> {
         let request = {
             let state = self.state();
-            let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let order = state.order(id)?;
             if !order.is_complete() {
                 return Ok(());
             }
@@ -251,7 +251,7 @@ impl LeaseHost {
             return checked;
         }
         let mut state = self.state();
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order_mut(id)?;
         if !order.is_waiting() {
             return Ok(());
         }

@@ -1,13 +1,15 @@
 //! The bytes of jobs and states: what is wanted, what has arrived, and who may read it.
 
-use florin_compute::{DataClass, Lease, LeaseError, Phase, RecordedLease, StateUpload};
+use std::borrow::Cow;
+
+use florin_compute::{ComputeJob, DataClass, Lease, LeaseError, Phase, RecordedLease, StateUpload};
 use florin_protocol::{Address, Digest, ErrorCode, Rejection, blob_digest};
 use florin_store::{BlobError, BlobWriter, OpenedBlob};
 use florin_work::job_state;
 
 use super::hosted::HostedOrder;
 use super::store::StoredState;
-use super::{LeaseHost, blob_rejection, log_unremoved, refused, unknown};
+use super::{LeaseHost, blob_rejection, log_unremoved, refused};
 
 /// Where bytes of an order are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +20,24 @@ pub(crate) enum BytesPlace {
     Restricted(Digest, Digest),
 }
 
+/// The bytes of an uploaded state of a job, and the steps before it.
+pub(super) fn read_state<'a>(
+    job: &ComputeJob,
+    state: Digest,
+    writer: &'a mut BlobWriter,
+) -> Result<(Cow<'a, [u8]>, u64), Rejection> {
+    let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
+    let step = job_state(job, state, &bytes)
+        .map(|state| state.step())
+        .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
+    Ok((bytes, step))
+}
+
 impl LeaseHost {
     /// The length of a blob of an order's job that has not arrived; `None` if it has.
     pub(crate) fn wanted_blob(&self, id: Digest, digest: Digest) -> Result<Option<u64>, Rejection> {
         let state = self.state();
-        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order(id)?;
         let job = &order.stored.request.job;
         if let Some(missing) = order.missing.iter().find(|blob| blob.digest == digest) {
             return match order.is_open() {
@@ -79,7 +94,7 @@ impl LeaseHost {
         drop(bytes);
         {
             let mut state = self.state();
-            let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+            let order = state.order_mut(id)?;
             order.missing.retain(|blob| blob.digest != digest);
             // The order may have been refused meanwhile.
             order.remove_unneeded(&self.inner.restricted, id);
@@ -101,7 +116,7 @@ impl LeaseHost {
             return Err(Rejection::new(ErrorCode::NotFound, message));
         }
         let state = self.state();
-        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order(id)?;
         if !order.is_own_file(digest) {
             return Ok(BytesPlace::Shared(digest));
         }
@@ -123,7 +138,7 @@ impl LeaseHost {
         reader: Option<Address>,
     ) -> Result<BytesPlace, Rejection> {
         let all = self.state();
-        let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = all.order(id)?;
         order.check_reader(reader, |lease, reader| lease.may_read_state(reader, state))?;
         let stored = order.states.get(&state).ok_or_else(|| {
             Rejection::new(ErrorCode::NotFound, format!("order {id} has no state {state}"))
@@ -150,7 +165,7 @@ impl LeaseHost {
     ) -> Result<Vec<u8>, Rejection> {
         let (request, step) = {
             let state = self.state();
-            let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let order = state.order(id)?;
             if !order.is_restricted() {
                 let message = "the rows of this order are public: read its blobs";
                 return Err(Rejection::new(ErrorCode::NotFound, message));
@@ -169,7 +184,7 @@ impl LeaseHost {
     pub(crate) fn wanted_state(&self, upload: &StateUpload) -> Result<Option<u64>, Rejection> {
         let wanted = {
             let all = self.state();
-            let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
+            let order = all.order(upload.order)?;
             order.wanted_state(upload)?
         };
         match wanted.is_some() && self.take_from_checkpoint(upload)? {
@@ -189,14 +204,10 @@ impl LeaseHost {
         }
         let StateUpload { order: id, state, .. } = *upload;
         let job = self.job(id)?;
-        let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
-        let step = job_state(&job, state, &bytes)
-            .map(|state| state.step())
-            .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
+        let (bytes, step) = read_state(&job, state, &mut writer)?;
         // Without the lock: a write of a large state takes a while.
         let looked = |order: &HostedOrder| (order.is_restricted(), order.uses_state(upload, step));
-        let (is_restricted, is_used) =
-            self.state().orders.get(&id).map(looked).ok_or_else(|| unknown(id))?;
+        let (is_restricted, is_used) = self.state().order(id).map(looked)?;
         if !is_used {
             let message = format!("the lease uses no state after {step} steps");
             return Err(Rejection::new(ErrorCode::LeaseRefused, message));
@@ -213,7 +224,7 @@ impl LeaseHost {
         };
         let blob = blob.map_err(|error| blob_rejection(&error))?;
         let mut all = self.state();
-        let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = all.order_mut(id)?;
         let wanted = order.wanted_state(upload);
         if is_restricted && !matches!(wanted, Ok(Some(_))) && !order.has_file(blob) {
             // The lease has ended, or has its states, since the first look.

@@ -5,15 +5,15 @@ use std::sync::{MutexGuard, PoisonError};
 
 use florin_compute::{
     Checkpoint, CheckpointUpload, LeaseError, LeaseRecord, Phase, RecordedAction, RecordedLease,
-    Secret, StateUpload, segment_leaf,
+    Secret, StateUpload,
 };
 use florin_protocol::{Digest, ErrorCode, Rejection, Timestamp, blob_digest};
 use florin_store::{BlobError, BlobWriter};
-use florin_work::job_state;
 
+use super::arrival::read_state;
 use super::hosted::HostedOrder;
 use super::store::{StoredCheckpoint, StoredState};
-use super::{LeaseHost, blob_rejection, log_unremoved, refused, unknown};
+use super::{LeaseHost, blob_rejection, log_unremoved, refused};
 
 /// The longest time behind a deadline for which errors of the disk are waited for.
 const DISK_PATIENCE_MS: u64 = 60_000;
@@ -25,7 +25,7 @@ impl LeaseHost {
         upload: &CheckpointUpload,
     ) -> Result<Option<u64>, Rejection> {
         let all = self.state();
-        let order = all.orders.get(&upload.order).ok_or_else(|| unknown(upload.order))?;
+        let order = all.order(upload.order)?;
         order.wanted_checkpoint(upload)
     }
 
@@ -40,18 +40,15 @@ impl LeaseHost {
         }
         let CheckpointUpload { order: id, state, salt, .. } = *upload;
         let job = self.job(id)?;
-        let bytes = writer.read_back().map_err(|error| blob_rejection(&error))?;
-        let step = job_state(&job, state, &bytes)
-            .map(|state| state.step())
-            .map_err(|error| Rejection::new(ErrorCode::Malformed, error.to_string()))?;
+        let (bytes, step) = read_state(&job, state, &mut writer)?;
         let blob = blob_digest(&bytes);
         let checkpoint = StoredCheckpoint { state, salt, stored: StoredState { step, blob } };
         // Before the write, which takes a while without the lock.
-        self.state().orders.get(&id).ok_or_else(|| unknown(id))?.place(&checkpoint)?;
+        self.state().order(id)?.place(&checkpoint)?;
         let written = self.inner.restricted.put(id, blob, &bytes);
         written.map_err(|error| blob_rejection(&error))?;
         let mut all = self.state();
-        let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = all.order_mut(id)?;
         let wanted = order.wanted_checkpoint(upload);
         let place = order.place(&checkpoint);
         let (Ok(Some(_)), Ok(after)) = (&wanted, &place) else {
@@ -76,7 +73,7 @@ impl LeaseHost {
         let id = upload.order;
         let found = {
             let all = self.state();
-            let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let order = all.order(id)?;
             let found = order.checkpoints.iter().find(|(_, one)| one.state == upload.state);
             found
                 .filter(|(_, found)| order.uses_state(upload, found.stored.step))
@@ -87,7 +84,7 @@ impl LeaseHost {
             return Ok(false);
         }
         let mut all = self.state();
-        let order = all.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = all.order_mut(id)?;
         if order.checkpoints.get(&after) != Some(&found) {
             return Ok(false);
         }
@@ -130,7 +127,7 @@ impl LeaseHost {
     pub(super) fn examine_checkpoints(&self, id: Digest, now: Timestamp) -> Result<(), Rejection> {
         let (due, deadline) = {
             let all = self.state();
-            let order = all.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let order = all.order(id)?;
             match order.is_checkpoint_due(now) {
                 true => (order.checkpoints_with_bytes(), order.deadline()),
                 false => return Ok(()),
@@ -253,14 +250,9 @@ impl HostedOrder {
 
     /// Whether a checkpoint is that of the last of some delivered segments.
     fn has_leaf(&self, after: u32, checkpoint: &StoredCheckpoint) -> bool {
-        let Some(lease) = self.lease.as_ref().map(RecordedLease::lease) else { return false };
-        let segment = after.saturating_sub(1);
-        let leaf = usize::try_from(segment).ok().and_then(|at| lease.leaves().get(at));
         let secret = Secret { end: checkpoint.state, salt: checkpoint.salt };
-        let provider = lease.award().map(|award| award.provider);
-        provider
-            .map(|provider| segment_leaf(lease.id(), provider, segment, secret))
-            .is_some_and(|own| leaf == Some(&own))
+        let lease = self.lease.as_ref().map(RecordedLease::lease);
+        lease.is_some_and(|lease| lease.has_leaf(after.saturating_sub(1), secret))
     }
 
     /// The deadline of the lease's phase.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use florin_compute::{RecordedAction, RecordedLease};
 use florin_protocol::{Digest, Rejection, Timestamp};
 
+use super::LeaseHost;
 use super::hosted::{DueAction, HostedOrder};
-use super::{LeaseHost, unknown};
 
 /// Pause between two looks at the deadlines.
 const TICK: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ impl LeaseHost {
     fn append_own(&self, id: Digest) -> Result<(), Rejection> {
         self.examine_checkpoints(id, self.now())?;
         let mut state = self.state();
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order_mut(id)?;
         let last = order.lease.as_ref().map_or(Timestamp(0), RecordedLease::last);
         match order.own_record(self.now().max(last)) {
             Some(record) => {

@@ -271,20 +271,20 @@ impl LeaseHost {
 
     /// An order.
     pub(crate) fn view(&self, id: Digest) -> Result<OrderView, Rejection> {
-        self.state().orders.get(&id).map(|order| order.view(id)).ok_or_else(|| unknown(id))
+        self.state().order(id).map(|order| order.view(id))
     }
 
     /// The job of an order.
     pub(crate) fn job(&self, id: Digest) -> Result<ComputeJob, Rejection> {
         let state = self.state();
-        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order(id)?;
         Ok(order.stored.request.job.clone())
     }
 
     /// The records behind the first `after`, at most [`RECORDS_PER_REPLY_MAX`].
     pub(crate) fn records(&self, id: Digest, after: u32) -> Result<Vec<LeaseRecord>, Rejection> {
         let state = self.state();
-        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order(id)?;
         let after = usize::try_from(after).unwrap_or(usize::MAX);
         Ok(order.records.iter().skip(after).take(RECORDS_PER_REPLY_MAX).cloned().collect())
     }
@@ -304,7 +304,7 @@ impl LeaseHost {
         let (id, by) = (signed.body.order, signed.body.by);
         let (lease, at) = {
             let state = self.state();
-            let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+            let order = state.order(id)?;
             let lease = order.begun()?;
             if order.has_recorded(signed) {
                 return Ok(ExaminedAction::Recorded);
@@ -332,13 +332,13 @@ impl LeaseHost {
     ) -> Result<(), Rejection> {
         let id = signed.body.order;
         let mut state = self.state();
-        let order = state.orders.get(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order(id)?;
         if order.has_recorded(&signed) {
             return Ok(());
         }
         // The listing may have ended while the ledger was asked.
         self.check_listed(&state, order, &signed)?;
-        let order = state.orders.get_mut(&id).ok_or_else(|| unknown(id))?;
+        let order = state.order_mut(id)?;
         let record = record(order.begun()?, signed, arrived);
         self.append(id, order, record)
     }
@@ -448,6 +448,14 @@ impl LeaseHost {
 }
 
 impl HostState {
+    fn order(&self, id: Digest) -> Result<&HostedOrder, Rejection> {
+        self.orders.get(&id).ok_or_else(|| unknown(id))
+    }
+
+    fn order_mut(&mut self, id: Digest) -> Result<&mut HostedOrder, Rejection> {
+        self.orders.get_mut(&id).ok_or_else(|| unknown(id))
+    }
+
     /// The most that the coordinator's wallet still has to deposit for what it has accepted.
     fn promised_cover(&self) -> Result<Amount, AmountError> {
         let waits = |money: OrderMoney, is_covered: bool| !money.is_final() && !is_covered;

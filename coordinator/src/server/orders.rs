@@ -200,6 +200,11 @@ pub(super) async fn put_blob(
     let from = app.rates().limited_sender(&request);
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
     let taken = receive_blob(&app, &mut incoming, (id, digest), from).await;
+    answer_upload(incoming, taken).await
+}
+
+/// The response to an upload, behind the rest of its body.
+async fn answer_upload(mut incoming: IncomingBody, taken: ApiResult<()>) -> Response {
     incoming.drain().await;
     taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
 }
@@ -215,9 +220,7 @@ async fn receive_blob(
     let Some(bytes) = wanted else {
         let job = with_leases(app, move |leases| leases.job(id)).await?;
         let stored = job.blobs().find(|blob| blob.digest == digest);
-        let bytes = stored.map_or(0, |blob| blob.bytes);
-        incoming.set_time_limit(app.config().body_timeout(bytes));
-        return incoming.discard(bytes).await;
+        return discard(app, incoming, stored.map_or(0, |blob| blob.bytes)).await;
     };
     let writer = receive(app, incoming, bytes).await?;
     if writer.bytes() != bytes || writer.digest() != digest {
@@ -268,12 +271,8 @@ pub(super) async fn put_state(
 ) -> Response {
     let signed = signed_upload(&app, request.headers(), (order, state));
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
-    let taken = match signed {
-        Ok(upload) => receive_state(&app, &mut incoming, upload).await,
-        Err(error) => Err(error),
-    };
-    incoming.drain().await;
-    taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
+    let taken = async { receive_state(&app, &mut incoming, signed?).await }.await;
+    answer_upload(incoming, taken).await
 }
 
 fn signed_upload(
@@ -319,8 +318,13 @@ async fn receive_state(
 async fn discard_state(app: &App, incoming: &mut IncomingBody, order: Digest) -> ApiResult<()> {
     let _slot = app.state_upload_slot(order)?;
     let job = with_leases(app, move |leases| leases.job(order)).await?;
-    incoming.set_time_limit(app.config().body_timeout(job.state_bytes_max()));
-    incoming.discard(job.state_bytes_max()).await
+    discard(app, incoming, job.state_bytes_max()).await
+}
+
+/// Reads a body of at most `limit` bytes that are stored.
+async fn discard(app: &App, incoming: &mut IncomingBody, limit: u64) -> ApiResult<()> {
+    incoming.set_time_limit(app.config().body_timeout(limit));
+    incoming.discard(limit).await
 }
 
 /// Receives a checkpoint from the provider of a lease.
@@ -331,12 +335,8 @@ pub(super) async fn put_checkpoint(
 ) -> Response {
     let signed = signed_checkpoint(&app, request.headers(), (order, state));
     let mut incoming = IncomingBody::new(request.into_body(), app.config(), 0);
-    let taken = match signed {
-        Ok(upload) => receive_checkpoint(&app, &mut incoming, upload).await,
-        Err(error) => Err(error),
-    };
-    incoming.drain().await;
-    taken.map_or_else(IntoResponse::into_response, |()| StatusCode::NO_CONTENT.into_response())
+    let taken = async { receive_checkpoint(&app, &mut incoming, signed?).await }.await;
+    answer_upload(incoming, taken).await
 }
 
 fn signed_checkpoint(
