@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use florin_compute::{ComputeAccount, LeaseOutcome, OrderMoney, Phase};
+use florin_compute::{ComputeAccount, LeaseOutcome, OrderMoney, Phase, RecordedLease};
+use florin_protocol::Digest;
 use serde_json::json;
 
 use crate::support::lease_run::{AUDITORS, LeaseRun, PATIENT, TestWindows, events, undisturbed};
-use crate::support::process::{PATIENCE, until, until_within};
+use crate::support::process::{PATIENCE, Process, until, until_within};
 use crate::support::{On, on_both};
 
 on_both!(a_lease_is_computed_audited_and_paid);
@@ -108,6 +109,38 @@ fn a_coordinator_killed_in_each_phase_settles_once() {
     assert_eq!(run.tokens(), before);
 }
 
+/// Kills a provider between two of the ten segments of its lease.
+fn kill_halfway(run: &LeaseRun, id: Digest, provider: &mut Process) {
+    until_within(4 * PATIENCE, "some segments", || {
+        let view = run.view(id);
+        assert!(view.phase != Phase::Over, "the provider has delivered everything");
+        (view.delivered >= 2).then(|| provider.kill())
+    });
+}
+
+/// The segments that a provider delivered that was killed halfway.
+fn delivered_halfway(lease: &RecordedLease) -> u32 {
+    let Some(LeaseOutcome::Defaulted { delivered }) = lease.lease().outcome() else {
+        panic!("{:?}", lease.lease().outcome());
+    };
+    assert!((2..10).contains(&delivered));
+    delivered
+}
+
+/// Another provider computes the rest of an order, with the result of an undisturbed run; both are paid.
+fn continue_elsewhere(run: &LeaseRun, lease: &RecordedLease, delivered: u32) -> Process {
+    let second = run.daemon("second", "bid.toml");
+    run.write_order(1, PATIENT);
+    let rest = run.place(Some(lease.lease().id()));
+    let other = run.wait_for_pay(rest);
+    assert_eq!(other.lease().outcome(), Some(LeaseOutcome::Settled));
+    assert_eq!(other.lease().order().segments, 10 - delivered);
+    assert_eq!(other.lease().result(), Some(undisturbed()));
+    let [one, two] = [run.owed(lease, "provider"), run.owed(&other, "second")];
+    assert!(!one.is_zero() && !two.is_zero());
+    second
+}
+
 #[test]
 fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
     let run = LeaseRun::open(On::Embedded);
@@ -116,31 +149,16 @@ fn an_order_goes_on_with_another_provider_after_the_last_delivered_segment() {
     let _helpers = run.helpers();
     let mut first = run.daemon("provider", "bid.toml");
     let id = run.place(None);
-    until_within(4 * PATIENCE, "some segments", || {
-        let view = run.view(id);
-        assert!(view.phase != Phase::Over, "the provider has delivered everything");
-        (view.delivered >= 2).then(|| first.kill())
-    });
+    kill_halfway(&run, id, &mut first);
     until_within(4 * PATIENCE, "the provider is late", || {
         (run.view(id).phase != Phase::Running).then_some(())
     });
     // It comes back, opens what it has delivered, and is paid for that.
     first.restart();
     let lease = run.wait_for_pay(id);
-    let Some(LeaseOutcome::Defaulted { delivered }) = lease.lease().outcome() else {
-        panic!("{:?}", lease.lease().outcome());
-    };
-    assert!((2..10).contains(&delivered));
+    let delivered = delivered_halfway(&lease);
     first.kill();
-    let _second = run.daemon("second", "bid.toml");
-    run.write_order(1, PATIENT);
-    let rest = run.place(Some(id));
-    let other = run.wait_for_pay(rest);
-    assert_eq!(other.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(other.lease().order().segments, 10 - delivered);
-    assert_eq!(other.lease().result(), Some(undisturbed()));
-    let [one, two] = [run.owed(&lease, "provider"), run.owed(&other, "second")];
-    assert!(!one.is_zero() && !two.is_zero());
+    let _second = continue_elsewhere(&run, &lease, delivered);
     assert_eq!(run.tokens(), before);
 }
 
@@ -155,28 +173,13 @@ fn a_provider_that_never_comes_back_is_paid_and_another_one_continues() {
     let _helpers = run.helpers();
     let mut first = run.daemon("provider", "bid.toml");
     let id = run.place(None);
-    until_within(4 * PATIENCE, "some segments", || {
-        let view = run.view(id);
-        assert!(view.phase != Phase::Over, "the provider has delivered everything");
-        (view.delivered >= 2).then(|| first.kill())
-    });
+    kill_halfway(&run, id, &mut first);
     let lease = run.wait_until_over(id);
-    let Some(LeaseOutcome::Defaulted { delivered }) = lease.lease().outcome() else {
-        panic!("{:?}", lease.lease().outcome());
-    };
-    assert!((2..10).contains(&delivered));
+    let delivered = delivered_halfway(&lease);
     let lost =
         lease.lease().books().balance(ComputeAccount::Forfeited(run.market.account("provider")));
     assert_eq!(lost, lease.lease().order().deposits.default_fine);
-    let _second = run.daemon("second", "bid.toml");
-    run.write_order(1, PATIENT);
-    let rest = run.place(Some(id));
-    let other = run.wait_for_pay(rest);
-    assert_eq!(other.lease().outcome(), Some(LeaseOutcome::Settled));
-    assert_eq!(other.lease().order().segments, 10 - delivered);
-    assert_eq!(other.lease().result(), Some(undisturbed()));
-    let [one, two] = [run.owed(&lease, "provider"), run.owed(&other, "second")];
-    assert!(!one.is_zero() && !two.is_zero());
+    let _second = continue_elsewhere(&run, &lease, delivered);
     // The wallet was on another disk: its pay waits for it.
     first.restart();
     run.wait_for_pay(id);

@@ -1,14 +1,12 @@
 //! A provider that is gone after it left checkpoints: its segments are audited and paid, and another order continues
 //! behind them.
 
-use axum::http::{Request, StatusCode};
 use florin_compute::*;
 use florin_coordinator::Clock;
 use florin_coordinator::leases::{RESTRICTED_FOLDER, read_leases};
 use florin_learning::checkpoint::TrainingState;
 use florin_ledger::Ledger;
 use florin_protocol::*;
-use tower::ServiceExt;
 
 use crate::lease_market::*;
 use crate::support::*;
@@ -33,20 +31,12 @@ impl LeaseMarket {
     ) -> Result<(), ErrorCode> {
         let CheckpointUpload { order, by, state, salt } = upload;
         let signature = upload.sign(self.order.market, &wallet(signer)).unwrap();
-        let request = Request::builder()
-            .method("PUT")
-            .uri(format!("/v1/orders/{order}/checkpoints/{state}"))
-            .header("state-account", by.to_string())
-            .header("state-salt", salt.to_string())
-            .header("state-signature", signature.to_string());
-        let request = request.body(axum::body::Body::from(bytes)).unwrap();
-        let answer = self.router.clone().oneshot(request).await.unwrap();
-        let status = answer.status();
-        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        match status == StatusCode::NO_CONTENT {
-            true => Ok(()),
-            false => Err(serde_json::from_slice::<Rejection>(&bytes).unwrap().code),
-        }
+        let headers = [
+            ("state-account", by.to_string()),
+            ("state-salt", salt.to_string()),
+            ("state-signature", signature.to_string()),
+        ];
+        self.put_with(&format!("orders/{order}/checkpoints/{state}"), &headers, bytes).await
     }
 
     /// Leaves the end of a segment with a salt.

@@ -259,11 +259,20 @@ impl LeaseMarket {
     ) -> Result<(), ErrorCode> {
         let upload = StateUpload { order: self.id, by: address(n), state };
         let signature = upload.sign(self.order.market, &wallet(n)).unwrap();
-        let request = Request::builder()
-            .method("PUT")
-            .uri(format!("/v1/orders/{}/states/{state}", self.id))
-            .header("state-account", address(n).to_string())
-            .header("state-signature", signature.to_string());
+        let headers =
+            [("state-account", address(n).to_string()), ("state-signature", signature.to_string())];
+        self.put_with(&format!("orders/{}/states/{state}", self.id), &headers, bytes).await
+    }
+
+    /// Uploads bytes with headers.
+    pub(crate) async fn put_with(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        bytes: Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        let request = Request::builder().method("PUT").uri(format!("/v1/{path}"));
+        let request = headers.iter().fold(request, |all, (name, value)| all.header(*name, value));
         let request = request.body(axum::body::Body::from(bytes)).unwrap();
         let answer = self.router.clone().oneshot(request).await.unwrap();
         let status = answer.status();
